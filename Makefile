@@ -1,0 +1,64 @@
+# One command per task; `make` alone lists them. PYTHON=python3.13 picks the interpreter of a new environment.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.holdfast-setup
+JOBS   ?= 2
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run static check test bench mutate lock clean
+
+help: ## List these targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## Create the environment in .venv with every dependency pinned by hash, and the project in it.
+
+# pip is the last thing venv installs: where it is missing, the environment was never finished.
+$(STAMP): pyproject.toml constraints/dev.txt
+	@test -x $(BIN)/pip || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo 'Holdfast needs Python 3.11 or newer; name one: make setup PYTHON=python3.12' >&2; exit 1; }; \
+	  $(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	    echo '$(PYTHON) cannot make virtual environments: it has no ensurepip (on Debian and Ubuntu, install' \
+	      'python3-venv), or name another interpreter: make setup PYTHON=python3.12' >&2; exit 1; }; \
+	  $(PYTHON) -m venv --clear $(VENV); }
+	$(BIN)/python -m pip install --quiet --require-hashes -r constraints/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: setup ## Run the demonstration: jobs, workers and a crash, on SQLite, in this terminal.
+	$(BIN)/python -m holdfast.demo
+
+static: setup
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-logo
+
+check: static ## Before each commit: format, lint, types, import contracts, fast tests on SQLite; under a minute.
+	$(BIN)/python -m pytest -q -m 'not slow' --store sqlite $(wildcard tests/pure tests/docs tests/engine)
+
+test: static ## Everything: the static checks, then every test on SQLite and PostgreSQL (JOBS=2 in parallel).
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+bench: setup ## Measure the core verbs on both stores.
+	$(BIN)/python -m benchmarks.core
+
+mutate: setup ## Break the code on purpose, one place at a time, and see that a test notices each.
+	$(BIN)/python -m tests.mutation.run --all
+
+# Pins that still fit are kept; `make lock UPGRADE=--upgrade` takes the newest of each.
+COMPILE = "$$tool"/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--annotation-style line --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml
+
+lock: ## Write constraints/ again from pyproject.toml: every dependency, exact and by hash.
+	@set -e; tool=$$(mktemp -d); trap 'rm -rf "$$tool"' EXIT; \
+	$(PYTHON) -m venv "$$tool"; "$$tool"/bin/pip install --quiet uv; \
+	$(COMPILE) -o constraints/runtime.txt; \
+	$(COMPILE) -o constraints/dev.txt --group dev -c constraints/runtime.txt
+
+clean: ## Remove the environment, caches and build results.
+	rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

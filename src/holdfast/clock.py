@@ -1,0 +1,54 @@
+"""The one seam for time. Nothing else asks the operating system what time it is, or sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(at: datetime) -> int:
+    return (at - EPOCH) // MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
+
+
+class Clock:
+    """Real time. `database_now` is None: a database with a clock of its own (PostgreSQL) is to use that one."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def database_now(self) -> datetime | None:
+        return None
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def block(self, seconds: float) -> None:
+        """Sleep in a thread that has no event loop."""
+        time.sleep(seconds)
+
+
+class MovableClock(Clock):
+    """Time that stands still until a test moves it; both databases then obey it."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def database_now(self) -> datetime | None:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)

@@ -1,0 +1,90 @@
+"""Every error Holdfast raises on purpose. Each has a stable `code`, names the thing, and says what to do.
+
+HoldfastError
+├── Invalid            the request itself is wrong; nothing was written
+│   ├── UnknownName        a lifecycle, state, verb or actor nobody declared
+│   └── KeyReused          an idempotency key came back with another request
+├── NotFound           no such job or worker
+├── Conflict           the request is fine, the job is not in a state for it
+│   ├── LeaseLost          the caller does not hold the job (any more)
+│   ├── IllegalMove        the lifecycle has no such move, or not for this actor
+│   └── WorkerDisabled     an operator switched this worker off
+├── Refused            a guard said no
+└── StoreError         the database could not do it
+    ├── StoreUnavailable   nothing was written; try again
+    ├── OutcomeUnknown     the commit's answer was lost; it may or may not have happened
+    └── SchemaStale        the database needs `migrate`
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+
+class HoldfastError(Exception):
+    code = "error"
+
+    def __init__(self, message: str, *, code: str | None = None, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.fields = fields
+
+
+class Invalid(HoldfastError):
+    code = "invalid"
+
+
+class UnknownName(Invalid):
+    code = "unknown_name"
+
+    @classmethod
+    def of(cls, kind: str, name: str, known: list[str]) -> UnknownName:
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+        return cls(f"unknown {kind} {name!r}; {hint}", code=f"unknown_{kind}", name=name)
+
+
+class KeyReused(Invalid):
+    code = "idempotency_key_reused"
+
+
+class NotFound(HoldfastError):
+    code = "not_found"
+
+
+class Conflict(HoldfastError):
+    code = "conflict"
+
+
+class LeaseLost(Conflict):
+    code = "lease_lost"
+
+
+class IllegalMove(Conflict):
+    code = "illegal_move"
+
+
+class WorkerDisabled(Conflict):
+    code = "worker_disabled"
+
+
+class Refused(HoldfastError):
+    code = "refused"
+
+
+class StoreError(HoldfastError):
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    code = "store_unavailable"
+
+
+class OutcomeUnknown(StoreError):
+    code = "outcome_unknown"
+
+
+class SchemaStale(StoreError):
+    code = "schema_stale"

@@ -1,0 +1,61 @@
+"""The one seam for chance: job ids, lease tokens, jitter."""
+
+from __future__ import annotations
+
+import random
+import re
+import secrets
+from datetime import datetime
+
+from holdfast.clock import to_micros
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+class Ids:
+    """Unguessable and time-ordered ids. `SeededIds` gives the same ones every run."""
+
+    _last_tick = 0
+
+    def bits(self, count: int) -> int:
+        return secrets.randbits(count)
+
+    def job_id(self, now: datetime) -> str:
+        """UUIDv7 that rises with every call, so jobs of one batch keep their order."""
+        self._last_tick = tick = max(ticks(now), self._last_tick + 1)
+        return _dashed(tick << 62 | self.bits(62), 7)
+
+    def token(self) -> str:
+        return _dashed(self.bits(122), 4)
+
+    def jitter(self) -> float:
+        """Uniform in [0, 1)."""
+        return random.random()  # noqa: S311  spreads load, guards nothing
+
+
+class SeededIds(Ids):
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311  for tests
+
+    def bits(self, count: int) -> int:
+        return self._random.getrandbits(count)
+
+    def jitter(self) -> float:
+        return self._random.random()
+
+
+def ticks(now: datetime) -> int:
+    """The first 60 free bits of a UUIDv7: 48 of milliseconds, 12 of their fraction."""
+    millis, micros = divmod(to_micros(now), 1000)
+    return millis << 12 | micros * 4096 // 1000
+
+
+def is_uuid(text: object) -> bool:
+    return isinstance(text, str) and _UUID.fullmatch(text) is not None
+
+
+def _dashed(bits: int, version: int) -> str:
+    """122 free bits plus RFC 9562's version and variant, in the usual 8-4-4-4-12 form."""
+    high, middle, low = bits >> 74, bits >> 62 & 0xFFF, bits & ((1 << 62) - 1)
+    text = f"{high:012x}{version:x}{middle:03x}{0b10 << 62 | low:016x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -1,0 +1,54 @@
+"""Lifecycles: how a job may move, as data. Read this package first."""
+
+from holdfast.errors import Invalid, UnknownName
+from holdfast.lifecycle.crawl import CRAWL
+from holdfast.lifecycle.default import DEFAULT
+from holdfast.lifecycle.generation import GENERATION
+from holdfast.lifecycle.images import IMAGES
+from holdfast.lifecycle.machine import VERBS, Machine
+from holdfast.lifecycle.orchestration import ORCHESTRATION
+from holdfast.lifecycle.policy import Idempotency, Policy, Reaping, Treatment
+from holdfast.lifecycle.states import BIT, FINAL, PAIRS, STATUS, Actor, Move, State
+from holdfast.lifecycle.transcode import TRANSCODE
+
+__all__ = [
+    "BIT",
+    "BUILT_IN",
+    "FINAL",
+    "PAIRS",
+    "STATUS",
+    "VERBS",
+    "Actor",
+    "Idempotency",
+    "Lifecycles",
+    "Machine",
+    "Move",
+    "Policy",
+    "Reaping",
+    "State",
+    "Treatment",
+]
+
+BUILT_IN = (DEFAULT, ORCHESTRATION, IMAGES, CRAWL, TRANSCODE, GENERATION)
+
+
+class Lifecycles:
+    """The lifecycles a process knows by name: the six built in, and those an app declares."""
+
+    def __init__(self, *declared: Machine) -> None:
+        self._machines = {machine.name: machine for machine in BUILT_IN}
+        for machine in declared:
+            self.declare(machine)
+
+    def declare(self, machine: Machine) -> None:
+        if machine.name in {built_in.name for built_in in BUILT_IN}:
+            raise Invalid(f"lifecycle {machine.name!r} is built in; choose another name", code="invalid_lifecycle")
+        self._machines[machine.name] = machine
+
+    def __getitem__(self, name: str) -> Machine:
+        if name not in self._machines:
+            raise UnknownName.of("lifecycle", name, list(self._machines))
+        return self._machines[name]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._machines.values())

@@ -1,0 +1,24 @@
+"""`default`: our own words, and every move a job can make."""
+
+from holdfast.lifecycle.machine import Machine
+from holdfast.lifecycle.states import State
+
+DEFAULT = Machine(
+    "default",
+    about="General purpose: retries run directly, cancel and reject from everywhere they make sense.",
+    words={state.value: state.value for state in State},
+    moves=[
+        "accept:   created -> queued                      by client, api, system",
+        "claim:    queued, retrying -> running            by worker",
+        "complete: running -> succeeded                   by worker",
+        "fail:     running -> retrying, dead              by worker",
+        "fail:     retrying -> dead                       by worker, system",
+        "release:  running -> queued                      by worker, system",
+        "reject:   queued -> rejected                     by system",
+        "reject:   running -> rejected                    by worker",
+        "cancel:   created, queued, retrying -> canceled  by client, api, system",
+        "cancel:   running -> canceled                    by worker, system",
+        "reap:     running -> retrying, dead, canceled    by system",
+        "requeue:  retrying -> queued                     by api, system",
+    ],
+)

@@ -1,0 +1,29 @@
+"""`generation`: paid image generation; moderation may reject before or during the run, and a key is free after failure."""
+
+from holdfast.lifecycle.machine import Machine
+from holdfast.lifecycle.policy import Idempotency, Policy
+
+GENERATION = Machine(
+    "generation",
+    about="Image generation: guards and a credits ledger hang on its moves; rejected is final and not refunded.",
+    words={
+        "queued": "queued",
+        "running": "running",
+        "retrying": "failed",
+        "succeeded": "completed",
+        "dead": "dead_letter",
+        "rejected": "rejected",
+    },
+    moves=[
+        "claim:    queued -> running          by worker",
+        "complete: running -> succeeded       by worker",
+        "fail:     running -> retrying, dead  by worker",
+        "fail:     retrying -> dead           by worker, system",
+        "release:  running -> queued          by worker, system",
+        "reject:   queued -> rejected         by system",
+        "reject:   running -> rejected        by worker",
+        "reap:     running -> retrying, dead  by system",
+        "requeue:  retrying -> queued         by system",
+    ],
+    policy=Policy(idempotency=Idempotency.UNTIL_FAILED),
+)

@@ -1,0 +1,25 @@
+"""`images`: a ten-minute lock, direct retries, and no cancel: cancelling is asked for by a job of another type."""
+
+from holdfast.lifecycle.machine import Machine
+from holdfast.lifecycle.policy import Policy
+
+IMAGES = Machine(
+    "images",
+    about="Image processing: long lock, worker may give up on a waiting retry.",
+    words={
+        "queued": "queued",
+        "running": "processing",
+        "retrying": "failed_retryable",
+        "succeeded": "completed",
+        "dead": "failed",
+    },
+    moves=[
+        "claim:    queued, retrying -> running  by worker",
+        "complete: running -> succeeded         by worker",
+        "fail:     running -> retrying, dead    by worker",
+        "fail:     retrying -> dead             by worker, system",
+        "release:  running -> queued            by worker, system",
+        "reap:     running -> retrying, dead    by system",
+    ],
+    policy=Policy(lease_seconds=600, heartbeat_seconds=30),
+)

@@ -1,0 +1,171 @@
+"""A lifecycle: words, legal moves, policy. It checks itself when it is built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import NoReturn, TypeVar
+
+from holdfast.errors import Invalid, UnknownName
+from holdfast.lifecycle.policy import Policy
+from holdfast.lifecycle.states import BIT, CANON, FINAL, Actor, Move, State
+
+_LINE = re.compile(r"\s*(\w+)\s*:\s*([\w\s,]+?)\s*->\s*([\w\s,]+?)\s+by\s+([\w\s,]+?)\s*")
+_Name = TypeVar("_Name", State, Actor)
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+def read_moves(lines: Iterable[str]) -> tuple[Move, ...]:
+    """`"claim: queued, retrying -> running by worker"` names two moves."""
+    return tuple(move for line in lines for move in _read_line(line))
+
+
+def _read_line(line: str) -> list[Move]:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise Invalid(
+            f"cannot read the move {line!r}; write it as 'verb: state, ... -> state, ... by actor, ...'",
+            code="invalid_lifecycle",
+        )
+    verb, sources, targets, actors = match.groups()
+    who = frozenset(_known(Actor, "actor", actor, line) for actor in _names(actors))
+    return [
+        Move(verb, _known(State, "state", source, line), _known(State, "state", target, line), who)
+        for source in _names(sources)
+        for target in _names(targets)
+    ]
+
+
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",")]
+
+
+def _known(names: type[_Name], kind: str, name: str, line: str) -> _Name:
+    try:
+        return names(name)
+    except ValueError:
+        error = UnknownName.of(kind, name, [str(known) for known in names])
+        raise UnknownName(f"{error.message} (in the move {line.strip()!r})", code=error.code) from None
+
+
+_CANON = {(move.verb, move.source, move.target): move for move in read_moves(CANON)}
+VERBS = tuple(dict.fromkeys(move.verb for move in _CANON.values()))
+
+
+class Machine:
+    """One declared lifecycle.
+
+    `words` renames the states it uses; a state without a word does not exist in it.
+    `accept_separately` makes acceptance a commit of its own for requests that come over the wire.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        words: Mapping[str, str],
+        moves: Iterable[str],
+        policy: Policy | None = None,
+        accept_separately: bool = False,
+        about: str = "",
+    ) -> None:
+        self.name = name
+        self.about = about
+        self.words = {_known(State, "state", state, f"words of {name}"): word for state, word in words.items()}
+        self.moves = read_moves(moves)
+        self.policy = policy or Policy()
+        self.accept_separately = accept_separately
+        self._check()
+
+    @property
+    def initial(self) -> State:
+        return State.CREATED if State.CREATED in self.words else State.QUEUED
+
+    @cached_property
+    def mask(self) -> int:
+        """The legal pairs of states as bits; every job row carries it."""
+        return sum({BIT[move.source, move.target] for move in self.moves})
+
+    def has(self, source: State, target: State) -> bool:
+        return bool(self.mask & BIT.get((source, target), 0))
+
+    def move(self, verb: str, source: State, target: State) -> Move | None:
+        return self._table.get((verb, source, target))
+
+    def targets(self, verb: str, source: State) -> list[State]:
+        """Where a verb can lead from a state; empty when the state refuses it."""
+        return [move.target for move in self.moves if move.verb == verb and move.source == source]
+
+    def allows(self, verb: str, source: State, target: State, actor: Actor) -> bool:
+        move = self.move(verb, source, target)
+        return move is not None and actor in move.actors
+
+    @cached_property
+    def _table(self) -> dict[tuple[str, State, State], Move]:
+        return {(move.verb, move.source, move.target): move for move in self.moves}
+
+    # -- the self-check -----------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            self._refuse(f"its name must be lower case letters, digits, - and _, got {self.name!r}")
+        self._check_words()
+        self._check_moves()
+        self._check_paths()
+
+    def _check_words(self) -> None:
+        seen: dict[str, State] = {}
+        for state, word in self.words.items():
+            if not word or not word.isprintable():
+                self._refuse(f"the word for {state} must be printable, got {word!r}")
+            if word in seen:
+                self._refuse(f"{seen[word]} and {state} are both called {word!r}; words must differ")
+            seen[word] = state
+        for needed in (State.QUEUED, State.RUNNING, State.SUCCEEDED, State.DEAD):
+            if needed not in self.words:
+                self._refuse(f"every lifecycle needs a word for {needed}")
+
+    def _check_moves(self) -> None:
+        if len(self._table) != len(self.moves):
+            doubled = next(m for m in self.moves if sum(m[:3] == n[:3] for n in self.moves) > 1)
+            self._refuse(f"the move '{doubled}' is listed twice")
+        for move in self.moves:
+            canon = _CANON.get(move[:3])
+            if move.verb not in VERBS:
+                raise UnknownName.of("verb", move.verb, list(VERBS))
+            if move.source in FINAL:
+                self._refuse(f"the move '{move}' leaves a final state; redrive makes a new job instead")
+            if canon is None:
+                self._refuse(f"the move '{move}' is none that a job can make")
+            for state in (move.source, move.target):
+                if state not in self.words:
+                    self._refuse(f"the move '{move}' uses {state}, which has no word here")
+            if not move.actors <= canon.actors:
+                self._refuse(f"the move '{move}' names an actor who may never make it; allowed: '{canon}'")
+
+    def _check_paths(self) -> None:
+        def need(verb: str, source: State, target: State, why: str) -> None:
+            if self.move(verb, source, target) is None:
+                self._refuse(f"the move '{verb}: {source} -> {target}' is missing: {why}")
+
+        need("claim", State.QUEUED, State.RUNNING, "nothing could ever run")
+        need("complete", State.RUNNING, State.SUCCEEDED, "nothing could ever succeed")
+        need("release", State.RUNNING, State.QUEUED, "a worker that stops must be able to hand its jobs back")
+        if State.CREATED in self.words:
+            need("accept", State.CREATED, State.QUEUED, "created jobs could never run")
+        if State.RETRYING in self.words:
+            for verb in ("fail", "reap"):
+                need(verb, State.RUNNING, State.RETRYING, "no attempt could be retried")
+            if not (self.has(State.RETRYING, State.RUNNING) or self.has(State.RETRYING, State.QUEUED)):
+                self._refuse("retrying has neither a claim nor a requeue: a retry would wait for ever")
+        for verb in ("fail", "reap"):
+            if not self._reaches_dead(verb):
+                self._refuse(f"'{verb}' can never end in dead: a hopeless job would run for ever")
+
+    def _reaches_dead(self, verb: str) -> bool:
+        direct = self.move(verb, State.RUNNING, State.DEAD)
+        return bool(direct or self.move(verb, State.RETRYING, State.DEAD))
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise Invalid(f"lifecycle {self.name!r}: {why}", code="invalid_lifecycle", lifecycle=self.name)

@@ -1,0 +1,28 @@
+"""`orchestration`: acceptance is a step of its own, a retry is queued again, and DEAD is reached only through RETRY."""
+
+from holdfast.lifecycle.machine import Machine
+
+ORCHESTRATION = Machine(
+    "orchestration",
+    about="Exactly the six states and six moves of a classic job table, plus the hand-back of a stopping worker.",
+    words={
+        "created": "CREATED",
+        "queued": "QUEUED",
+        "running": "RUNNING",
+        "retrying": "RETRY",
+        "succeeded": "SUCCESS",
+        "dead": "DEAD",
+    },
+    moves=[
+        "accept:   created -> queued     by client, api, system",
+        "claim:    queued -> running     by worker",
+        "complete: running -> succeeded  by worker",
+        "fail:     running -> retrying   by worker",
+        "fail:     retrying -> dead      by worker, system",
+        "release:  running -> queued     by worker, system",
+        "reap:     running -> retrying   by system",
+        "reap:     retrying -> dead      by system",
+        "requeue:  retrying -> queued    by system",
+    ],
+    accept_separately=True,
+)

@@ -1,0 +1,102 @@
+"""What a lifecycle says about time, retries, errors and idempotency. Pure: chance is an argument."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid
+
+
+class Treatment(StrEnum):
+    TRANSIENT = "transient"  # retry with backoff
+    THROTTLED = "throttled"  # retry, slower, with a higher cap
+    PERMANENT = "permanent"  # no retry
+
+
+class Idempotency(StrEnum):
+    FOREVER = "forever"  # a key names one job for as long as its row exists
+    WINDOW = "window"  # ... for `idempotency_window_seconds` after creation
+    UNTIL_FAILED = "until_failed"  # ... until that job ended without success
+
+
+class Reaping(StrEnum):
+    EXPIRED = "expired"  # a lease that ran out frees the job
+    EXPIRED_AND_OFFLINE = "expired_and_offline"  # ... only when its worker has gone silent too
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every knob of a job. Request, job type, lifecycle and settings are laid over each other into one of these."""
+
+    lease_seconds: float = 30
+    heartbeat_seconds: float = 10
+    max_attempts: int = 5  # executions in all, the first included
+    max_lost: int = 3  # lost leases before the job counts as poison
+
+    backoff_base_seconds: float = 2
+    backoff_factor: float = 2
+    backoff_cap_seconds: float = 600
+    throttle_cap_seconds: float = 3600
+
+    errors: dict[str, Treatment] = {}  # error code -> treatment
+    unknown_errors: Treatment = Treatment.TRANSIENT
+
+    late_writes: bool = True  # accept progress, complete and fail on a lease that ran out but was not reaped
+    reaping: Reaping = Reaping.EXPIRED
+    offline_seconds: float = 90
+    no_progress_seconds: float | None = None
+    max_runtime_seconds: float | None = None
+    cancel_grace_seconds: float = 30
+    defer_seconds: float = 60  # how long a job waits for a worker with its preferred capabilities
+
+    idempotency: Idempotency = Idempotency.FOREVER
+    idempotency_window_seconds: float = 86_400
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 10**9:
+                raise Invalid(f"policy {name} must be positive, got {value}", code="invalid_policy", name=name)
+        for name in ("backoff_base_seconds", "defer_seconds", "cancel_grace_seconds"):
+            if getattr(self, name) < 0:
+                raise Invalid(f"policy {name} must not be negative, got {getattr(self, name)}", code="invalid_policy")
+        if not 1 <= self.max_attempts <= 1000:
+            raise Invalid(f"policy max_attempts must be 1 to 1000, got {self.max_attempts}", code="invalid_policy")
+        if self.heartbeat_seconds >= self.lease_seconds:
+            raise Invalid(
+                f"policy heartbeat_seconds ({self.heartbeat_seconds}) must be shorter than "
+                f"lease_seconds ({self.lease_seconds}), or every lease runs out",
+                code="invalid_policy",
+            )
+
+    def treat(self, error_code: str) -> Treatment:
+        return self.errors.get(error_code, self.unknown_errors)
+
+    def backoff(self, failures: int, treatment: Treatment, jitter: float) -> float:
+        """Full jitter: somewhere between now and base * factor ** (failures - 1), capped."""
+        cap = self.throttle_cap_seconds if treatment is Treatment.THROTTLED else self.backoff_cap_seconds
+        exponent = min(failures - 1, 64)  # 2.0 ** 1024 overflows; the cap is far below either way
+        return min(cap, self.backoff_base_seconds * self.backoff_factor**exponent) * jitter
+
+    def over(self, changes: dict[str, Any]) -> Policy:
+        """This policy with some knobs set otherwise."""
+        try:
+            return msgspec.convert({**msgspec.to_builtins(self), **changes}, Policy)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"policy {sorted(changes)}: {error}", code="invalid_policy") from None
+
+
+_POSITIVE = (
+    "lease_seconds",
+    "heartbeat_seconds",
+    "max_lost",
+    "backoff_factor",
+    "backoff_cap_seconds",
+    "throttle_cap_seconds",
+    "offline_seconds",
+    "no_progress_seconds",
+    "max_runtime_seconds",
+    "idempotency_window_seconds",
+)

@@ -1,0 +1,67 @@
+"""A lifecycle as a picture (Mermaid) and as data (JSON, TOML)."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.lifecycle.machine import Machine
+from holdfast.lifecycle.policy import Policy
+from holdfast.lifecycle.states import FINAL
+
+
+def mermaid(machine: Machine) -> str:
+    """A state diagram in the lifecycle's own words."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for move in machine.moves:
+        pair = machine.words[move.source], machine.words[move.target]
+        verbs.setdefault(pair, []).append(move.verb)
+    lines = ["stateDiagram-v2", f"    [*] --> {machine.words[machine.initial]}: create"]
+    lines += [f"    {source} --> {target}: {', '.join(names)}" for (source, target), names in verbs.items()]
+    lines += [f"    {word} --> [*]" for state, word in machine.words.items() if state in FINAL]
+    return "\n".join(lines) + "\n"
+
+
+def to_data(machine: Machine) -> dict[str, Any]:
+    """Everything that makes the lifecycle, in plain types; `from_data` reads it back."""
+    return {
+        "name": machine.name,
+        "about": machine.about,
+        "words": {state.value: word for state, word in machine.words.items()},
+        "moves": [str(move) for move in machine.moves],
+        "accept_separately": machine.accept_separately,
+        "policy": msgspec.to_builtins(machine.policy),
+    }
+
+
+def from_data(data: dict[str, Any]) -> Machine:
+    known = {"name", "about", "words", "moves", "accept_separately", "policy"}
+    unknown = sorted(data.keys() - known)
+    missing = sorted({"name", "words", "moves"} - data.keys())
+    if unknown or missing:
+        what = f"unknown {unknown}" if unknown else f"missing {missing}"
+        raise Invalid(f"lifecycle {data.get('name', '?')!r}: {what}; keys are {sorted(known)}", code="invalid_lifecycle")
+    return Machine(
+        data["name"],
+        words=data["words"],
+        moves=data["moves"],
+        policy=Policy().over(data.get("policy", {})),
+        accept_separately=data.get("accept_separately", False),
+        about=data.get("about", ""),
+    )
+
+
+def from_toml(text: str) -> Machine:
+    """A lifecycle written by hand: `name`, `[words]`, `moves = ["claim: queued -> running by worker", ...]`, `[policy]`."""
+    try:
+        return from_data(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise Invalid(f"lifecycle file is not TOML: {error}", code="invalid_lifecycle") from None
+
+
+def from_toml_file(path: Path) -> Machine:
+    return from_toml(path.read_text(encoding="utf-8"))

@@ -1,0 +1,20 @@
+"""The nouns. Pure: no clock, no chance, no database."""
+
+from holdfast.model.history import Attempt, Event, Outcome, Part, PartStatus
+from holdfast.model.job import Job, Lease, NewJob
+from holdfast.model.job_type import JobType
+from holdfast.model.worker import Liveness, Worker
+
+__all__ = [
+    "Attempt",
+    "Event",
+    "Job",
+    "JobType",
+    "Lease",
+    "Liveness",
+    "NewJob",
+    "Outcome",
+    "Part",
+    "PartStatus",
+    "Worker",
+]

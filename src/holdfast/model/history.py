@@ -1,0 +1,101 @@
+"""What happened to a job: events (append-only), attempts (one per execution), parts (what survives a retry)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.model.json import decode_or_none
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One line of a job's history. `pos` orders events across jobs; `seq` is gapless within one."""
+
+    job_id: str
+    seq: int
+    pos: int
+    tenant: str
+    at: datetime
+    verb: str
+    from_state: str | None
+    to_state: str | None
+    attempt: int
+    epoch: int
+    actor: str
+    worker_id: str | None
+    reason: str | None
+    step: str | None
+    percent: float | None
+    data: Any
+
+    @classmethod
+    def from_row(cls, row: Iterable[Any]) -> Event:
+        *values, data = row
+        return cls(*values, decode_or_none(data))
+
+
+class Outcome(StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LOST = "lost"
+    RELEASED = "released"
+    REJECTED = "rejected"
+    CANCELED = "canceled"
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One finished execution: (job, epoch) names it, its token stays here for repeated requests."""
+
+    job_id: str
+    epoch: int
+    tenant: str
+    attempt: int
+    worker_id: str
+    instance: str | None
+    token: str
+    started_at: datetime
+    ended_at: datetime
+    outcome: str
+    to_state: str
+    reason: str | None
+    error: Any
+
+    @classmethod
+    def from_row(cls, row: Iterable[Any]) -> Attempt:
+        *values, error = row
+        return cls(*values, decode_or_none(error))
+
+
+class PartStatus(StrEnum):
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A named sub-unit of a job with its own status; a finished one is not done again on a retry."""
+
+    name: str
+    status: PartStatus = PartStatus.PENDING
+    percent: float | None = None
+    total: int | None = None
+    done: int | None = None
+    error: str | None = None
+    data: Any = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+    @classmethod
+    def from_row(cls, row: Any) -> Part:
+        values = {name: row[name] for name in cls.__struct_fields__}
+        return cls(**{**values, "status": PartStatus(values["status"]), "data": decode_or_none(values["data"])})
+
+
+EVENT_COLUMNS = Event.__struct_fields__
+ATTEMPT_COLUMNS = Attempt.__struct_fields__

@@ -1,0 +1,219 @@
+"""A job as handed in, as stored, and as held by a worker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.lifecycle import FINAL, STATUS, State
+from holdfast.model.json import decode_or_none, encode
+from holdfast.model.names import check_name, check_names
+
+PAYLOAD_BYTES_MAX = 256 * 1024
+RESULT_BYTES_MAX = 256 * 1024
+DELAY_SECONDS_MAX = 10 * 366 * 86_400
+KEY_MAX = 255
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """An intent. None means: as the job type, the lifecycle or the settings say."""
+
+    type: str
+    payload: dict[str, Any] = {}
+    tenant: str = "default"
+    lifecycle: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    run_at: datetime | None = None
+    delay_seconds: float | None = None
+    idempotency_key: str | None = None
+    max_attempts: int | None = None
+    policy: dict[str, Any] | None = None
+    requires: list[str] | None = None
+    prefers: list[str] | None = None
+    tags: list[str] = []
+    partition_key: str | None = None
+    trace: dict[str, str] | None = None
+    parent_id: str | None = None
+    redrive_of: str | None = None
+    root_id: str | None = None
+
+    def check(self) -> None:
+        """Refuse what no job can be, before anything is written."""
+        check_name(self.type, "job type")
+        check_name(self.tenant, "tenant")
+        if self.queue is not None:
+            check_name(self.queue, "queue")
+        if not isinstance(self.payload, dict):
+            raise Invalid(
+                f"payload must be a JSON object, got {type(self.payload).__name__}", code="payload_not_json"
+            )
+        if type(self.priority) is not int or not -100 <= self.priority <= 100:
+            raise Invalid(f"priority must be a whole number from -100 to 100, got {self.priority!r}", code="invalid_priority")
+        if self.max_attempts is not None and (type(self.max_attempts) is not int or not 1 <= self.max_attempts <= 1000):
+            raise Invalid(
+                f"max_attempts must be a whole number from 1 to 1000 (executions in all), got {self.max_attempts!r}",
+                code="invalid_max_attempts",
+            )
+        self._check_time()
+        if self.idempotency_key is not None:
+            _check_key(self.idempotency_key)
+        for names, what in ((self.tags, "tag"), (self.requires or [], "capability"), (self.prefers or [], "capability")):
+            check_names(names, what)
+
+    def _check_time(self) -> None:
+        if self.run_at is not None and self.delay_seconds is not None:
+            raise Invalid("give run_at or delay_seconds, not both", code="invalid_delay")
+        delay = self.delay_seconds
+        if delay is not None and (type(delay) not in (int, float) or not 0 <= delay <= DELAY_SECONDS_MAX):
+            raise Invalid(f"delay_seconds must be 0 to {DELAY_SECONDS_MAX} (ten years), got {delay!r}", code="invalid_delay")
+        if self.run_at is not None and self.run_at.tzinfo is None:
+            raise Invalid(f"run_at needs a time zone, got {self.run_at.isoformat()}", code="invalid_run_at")
+
+    def start_at(self, now: datetime) -> datetime:
+        """When it may run; a time already past means now."""
+        if self.run_at is not None:
+            at = self.run_at.astimezone(UTC)
+            if at > now + timedelta(seconds=DELAY_SECONDS_MAX):
+                raise Invalid(f"run_at {at.isoformat()} is more than ten years away", code="invalid_run_at")
+            return max(at, now)
+        return now + timedelta(seconds=self.delay_seconds or 0)
+
+    def encoded_payload(self) -> str:
+        return encode(self.payload, "payload", max_bytes=PAYLOAD_BYTES_MAX)
+
+    def fingerprint(self) -> str:
+        """A digest of the request as sent: a repeat has the same one, whenever it comes."""
+        sent = msgspec.to_builtins(self)
+        sent["payload"] = _sorted(self.payload)
+        return hashlib.sha256(msgspec.json.encode(sent, order="sorted")).hexdigest()
+
+
+def _sorted(value: Any) -> Any:
+    """The same object whatever order its keys came in."""
+    return msgspec.json.decode(msgspec.json.encode(value, order="sorted"))
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str) or not 1 <= len(key) <= KEY_MAX or not key.isascii() or not key.isprintable():
+        raise Invalid(f"an idempotency key is 1 to {KEY_MAX} printable ASCII characters", code="invalid_idempotency_key")
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A stored job, whole: the operator's view. `COLUMNS` is its row."""
+
+    id: str
+    tenant: str
+    type: str
+    queue: str
+    lifecycle: str
+    state: State
+    reason: str | None
+    due: bool | None
+    priority: int
+    version: int
+    epoch: int
+    attempt: int
+    max_attempts: int
+    failures: int
+    lost: int
+    run_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    claimed_at: datetime | None
+    progress_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    lease_worker: str | None
+    lease_instance: str | None
+    lease_token: str | None
+    lease_expires_at: datetime | None
+    last_worker: str | None
+    idempotency_key: str | None
+    payload: Any
+    result: Any
+    error: Any
+    step: str | None
+    percent: float | None
+    counters: Any
+    eta_at: datetime | None
+    checkpoint: Any
+    tags: Any
+    trace: Any
+    partition_key: str | None
+    redrive_of: str | None
+    root_id: str | None
+    parent_id: str | None
+    lane: int
+    policy: int
+
+    @classmethod
+    def from_row(cls, row: Iterable[Any]) -> Job:
+        values = list(row)
+        values[_STATE] = State(values[_STATE])
+        for place in _JSON:
+            if values[place] is not None:
+                values[place] = decode_or_none(values[place])
+        return cls(*values)
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL
+
+    @property
+    def status(self) -> str:
+        """What a client sees, the same six words in every lifecycle."""
+        return STATUS[self.state]
+
+
+COLUMNS = Job.__struct_fields__
+_STATE = COLUMNS.index("state")
+_JSON = [COLUMNS.index(name) for name in ("payload", "result", "error", "counters", "checkpoint", "tags", "trace")]
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """One job in a worker's hands: what it needs to run it, and the token that lets it write."""
+
+    id: str
+    token: str
+    tenant: str
+    type: str
+    queue: str
+    lifecycle: str
+    priority: int
+    epoch: int
+    attempt: int
+    max_attempts: int
+    lost: int
+    expires_at: datetime
+    claimed_at: datetime
+    created_at: datetime
+    run_at: datetime
+    payload: Any
+    checkpoint: Any
+    tags: Any
+    trace: Any
+    policy: int
+
+    @classmethod
+    def from_row(cls, row: Iterable[Any]) -> Lease:
+        values = list(row)
+        for place in _LEASE_JSON:
+            if values[place] is not None:
+                values[place] = decode_or_none(values[place])
+        return cls(*values)
+
+
+# The row behind a lease, in the order of its fields.
+LEASE_COLUMNS = (
+    *("id", "lease_token", "tenant", "type", "queue", "lifecycle", "priority", "epoch", "attempt", "max_attempts"),
+    *("lost", "lease_expires_at", "claimed_at", "created_at", "run_at", "payload", "checkpoint", "tags", "trace"),
+    "policy",
+)
+_LEASE_JSON = [LEASE_COLUMNS.index(name) for name in ("payload", "checkpoint", "tags", "trace")]

@@ -1,0 +1,43 @@
+"""What a name, a tag or a capability may look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import Invalid
+
+NAME_MAX = 200
+TAGS_MAX = 50
+
+
+def check_name(name: Any, what: str) -> str:
+    """Printable and not blank: names end up in logs, metrics, URLs and terminals."""
+    if isinstance(name, str) and 0 < len(name) <= NAME_MAX and name.isprintable() and name == name.strip():
+        return name
+    raise Invalid(
+        f"{what} must be 1 to {NAME_MAX} printable characters without spaces at either end, got {_shown(name)}",
+        code=f"invalid_{what.replace(' ', '_')}",
+    )
+
+
+def check_names(names: Any, what: str) -> list[str]:
+    if isinstance(names, str) or len(names) > TAGS_MAX:
+        raise Invalid(f"{what}s must be a list of at most {TAGS_MAX}, got {_shown(names)}", code=f"invalid_{what}")
+    return sorted({check_name(name, what) for name in names})
+
+
+def capabilities_of(declared: dict[str, Any]) -> list[str]:
+    """`{"gpu": True, "codecs": ["h264"], "cuda": "12"}` offers gpu, codecs, codecs:h264, cuda and cuda:12."""
+    offers: set[str] = set()
+    for name, value in declared.items():
+        if value is False or value is None:
+            continue
+        offers.add(check_name(name, "capability"))
+        details = value if isinstance(value, list) else [] if isinstance(value, bool | dict) else [value]
+        offers.update(check_name(f"{name}:{detail}", "capability") for detail in details)
+    return sorted(offers)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,91 @@
+"""Loads every `.sql` file of this package once. A query is text with `:name` parameters and a closed set of markers.
+
+    -- name: complete_jobs      what the engine calls it
+    -- move: complete           it changes states: its rows go into the history under this verb
+    -- ends: succeeded          it also ends an execution: a row of `attempts` with this outcome
+    -- data: error              the column that explains the event
+    -- gives: lease             it answers with the columns of a lease
+    -- (anything else)          for the reader
+
+`note:` is a line of history without a change of state; `create` is the birth of jobs. `render.py` explains the markers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+_HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*)\s*")
+
+
+@dataclass(frozen=True)
+class Query:
+    name: str
+    text: str
+    move: str | None = None
+    note: str | None = None
+    create: bool = False
+    ends: str | None = None
+    data: str | None = None
+    gives: str | None = None
+
+    @property
+    def recorded(self) -> bool:
+        """It writes history."""
+        return bool(self.move or self.note or self.create)
+
+
+class Queries:
+    """All queries of the package as attributes: `q.claim_jobs`."""
+
+    def __init__(self, queries: dict[str, Query]) -> None:
+        self._queries = queries
+
+    def __getattr__(self, name: str) -> Query:
+        try:
+            return self._queries[name]
+        except KeyError:
+            raise AttributeError(f"no query is called {name!r}") from None
+
+    def all(self) -> list[Query]:
+        return list(self._queries.values())
+
+
+def parse(source: str) -> list[Query]:
+    sections = re.split(r"(?m)^(?=-- name:)", source)
+    return [_parse_one(section) for section in sections if section.startswith("-- name:")]
+
+
+def _parse_one(section: str) -> Query:
+    header: dict[str, str] = {}
+    body: list[str] = []
+    for line in section.strip().splitlines():
+        found = _HEADER.fullmatch(line)
+        if found and not body:
+            header[found[1]] = found[2]
+        elif body or not line.startswith("--"):
+            body.append(line)
+    return Query(
+        name=header["name"],
+        text="\n".join(body),
+        move=header.get("move"),
+        note=header.get("note"),
+        create="create" in header,
+        ends=header.get("ends"),
+        data=header.get("data"),
+        gives=header.get("gives"),
+    )
+
+
+def load() -> Queries:
+    found: dict[str, Query] = {}
+    for file in sorted(files("holdfast.store").joinpath("sql").iterdir(), key=lambda file: file.name):
+        for query in parse(file.read_text(encoding="utf-8")):
+            if query.name in found:
+                raise ValueError(f"two queries are called {query.name!r}")
+            found[query.name] = query
+    return Queries(found)
+
+
+q = load()

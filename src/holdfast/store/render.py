@@ -1,0 +1,317 @@
+"""Turns a query into the SQL of one dialect. These markers exist, and no others:
+
+    {now} {now+x} {now-x}   the database's time, plus or minus x seconds
+    {rows:r(a int, ...)}    the list of tuples given as :r, as a table r
+    {each:ids uuid}         the list given as :ids, for use behind IN
+    {any:names col text}    col is in the list given as :names, or there is no such list
+    {items:col}             the items of a JSON array in a column, as a table with the column `value`
+    {skip_locked} {locked}  row locks; SQLite has one writer and needs none
+    {from:verb} {to:verb}   the states of a verb as literals, so that partial indexes are used
+    {bit:a>b}               the bit of a pair of states in `moves`
+    {token}                 a fresh lease token, one per row
+    {moved}                 what a move answers with, and what its history needs
+    {lease ended}           the assignments that take a lease away
+    {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
+    {filters}               the one dynamic WHERE, from a fixed set
+    {horizon}               events at or above it may still gain earlier neighbours
+    {job} {event} {attempt} {worker}   the columns of a noun
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from holdfast.lifecycle import BIT, Actor, State
+from holdfast.lifecycle.machine import read_moves
+from holdfast.lifecycle.states import CANON
+from holdfast.model.history import ATTEMPT_COLUMNS, EVENT_COLUMNS
+from holdfast.model.job import COLUMNS, LEASE_COLUMNS
+from holdfast.model.worker import WORKER_COLUMNS
+from holdfast.store.queries import Query
+
+POSTGRES, SQLITE = "postgres", "sqlite"
+
+# What the engine learns about each moved row ...
+TOLD = (
+    *("id", "tenant", "type", "queue", "lifecycle", "version", "came_from", "state", "reason", "attempt", "epoch"),
+    *("updated_at", "lease_expires_at", "cancel_requested_at"),
+)
+# ... and what the history needs besides.
+KEPT = (
+    *("claimed_at", "lease_worker", "last_worker", "last_instance", "last_token"),
+    *("step", "percent", "counters", "error"),
+)
+GIVES = {None: TOLD, "lease": tuple(dict.fromkeys(LEASE_COLUMNS + TOLD))}
+
+FILTERS = {
+    "tenant": "tenant = :tenant",
+    "states": "state IN {each:states text}",
+    "types": "type IN {each:types text}",
+    "queues": "queue IN {each:queues text}",
+    "tag": "EXISTS (SELECT 1 FROM {items:jobs.tags} AS t WHERE t.value = :tag)",
+    "before": "id < :before",
+    "created_after": "created_at >= :created_after",
+    "created_before": "created_at < :created_before",
+    "error_code": "reason = :error_code",
+    "redrive_of": "redrive_of = :redrive_of",
+}
+
+_MARKER = re.compile(r"\{([^{}]*)\}")
+_PARAM = re.compile(r"(?<![:\w]):([a-z_]+(?:\.\d+)?)")
+_LEASE_ENDED = ", ".join(
+    [f"last_{part} = lease_{part}" for part in ("worker", "instance", "token")]
+    + [f"lease_{part} = NULL" for part in ("worker", "instance", "token", "expires_at")]
+)
+_CANON = read_moves(CANON)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Ready to run: `text` has `:name` left for SQLite and `$1` for PostgreSQL; `params` in order of first use."""
+
+    text: str
+    params: tuple[str, ...]
+    columns: tuple[str, ...] | None = None  # of a recorded query
+
+
+@lru_cache(maxsize=4096)
+def render(query: Query, dialect: str, limit: int | None = None, filters: tuple[str, ...] = ()) -> Statement:
+    text = _expand(query, query.text, dialect, limit, filters)
+    if query.recorded and dialect == POSTGRES:
+        text = _with_history(query, text)
+    names = tuple(dict.fromkeys(_PARAM.findall(text)))
+    if dialect == POSTGRES:
+        text = _PARAM.sub(lambda found: f"${names.index(found[1]) + 1}", text)
+    return Statement(text, names, GIVES[query.gives] if query.recorded else None)
+
+
+def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: tuple[str, ...]) -> str:
+    def replace(found: re.Match[str]) -> str:
+        word, _, rest = found[1].partition(":")
+        if word == "filters":
+            return " AND ".join(_MARKER.sub(replace, FILTERS[name]) for name in filters) or "TRUE"
+        if word == "limit":
+            if limit is None:
+                raise TypeError(f"query {query.name} needs a limit")
+            return str(int(limit))
+        if word == "moved":
+            return ", ".join(f"jobs.{name}" for name in dict.fromkeys(GIVES[query.gives] + KEPT))
+        if word.startswith(("now+", "now-")):
+            return _shifted_now(found[1][3], found[1][4:], dialect)
+        if word in _SHARED:
+            return _SHARED[word](rest)
+        return _DIALECT[dialect][word](rest)
+
+    return _MARKER.sub(replace, text)
+
+
+def _with_history(query: Query, text: str) -> str:
+    """PostgreSQL writes rows, events and attempts in one statement; SQLite cannot, and runs `history_of` afterwards."""
+    steps = [f"moved AS (\n{text}\n)"]
+    for n, insert in enumerate(history_of(query)):
+        values = ", ".join(insert.values)
+        steps.append(
+            f"history{n} AS (INSERT INTO {insert.table} ({', '.join(insert.columns)})"
+            f" SELECT {values} FROM moved{insert.where})"
+        )
+    return "WITH " + ",\n".join(steps) + f"\nSELECT {', '.join(GIVES[query.gives])} FROM moved"
+
+
+@dataclass(frozen=True)
+class Insert:
+    """One line of history per moved row: `values` are columns of that row, literals, or :actor."""
+
+    table: str
+    columns: tuple[str, ...]
+    values: tuple[str, ...]
+    where: str = ""
+
+
+@lru_cache(maxsize=256)
+def history_of(query: Query) -> tuple[Insert, ...]:
+    if query.create:
+        born = "CASE WHEN version = 2 THEN 'created' ELSE state END"
+        return (
+            _event("1", "create", "NULL", born, "NULL", query),
+            _event("2", "accept", "'created'", "state", "NULL", query, where=" WHERE version = 2"),
+        )
+    worker = "last_worker" if query.ends else "lease_worker"
+    if query.note:
+        data = "counters" if query.note == "progress" else "NULL"
+        return (_event("version", query.note, "NULL", "NULL", worker, query, data=data, progress=query.note == "progress"),)
+    event = _event("version", query.move or "", "came_from", "state", worker, query, data=query.data or "NULL")
+    return (event, _attempt(query)) if query.ends else (event,)
+
+
+def _event(
+    seq: str,
+    verb: str,
+    source: str,
+    target: str,
+    worker: str,
+    query: Query,
+    *,
+    data: str = "NULL",
+    progress: bool = False,
+    where: str = "",
+) -> Insert:
+    values = {
+        "job_id": "id",
+        "seq": seq,
+        "tenant": "tenant",
+        "at": "updated_at",
+        "verb": f"'{verb}'",
+        "from_state": source,
+        "to_state": target,
+        "attempt": "attempt",
+        "epoch": "epoch",
+        "actor": ":actor",
+        "worker_id": worker,
+        "reason": "reason",
+    }
+    if progress:
+        values |= {"step": "step", "percent": "percent"}
+    if data != "NULL":
+        values["data"] = data
+    return Insert("events", tuple(values), tuple(values.values()), where)
+
+
+def _attempt(query: Query) -> Insert:
+    values = {
+        "job_id": "id",
+        "epoch": "epoch",
+        "tenant": "tenant",
+        # A released attempt is given back on the job; its record keeps the number it ran under.
+        "attempt": "attempt + 1" if query.ends == "released" else "attempt",
+        "worker_id": "last_worker",
+        "instance": "last_instance",
+        "token": "last_token",
+        "started_at": "claimed_at",
+        "ended_at": "updated_at",
+        "outcome": f"'{query.ends}'",
+        "to_state": "state",
+        "reason": "reason",
+    }
+    if query.data:
+        values["error"] = query.data
+    return Insert("attempts", tuple(values), tuple(values.values()))
+
+
+# -- markers ---------------------------------------------------------------------------------------------------
+
+
+def _moves_named(wanted: str) -> tuple[list[State], list[State]]:
+    """`claim`, `fail>dead`, `cancel by client`: sources and targets of those moves, in stable order."""
+    words, _, actor = wanted.partition(" by ")
+    verb, _, target = words.partition(">")
+    moves = [
+        move
+        for move in _CANON
+        if move.verb == verb and (not target or move.target == target) and (not actor or Actor(actor) in move.actors)
+    ]
+    if not moves:
+        raise KeyError(f"no move is called {wanted!r}")
+    return list(dict.fromkeys(m.source for m in moves)), list(dict.fromkeys(m.target for m in moves))
+
+
+def _from(wanted: str) -> str:
+    sources, _ = _moves_named(wanted)
+    literals = [f"'{state}'" for state in sources]
+    return f"= {literals[0]}" if len(literals) == 1 else f"IN ({', '.join(literals)})"
+
+
+def _to(wanted: str) -> str:
+    _, targets = _moves_named(wanted)
+    if len(targets) != 1:
+        raise KeyError(f"{wanted!r} can lead to {targets}; say which")
+    return f"'{targets[0]}'"
+
+
+def _bit(pair: str) -> str:
+    source, _, target = pair.partition(">")
+    return str(BIT[State(source), State(target)])
+
+
+_SHARED: dict[str, Callable[[str], str]] = {
+    "from": _from,
+    "to": _to,
+    "bit": _bit,
+    "lease ended": lambda _: _LEASE_ENDED,
+    "job": lambda _: ", ".join(COLUMNS),
+    "event": lambda _: ", ".join(EVENT_COLUMNS),
+    "attempt": lambda _: ", ".join(ATTEMPT_COLUMNS),
+    "worker": lambda _: ", ".join(WORKER_COLUMNS),
+}
+
+
+def _shifted_now(sign: str, seconds: str, dialect: str) -> str:
+    if dialect == POSTGRES:
+        return f"({_POSTGRES_NOW} {sign} ({seconds}) * interval '1 second')"
+    return f"(:now {sign} CAST(({seconds}) * 1000000 AS INTEGER))"
+
+
+def _columns(rows: str) -> tuple[str, list[tuple[str, str]]]:
+    name, _, listed = rows.partition("(")
+    pairs = [column.split() for column in listed.rstrip(")").split(",")]
+    return name, [(column, kind) for column, kind in pairs]
+
+
+def _postgres_rows(rows: str) -> str:
+    name, columns = _columns(rows)
+    arrays = ", ".join(f":{name}.{place}::{kind}[]" for place, (_, kind) in enumerate(columns))
+    return f"unnest({arrays}) AS {name}({', '.join(column for column, _ in columns)})"
+
+
+def _sqlite_rows(rows: str) -> str:
+    name, columns = _columns(rows)
+    picked = ", ".join(f"value->>{place} AS {column}" for place, (column, _) in enumerate(columns))
+    return f"(SELECT {picked} FROM json_each(:{name})) AS {name}"
+
+
+def _postgres_each(wanted: str) -> str:
+    name, kind = wanted.split()
+    return f"(SELECT unnest(:{name}::{kind}[]))"
+
+
+def _postgres_any(wanted: str) -> str:
+    name, column, kind = wanted.split()
+    return f"(:{name}::{kind}[] IS NULL OR {column} = ANY(:{name}::{kind}[]))"
+
+
+def _sqlite_any(wanted: str) -> str:
+    name, column, _ = wanted.split()
+    return f"(:{name} IS NULL OR {column} IN (SELECT value FROM json_each(:{name})))"
+
+
+# The statement's own time: it does not stand still for a whole transaction, and it may be an index condition.
+_POSTGRES_NOW = "coalesce(:now::timestamptz, statement_timestamp())"
+
+_DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
+    POSTGRES: {
+        "now": lambda _: _POSTGRES_NOW,
+        "skip_locked": lambda _: "FOR UPDATE SKIP LOCKED",
+        "skip_locked of jobs": lambda _: "FOR UPDATE OF jobs SKIP LOCKED",
+        "locked": lambda _: "FOR UPDATE OF jobs",
+        "token": lambda _: "gen_random_uuid()",
+        "rows": _postgres_rows,
+        "each": _postgres_each,
+        "any": _postgres_any,
+        "items": lambda column: f"json_array_elements_text({column}::json)",
+        "horizon": lambda _: "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint)",
+    },
+    SQLITE: {
+        "now": lambda _: ":now",
+        "skip_locked": lambda _: "",
+        "skip_locked of jobs": lambda _: "",
+        "locked": lambda _: "",
+        "token": lambda _: "new_token()",
+        "rows": _sqlite_rows,
+        "each": lambda wanted: f"(SELECT value FROM json_each(:{wanted.split()[0]}))",
+        "any": _sqlite_any,
+        "items": lambda column: f"json_each({column})",
+        "horizon": lambda _: str(2**63 - 1),
+    },
+}

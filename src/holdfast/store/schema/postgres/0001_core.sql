@@ -1,0 +1,275 @@
+-- The whole of Holdfast's core. The database refuses what the lifecycle does not allow, whoever asks.
+
+CREATE TABLE job_types (
+    name       text        PRIMARY KEY,
+    lifecycle  text        NOT NULL,
+    queue      text        NOT NULL,
+    policy     text        NOT NULL,
+    requires   text        NOT NULL,
+    prefers    text        NOT NULL,
+    updated_at timestamptz NOT NULL
+);
+
+-- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.
+-- What the reaper judges by stands in columns, the rest of a policy in its body.
+CREATE TABLE policies (
+    id                   integer          GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    digest               text             NOT NULL UNIQUE,
+    body                 text             NOT NULL,
+    waits_for_offline    boolean          NOT NULL,
+    offline_seconds      double precision NOT NULL,
+    no_progress_seconds  double precision,
+    max_runtime_seconds  double precision,
+    cancel_grace_seconds double precision NOT NULL
+);
+
+-- A lane is all jobs that the same workers may take. A claim picks lanes first, then the head of each,
+-- so jobs that a worker may not take are never walked through.
+CREATE TABLE lanes (
+    id            integer          GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant        text             NOT NULL,
+    queue         text             NOT NULL,
+    type          text             NOT NULL,
+    requires      text             NOT NULL,
+    prefers       text             NOT NULL,
+    defer_seconds double precision NOT NULL,
+    UNIQUE (tenant, queue, type, requires, prefers, defer_seconds)
+);
+
+CREATE TABLE queues (
+    tenant    text        NOT NULL,
+    name      text        NOT NULL,
+    paused_at timestamptz,
+    paused_by text,
+    PRIMARY KEY (tenant, name)
+);
+
+CREATE TABLE workers (
+    id                uuid             PRIMARY KEY,
+    name              text,
+    kind              text             NOT NULL,
+    tenants           text,
+    capabilities      text             NOT NULL,
+    offers            text             NOT NULL,
+    metadata          text             NOT NULL,
+    enabled           boolean          NOT NULL DEFAULT TRUE,
+    liveness          text             NOT NULL CHECK (liveness IN ('active', 'idle', 'busy', 'offline')),
+    slots             integer,
+    registered_at     timestamptz      NOT NULL,
+    last_heartbeat_at timestamptz,
+    heartbeat_seconds double precision NOT NULL,
+    offline_seconds   double precision NOT NULL
+);
+
+CREATE TABLE jobs (
+    id                  uuid             PRIMARY KEY,
+    tenant              text             NOT NULL,
+    type                text             NOT NULL,
+    queue               text             NOT NULL,
+    lane                integer          NOT NULL,
+    lifecycle           text             NOT NULL,
+    policy              integer          NOT NULL,
+    moves               integer          NOT NULL,  -- a bit per legal pair of states, fixed at insert
+    state               text             NOT NULL,
+    came_from           text,                       -- the state before this one
+    reason              text,                       -- why it is in this state
+    due                 boolean,                    -- TRUE: claimable now; FALSE: waits for run_at; NULL: neither
+    priority            smallint         NOT NULL CHECK (priority BETWEEN -100 AND 100),
+    version             integer          NOT NULL,  -- the number of its events
+    epoch               integer          NOT NULL DEFAULT 0,
+    attempt             integer          NOT NULL DEFAULT 0,
+    max_attempts        integer          NOT NULL,
+    failures            integer          NOT NULL DEFAULT 0,
+    lost                integer          NOT NULL DEFAULT 0,
+    run_at              timestamptz      NOT NULL,
+    created_at          timestamptz      NOT NULL,
+    updated_at          timestamptz      NOT NULL,
+    started_at          timestamptz,
+    claimed_at          timestamptz,
+    progress_at         timestamptz,
+    finished_at         timestamptz,
+    cancel_requested_at timestamptz,
+    lease_seconds       double precision NOT NULL,
+    late_writes         boolean          NOT NULL,
+    lease_worker        uuid,
+    lease_instance      text,
+    lease_token         uuid,
+    lease_expires_at    timestamptz,
+    last_worker         uuid,                       -- the lease before, kept for the record of the attempt
+    last_instance       text,
+    last_token          uuid,
+    idempotency_key     text,
+    key_live            boolean,
+    fingerprint         text,
+    payload             text             NOT NULL,
+    result              text,
+    error               text,
+    step                text,
+    percent             double precision CHECK (percent BETWEEN 0 AND 100),
+    counters            text,
+    eta_at              timestamptz,
+    checkpoint          text,
+    tags                text,
+    trace               text,
+    partition_key       text,
+    redrive_of          uuid,
+    root_id             uuid,
+    parent_id           uuid,
+    CONSTRAINT jobs_known_state CHECK (
+        state IN ('created', 'queued', 'running', 'retrying', 'succeeded', 'dead', 'canceled', 'rejected')),
+    CONSTRAINT jobs_lease_while_running CHECK (
+        (state = 'running') = (lease_token IS NOT NULL)
+        AND (lease_token IS NULL) = (lease_expires_at IS NULL)
+        AND (lease_token IS NULL) = (lease_worker IS NULL)),
+    CONSTRAINT jobs_finished_when_final CHECK (
+        (finished_at IS NOT NULL) = (state IN ('succeeded', 'dead', 'canceled', 'rejected'))),
+    CONSTRAINT jobs_due_while_waiting CHECK ((due IS NOT NULL) = (state IN ('queued', 'retrying'))),
+    CONSTRAINT jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
+    CONSTRAINT jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
+) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+
+CREATE INDEX jobs_claim ON jobs (lane, priority DESC, id) WHERE due;
+CREATE INDEX jobs_waiting ON jobs (run_at) WHERE NOT due;
+CREATE INDEX jobs_running ON jobs (lease_worker) WHERE state = 'running';
+CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
+CREATE INDEX jobs_buried ON jobs (tenant, id) WHERE state = 'dead';
+CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
+CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
+
+CREATE FUNCTION holdfast_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        RAISE EXCEPTION 'job % is %: only finished jobs may be deleted', OLD.id, OLD.state USING ERRCODE = 'HF001';
+    ELSIF TG_OP = 'INSERT' THEN
+        RAISE EXCEPTION 'job %: no job starts as %', NEW.id, NEW.state USING ERRCODE = 'HF001';
+    ELSIF OLD.finished_at IS NOT NULL THEN
+        -- A finished row changes in one way only: a later create takes over its idempotency key.
+        IF OLD.key_live AND NOT NEW.key_live AND to_jsonb(NEW) - 'key_live' = to_jsonb(OLD) - 'key_live' THEN
+            RETURN NEW;
+        END IF;
+        RAISE EXCEPTION 'job % is %, which is final; redrive makes a new job', OLD.id, OLD.state USING ERRCODE = 'HF001';
+    ELSIF OLD.state = NEW.state THEN
+        RAISE EXCEPTION 'job %: its id, tenant, moves, epoch and lease token change only with its state', OLD.id
+            USING ERRCODE = 'HF001';
+    ELSE
+        RAISE EXCEPTION 'job %: lifecycle % has no move % -> %', OLD.id, OLD.lifecycle, OLD.state, NEW.state
+            USING ERRCODE = 'HF001';
+    END IF;
+END $$;
+
+CREATE TRIGGER jobs_first_state BEFORE INSERT ON jobs FOR EACH ROW
+    WHEN (NEW.epoch <> 0 OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0))
+    EXECUTE FUNCTION holdfast_refuse_move();
+
+-- The WHEN clause decides, so that a legal move never pays for a function call.
+CREATE TRIGGER jobs_legal_move BEFORE UPDATE ON jobs FOR EACH ROW
+    WHEN (
+        OLD.finished_at IS NOT NULL
+        OR NEW.id <> OLD.id
+        OR NEW.tenant <> OLD.tenant
+        OR NEW.moves <> OLD.moves
+        OR CASE WHEN NEW.state = OLD.state
+                THEN NEW.epoch <> OLD.epoch OR NEW.lease_token IS DISTINCT FROM OLD.lease_token
+                ELSE NEW.epoch <> OLD.epoch + CASE NEW.state WHEN 'running' THEN 1 ELSE 0 END
+                     OR 0 = OLD.moves & CASE OLD.state
+                            WHEN 'running' THEN CASE NEW.state
+                                WHEN 'succeeded' THEN 16 WHEN 'retrying' THEN 32 WHEN 'dead' THEN 64 WHEN 'queued' THEN 128
+                                WHEN 'rejected' THEN 256 WHEN 'canceled' THEN 512 ELSE 0 END
+                            WHEN 'queued' THEN CASE NEW.state
+                                WHEN 'running' THEN 2 WHEN 'rejected' THEN 2048 WHEN 'canceled' THEN 8192 ELSE 0 END
+                            WHEN 'retrying' THEN CASE NEW.state
+                                WHEN 'running' THEN 4 WHEN 'queued' THEN 8 WHEN 'dead' THEN 1024
+                                WHEN 'canceled' THEN 16384 ELSE 0 END
+                            WHEN 'created' THEN CASE NEW.state
+                                WHEN 'queued' THEN 1 WHEN 'canceled' THEN 4096 ELSE 0 END
+                            ELSE 0 END
+           END
+    )
+    EXECUTE FUNCTION holdfast_refuse_move();
+
+CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs FOR EACH ROW
+    WHEN (OLD.finished_at IS NULL)
+    EXECUTE FUNCTION holdfast_refuse_move();
+
+-- History. No foreign keys: they would lock the job row again on every event, and history may outlive it.
+-- `pos` is the transaction: a reader across jobs stays below the oldest one still open and so misses nothing.
+CREATE TABLE events (
+    job_id     uuid        NOT NULL,
+    seq        integer     NOT NULL,
+    pos        bigint      NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),
+    tenant     text        NOT NULL,
+    at         timestamptz NOT NULL,
+    verb       text        NOT NULL,
+    from_state text,
+    to_state   text,
+    attempt    integer     NOT NULL,
+    epoch      integer     NOT NULL,
+    actor      text        NOT NULL,
+    worker_id  uuid,
+    reason     text,
+    step       text,
+    percent    double precision,
+    data       text,
+    PRIMARY KEY (job_id, seq),
+    -- Who may do what, once more: only workers start and finish, only workers and the system fail.
+    CONSTRAINT events_actor CHECK (
+        CASE to_state
+            WHEN 'running'   THEN actor = 'worker'
+            WHEN 'succeeded' THEN actor = 'worker'
+            WHEN 'retrying'  THEN actor IN ('worker', 'system')
+            WHEN 'dead'      THEN actor IN ('worker', 'system')
+            WHEN 'rejected'  THEN actor IN ('worker', 'system')
+            ELSE actor IN ('client', 'api', 'worker', 'system')
+        END)
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+CREATE INDEX events_feed ON events (pos, job_id, seq);
+
+CREATE TABLE attempts (
+    job_id     uuid        NOT NULL,
+    epoch      integer     NOT NULL,
+    tenant     text        NOT NULL,
+    attempt    integer     NOT NULL,
+    worker_id  uuid        NOT NULL,
+    instance   text,
+    token      uuid        NOT NULL,
+    started_at timestamptz NOT NULL,
+    ended_at   timestamptz NOT NULL,
+    outcome    text        NOT NULL,
+    to_state   text        NOT NULL,
+    reason     text,
+    error      text,
+    PRIMARY KEY (job_id, epoch)
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+CREATE FUNCTION holdfast_refuse_rewrite() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'HF002';
+END $$;
+
+CREATE TRIGGER events_append_only BEFORE UPDATE ON events FOR EACH ROW EXECUTE FUNCTION holdfast_refuse_rewrite();
+CREATE TRIGGER attempts_append_only BEFORE UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION holdfast_refuse_rewrite();
+
+CREATE TABLE parts (
+    job_id       uuid    NOT NULL,
+    name         text    NOT NULL,
+    tenant       text    NOT NULL,
+    epoch        integer NOT NULL,
+    place        integer NOT NULL,
+    status       text    NOT NULL CHECK (status IN ('pending', 'in_progress', 'completed', 'failed', 'skipped')),
+    percent      double precision CHECK (percent BETWEEN 0 AND 100),
+    total        integer,
+    done         integer,
+    error        text,
+    data         text,
+    started_at   timestamptz,
+    completed_at timestamptz,
+    PRIMARY KEY (job_id, name)
+);
+
+-- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
+CREATE TABLE sweeps (
+    name        text        PRIMARY KEY,
+    swept_at    timestamptz NOT NULL,
+    grace_until timestamptz
+);

@@ -1,0 +1,281 @@
+-- The whole of Holdfast's core. The database refuses what the lifecycle does not allow, whoever asks.
+-- Times are microseconds since 1970, booleans 0 and 1.
+
+CREATE TABLE job_types (
+    name       text    NOT NULL PRIMARY KEY,
+    lifecycle  text    NOT NULL,
+    queue      text    NOT NULL,
+    policy     text    NOT NULL,
+    requires   text    NOT NULL,
+    prefers    text    NOT NULL,
+    updated_at integer NOT NULL
+) STRICT;
+
+-- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.
+-- What the reaper judges by stands in columns, the rest of a policy in its body.
+CREATE TABLE policies (
+    id                   integer PRIMARY KEY,
+    digest               text    NOT NULL UNIQUE,
+    body                 text    NOT NULL,
+    waits_for_offline    integer NOT NULL,
+    offline_seconds      real    NOT NULL,
+    no_progress_seconds  real,
+    max_runtime_seconds  real,
+    cancel_grace_seconds real    NOT NULL
+) STRICT;
+
+-- A lane is all jobs that the same workers may take. A claim picks lanes first, then the head of each,
+-- so jobs that a worker may not take are never walked through.
+CREATE TABLE lanes (
+    id            integer PRIMARY KEY,
+    tenant        text    NOT NULL,
+    queue         text    NOT NULL,
+    type          text    NOT NULL,
+    requires      text    NOT NULL,
+    prefers       text    NOT NULL,
+    defer_seconds real    NOT NULL,
+    UNIQUE (tenant, queue, type, requires, prefers, defer_seconds)
+) STRICT;
+
+CREATE TABLE queues (
+    tenant    text    NOT NULL,
+    name      text    NOT NULL,
+    paused_at integer,
+    paused_by text,
+    PRIMARY KEY (tenant, name)
+) STRICT;
+
+CREATE TABLE workers (
+    id                text    NOT NULL PRIMARY KEY,
+    name              text,
+    kind              text    NOT NULL,
+    tenants           text,
+    capabilities      text    NOT NULL,
+    offers            text    NOT NULL,
+    metadata          text    NOT NULL,
+    enabled           integer NOT NULL DEFAULT TRUE,
+    liveness          text    NOT NULL CHECK (liveness IN ('active', 'idle', 'busy', 'offline')),
+    slots             integer,
+    registered_at     integer NOT NULL,
+    last_heartbeat_at integer,
+    heartbeat_seconds real    NOT NULL,
+    offline_seconds   real    NOT NULL
+) STRICT;
+
+CREATE TABLE jobs (
+    id                  text    NOT NULL PRIMARY KEY,
+    tenant              text    NOT NULL,
+    type                text    NOT NULL,
+    queue               text    NOT NULL,
+    lane                integer NOT NULL,
+    lifecycle           text    NOT NULL,
+    policy              integer NOT NULL,
+    moves               integer NOT NULL,         -- a bit per legal pair of states, fixed at insert
+    state               text    NOT NULL,
+    came_from           text,                     -- the state before this one
+    reason              text,                     -- why it is in this state
+    due                 integer,                  -- TRUE: claimable now; FALSE: waits for run_at; NULL: neither
+    priority            integer NOT NULL CHECK (priority BETWEEN -100 AND 100),
+    version             integer NOT NULL,         -- the number of its events
+    epoch               integer NOT NULL DEFAULT 0,
+    attempt             integer NOT NULL DEFAULT 0,
+    max_attempts        integer NOT NULL,
+    failures            integer NOT NULL DEFAULT 0,
+    lost                integer NOT NULL DEFAULT 0,
+    run_at              integer NOT NULL,
+    created_at          integer NOT NULL,
+    updated_at          integer NOT NULL,
+    started_at          integer,
+    claimed_at          integer,
+    progress_at         integer,
+    finished_at         integer,
+    cancel_requested_at integer,
+    lease_seconds       real    NOT NULL,
+    late_writes         integer NOT NULL,
+    lease_worker        text,
+    lease_instance      text,
+    lease_token         text,
+    lease_expires_at    integer,
+    last_worker         text,                     -- the lease before, kept for the record of the attempt
+    last_instance       text,
+    last_token          text,
+    idempotency_key     text,
+    key_live            integer,
+    fingerprint         text,
+    payload             text    NOT NULL,
+    result              text,
+    error               text,
+    step                text,
+    percent             real    CHECK (percent BETWEEN 0 AND 100),
+    counters            text,
+    eta_at              integer,
+    checkpoint          text,
+    tags                text,
+    trace               text,
+    partition_key       text,
+    redrive_of          text,
+    root_id             text,
+    parent_id           text,
+    CONSTRAINT jobs_known_state CHECK (
+        state IN ('created', 'queued', 'running', 'retrying', 'succeeded', 'dead', 'canceled', 'rejected')),
+    CONSTRAINT jobs_lease_while_running CHECK (
+        (state = 'running') = (lease_token IS NOT NULL)
+        AND (lease_token IS NULL) = (lease_expires_at IS NULL)
+        AND (lease_token IS NULL) = (lease_worker IS NULL)),
+    CONSTRAINT jobs_finished_when_final CHECK (
+        (finished_at IS NOT NULL) = (state IN ('succeeded', 'dead', 'canceled', 'rejected'))),
+    CONSTRAINT jobs_due_while_waiting CHECK ((due IS NOT NULL) = (state IN ('queued', 'retrying'))),
+    CONSTRAINT jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
+    CONSTRAINT jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
+) STRICT;
+
+CREATE INDEX jobs_claim ON jobs (lane, priority DESC, id) WHERE due;
+CREATE INDEX jobs_waiting ON jobs (run_at) WHERE NOT due;
+CREATE INDEX jobs_running ON jobs (lease_worker) WHERE state = 'running';
+CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
+CREATE INDEX jobs_buried ON jobs (tenant, id) WHERE state = 'dead';
+CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
+CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
+
+-- A finished row changes in one way only: a later create takes over its idempotency key.
+CREATE TRIGGER jobs_final BEFORE UPDATE OF
+    id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, reason, due, priority, version, epoch,
+    attempt, max_attempts, failures, lost, run_at, created_at, updated_at, started_at, claimed_at, progress_at,
+    finished_at, cancel_requested_at, lease_seconds, late_writes, lease_worker, lease_instance, lease_token,
+    lease_expires_at, last_worker, last_instance, last_token, idempotency_key, fingerprint, payload, result, error,
+    step, percent, counters, eta_at, checkpoint, tags, trace, partition_key, redrive_of, root_id, parent_id
+    ON jobs WHEN OLD.finished_at IS NOT NULL
+BEGIN
+    SELECT RAISE(ABORT, 'HF001 the job is final; redrive makes a new job');
+END;
+
+CREATE TRIGGER jobs_final_key BEFORE UPDATE OF key_live
+    ON jobs WHEN OLD.finished_at IS NOT NULL AND NOT (OLD.key_live AND NOT NEW.key_live)
+BEGIN
+    SELECT RAISE(ABORT, 'HF001 the job is final; redrive makes a new job');
+END;
+
+CREATE TRIGGER jobs_first_state BEFORE INSERT
+    ON jobs WHEN NEW.epoch <> 0 OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0)
+BEGIN
+    SELECT RAISE(ABORT, 'HF001 no job starts in this state');
+END;
+
+CREATE TRIGGER jobs_fixed BEFORE UPDATE OF id, tenant, moves
+    ON jobs WHEN NEW.id <> OLD.id OR NEW.tenant <> OLD.tenant OR NEW.moves <> OLD.moves
+BEGIN
+    SELECT RAISE(ABORT, 'HF001 the id, tenant and moves of a job never change');
+END;
+
+CREATE TRIGGER jobs_same_lease BEFORE UPDATE OF epoch, lease_token
+    ON jobs WHEN NEW.state = OLD.state AND (NEW.epoch <> OLD.epoch OR NEW.lease_token IS NOT OLD.lease_token)
+BEGIN
+    SELECT RAISE(ABORT, 'HF001 the epoch and the lease token of a job change only with its state');
+END;
+
+CREATE TRIGGER jobs_legal_move BEFORE UPDATE OF state
+    ON jobs WHEN NEW.state <> OLD.state AND (
+        NEW.epoch <> OLD.epoch + CASE NEW.state WHEN 'running' THEN 1 ELSE 0 END
+        OR 0 = OLD.moves & CASE OLD.state
+            WHEN 'running' THEN CASE NEW.state
+                WHEN 'succeeded' THEN 16 WHEN 'retrying' THEN 32 WHEN 'dead' THEN 64 WHEN 'queued' THEN 128
+                WHEN 'rejected' THEN 256 WHEN 'canceled' THEN 512 ELSE 0 END
+            WHEN 'queued' THEN CASE NEW.state
+                WHEN 'running' THEN 2 WHEN 'rejected' THEN 2048 WHEN 'canceled' THEN 8192 ELSE 0 END
+            WHEN 'retrying' THEN CASE NEW.state
+                WHEN 'running' THEN 4 WHEN 'queued' THEN 8 WHEN 'dead' THEN 1024
+                WHEN 'canceled' THEN 16384 ELSE 0 END
+            WHEN 'created' THEN CASE NEW.state
+                WHEN 'queued' THEN 1 WHEN 'canceled' THEN 4096 ELSE 0 END
+            ELSE 0 END)
+BEGIN
+    SELECT RAISE(ABORT, 'HF001 the lifecycle of the job has no such move');
+END;
+
+CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs WHEN OLD.finished_at IS NULL
+BEGIN
+    SELECT RAISE(ABORT, 'HF001 only finished jobs may be deleted');
+END;
+
+-- History. No foreign keys: they would lock the job row again on every event, and history may outlive it.
+-- `pos` is the order of writing, which with one writer at a time is the order of commits.
+CREATE TABLE events (
+    job_id     text    NOT NULL,
+    seq        integer NOT NULL,
+    pos        integer PRIMARY KEY AUTOINCREMENT,
+    tenant     text    NOT NULL,
+    at         integer NOT NULL,
+    verb       text    NOT NULL,
+    from_state text,
+    to_state   text,
+    attempt    integer NOT NULL,
+    epoch      integer NOT NULL,
+    actor      text    NOT NULL,
+    worker_id  text,
+    reason     text,
+    step       text,
+    percent    real,
+    data       text,
+    UNIQUE (job_id, seq),
+    -- Who may do what, once more: only workers start and finish, only workers and the system fail.
+    CONSTRAINT events_actor CHECK (
+        CASE to_state
+            WHEN 'running'   THEN actor = 'worker'
+            WHEN 'succeeded' THEN actor = 'worker'
+            WHEN 'retrying'  THEN actor IN ('worker', 'system')
+            WHEN 'dead'      THEN actor IN ('worker', 'system')
+            WHEN 'rejected'  THEN actor IN ('worker', 'system')
+            ELSE actor IN ('client', 'api', 'worker', 'system')
+        END)
+) STRICT;
+
+CREATE TABLE attempts (
+    job_id     text    NOT NULL,
+    epoch      integer NOT NULL,
+    tenant     text    NOT NULL,
+    attempt    integer NOT NULL,
+    worker_id  text    NOT NULL,
+    instance   text,
+    token      text    NOT NULL,
+    started_at integer NOT NULL,
+    ended_at   integer NOT NULL,
+    outcome    text    NOT NULL,
+    to_state   text    NOT NULL,
+    reason     text,
+    error      text,
+    PRIMARY KEY (job_id, epoch)
+) STRICT;
+
+CREATE TRIGGER events_append_only BEFORE UPDATE ON events
+BEGIN
+    SELECT RAISE(ABORT, 'HF002 events is append-only');
+END;
+
+CREATE TRIGGER attempts_append_only BEFORE UPDATE ON attempts
+BEGIN
+    SELECT RAISE(ABORT, 'HF002 attempts is append-only');
+END;
+
+CREATE TABLE parts (
+    job_id       text    NOT NULL,
+    name         text    NOT NULL,
+    tenant       text    NOT NULL,
+    epoch        integer NOT NULL,
+    place        integer NOT NULL,
+    status       text    NOT NULL CHECK (status IN ('pending', 'in_progress', 'completed', 'failed', 'skipped')),
+    percent      real    CHECK (percent BETWEEN 0 AND 100),
+    total        integer,
+    done         integer,
+    error        text,
+    data         text,
+    started_at   integer,
+    completed_at integer,
+    PRIMARY KEY (job_id, name)
+) STRICT;
+
+-- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
+CREATE TABLE sweeps (
+    name        text    NOT NULL PRIMARY KEY,
+    swept_at    integer NOT NULL,
+    grace_until integer
+) STRICT;

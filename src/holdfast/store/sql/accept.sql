@@ -1,0 +1,22 @@
+-- name: accept_jobs
+-- move: accept
+UPDATE jobs
+   SET came_from  = state,
+       state      = {to:accept},
+       reason     = NULL,
+       due        = run_at <= {now},
+       version    = version + 1,
+       updated_at = {now}
+ WHERE id IN {each:ids uuid}
+   AND state {from:accept}
+RETURNING {moved}
+
+-- name: orphans
+-- Created, but whoever was to accept them died before saying so.
+SELECT id
+  FROM jobs
+ WHERE state = 'created'
+   AND created_at <= {now-:seconds}
+ ORDER BY created_at
+ LIMIT {limit}
+{skip_locked}

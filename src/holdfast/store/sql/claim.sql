@@ -1,0 +1,73 @@
+-- name: open_lanes
+-- The lanes this worker may take from now, best head first. `waits` is how long a job must have waited before
+-- this worker may have it: more than nothing only while an idle worker that the job prefers is there to take it.
+SELECT l.id, head.priority, head.id AS head,
+       CASE WHEN l.prefers <> '[]'
+             AND EXISTS (SELECT 1 FROM {items:l.prefers} AS p WHERE p.value NOT IN (SELECT value FROM {items:w.offers} AS o))
+             AND EXISTS (SELECT 1
+                           FROM workers other
+                          WHERE other.enabled
+                            AND other.id <> w.id
+                            AND other.last_heartbeat_at >= {now-2 * other.heartbeat_seconds}
+                            AND other.liveness <> 'offline'
+                            AND NOT EXISTS (SELECT 1 FROM {items:l.prefers} AS p
+                                             WHERE p.value NOT IN (SELECT value FROM {items:other.offers} AS o))
+                            AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r
+                                             WHERE r.value NOT IN (SELECT value FROM {items:other.offers} AS o))
+                            AND NOT EXISTS (SELECT 1 FROM jobs held
+                                             WHERE held.state = 'running' AND held.lease_worker = other.id))
+            THEN l.defer_seconds
+            ELSE 0
+       END AS waits
+  FROM workers w
+  JOIN lanes l ON {any:queues l.queue text} AND {any:types l.type text}
+  JOIN jobs head ON head.id = (SELECT j.id
+                                 FROM jobs j
+                                WHERE j.due
+                                  AND j.lane = l.id
+                                ORDER BY j.priority DESC, j.id
+                                LIMIT 1)
+ WHERE w.id = :worker
+   AND w.enabled
+   AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
+   AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
+   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+ ORDER BY head.priority DESC, head.id
+ LIMIT {limit}
+
+-- name: claim_jobs
+-- move: claim
+-- gives: lease
+-- The CTE is a fence: without it the planner may run the LIMIT more than once.
+WITH picked AS MATERIALIZED (
+    SELECT id
+      FROM jobs
+     WHERE due
+       AND lane = :lane
+       AND priority >= :floor
+       AND run_at <= {now-:waits}
+     ORDER BY priority DESC, id
+     LIMIT {limit}
+    {skip_locked}
+)
+UPDATE jobs
+   SET came_from        = state,
+       state            = {to:claim},
+       reason           = NULL,
+       due              = NULL,
+       version          = version + 1,
+       epoch            = epoch + 1,
+       attempt          = attempt + 1,
+       lease_worker     = :worker,
+       lease_instance   = :instance,
+       lease_token      = {token},
+       lease_expires_at = {now+lease_seconds},
+       claimed_at       = {now},
+       started_at       = coalesce(started_at, {now}),
+       progress_at      = NULL,
+       percent          = NULL,
+       updated_at       = {now}
+ WHERE id IN (SELECT id FROM picked)
+   AND state {from:claim}
+   AND due
+RETURNING {moved}

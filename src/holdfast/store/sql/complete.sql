@@ -1,0 +1,21 @@
+-- name: complete_jobs
+-- move: complete
+-- ends: succeeded
+UPDATE jobs
+   SET came_from   = state,
+       state       = {to:complete},
+       reason      = NULL,
+       version     = version + 1,
+       result      = done.result,
+       error       = NULL,
+       percent     = 100,
+       {lease ended},
+       finished_at = {now},
+       updated_at  = {now}
+  FROM {rows:done(id uuid, token uuid, result text)}
+ WHERE jobs.id = done.id
+   AND jobs.state {from:complete}
+   AND jobs.lease_token = done.token
+   AND jobs.lease_worker = :worker
+   AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+RETURNING {moved}

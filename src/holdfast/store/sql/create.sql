@@ -1,0 +1,66 @@
+-- name: insert_jobs
+-- create
+-- A key that is taken inserts nothing: the caller looks up whose it is.
+INSERT INTO jobs (
+    id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, max_attempts,
+    run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
+    payload, tags, trace, partition_key, redrive_of, root_id, parent_id)
+SELECT fresh.id, fresh.tenant, fresh.type, fresh.queue, fresh.lane, fresh.lifecycle, fresh.policy, fresh.moves, fresh.state,
+       CASE WHEN fresh.state = 'queued' THEN coalesce(fresh.run_at, {now+fresh.delay_seconds}) <= {now} END,
+       fresh.priority, fresh.version, fresh.max_attempts,
+       coalesce(fresh.run_at, {now+fresh.delay_seconds}), {now}, {now}, fresh.lease_seconds, fresh.late_writes,
+       fresh.idempotency_key, CASE WHEN fresh.idempotency_key IS NOT NULL THEN TRUE END, fresh.fingerprint,
+       fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.redrive_of, fresh.root_id, fresh.parent_id
+  FROM {rows:fresh(id uuid, tenant text, type text, queue text, lane integer, lifecycle text, policy integer, moves integer,
+                   state text, priority smallint, version integer, max_attempts integer, run_at timestamptz,
+                   delay_seconds float8, lease_seconds float8, late_writes boolean, idempotency_key text, fingerprint text,
+                   payload text, tags text, trace text, partition_key text, redrive_of uuid, root_id uuid, parent_id uuid)}
+ WHERE TRUE
+    ON CONFLICT (tenant, idempotency_key) WHERE key_live DO NOTHING
+RETURNING {moved}
+
+-- name: jobs_by_key
+SELECT id, tenant, idempotency_key, fingerprint, state, policy, created_at,
+       created_at <= {now-:window_seconds} AS window_over
+  FROM jobs
+ WHERE tenant = :tenant
+   AND idempotency_key = :key
+   AND key_live
+
+-- name: free_key
+-- The one change a finished row allows; guarded, so that of two takers one frees the key and both then race to insert.
+UPDATE jobs
+   SET key_live = FALSE
+ WHERE id = :id
+   AND key_live
+RETURNING id
+
+-- name: put_policy
+INSERT INTO policies (digest, body, waits_for_offline, offline_seconds, no_progress_seconds, max_runtime_seconds,
+                      cancel_grace_seconds)
+VALUES (:digest, :body, :waits_for_offline, :offline_seconds, :no_progress_seconds, :max_runtime_seconds,
+        :cancel_grace_seconds)
+    ON CONFLICT (digest) DO NOTHING
+RETURNING id
+
+-- name: policy_id
+SELECT id FROM policies WHERE digest = :digest
+
+-- name: policy_body
+SELECT body FROM policies WHERE id = :id
+
+-- name: put_lane
+INSERT INTO lanes (tenant, queue, type, requires, prefers, defer_seconds)
+VALUES (:tenant, :queue, :type, :requires, :prefers, :defer_seconds)
+    ON CONFLICT (tenant, queue, type, requires, prefers, defer_seconds) DO NOTHING
+RETURNING id
+
+-- name: lane_id
+SELECT id
+  FROM lanes
+ WHERE tenant = :tenant
+   AND queue = :queue
+   AND type = :type
+   AND requires = :requires
+   AND prefers = :prefers
+   AND defer_seconds = :defer_seconds

@@ -1,0 +1,26 @@
+-- name: prunable_jobs
+-- Ids are in order of creation, and nothing finishes before it is created: below `bound` the primary key is enough.
+SELECT id
+  FROM jobs
+ WHERE state = :state
+   AND finished_at <= {now-:keep_seconds}
+   AND id < :bound
+   AND (key_live IS NULL OR NOT key_live OR :keys_over)
+ ORDER BY id
+ LIMIT {limit}
+{skip_locked}
+
+-- name: prune_jobs
+DELETE FROM jobs
+ WHERE id IN {each:ids uuid}
+   AND finished_at IS NOT NULL
+RETURNING id
+
+-- name: prune_events
+DELETE FROM events WHERE job_id IN {each:ids uuid} RETURNING job_id
+
+-- name: prune_attempts
+DELETE FROM attempts WHERE job_id IN {each:ids uuid} RETURNING job_id
+
+-- name: prune_parts
+DELETE FROM parts WHERE job_id IN {each:ids uuid} RETURNING job_id

@@ -1,0 +1,54 @@
+-- name: job
+SELECT {job} FROM jobs WHERE id = :id
+
+-- name: jobs_by_id
+SELECT {job} FROM jobs WHERE id IN {each:ids uuid} ORDER BY id
+
+-- name: page_jobs
+SELECT {job} FROM jobs WHERE {filters} ORDER BY id DESC LIMIT {limit}
+
+-- name: count_jobs
+SELECT queue, type, state, count(*) AS jobs FROM jobs WHERE {filters} GROUP BY queue, type, state ORDER BY queue, type, state
+
+-- name: history
+SELECT {event} FROM events WHERE job_id = :id AND seq > :after ORDER BY seq LIMIT {limit}
+
+-- name: feed
+-- Across all jobs, in an order in which nothing ever appears behind a reader: see `{horizon}`.
+SELECT {event}
+  FROM events
+ WHERE (pos, job_id, seq) > (:pos, :job_id, :seq)
+   AND pos < {horizon}
+ ORDER BY pos, job_id, seq
+ LIMIT {limit}
+
+-- name: attempts
+SELECT {attempt} FROM attempts WHERE job_id = :id ORDER BY epoch
+
+-- name: attempt_by_token
+SELECT {attempt} FROM attempts WHERE job_id = :id AND token = :token
+
+-- name: parts
+SELECT job_id, name, status, percent, total, done, error, data, started_at, completed_at, epoch
+  FROM parts
+ WHERE job_id IN {each:ids uuid}
+ ORDER BY job_id, place, name
+
+-- name: successors
+SELECT id FROM jobs WHERE redrive_of = :id ORDER BY id
+
+-- name: lane
+SELECT tenant, queue, type, requires, prefers, defer_seconds FROM lanes WHERE id = :id
+
+-- name: ahead_in_lane
+-- How many stand before it, counted no further than the limit.
+SELECT count(*) AS ahead
+  FROM (SELECT 1
+          FROM jobs
+         WHERE due
+           AND lane = :lane
+           AND (priority > :priority OR priority = :priority AND id < :id)
+         LIMIT {limit}) AS first
+
+-- name: clock
+SELECT {now} AS now_at

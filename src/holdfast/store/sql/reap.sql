@@ -1,0 +1,124 @@
+-- name: lost_jobs
+-- Running jobs whose execution is over without a word: the lease ran out (in some lifecycles only once the worker
+-- is silent too), the process was seen to die, a clock of the policy ran out, or a cancel was not obeyed in time.
+-- There is no index on the expiry: every renewal would then rewrite a wide row. Running jobs are few.
+SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures,
+       jobs.lost, jobs.lease_worker, jobs.lease_expires_at, jobs.cancel_requested_at, jobs.error,
+       jobs.lease_instance IN {each:gone text} AS seen_dead,
+       jobs.claimed_at <= {now-p.max_runtime_seconds} AS over_runtime,
+       coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds} AS no_progress,
+       jobs.cancel_requested_at <= {now-p.cancel_grace_seconds} AS over_cancel
+  FROM jobs
+  JOIN policies p ON p.id = jobs.policy
+ WHERE jobs.state = 'running'
+   AND {any:queues jobs.queue text}
+   AND (jobs.lease_instance IN {each:gone text}
+        OR jobs.claimed_at <= {now-p.max_runtime_seconds}
+        OR coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds}
+        OR jobs.cancel_requested_at <= {now-p.cancel_grace_seconds}
+        OR NOT :in_grace
+           AND jobs.lease_expires_at <= {now}
+           AND (NOT p.waits_for_offline
+                OR NOT EXISTS (SELECT 1
+                                 FROM workers w
+                                WHERE w.id = jobs.lease_worker
+                                  AND coalesce(w.last_heartbeat_at, w.registered_at) > {now-p.offline_seconds})))
+ ORDER BY jobs.id
+ LIMIT {limit}
+{skip_locked of jobs}
+
+-- name: reap_to_retry
+-- move: reap
+-- ends: lost
+-- data: error
+-- The token is the one that was judged: a job finished or claimed again in the meantime is not touched.
+UPDATE jobs
+   SET came_from  = state,
+       state      = {to:reap>retrying},
+       reason     = gone.reason,
+       version    = version + 1,
+       lost       = lost + 1,
+       error      = gone.error,
+       run_at     = {now+gone.delay_seconds},
+       due        = gone.delay_seconds <= 0 AND moves & {bit:retrying>running} <> 0,
+       {lease ended},
+       updated_at = {now}
+  FROM {rows:gone(id uuid, token uuid, reason text, error text, delay_seconds float8)}
+ WHERE jobs.id = gone.id
+   AND jobs.state {from:reap>retrying}
+   AND jobs.lease_token = gone.token
+RETURNING {moved}
+
+-- name: reap_to_dead
+-- move: reap
+-- ends: lost
+-- data: error
+UPDATE jobs
+   SET came_from   = state,
+       state       = {to:reap>dead},
+       reason      = gone.reason,
+       version     = version + 1,
+       lost        = lost + 1,
+       error       = gone.error,
+       {lease ended},
+       finished_at = {now},
+       updated_at  = {now}
+  FROM {rows:gone(id uuid, token uuid, reason text, error text)}
+ WHERE jobs.id = gone.id
+   AND jobs.state = 'running'
+   AND jobs.lease_token = gone.token
+RETURNING {moved}
+
+-- name: reap_waiting
+-- move: reap
+-- data: error
+UPDATE jobs
+   SET came_from   = state,
+       state       = {to:reap>dead},
+       due         = NULL,
+       version     = version + 1,
+       finished_at = {now},
+       updated_at  = {now}
+ WHERE id IN {each:ids uuid}
+   AND state = 'retrying'
+RETURNING {moved}
+
+-- name: reap_to_canceled
+-- move: reap
+-- ends: canceled
+UPDATE jobs
+   SET came_from   = state,
+       state       = {to:reap>canceled},
+       reason      = gone.reason,
+       version     = version + 1,
+       lost        = lost + 1,
+       {lease ended},
+       finished_at = {now},
+       updated_at  = {now}
+  FROM {rows:gone(id uuid, token uuid, reason text)}
+ WHERE jobs.id = gone.id
+   AND jobs.state = 'running'
+   AND jobs.lease_token = gone.token
+   AND jobs.cancel_requested_at IS NOT NULL
+RETURNING {moved}
+
+-- name: sweep
+SELECT swept_at <= {now-:interval} AS stale,
+       coalesce(grace_until > {now}, FALSE) AS in_grace
+  FROM sweeps
+ WHERE name = 'reap'
+
+-- name: first_sweep
+INSERT INTO sweeps (name, swept_at) VALUES ('reap', {now}) ON CONFLICT (name) DO NOTHING RETURNING name
+
+-- name: mark_sweep
+-- After a gap in which nobody swept, silence proves nothing for as long as the gap was, up to a cap.
+UPDATE sweeps
+   SET grace_until = CASE WHEN swept_at > {now-2 * :interval} THEN grace_until
+                          WHEN swept_at <= {now-:grace_seconds} THEN {now+:grace_seconds}
+                          ELSE {now} + ({now} - swept_at)
+                     END,
+       swept_at = {now}
+ WHERE name = 'reap'
+   AND swept_at <= {now-:interval}
+RETURNING coalesce(grace_until > {now}, FALSE) AS in_grace

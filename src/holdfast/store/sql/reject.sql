@@ -1,0 +1,37 @@
+-- name: reject_running
+-- move: reject
+-- ends: rejected
+-- data: error
+UPDATE jobs
+   SET came_from   = state,
+       state       = {to:reject},
+       reason      = verdict.reason,
+       version     = version + 1,
+       error       = verdict.error,
+       {lease ended},
+       finished_at = {now},
+       updated_at  = {now}
+  FROM {rows:verdict(id uuid, token uuid, reason text, error text)}
+ WHERE jobs.id = verdict.id
+   AND jobs.state = 'running'
+   AND jobs.lease_token = verdict.token
+   AND jobs.lease_worker = :worker
+   AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+RETURNING {moved}
+
+-- name: reject_queued
+-- move: reject
+-- data: error
+UPDATE jobs
+   SET came_from   = state,
+       state       = {to:reject},
+       reason      = verdict.reason,
+       due         = NULL,
+       version     = version + 1,
+       error       = verdict.error,
+       finished_at = {now},
+       updated_at  = {now}
+  FROM {rows:verdict(id uuid, reason text, error text)}
+ WHERE jobs.id = verdict.id
+   AND jobs.state = 'queued'
+RETURNING {moved}

@@ -1,0 +1,20 @@
+-- name: release_jobs
+-- move: release
+-- ends: released
+-- The attempt is given back; the epoch is not, so the old token stays worthless.
+UPDATE jobs
+   SET came_from  = state,
+       state      = {to:release},
+       reason     = freed.reason,
+       version    = version + 1,
+       attempt    = attempt - 1,
+       run_at     = {now+freed.delay_seconds},
+       due        = freed.delay_seconds <= 0,
+       {lease ended},
+       updated_at = {now}
+  FROM {rows:freed(id uuid, token uuid, reason text, delay_seconds float8)}
+ WHERE jobs.id = freed.id
+   AND jobs.state {from:release}
+   AND jobs.lease_token = freed.token
+   AND jobs.lease_worker = :worker
+RETURNING {moved}

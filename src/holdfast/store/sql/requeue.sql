@@ -1,0 +1,58 @@
+-- name: ripen_jobs
+-- Delayed jobs stand outside the claim index until their time has come. No state changes, so there is no event.
+WITH ripe AS MATERIALIZED (
+    SELECT id
+      FROM jobs
+     WHERE NOT due
+       AND run_at <= {now}
+       AND (state = 'queued' OR moves & {bit:retrying>running} <> 0)
+     ORDER BY run_at
+     LIMIT {limit}
+    {skip_locked}
+)
+UPDATE jobs
+   SET due = TRUE
+ WHERE id IN (SELECT id FROM ripe)
+   AND NOT due
+   AND run_at <= {now}
+RETURNING queue
+
+-- name: requeue_due
+-- move: requeue
+-- Lifecycles that queue a retry again instead of claiming it directly.
+WITH ripe AS MATERIALIZED (
+    SELECT id
+      FROM jobs
+     WHERE NOT due
+       AND run_at <= {now}
+       AND state = 'retrying'
+       AND moves & {bit:retrying>running} = 0
+     ORDER BY run_at
+     LIMIT {limit}
+    {skip_locked}
+)
+UPDATE jobs
+   SET came_from  = state,
+       state      = {to:requeue},
+       due        = TRUE,
+       version    = version + 1,
+       updated_at = {now}
+ WHERE id IN (SELECT id FROM ripe)
+   AND state {from:requeue}
+   AND run_at <= {now}
+RETURNING {moved}
+
+-- name: requeue_jobs
+-- move: requeue
+-- An operator does not want to wait for the backoff.
+UPDATE jobs
+   SET came_from  = state,
+       state      = {to:requeue},
+       reason     = :reason,
+       due        = TRUE,
+       run_at     = {now},
+       version    = version + 1,
+       updated_at = {now}
+ WHERE id IN {each:ids uuid}
+   AND state {from:requeue}
+RETURNING {moved}

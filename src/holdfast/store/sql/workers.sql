@@ -1,0 +1,40 @@
+-- name: put_worker
+INSERT INTO workers (id, name, kind, tenants, capabilities, offers, metadata, liveness, slots, registered_at,
+                     last_heartbeat_at, heartbeat_seconds, offline_seconds)
+VALUES (:id, :name, :kind, :tenants, :capabilities, :offers, :metadata, 'active', :slots, {now}, NULL,
+        :heartbeat_seconds, :offline_seconds)
+    ON CONFLICT (id) DO UPDATE
+   SET name              = excluded.name,
+       kind              = excluded.kind,
+       tenants           = excluded.tenants,
+       capabilities      = excluded.capabilities,
+       offers            = excluded.offers,
+       metadata          = excluded.metadata,
+       slots             = excluded.slots,
+       heartbeat_seconds = excluded.heartbeat_seconds,
+       offline_seconds   = excluded.offline_seconds
+RETURNING {worker}
+
+-- name: worker
+SELECT {worker} FROM workers WHERE id = :id
+
+-- name: workers
+SELECT {worker} FROM workers ORDER BY registered_at, id
+
+-- name: enable_worker
+UPDATE workers SET enabled = :enabled WHERE id = :id RETURNING {worker}
+
+-- name: silent_workers
+-- The silence is judged again at the moment of the update: a heartbeat in between keeps its worker alive.
+UPDATE workers
+   SET liveness = 'offline'
+ WHERE liveness <> 'offline'
+   AND coalesce(last_heartbeat_at, registered_at) <= {now-offline_seconds}
+RETURNING {worker}
+
+-- name: leases_of_worker
+SELECT id, lease_instance, lease_expires_at, claimed_at
+  FROM jobs
+ WHERE state = 'running'
+   AND lease_worker = :worker
+ ORDER BY claimed_at, id

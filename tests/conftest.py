@@ -1,0 +1,104 @@
+"""Databases for tests: `--store` picks the stores, and each test gets an empty, migrated database of its own.
+
+PostgreSQL is the server of HOLDFAST_TEST_DATABASE_URL, else one started for the run and shared by all its processes.
+"""
+
+import os
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from tests.servers.postgres import PostgresServer
+
+STORES = ("sqlite", "postgres")
+SERVER = pytest.StashKey[PostgresServer]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--store", choices=["both", *STORES], default="both", help="run on this store only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--store`, leave out every test that needs the other one."""
+    if (store := config.getoption("store")) != "both":
+        kept = [item for item in items if stores_of(item) <= {store}]
+        config.hook.pytest_deselected(items=set(items).difference(kept))
+        items[:] = kept
+
+
+def stores_of(item: pytest.Item) -> set[str]:
+    fixtures = getattr(item, "fixturenames", ())
+    return {store for store in STORES if item.get_closest_marker(store) or f"fresh_{store}_url" in fixtures}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """xdist: the first process starts the server and tells the others where it is."""
+    if node.config.getoption("store") != "sqlite":
+        node.workerinput["postgres_url"] = find_or_start_server(node.config)
+
+
+def find_or_start_server(config: pytest.Config) -> str:
+    if url := os.environ.get("HOLDFAST_TEST_DATABASE_URL"):
+        return url
+    if hasattr(config, "workerinput"):
+        return str(config.workerinput["postgres_url"])
+    if SERVER not in config.stash:
+        config.stash[SERVER] = PostgresServer()
+        config.add_cleanup(config.stash[SERVER].close)
+        config.stash[SERVER].start()
+    return config.stash[SERVER].dsn()
+
+
+async def administer(server_url: str, statement: str) -> None:
+    connection = await asyncpg.connect(server_url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def with_database(server_url: str, name: str) -> str:
+    return urlsplit(server_url)._replace(path=f"/{name}").geturl()
+
+
+@pytest.fixture(scope="session")
+def postgres_server_url(pytestconfig: pytest.Config) -> str:
+    return find_or_start_server(pytestconfig)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def postgres_template(postgres_server_url: str) -> AsyncIterator[str]:
+    """The name of a migrated database, made once in each process and only ever copied."""
+    from holdfast.store.migrate import migrate
+
+    name = f"hf_template_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}_{secrets.token_hex(4)}"
+    await administer(postgres_server_url, f"CREATE DATABASE {name}")
+    await migrate(with_database(postgres_server_url, name))
+    yield name
+    await administer(postgres_server_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def fresh_postgres_url(postgres_server_url: str, postgres_template: str) -> AsyncIterator[str]:
+    name = f"hf_test_{secrets.token_hex(8)}"
+    await administer(postgres_server_url, f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
+    yield with_database(postgres_server_url, name)
+    await administer(postgres_server_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def fresh_sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture(params=[pytest.param(store, marks=getattr(pytest.mark, store)) for store in STORES])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The test runs once on each store."""
+    return str(request.getfixturevalue(f"fresh_{request.param}_url"))
