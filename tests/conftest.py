@@ -14,6 +14,11 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.ids import SeededIds
+from holdfast.store import open_store
+from holdfast.store.migrate import migrate
 from tests.servers.postgres import PostgresServer
 
 STORES = ("sqlite", "postgres")
@@ -76,8 +81,6 @@ def postgres_server_url(pytestconfig: pytest.Config) -> str:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def postgres_template(postgres_server_url: str) -> AsyncIterator[str]:
     """The name of a migrated database, made once in each process and only ever copied."""
-    from holdfast.store.migrate import migrate
-
     name = f"hf_template_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}_{secrets.token_hex(4)}"
     await administer(postgres_server_url, f"CREATE DATABASE {name}")
     await migrate(with_database(postgres_server_url, name))
@@ -102,3 +105,23 @@ def fresh_sqlite_url(tmp_path: Path) -> str:
 def store_url(request: pytest.FixtureRequest) -> str:
     """The test runs once on each store."""
     return str(request.getfixturevalue(f"fresh_{request.param}_url"))
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    return MovableClock()
+
+
+@pytest.fixture
+async def engine(store_url: str, clock: MovableClock) -> AsyncIterator[Engine]:
+    """An engine on an empty database, on each store in turn, whose time only the test moves."""
+    ids = SeededIds(7)
+    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids)
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+async def worker(engine: Engine) -> str:
+    """The id of a registered worker that can do nothing special."""
+    return (await engine.register(name="tester")).id

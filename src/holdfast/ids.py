@@ -50,6 +50,11 @@ def ticks(now: datetime) -> int:
     return millis << 12 | micros * 4096 // 1000
 
 
+def uuid7_floor(at: datetime) -> str:
+    """The smallest id a job created at that time can have."""
+    return _dashed(ticks(at) << 62, 7)
+
+
 def is_uuid(text: object) -> bool:
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
 

@@ -44,7 +44,9 @@ def from_data(data: dict[str, Any]) -> Machine:
     missing = sorted({"name", "words", "moves"} - data.keys())
     if unknown or missing:
         what = f"unknown {unknown}" if unknown else f"missing {missing}"
-        raise Invalid(f"lifecycle {data.get('name', '?')!r}: {what}; keys are {sorted(known)}", code="invalid_lifecycle")
+        raise Invalid(
+            f"lifecycle {data.get('name', '?')!r}: {what}; keys are {sorted(known)}", code="invalid_lifecycle"
+        )
     return Machine(
         data["name"],
         words=data["words"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -50,11 +50,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         if self.queue is not None:
             check_name(self.queue, "queue")
         if not isinstance(self.payload, dict):
-            raise Invalid(
-                f"payload must be a JSON object, got {type(self.payload).__name__}", code="payload_not_json"
-            )
+            raise Invalid(f"payload must be a JSON object, got {type(self.payload).__name__}", code="payload_not_json")
         if type(self.priority) is not int or not -100 <= self.priority <= 100:
-            raise Invalid(f"priority must be a whole number from -100 to 100, got {self.priority!r}", code="invalid_priority")
+            raise Invalid(
+                f"priority must be a whole number from -100 to 100, got {self.priority!r}", code="invalid_priority"
+            )
         if self.max_attempts is not None and (type(self.max_attempts) is not int or not 1 <= self.max_attempts <= 1000):
             raise Invalid(
                 f"max_attempts must be a whole number from 1 to 1000 (executions in all), got {self.max_attempts!r}",
@@ -63,7 +63,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         self._check_time()
         if self.idempotency_key is not None:
             _check_key(self.idempotency_key)
-        for names, what in ((self.tags, "tag"), (self.requires or [], "capability"), (self.prefers or [], "capability")):
+        for names, what in (
+            (self.tags, "tag"),
+            (self.requires or [], "capability"),
+            (self.prefers or [], "capability"),
+        ):
             check_names(names, what)
 
     def _check_time(self) -> None:
@@ -71,18 +75,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             raise Invalid("give run_at or delay_seconds, not both", code="invalid_delay")
         delay = self.delay_seconds
         if delay is not None and (type(delay) not in (int, float) or not 0 <= delay <= DELAY_SECONDS_MAX):
-            raise Invalid(f"delay_seconds must be 0 to {DELAY_SECONDS_MAX} (ten years), got {delay!r}", code="invalid_delay")
+            raise Invalid(
+                f"delay_seconds must be 0 to {DELAY_SECONDS_MAX} (ten years), got {delay!r}", code="invalid_delay"
+            )
         if self.run_at is not None and self.run_at.tzinfo is None:
             raise Invalid(f"run_at needs a time zone, got {self.run_at.isoformat()}", code="invalid_run_at")
-
-    def start_at(self, now: datetime) -> datetime:
-        """When it may run; a time already past means now."""
-        if self.run_at is not None:
-            at = self.run_at.astimezone(UTC)
-            if at > now + timedelta(seconds=DELAY_SECONDS_MAX):
-                raise Invalid(f"run_at {at.isoformat()} is more than ten years away", code="invalid_run_at")
-            return max(at, now)
-        return now + timedelta(seconds=self.delay_seconds or 0)
 
     def encoded_payload(self) -> str:
         return encode(self.payload, "payload", max_bytes=PAYLOAD_BYTES_MAX)
@@ -101,7 +98,9 @@ def _sorted(value: Any) -> Any:
 
 def _check_key(key: Any) -> None:
     if not isinstance(key, str) or not 1 <= len(key) <= KEY_MAX or not key.isascii() or not key.isprintable():
-        raise Invalid(f"an idempotency key is 1 to {KEY_MAX} printable ASCII characters", code="invalid_idempotency_key")
+        raise Invalid(
+            f"an idempotency key is 1 to {KEY_MAX} printable ASCII characters", code="invalid_idempotency_key"
+        )
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -157,6 +156,7 @@ class Job(msgspec.Struct, frozen=True):
     def from_row(cls, row: Iterable[Any]) -> Job:
         values = list(row)
         values[_STATE] = State(values[_STATE])
+        values[_DUE] = None if values[_DUE] is None else bool(values[_DUE])
         for place in _JSON:
             if values[place] is not None:
                 values[place] = decode_or_none(values[place])
@@ -173,7 +173,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 COLUMNS = Job.__struct_fields__
-_STATE = COLUMNS.index("state")
+_STATE, _DUE = COLUMNS.index("state"), COLUMNS.index("due")
 _JSON = [COLUMNS.index(name) for name in ("payload", "result", "error", "counters", "checkpoint", "tags", "trace")]
 
 

@@ -1,20 +1,20 @@
 """Turns a query into the SQL of one dialect. These markers exist, and no others:
 
-    {now} {now+x} {now-x}   the database's time, plus or minus x seconds
-    {rows:r(a int, ...)}    the list of tuples given as :r, as a table r
-    {each:ids uuid}         the list given as :ids, for use behind IN
-    {any:names col text}    col is in the list given as :names, or there is no such list
-    {items:col}             the items of a JSON array in a column, as a table with the column `value`
-    {skip_locked} {locked}  row locks; SQLite has one writer and needs none
-    {from:verb} {to:verb}   the states of a verb as literals, so that partial indexes are used
-    {bit:a>b}               the bit of a pair of states in `moves`
-    {token}                 a fresh lease token, one per row
-    {moved}                 what a move answers with, and what its history needs
-    {lease ended}           the assignments that take a lease away
-    {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
-    {filters}               the one dynamic WHERE, from a fixed set
-    {horizon}               events at or above it may still gain earlier neighbours
-    {job} {event} {attempt} {worker}   the columns of a noun
+{now} {now+x} {now-x}   the database's time, plus or minus x seconds
+{rows:r(a int, ...)}    the list of tuples given as :r, as a table r
+{each:ids uuid}         the list given as :ids, for use behind IN
+{any:names col text}    col is in the list given as :names, or there is no such list
+{items:col}             the items of a JSON array in a column, as a table with the column `value`
+{skip_locked} {locked}  row locks; SQLite has one writer and needs none
+{from:verb} {to:verb}   the states of a verb as literals, so that partial indexes are used
+{bit:a>b}               the bit of a pair of states in `moves`
+{token}                 a fresh lease token, one per row
+{moved}                 what a move answers with, and what its history needs
+{lease ended}           the assignments that take a lease away
+{limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
+{filters}               the one dynamic WHERE, from a fixed set
+{horizon}               events at or above it may still gain earlier neighbours
+{job} {event} {attempt} {worker}   the columns of a noun
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Statement:
 
     text: str
     params: tuple[str, ...]
-    columns: tuple[str, ...] | None = None  # of a recorded query
+    times: tuple[tuple[str, int], ...] = ()  # (rows, place) of the columns of `{rows:...}` that hold times
 
 
 @lru_cache(maxsize=4096)
@@ -85,7 +85,7 @@ def render(query: Query, dialect: str, limit: int | None = None, filters: tuple[
     names = tuple(dict.fromkeys(_PARAM.findall(text)))
     if dialect == POSTGRES:
         text = _PARAM.sub(lambda found: f"${names.index(found[1]) + 1}", text)
-    return Statement(text, names, GIVES[query.gives] if query.recorded else None)
+    return Statement(text, names, _times(query))
 
 
 def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: tuple[str, ...]) -> str:
@@ -141,7 +141,9 @@ def history_of(query: Query) -> tuple[Insert, ...]:
     worker = "last_worker" if query.ends else "lease_worker"
     if query.note:
         data = "counters" if query.note == "progress" else "NULL"
-        return (_event("version", query.note, "NULL", "NULL", worker, query, data=data, progress=query.note == "progress"),)
+        return (
+            _event("version", query.note, "NULL", "NULL", worker, query, data=data, progress=query.note == "progress"),
+        )
     event = _event("version", query.move or "", "came_from", "state", worker, query, data=query.data or "NULL")
     return (event, _attempt(query)) if query.ends else (event,)
 
@@ -257,6 +259,15 @@ def _columns(rows: str) -> tuple[str, list[tuple[str, str]]]:
     name, _, listed = rows.partition("(")
     pairs = [column.split() for column in listed.rstrip(")").split(",")]
     return name, [(column, kind) for column, kind in pairs]
+
+
+def _times(query: Query) -> tuple[tuple[str, int], ...]:
+    tables = [
+        _columns(" ".join(found[5:].split())) for found in _MARKER.findall(query.text) if found.startswith("rows:")
+    ]
+    return tuple(
+        (name, place) for name, columns in tables for place, (_, kind) in enumerate(columns) if kind == "timestamptz"
+    )
 
 
 def _postgres_rows(rows: str) -> str:

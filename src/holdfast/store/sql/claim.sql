@@ -71,3 +71,11 @@ UPDATE jobs
    AND state {from:claim}
    AND due
 RETURNING {moved}
+
+-- name: overdue
+-- Is there anything a claim that found too little could set free first?
+SELECT EXISTS (SELECT 1 FROM jobs WHERE NOT due AND run_at <= {now}) AS ripe,
+       EXISTS (SELECT 1 FROM jobs
+                WHERE state = 'running'
+                  AND {any:queues jobs.queue text}
+                  AND lease_expires_at <= {now}) AS lost

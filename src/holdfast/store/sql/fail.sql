@@ -1,6 +1,6 @@
 -- name: held_jobs
 -- What a decision about an execution needs, read under the lock that the move will need anyway.
-SELECT jobs.id, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures, jobs.lost,
+SELECT jobs.id, jobs.type, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures, jobs.lost,
        jobs.cancel_requested_at, jobs.counters
   FROM jobs
   JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
@@ -9,6 +9,9 @@ SELECT jobs.id, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_
    AND jobs.lease_worker = :worker
  ORDER BY jobs.id
 {locked}
+
+-- name: masks
+SELECT id, moves & {bit:running>dead} <> 0 AS straight FROM jobs WHERE id IN {each:ids uuid}
 
 -- name: retry_jobs
 -- move: fail

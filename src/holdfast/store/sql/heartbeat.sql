@@ -8,7 +8,7 @@ UPDATE jobs
    AND jobs.state = 'running'
    AND jobs.lease_token = held.token
    AND jobs.lease_worker = :worker
-RETURNING jobs.id, jobs.cancel_requested_at, jobs.lease_expires_at
+RETURNING jobs.id, jobs.lease_token, jobs.cancel_requested_at, jobs.lease_expires_at
 
 -- name: beat_worker
 UPDATE workers

@@ -5,7 +5,6 @@ SELECT id
  WHERE state = :state
    AND finished_at <= {now-:keep_seconds}
    AND id < :bound
-   AND (key_live IS NULL OR NOT key_live OR :keys_over)
  ORDER BY id
  LIMIT {limit}
 {skip_locked}

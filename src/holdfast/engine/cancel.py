@@ -1,0 +1,57 @@
+"""cancel: a durable wish. At once where nobody runs the job; by its owner, or after a grace, where somebody does."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.engine.lawful import require_move
+from holdfast.engine.move import move
+from holdfast.engine.rules import Rules
+from holdfast.errors import Conflict, NotFound
+from holdfast.lifecycle import Actor, State
+from holdfast.model import Job
+from holdfast.store import Tx, q
+
+
+class Canceling(msgspec.Struct, frozen=True):
+    """`canceled`: it is over. Otherwise its worker has been asked, and the sweeper will see to it after the grace."""
+
+    id: str
+    state: State
+
+    @property
+    def canceled(self) -> bool:
+        return self.state is State.CANCELED
+
+
+async def cancel(
+    tx: Tx,
+    rules: Rules,
+    job_id: str,
+    *,
+    actor: Actor = Actor.CLIENT,
+    reason: str = "canceled",
+    tenant: str | None = None,
+) -> Canceling:
+    """Canceling a canceled job again is harmless; a job that ended otherwise is a conflict."""
+    for _ in range(3):  # a claim, release or end may slip in between the look and the move; then look again
+        row = await tx.one(q.job, id=job_id)
+        job = None if row is None else Job.from_row(row)
+        if job is None or (tenant is not None and job.tenant != tenant):
+            raise NotFound(f"no job {job_id}", code="job_not_found", job_id=job_id)
+        if job.state is State.CANCELED:
+            return Canceling(job.id, job.state)
+        if job.final:
+            raise Conflict(f"job {job_id} is already {job.state}; it cannot be canceled", code="already_final")
+        machine = (await rules.registry.snapshot(tx, job.policy)).machine
+        by = actor if job.state is not State.RUNNING else Actor.SYSTEM
+        require_move(machine, "cancel", job_id, job.state, State.CANCELED, by)
+        await rules.hooks.check(tx, "cancel", job, job.lifecycle, job.type)
+        if job.state is not State.RUNNING:
+            if await move(tx, rules, q.cancel_waiting, actor=actor, ids=[job_id], reason=reason):
+                return Canceling(job_id, State.CANCELED)
+        elif job.cancel_requested_at is not None or await move(
+            tx, rules, q.ask_to_cancel, actor=actor, ids=[job_id], reason=reason
+        ):
+            return Canceling(job_id, State.RUNNING)
+    raise Conflict(f"job {job_id} keeps changing; try again", code="job_contended")

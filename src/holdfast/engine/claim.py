@@ -1,0 +1,87 @@
+"""claim: up to n jobs become a worker's, each under a fresh token of its own."""
+
+from __future__ import annotations
+
+from holdfast.engine.move import move
+from holdfast.engine.rules import Rules
+from holdfast.errors import Invalid, NotFound, WorkerDisabled
+from holdfast.ids import is_uuid
+from holdfast.lifecycle import Actor
+from holdfast.model import Lease
+from holdfast.model.names import check_name
+from holdfast.store import Tx, q
+
+PASSES_MAX = 8
+PRIORITY_MIN = -100
+
+
+async def claim(
+    tx: Tx,
+    rules: Rules,
+    *,
+    worker: str,
+    instance: str | None,
+    queues: list[str] | None,
+    types: list[str] | None,
+    limit: int,
+) -> list[Lease]:
+    """Take the most urgent jobs this worker may have: look at the heads of its lanes, then take from the best.
+
+    The look is only a look; each take is one guarded statement. A lane is taken from down to the priority at which the
+    next lane's head stands, so priorities hold across lanes. Claim never touches a running job.
+    """
+    leases: list[Lease] = []
+    for _ in range(PASSES_MAX):
+        lanes = await tx.all(q.open_lanes, worker=worker, queues=queues, types=types, limit=rules.limits.lanes_max)
+        taken = 0
+        for lane, after in zip(lanes, [*lanes[1:], None], strict=False):
+            rows = await move(
+                tx,
+                rules,
+                q.claim_jobs,
+                actor=Actor.WORKER,
+                worker=worker,
+                instance=instance,
+                lane=lane["id"],
+                floor=PRIORITY_MIN if after is None else after["priority"],
+                waits=float(lane["waits"]),
+                limit=limit - len(leases),
+            )
+            leases += [Lease.from_row(list(row)[:_LEASE]) for row in rows]
+            taken += len(rows)
+            if len(leases) == limit:
+                break
+        if len(leases) == limit or not taken:
+            break
+    return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
+
+
+_LEASE = len(Lease.__struct_fields__)
+
+
+async def overdue(tx: Tx, queues: list[str] | None) -> bool:
+    """Would requeue or reap find something that a claim could then take?"""
+    row = await tx.one(q.overdue, queues=queues)
+    return row is not None and bool(row["ripe"] or row["lost"])
+
+
+def check_claim(rules: Rules, worker: str, queues: list[str] | None, types: list[str] | None, limit: int) -> None:
+    if not is_uuid(worker):
+        raise Invalid(f"a worker id is a UUID, got {worker!r}; register the worker first", code="invalid_worker_id")
+    if type(limit) is not int or not 1 <= limit <= rules.limits.claim_max:
+        raise Invalid(f"claim 1 to {rules.limits.claim_max} jobs at once, got {limit!r}", code="invalid_limit")
+    for name in queues or ():
+        check_name(name, "queue")
+    for name in types or ():
+        check_name(name, "job type")
+
+
+async def refuse_worker(tx: Tx, worker: str) -> None:
+    """Nothing was claimed: say so loudly if the reason is the worker itself."""
+    row = await tx.one(q.worker, id=worker)
+    if row is None:
+        raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
+    if not row["enabled"]:
+        raise WorkerDisabled(
+            f"worker {worker} was disabled by an operator; it may finish what it holds but claims nothing more"
+        )

@@ -1,0 +1,48 @@
+"""complete: an execution succeeded. Its result and its end are one commit; a repeat gets the same answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.held import Held, Settled, settle_or_refuse
+from holdfast.engine.move import move
+from holdfast.engine.rules import Rules
+from holdfast.errors import LeaseLost
+from holdfast.lifecycle import Actor, State
+from holdfast.model.job import RESULT_BYTES_MAX
+from holdfast.model.json import encode
+from holdfast.store import Tx, q
+
+
+class Done(msgspec.Struct, frozen=True):
+    id: str
+    token: str
+    result: Any = None
+
+    @property
+    def held(self) -> Held:
+        return Held(self.id, self.token)
+
+
+async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> list[Settled | LeaseLost]:
+    """Finish the jobs this worker still leases; a lost lease changes nothing."""
+    results = [encode(item.result, "result", max_bytes=RESULT_BYTES_MAX) for item in items]
+    if rules.hooks.guarded("complete"):
+        for item in items:
+            row = await tx.one(q.job, id=item.id) if item.held.plausible else None
+            if row is not None:
+                await rules.hooks.check(tx, "complete", item, row["lifecycle"], row["type"])
+    rows = sorted(
+        (item.id, item.token, None if item.result is None else result)
+        for item, result in zip(items, results, strict=True)
+        if item.held.plausible
+    )
+    done = {row["id"] for row in await move(tx, rules, q.complete_jobs, actor=Actor.WORKER, done=rows, worker=worker)}
+    return [
+        Settled(item.id, State.SUCCEEDED)
+        if item.id in done
+        else await settle_or_refuse(tx, item.held, worker, outcomes=("succeeded",), same={"result": item.result})
+        for item in items
+    ]

@@ -1,0 +1,45 @@
+"""What becomes of an execution that did not succeed. Pure: the row, the policy and chance go in, a decision comes out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.engine.registry import Snapshot
+from holdfast.lifecycle import State, Treatment
+from holdfast.store import Row
+
+
+class Decision(NamedTuple):
+    to: State
+    reason: str | None
+    delay_seconds: float = 0
+
+
+def after_failure(
+    row: Row, snapshot: Snapshot, code: str, *, permanent: bool, retry_after: float | None, jitter: float
+) -> Decision:
+    """Canceled if that was asked for; dead if it cannot help to try again; else retrying, after a backoff."""
+    machine, policy = snapshot.machine, snapshot.policy
+    if row["cancel_requested_at"] is not None and machine.has(State.RUNNING, State.CANCELED):
+        return Decision(State.CANCELED, code)
+    treatment = Treatment.PERMANENT if permanent else policy.treat(code)
+    if treatment is Treatment.PERMANENT or row["attempt"] >= row["max_attempts"]:
+        return Decision(State.DEAD, code)
+    if not machine.has(State.RUNNING, State.RETRYING):
+        return Decision(State.DEAD, code)
+    delay = retry_after if retry_after is not None else policy.backoff(row["failures"] + 1, treatment, jitter)
+    return Decision(State.RETRYING, code, delay)
+
+
+def after_loss(row: Row, snapshot: Snapshot, why: str, *, jitter: float) -> Decision:
+    """A crash used up its attempt. The first loss is retried at once, many losses are poison."""
+    machine, policy = snapshot.machine, snapshot.policy
+    if row["cancel_requested_at"] is not None and machine.has(State.RUNNING, State.CANCELED):
+        return Decision(State.CANCELED, "cancel_not_obeyed" if row["over_cancel"] else why)
+    if row["lost"] + 1 >= policy.max_lost and why in ("lease_expired", "worker_died"):
+        return Decision(State.DEAD, "poison")
+    if row["attempt"] >= row["max_attempts"] or not machine.has(State.RUNNING, State.RETRYING):
+        return Decision(State.DEAD, "E_TIMEOUT")
+    first = row["lost"] == 0 and row["failures"] == 0
+    failures = row["lost"] + row["failures"]
+    return Decision(State.RETRYING, why, 0 if first else policy.backoff(failures, Treatment.TRANSIENT, jitter))

@@ -1,0 +1,322 @@
+"""Everything that can happen to a job, one method per verb. Each runs its function in a transaction of the store."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.engine import accept as _accept
+from holdfast.engine import cancel as _cancel
+from holdfast.engine import claim as _claim
+from holdfast.engine import complete as _complete
+from holdfast.engine import create as _create
+from holdfast.engine import fail as _fail
+from holdfast.engine import heartbeat as _heartbeat
+from holdfast.engine import progress as _progress
+from holdfast.engine import prune as _prune
+from holdfast.engine import queues as _queues
+from holdfast.engine import read as _read
+from holdfast.engine import reap as _reap
+from holdfast.engine import redrive as _redrive
+from holdfast.engine import reject as _reject
+from holdfast.engine import release as _release
+from holdfast.engine import requeue as _requeue
+from holdfast.engine import why as _why
+from holdfast.engine import workers as _workers
+from holdfast.engine.held import Held, Settled
+from holdfast.engine.registry import Registry
+from holdfast.engine.rules import Limits, Rules
+from holdfast.errors import LeaseLost
+from holdfast.ids import Ids
+from holdfast.lifecycle import Actor, Lifecycles
+from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
+from holdfast.model.json import encode
+from holdfast.store import PostgresStore, Row, SqliteStore, borrow, q
+
+_Answer = TypeVar("_Answer")
+
+
+class Engine:
+    def __init__(
+        self,
+        store: PostgresStore | SqliteStore,
+        *,
+        lifecycles: Lifecycles | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        limits: Limits | None = None,
+        defaults: dict[str, float] | None = None,
+    ) -> None:
+        self.store = store
+        clock, lifecycles = clock or Clock(), lifecycles or Lifecycles()
+        self.rules = Rules(
+            clock=clock,
+            ids=ids or Ids(),
+            lifecycles=lifecycles,
+            registry=Registry(lifecycles, clock, defaults),
+            limits=limits or Limits(),
+        )
+        self.guard = self.rules.hooks.guard
+        self.effect = self.rules.hooks.effect
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    # -- declaring and creating -------------------------------------------------------------------------------
+
+    async def declare(self, *types: JobType) -> None:
+        """Keep what an app says about its job types; from now on every process creates them so."""
+        for declared in types:
+            declared.check()
+            self.rules.lifecycles[declared.lifecycle].policy.over(declared.policy)
+
+        async def work(tx: Any) -> None:
+            for declared in types:
+                await tx.one(
+                    q.put_job_type,
+                    name=declared.name,
+                    lifecycle=declared.lifecycle,
+                    queue=declared.queue,
+                    policy=encode(declared.policy, "policy", max_bytes=65_536),
+                    requires=encode(sorted(declared.requires), "requires", max_bytes=65_536),
+                    prefers=encode(sorted(declared.prefers), "prefers", max_bytes=65_536),
+                )
+
+        await self.store.write(work)
+        self.rules.registry.forget_types()
+
+    async def create(self, job: NewJob, **options: Any) -> _create.Created:
+        return (await self.create_many([job], **options))[0]
+
+    async def create_many(
+        self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, accept: bool = True, connection: Any = None
+    ) -> list[_create.Created]:
+        """All or nothing. With `connection`, inside the transaction that is open on it."""
+        if not jobs:
+            return []
+        if connection is not None:
+            tx = borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids)
+            return await _create.create(tx, self.rules, jobs, actor=actor, accept=accept)
+        keyless = all(job.idempotency_key is None for job in jobs)
+        alone = (keyless or len(jobs) == 1) and not self.rules.hooks.any_for("create")
+        try:
+            return await self.store.write(
+                lambda tx: _create.create(tx, self.rules, jobs, actor=actor, accept=accept, alone=alone), alone=alone
+            )
+        except _create.NeedsTransaction:
+            return await self.store.write(lambda tx: _create.create(tx, self.rules, jobs, actor=actor, accept=accept))
+
+    async def accept(self, *job_ids: str, actor: Actor = Actor.API) -> list[str]:
+        rows = await self.store.write(lambda tx: _accept.accept(tx, self.rules, list(job_ids), actor=actor), alone=True)
+        return [row["id"] for row in rows]
+
+    # -- working ----------------------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        worker: str,
+        *,
+        limit: int = 1,
+        queues: list[str] | None = None,
+        types: list[str] | None = None,
+        instance: str | None = None,
+    ) -> list[Lease]:
+        """Up to `limit` leases. When fewer are found, what is overdue is set free and looked at once more."""
+        _claim.check_claim(self.rules, worker, queues, types, limit)
+
+        async def take(wanted: int) -> list[Lease]:
+            return await self.store.write(
+                lambda tx: _claim.claim(
+                    tx, self.rules, worker=worker, instance=instance, queues=queues, types=types, limit=wanted
+                ),
+                alone=True,
+            )
+
+        leases = await take(limit)
+        if len(leases) < limit and await self.store.read(lambda tx: _claim.overdue(tx, queues)):
+            await self.requeue_due()
+            await self.reap(queues=queues)
+            leases += await take(limit - len(leases))
+        if not leases:
+            await self.store.read(lambda tx: _claim.refuse_worker(tx, worker))
+        return leases
+
+    async def heartbeat(
+        self, worker: str, leases: list[Held], *, liveness: Liveness | None = None, slots: int | None = None
+    ) -> _heartbeat.Beat:
+        return await self.store.write(
+            lambda tx: _heartbeat.heartbeat(tx, worker=worker, leases=leases, liveness=liveness, slots=slots),
+        )
+
+    async def progress(self, worker: str, report: _progress.Progress) -> _progress.Advanced:
+        return _raised(await self.progress_many(worker, [report]))
+
+    async def progress_many(
+        self, worker: str, reports: list[_progress.Progress]
+    ) -> list[_progress.Advanced | LeaseLost]:
+        alone = not any(report.counters or report.parts for report in reports)
+        return await self.store.write(
+            lambda tx: _progress.progress(tx, self.rules, reports, worker=worker), alone=alone
+        )
+
+    async def complete(self, worker: str, job_id: str, token: str, result: Any = None) -> Settled:
+        return _raised(await self.complete_many(worker, [_complete.Done(job_id, token, result)]))
+
+    async def complete_many(self, worker: str, items: list[_complete.Done]) -> list[Settled | LeaseLost]:
+        return await self.store.write(
+            lambda tx: _complete.complete(tx, self.rules, items, worker=worker),
+            alone=not self.rules.hooks.any_for("complete"),
+        )
+
+    async def fail(
+        self,
+        worker: str,
+        job_id: str,
+        token: str,
+        code: str,
+        message: str = "",
+        *,
+        context: dict[str, Any] | None = None,
+        retry_after_seconds: float | None = None,
+        permanent: bool = False,
+    ) -> Settled:
+        failure = _fail.Failure(
+            id=job_id,
+            token=token,
+            code=code,
+            message=message,
+            context=context,
+            retry_after_seconds=retry_after_seconds,
+            permanent=permanent,
+        )
+        return _raised(await self.fail_many(worker, [failure]))
+
+    async def fail_many(self, worker: str, failures: list[_fail.Failure]) -> list[Settled | LeaseLost]:
+        return await self.store.write(lambda tx: _fail.fail(tx, self.rules, failures, worker=worker))
+
+    async def release(self, worker: str, job_id: str, token: str, *, delay_seconds: float = 0) -> Settled:
+        return _raised(await self.release_many(worker, [_release.Freed(job_id, token, delay_seconds)]))
+
+    async def release_many(self, worker: str, items: list[_release.Freed]) -> list[Settled | LeaseLost]:
+        return await self.store.write(lambda tx: _release.release(tx, self.rules, items, worker=worker))
+
+    async def reject(self, worker: str, job_id: str, token: str, code: str, message: str = "") -> Settled:
+        verdict = _reject.Verdict(id=job_id, token=token, code=code, message=message)
+        return _raised(await self.reject_many(worker, [verdict]))
+
+    async def reject_many(self, worker: str, verdicts: list[_reject.Verdict]) -> list[Settled | LeaseLost]:
+        return await self.store.write(lambda tx: _reject.reject(tx, self.rules, verdicts, worker=worker))
+
+    async def reject_queued(self, *verdicts: _reject.Verdict) -> list[str]:
+        return await self.store.write(lambda tx: _reject.reject_queued(tx, self.rules, list(verdicts)))
+
+    # -- operating --------------------------------------------------------------------------------------------
+
+    async def cancel(
+        self, job_id: str, *, actor: Actor = Actor.CLIENT, reason: str = "canceled", tenant: str | None = None
+    ) -> _cancel.Canceling:
+        await self.get(job_id, tenant)
+        return await self.store.write(
+            lambda tx: _cancel.cancel(tx, self.rules, job_id, actor=actor, reason=reason, tenant=tenant)
+        )
+
+    async def requeue(self, job_id: str, *, actor: Actor = Actor.SYSTEM, reason: str = "requeued") -> Job:
+        await self.get(job_id)
+        return await self.store.write(lambda tx: _requeue.requeue(tx, self.rules, job_id, actor=actor, reason=reason))
+
+    async def discard(self, *job_ids: str, actor: Actor = Actor.SYSTEM, reason: str = "discarded") -> list[str]:
+        rows = await self.store.write(
+            lambda tx: _fail.discard(tx, self.rules, list(job_ids), actor=actor, reason=reason)
+        )
+        return [row["id"] for row in rows]
+
+    async def redrive(
+        self, job_id: str, *, actor: Actor = Actor.API, payload: dict[str, Any] | None = None
+    ) -> _create.Created:
+        await self.get(job_id)
+        return await self.store.write(lambda tx: _redrive.redrive(tx, self.rules, job_id, actor=actor, payload=payload))
+
+    async def pause(self, queue: str, *, tenant: str = "default", by: str | None = None) -> None:
+        await self.store.write(lambda tx: _queues.pause(tx, queue, tenant=tenant, by=by))
+
+    async def resume(self, queue: str, *, tenant: str = "default") -> bool:
+        resumed = await self.store.write(lambda tx: _queues.resume(tx, queue, tenant=tenant))
+        self.rules.wake([queue])
+        return resumed
+
+    # -- maintaining: bounded steps that any number of processes may run at once ---------------------------------
+
+    async def requeue_due(self) -> int:
+        return await self.store.write(lambda tx: _requeue.requeue_due(tx, self.rules))
+
+    async def reap(
+        self, *, queues: list[str] | None = None, gone: list[str] | None = None, limit: int | None = None
+    ) -> list[Row]:
+        return await self.store.write(lambda tx: _reap.reap(tx, self.rules, queues=queues, gone=gone, limit=limit))
+
+    async def accept_orphans(self) -> int:
+        return len(await self.store.write(lambda tx: _accept.accept_orphans(tx, self.rules)))
+
+    async def prune(self, retention: _prune.Retention, *, limit: int | None = None) -> int:
+        return await self.store.write(lambda tx: _prune.prune(tx, self.rules, retention, limit=limit))
+
+    async def mark_silent_workers(self) -> list[Worker]:
+        return await self.store.write(_workers.mark_silent)
+
+    # -- workers ----------------------------------------------------------------------------------------------
+
+    async def register(self, new: _workers.NewWorker | None = None, **fields: Any) -> Worker:
+        return await self.store.write(
+            lambda tx: _workers.register(tx, self.rules, new or _workers.NewWorker(**fields)), alone=True
+        )
+
+    async def enable(self, worker: str) -> Worker:
+        return await self.store.write(lambda tx: _workers.set_enabled(tx, worker, enabled=True))
+
+    async def disable(self, worker: str) -> Worker:
+        return await self.store.write(lambda tx: _workers.set_enabled(tx, worker, enabled=False))
+
+    async def workers(self) -> list[Worker]:
+        async def work(tx: Any) -> list[Worker]:
+            return [Worker.from_row(row) for row in await tx.all(q.workers)]
+
+        return await self.store.read(work)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    async def get(self, job_id: str, tenant: str | None = None) -> Job:
+        return await self.store.read(lambda tx: _read.get(tx, job_id, tenant))
+
+    async def page(
+        self, wanted: _read.Filter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> _read.Page:
+        return await self.store.read(lambda tx: _read.page(tx, wanted or _read.Filter(), cursor=cursor, limit=limit))
+
+    async def counts(self, wanted: _read.Filter | None = None) -> list[tuple[str, str, Any, int]]:
+        return await self.store.read(lambda tx: _read.counts(tx, wanted or _read.Filter()))
+
+    async def history(self, job_id: str, *, after: int = 0, limit: int = _read.HISTORY_MAX) -> list[Event]:
+        return await self.store.read(lambda tx: _read.history(tx, job_id, after=after, limit=limit))
+
+    async def feed(self, after: _read.Cursor | None = None, *, limit: int = 1000) -> tuple[list[Event], _read.Cursor]:
+        return await self.store.read(lambda tx: _read.feed(tx, after or _read.Cursor(), limit=limit))
+
+    async def attempts(self, job_id: str) -> list[Attempt]:
+        return await self.store.read(lambda tx: _read.attempts(tx, job_id))
+
+    async def parts(self, job_id: str) -> list[Part]:
+        return (await self.store.read(lambda tx: _read.parts(tx, [job_id])))[job_id]
+
+    async def parts_to_do(self, job_ids: list[str]) -> dict[str, list[Part]]:
+        return await self.store.read(lambda tx: _read.unfinished_as_pending(tx, job_ids))
+
+    async def why(self, job_id: str, tenant: str | None = None) -> list[_why.Clause]:
+        return await self.store.read(lambda tx: _why.why(tx, self.rules, job_id, tenant))
+
+
+def _raised(answers: list[_Answer | LeaseLost]) -> _Answer:
+    """The one answer of a batch of one; a refusal is raised."""
+    [answer] = answers
+    if isinstance(answer, LeaseLost):
+        raise answer
+    return answer

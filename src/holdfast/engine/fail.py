@@ -1,0 +1,140 @@
+"""fail: an execution reports an error. Its code has a class, the class has a policy, and the policy decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.decide import Decision, after_failure
+from holdfast.engine.held import Held, Settled, settle_or_refuse, token_rows
+from holdfast.engine.move import move
+from holdfast.engine.rules import Rules
+from holdfast.errors import Invalid, LeaseLost
+from holdfast.lifecycle import Actor, State
+from holdfast.model.json import encode
+from holdfast.model.names import check_name
+from holdfast.store import Row, Tx, q
+
+CONTEXT_BYTES_MAX = 16 * 1024
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    token: str
+    code: str
+    message: str = ""
+    context: dict[str, Any] | None = None
+    retry_after_seconds: float | None = None
+    permanent: bool = False
+
+    @property
+    def held(self) -> Held:
+        return Held(self.id, self.token)
+
+
+async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) -> list[Settled | LeaseLost]:
+    """Retry, bury or cancel each, as the policy it was created under says; a lost lease changes nothing."""
+    errors = {failure.id: stored_error(rules, failure.code, failure.message, failure.context) for failure in failures}
+    for failure in failures:
+        _check(failure)
+    decided = await _decide(tx, rules, failures, worker)
+    settled = await _carry_out(tx, rules, failures, decided, errors, worker)
+    return [
+        Settled(failure.id, settled[failure.id])
+        if failure.id in settled
+        else await settle_or_refuse(
+            tx,
+            failure.held,
+            worker,
+            outcomes=("failed", "canceled"),
+            same={"error": msgspec.json.decode(errors[failure.id])},
+        )
+        for failure in failures
+    ]
+
+
+async def _decide(tx: Tx, rules: Rules, failures: list[Failure], worker: str) -> dict[str, Decision]:
+    by_id = {failure.id: failure for failure in failures}
+    decided = {}
+    for row in await tx.all(q.held_jobs, held=token_rows([failure.held for failure in failures]), worker=worker):
+        failure = by_id[row["id"]]
+        await rules.hooks.check(tx, "fail", failure, row["lifecycle"], row["type"])
+        decided[failure.id] = after_failure(
+            row,
+            await rules.registry.snapshot(tx, row["policy"]),
+            failure.code,
+            permanent=failure.permanent,
+            retry_after=failure.retry_after_seconds,
+            jitter=rules.ids.jitter(),
+        )
+    return decided
+
+
+async def _carry_out(
+    tx: Tx,
+    rules: Rules,
+    failures: list[Failure],
+    decided: dict[str, Decision],
+    errors: dict[str, str],
+    worker: str,
+) -> dict[str, State]:
+    retried, buried, canceled, detoured = [], [], [], []
+    for failure in sorted(failures, key=lambda failure: failure.id):
+        decision = decided.get(failure.id)
+        if decision is None:
+            continue
+        lease = (failure.id, failure.token)
+        match decision.to:
+            case State.CANCELED:
+                canceled.append((*lease, errors[failure.id]))
+            case State.RETRYING:
+                retried.append((*lease, decision.reason, errors[failure.id], float(decision.delay_seconds)))
+            case _:
+                buried.append((*lease, decision.reason, errors[failure.id]))
+    if buried:
+        buried, detoured = await split_detours(tx, rules, buried)
+    to_retry = retried + [(*row, 0.0) for row in detoured]
+    moved: list[Row] = []
+    if to_retry:
+        moved += await move(tx, rules, q.retry_jobs, actor=Actor.WORKER, failed=sorted(to_retry), worker=worker)
+    if buried:
+        moved += await move(tx, rules, q.bury_jobs, actor=Actor.WORKER, failed=buried, worker=worker)
+    if canceled:
+        moved += await move(tx, rules, q.cancel_running, actor=Actor.WORKER, stopped=canceled, worker=worker)
+    settled = {row["id"]: State(row["state"]) for row in moved}
+    if dying := [(row[0], row[2]) for row in detoured if row[0] in settled]:
+        rows = await move(tx, rules, q.bury_waiting, actor=Actor.WORKER, buried=dying)
+        settled |= {row["id"]: State(row["state"]) for row in rows}
+    tx.after_commit(lambda: rules.wake(row["queue"] for row in moved if row["state"] == State.RETRYING))
+    return settled
+
+
+async def split_detours(tx: Tx, rules: Rules, dying: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
+    """Some lifecycles reach dead only through retrying: two moves, two events, one transaction."""
+    rows = {row["id"]: row for row in await tx.all(q.masks, ids=[row[0] for row in dying])}
+    direct = [row for row in dying if rows[row[0]]["straight"]]
+    return direct, [row for row in dying if not rows[row[0]]["straight"]]
+
+
+async def discard(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason: str = "discarded") -> list[Row]:
+    """Give up on retries that still wait."""
+    return await move(tx, rules, q.bury_waiting, actor=actor, buried=sorted((job, reason) for job in ids))
+
+
+def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] | None) -> str:
+    """An over-long message is cut, not refused: the error that broke a job must not break its report too."""
+    shown = message.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+    if len(shown) > rules.limits.error_max_chars:
+        shown = shown[: rules.limits.error_max_chars - 1] + "…"
+    body: dict[str, Any] = {"code": code, "message": shown}
+    if context:
+        body["context"] = context
+    return encode(body, "error", max_bytes=CONTEXT_BYTES_MAX + 4 * rules.limits.error_max_chars)
+
+
+def _check(failure: Failure) -> None:
+    check_name(failure.code, "error code")
+    after = failure.retry_after_seconds
+    if after is not None and (type(after) not in (int, float) or not 0 <= after <= 10**9):
+        raise Invalid(f"retry_after_seconds must be 0 or more, got {after!r}", code="invalid_retry_after")

@@ -1,0 +1,40 @@
+"""heartbeat: one statement renews every lease a worker holds, and tells it which it lost and which to stop."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.engine.held import Held, token_rows
+from holdfast.errors import NotFound
+from holdfast.model import Liveness
+from holdfast.store import Tx, q
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """The answer: leases gone, jobs whose cancel was asked for, and whether an operator switched the worker off."""
+
+    lost: list[str]
+    cancel: list[str]
+    enabled: bool
+    expires_at: dict[str, datetime]
+
+
+async def heartbeat(
+    tx: Tx, *, worker: str, leases: list[Held], liveness: Liveness | None = None, slots: int | None = None
+) -> Beat:
+    """Renew what is still held. A token that is not current renews nothing: a late beat cannot steal a lease back."""
+    held = token_rows(leases)
+    rows = await tx.all(q.renew_leases, held=held, worker=worker) if held else []
+    renewed = {Held(row["id"], row["lease_token"]): row for row in rows}
+    shown = liveness or (Liveness.BUSY if leases else Liveness.IDLE)
+    known = await tx.one(q.beat_worker, worker=worker, liveness=shown.value, slots=slots)
+    if known is None:
+        raise NotFound(f"worker {worker} is not registered", code="worker_not_found")
+    return Beat(
+        lost=[lease.id for lease in leases if lease not in renewed],
+        cancel=[lease.id for lease, row in renewed.items() if row["cancel_requested_at"] is not None],
+        enabled=bool(known["enabled"]),
+        expires_at={lease.id: row["lease_expires_at"] for lease, row in renewed.items()},
+    )

@@ -1,0 +1,76 @@
+"""What a worker says it holds, and why its write was refused when it does not (any more)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import LeaseLost
+from holdfast.ids import is_uuid
+from holdfast.lifecycle import State
+from holdfast.model import Attempt, Job
+from holdfast.store import Tx, q
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A job and the token it is held by."""
+
+    id: str
+    token: str
+
+    @property
+    def plausible(self) -> bool:
+        """A token that no claim can have issued is not worth asking the database about."""
+        return is_uuid(self.id) and is_uuid(self.token)
+
+
+def token_rows(leases: list[Held]) -> list[tuple[str, str]]:
+    """In the order of ids, so that two batches never wait for each other crosswise."""
+    return sorted((lease.id, lease.token) for lease in leases if lease.plausible)
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The answer to complete, fail, release and reject: where the job went."""
+
+    id: str
+    state: State
+
+
+async def settle_or_refuse(
+    tx: Tx, lease: Held, worker: str, *, outcomes: tuple[str, ...], same: dict[str, Any]
+) -> Settled | LeaseLost:
+    """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost."""
+    if not lease.plausible:
+        return _lost(lease, "it is unknown here", reassigned=False)
+    row = await tx.one(q.attempt_by_token, id=lease.id, token=lease.token)
+    job_row = await tx.one(q.job, id=lease.id)
+    if job_row is None:
+        return _lost(lease, "the job is unknown", reassigned=False)
+    job = Job.from_row(job_row)
+    if row is not None:
+        attempt = Attempt.from_row(row)
+        said = {"result": job.result if job.epoch == attempt.epoch else None, "error": attempt.error}
+        if attempt.worker_id == worker and attempt.outcome in outcomes and all(said[k] == v for k, v in same.items()):
+            return Settled(job.id, job.state if job.epoch == attempt.epoch else State(attempt.to_state))
+        return _lost(
+            lease, f"that execution ended as {attempt.outcome} at {attempt.ended_at:%H:%M:%S}", reassigned=_again(job)
+        )
+    if job.state is State.RUNNING and job.lease_token == lease.token:
+        if job.lease_worker != worker:
+            return _lost(lease, "it belongs to another worker", reassigned=False)
+        return _lost(lease, "it ran out, and this lifecycle refuses late writes", reassigned=False)
+    return _lost(lease, f"the job is {job.state}", reassigned=_again(job))
+
+
+def _again(job: Job) -> bool:
+    return job.state is State.RUNNING
+
+
+def _lost(lease: Held, why: str, *, reassigned: bool) -> LeaseLost:
+    whose = " and the job is with another worker" if reassigned else ""
+    return LeaseLost(
+        f"job {lease.id}: lease {lease.token[:8]} is not current: {why}{whose}. Stop, and discard the result.",
+        job_id=lease.id,
+        reassigned=reassigned,
+    )

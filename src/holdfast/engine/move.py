@@ -1,0 +1,28 @@
+"""A move and what hangs on it: the app's effects in the same transaction, observers after the commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.engine.rules import Rules
+from holdfast.lifecycle import Actor
+from holdfast.store import Row, Tx
+from holdfast.store.queries import Query
+
+
+async def move(
+    tx: Tx, rules: Rules, query: Query, *, actor: Actor, limit: int | None = None, **params: Any
+) -> list[Row]:
+    """Run a guarded move. The rows that come back are the ones that moved; the rest were refused."""
+    rows = await tx.all(query, limit=limit, actor=actor.value, **params)
+    if rows:
+        verb = "create" if query.create else query.move or query.note or ""
+        await rules.hooks.apply(tx, verb, rows)
+        if rules.observers:
+            tx.after_commit(lambda: _tell(rules, query, rows, actor))
+    return rows
+
+
+def _tell(rules: Rules, query: Query, rows: list[Row], actor: Actor) -> None:
+    for observer in rules.observers:
+        observer(query, rows, actor.value)

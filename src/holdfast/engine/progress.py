@@ -1,0 +1,124 @@
+"""progress: what a running job says about itself. It is kept, told to whoever watches, and extends the lease."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.held import Held, settle_or_refuse, token_rows
+from holdfast.engine.move import move
+from holdfast.engine.rules import Rules
+from holdfast.errors import Invalid, LeaseLost
+from holdfast.lifecycle import Actor
+from holdfast.model import Part
+from holdfast.model.json import decode_or_none, encode
+from holdfast.model.names import check_name
+from holdfast.store import Tx, q
+
+COUNTERS_BYTES_MAX = 16 * 1024
+PARTS_MAX = 1000
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """One report. What is None stays as it was; counters are merged by name."""
+
+    id: str
+    token: str
+    step: str | None = None
+    percent: float | None = None
+    counters: dict[str, Any] | None = None
+    eta_seconds: float | None = None
+    checkpoint: Any = None
+    parts: list[Part] = []
+
+    @property
+    def held(self) -> Held:
+        return Held(self.id, self.token)
+
+
+class Advanced(msgspec.Struct, frozen=True):
+    id: str
+    expires_at: datetime
+    cancel_requested: bool
+
+
+async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str) -> list[Advanced | LeaseLost]:
+    """Store each report whose token is current; the others are answered with why not."""
+    for report in reports:
+        _check(report)
+    counters = await _merged_counters(tx, reports, worker)
+    rows = sorted(
+        (
+            report.id,
+            report.token,
+            report.step,
+            None if report.percent is None else float(report.percent),
+            counters.get(report.id),
+            None if report.eta_seconds is None else float(report.eta_seconds),
+            None
+            if report.checkpoint is None
+            else encode(report.checkpoint, "checkpoint", max_bytes=rules.limits.checkpoint_bytes_max),
+        )
+        for report in reports
+        if report.held.plausible
+    )
+    stored = {
+        row["id"]: row for row in await move(tx, rules, q.advance_jobs, actor=Actor.WORKER, told=rows, worker=worker)
+    }
+    parts = [_part_row(report.id, place, part) for report in reports for place, part in enumerate(report.parts)]
+    if kept := [row for row in parts if row[0] in stored]:
+        await tx.all(q.put_parts, part=kept)
+    return [
+        Advanced(report.id, stored[report.id]["lease_expires_at"], stored[report.id]["cancel_requested_at"] is not None)
+        if report.id in stored
+        else await _refused(tx, report, worker)
+        for report in reports
+    ]
+
+
+async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict[str, str]:
+    told = {report.id: report.counters for report in reports if report.counters}
+    if not told:
+        return {}
+    held = token_rows([report.held for report in reports if report.counters])
+    rows = await tx.all(q.held_jobs, held=held, worker=worker)
+    return {
+        row["id"]: encode(
+            {**(decode_or_none(row["counters"]) or {}), **(told[row["id"]] or {})},
+            "counters",
+            max_bytes=COUNTERS_BYTES_MAX,
+        )
+        for row in rows
+    }
+
+
+async def _refused(tx: Tx, report: Progress, worker: str) -> LeaseLost:
+    refusal = await settle_or_refuse(tx, report.held, worker, outcomes=(), same={})
+    assert isinstance(refusal, LeaseLost)  # noqa: S101  nothing can be a repeat of progress
+    return refusal
+
+
+def _check(report: Progress) -> None:
+    percent = report.percent
+    if percent is not None and (type(percent) not in (int, float) or not 0 <= percent <= 100):
+        raise Invalid(f"percent must be 0 to 100, got {percent!r}", code="invalid_percent")
+    if report.step is not None:
+        check_name(report.step, "step")
+    if report.eta_seconds is not None and not 0 <= report.eta_seconds <= 10**9:
+        raise Invalid(f"eta_seconds must be 0 or more, got {report.eta_seconds!r}", code="invalid_eta")
+    if len(report.parts) > PARTS_MAX:
+        raise Invalid(f"a job has at most {PARTS_MAX} parts, got {len(report.parts)}", code="too_many_parts")
+    if len({part.name for part in report.parts}) != len(report.parts):
+        raise Invalid("two parts in one report have the same name", code="invalid_part")
+    for part in report.parts:
+        check_name(part.name, "part")
+
+
+def _part_row(job_id: str, place: int, part: Part) -> tuple[Any, ...]:
+    data = None if part.data is None else encode(part.data, "part", max_bytes=COUNTERS_BYTES_MAX)
+    return (
+        *(job_id, place, part.name, part.status.value),
+        *(None if part.percent is None else float(part.percent), part.total, part.done, part.error, data),
+    )

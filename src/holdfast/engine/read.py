@@ -1,0 +1,121 @@
+"""Reads: no side effects, always the committed state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid, NotFound, UnknownName
+from holdfast.ids import is_uuid
+from holdfast.lifecycle import State
+from holdfast.model import Attempt, Event, Job, Part
+from holdfast.model.history import PartStatus
+from holdfast.store import Tx, q
+
+PAGE_MAX = 500
+HISTORY_MAX = 10_000
+NOWHERE = "00000000-0000-0000-0000-000000000000"
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs; everything given must hold."""
+
+    tenant: str | None = None
+    states: list[str] | None = None
+    types: list[str] | None = None
+    queues: list[str] | None = None
+    tag: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    error_code: str | None = None
+    redrive_of: str | None = None
+
+    def params(self) -> dict[str, Any]:
+        known = [state.value for state in State]
+        for state in self.states or ():
+            if state not in known:
+                raise UnknownName.of("state", state, known)
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class Page(msgspec.Struct, frozen=True):
+    jobs: list[Job]
+    next: str | None
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """A place in the feed of all events."""
+
+    pos: int = 0
+    job_id: str = NOWHERE
+    seq: int = 0
+
+
+async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
+    row = await tx.one(q.job, id=job_id) if is_uuid(job_id) else None
+    if row is None or (tenant is not None and row["tenant"] != tenant):
+        raise NotFound(f"no job {job_id}", code="job_not_found", job_id=job_id)
+    return Job.from_row(row)
+
+
+async def page(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> Page:
+    """Newest first. The cursor is the last id of the page before: stable however many jobs arrive meanwhile."""
+    if type(limit) is not int or not 1 <= limit <= PAGE_MAX:
+        raise Invalid(f"a page holds 1 to {PAGE_MAX} jobs, got {limit!r}", code="invalid_limit")
+    if cursor is not None and not is_uuid(cursor):
+        raise Invalid("this cursor was not given out by a page", code="invalid_cursor")
+    params = wanted.params()
+    if cursor is not None:
+        params["before"] = cursor
+    rows = await tx.all(q.page_jobs, limit=limit + 1, filters=tuple(params), **params)
+    jobs = [Job.from_row(row) for row in rows[:limit]]
+    return Page(jobs, jobs[-1].id if len(rows) > limit else None)
+
+
+async def counts(tx: Tx, wanted: Filter) -> list[tuple[str, str, State, int]]:
+    """(queue, type, state, number)."""
+    params = wanted.params()
+    rows = await tx.all(q.count_jobs, filters=tuple(params), **params)
+    return [(row["queue"], row["type"], State(row["state"]), row["jobs"]) for row in rows]
+
+
+async def history(tx: Tx, job_id: str, *, after: int = 0, limit: int = HISTORY_MAX) -> list[Event]:
+    if not is_uuid(job_id):
+        return []
+    return [
+        Event.from_row(row) for row in await tx.all(q.history, id=job_id, after=after, limit=min(limit, HISTORY_MAX))
+    ]
+
+
+async def feed(tx: Tx, after: Cursor, *, limit: int = 1000) -> tuple[list[Event], Cursor]:
+    """Events of all jobs behind a cursor, and the cursor to go on from. Nothing is skipped, nothing comes twice."""
+    rows = await tx.all(q.feed, pos=after.pos, job_id=after.job_id, seq=after.seq, limit=min(limit, HISTORY_MAX))
+    events = [Event.from_row(row) for row in rows]
+    last = events[-1] if events else None
+    return events, Cursor(last.pos, last.job_id, last.seq) if last else after
+
+
+async def attempts(tx: Tx, job_id: str) -> list[Attempt]:
+    return [Attempt.from_row(row) for row in await tx.all(q.attempts, id=job_id)] if is_uuid(job_id) else []
+
+
+async def parts(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = {job_id: [] for job_id in job_ids}
+    for row in await tx.all(q.parts, ids=job_ids):
+        found[row["job_id"]].append(Part.from_row(row))
+    return found
+
+
+async def unfinished_as_pending(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
+    """The parts as a new execution finds them: what was finished stays, what was under way starts again."""
+    over = (PartStatus.COMPLETED, PartStatus.SKIPPED)
+    return {
+        job_id: [
+            part if part.status in over else msgspec.structs.replace(part, status=PartStatus.PENDING, error=None)
+            for part in found
+        ]
+        for job_id, found in (await parts(tx, job_ids)).items()
+    }

@@ -1,0 +1,98 @@
+"""reap: executions that ended without a word. Never a job of its own, never a leader, safe to run anywhere at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.engine.decide import Decision, after_loss
+from holdfast.engine.fail import split_detours, stored_error
+from holdfast.engine.move import move
+from holdfast.engine.rules import Rules
+from holdfast.lifecycle import Actor, State
+from holdfast.store import Row, Tx, q
+
+_WHY = {
+    "worker_died": "the process that ran the job is gone",
+    "lease_expired": "the lease ran out without a heartbeat",
+    "max_runtime": "the job ran longer than its policy allows",
+    "no_progress": "the job reported no progress for too long",
+}
+
+
+async def reap(
+    tx: Tx, rules: Rules, *, queues: list[str] | None = None, gone: list[str] | None = None, limit: int | None = None
+) -> list[Row]:
+    """Take leases that are over from whoever held them. Bounded; rows that others are judging are skipped.
+
+    `gone` names worker instances that were seen to die; their jobs need not wait for the lease.
+    """
+    in_grace = await _in_grace(tx, rules)
+    rows = await tx.all(
+        q.lost_jobs,
+        queues=queues,
+        gone=gone or [],
+        in_grace=in_grace,
+        limit=min(limit or rules.limits.sweep_batch, rules.limits.sweep_batch),
+    )
+    decided = []
+    for row in rows:
+        why = _why(row)
+        snapshot = await rules.registry.snapshot(tx, row["policy"])
+        decided.append((row, after_loss(row, snapshot, why, jitter=rules.ids.jitter()), why))
+    moved = await _carry_out(tx, rules, decided)
+    tx.after_commit(lambda: rules.wake(row["queue"] for row in moved if row["state"] == State.RETRYING))
+    return moved
+
+
+def _why(row: Row) -> str:
+    if row["seen_dead"]:
+        return "worker_died"
+    if row["over_runtime"]:
+        return "max_runtime"
+    if row["no_progress"]:
+        return "no_progress"
+    return "lease_expired"
+
+
+async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, str]]) -> list[Row]:
+    retried: list[tuple[Any, ...]] = []
+    buried: list[tuple[Any, ...]] = []
+    canceled: list[tuple[Any, ...]] = []
+    for row, decision, why in decided:
+        lease = (row["id"], row["lease_token"])
+        if decision.to is State.CANCELED:
+            canceled.append((*lease, decision.reason))
+            continue
+        code = "timeout_soft" if decision.to is State.RETRYING else str(decision.reason)
+        error = stored_error(rules, code, _WHY[why], None)
+        if decision.to is State.RETRYING:
+            retried.append((*lease, decision.reason, error, float(decision.delay_seconds)))
+        else:
+            buried.append((*lease, decision.reason, error))
+    detoured: list[tuple[Any, ...]] = []
+    if buried:
+        buried, detoured = await split_detours(tx, rules, buried)
+    moved: list[Row] = []
+    if to_retry := sorted(retried + [(*row, 0.0) for row in detoured]):
+        moved += await move(tx, rules, q.reap_to_retry, actor=Actor.SYSTEM, gone=to_retry)
+    if buried:
+        moved += await move(tx, rules, q.reap_to_dead, actor=Actor.SYSTEM, gone=buried)
+    if canceled:
+        moved += await move(tx, rules, q.reap_to_canceled, actor=Actor.SYSTEM, gone=canceled)
+    if detoured:
+        dead = await move(tx, rules, q.reap_waiting, actor=Actor.SYSTEM, ids=[row[0] for row in detoured])
+        moved = [row for row in moved if row["id"] not in {row["id"] for row in dead}] + dead
+    return moved
+
+
+async def _in_grace(tx: Tx, rules: Rules) -> bool:
+    """Does silence prove anything yet? Not for a while after a gap in which nobody could sweep."""
+    interval = float(rules.limits.sweep_seconds)
+    row = await tx.one(q.sweep, interval=interval)
+    if row is None:
+        await tx.one(q.first_sweep)
+        return False
+    if not row["stale"]:
+        return bool(row["in_grace"])
+    marked = await tx.one(q.mark_sweep, interval=interval, grace_seconds=float(rules.limits.startup_grace_seconds))
+    return bool((marked or row)["in_grace"])

@@ -1,0 +1,155 @@
+"""Job types, policies and lanes, resolved once and remembered.
+
+Policies and lanes are interned: the database keeps each distinct one once, rows never change, and a job points at the
+ones in force when it was created. That makes a snapshot of the whole policy on each job cost four bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.lifecycle import Lifecycles, Machine, Policy, Reaping
+from holdfast.lifecycle.render import from_data, to_data
+from holdfast.model import JobType, NewJob
+from holdfast.model.names import check_names
+from holdfast.store import Tx, q
+
+TYPES_FRESH_SECONDS = 5  # how long another process's declaration may go unnoticed
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a job was created under: its lifecycle and the policy that came out of all layers."""
+
+    machine: Machine
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class Resolved:
+    machine: Machine
+    policy: Policy
+    policy_id: int
+    queue: str
+    lane: int
+
+
+class Registry:
+    def __init__(self, lifecycles: Lifecycles, clock: Clock, defaults: dict[str, float] | None = None) -> None:
+        self._lifecycles = lifecycles
+        self._clock = clock
+        self._defaults = defaults or {}
+        self._types: dict[str, JobType] = {}
+        self._types_until = -1.0
+        self._resolved: dict[bytes, Resolved] = {}
+        self._snapshots: dict[int, Snapshot] = {}
+
+    def forget_types(self) -> None:
+        self._types_until = -1.0
+
+    async def types(self, tx: Tx) -> dict[str, JobType]:
+        if self._clock.monotonic() >= self._types_until:
+            rows = await tx.all(q.job_types)
+            found = {row["name"]: _type_from_row(row) for row in rows}
+            if found != self._types:
+                self._types, self._resolved = found, {}
+            self._types_until = self._clock.monotonic() + TYPES_FRESH_SECONDS
+        return self._types
+
+    async def resolve(self, tx: Tx, new: NewJob) -> Resolved:
+        """Request over job type over lifecycle over settings."""
+        types = await self.types(tx)
+        key = msgspec.json.encode(
+            (new.tenant, new.type, new.lifecycle, new.queue, new.policy, new.requires, new.prefers)
+        )
+        if (known := self._resolved.get(key)) is not None:
+            return known
+        declared = types.get(new.type) or JobType(name=new.type)
+        machine = self._lifecycles[new.lifecycle or declared.lifecycle]
+        policy = machine.policy.over({**self._below(machine), **declared.policy, **(new.policy or {})})
+        queue = new.queue or declared.queue
+        requires = check_names(declared.requires if new.requires is None else new.requires, "capability")
+        prefers = check_names(declared.prefers if new.prefers is None else new.prefers, "capability")
+        resolved = Resolved(
+            machine=machine,
+            policy=policy,
+            policy_id=await _intern_policy(tx, machine, policy),
+            queue=queue,
+            lane=await _intern_lane(tx, new.tenant, queue, new.type, requires, prefers, policy.defer_seconds),
+        )
+        # Only what is committed may be remembered: the caller's transaction may yet roll these rows back.
+        tx.after_commit(lambda: self._resolved.__setitem__(key, resolved))
+        return resolved
+
+    def _below(self, machine: Machine) -> dict[str, float]:
+        """Settings fill in what the lifecycle leaves at its default."""
+        standard = Policy()
+        return {
+            name: value
+            for name, value in self._defaults.items()
+            if getattr(machine.policy, name) == getattr(standard, name)
+        }
+
+    async def snapshot(self, tx: Tx, policy_id: int) -> Snapshot:
+        if (known := self._snapshots.get(policy_id)) is not None:
+            return known
+        row = await tx.one(q.policy_body, id=policy_id)
+        assert row is not None, f"policy {policy_id} is interned and never deleted"  # noqa: S101
+        body = msgspec.json.decode(row["body"])
+        machine = from_data(body["lifecycle"])
+        found = Snapshot(machine, machine.policy.over(body["policy"]))
+        self._snapshots[policy_id] = found
+        return found
+
+
+async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> int:
+    body = msgspec.json.encode(
+        {"lifecycle": to_data(machine), "policy": msgspec.to_builtins(policy)}, order="deterministic"
+    ).decode()
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    row = await tx.one(q.policy_id, digest=digest) or await tx.one(
+        q.put_policy,
+        digest=digest,
+        body=body,
+        waits_for_offline=policy.reaping is Reaping.EXPIRED_AND_OFFLINE,
+        offline_seconds=policy.offline_seconds,
+        no_progress_seconds=policy.no_progress_seconds,
+        max_runtime_seconds=policy.max_runtime_seconds,
+        cancel_grace_seconds=policy.cancel_grace_seconds,
+    )
+    if row is None:  # somebody else interned it between our two statements
+        row = await tx.one(q.policy_id, digest=digest)
+    assert row is not None  # noqa: S101
+    return int(row["id"])
+
+
+async def _intern_lane(
+    tx: Tx, tenant: str, queue: str, type: str, requires: list[str], prefers: list[str], defer_seconds: float
+) -> int:
+    lane = {
+        "tenant": tenant,
+        "queue": queue,
+        "type": type,
+        "requires": msgspec.json.encode(requires).decode(),
+        "prefers": msgspec.json.encode(prefers).decode(),
+        "defer_seconds": float(defer_seconds) if prefers else 0.0,
+    }
+    row = await tx.one(q.lane_id, **lane) or await tx.one(q.put_lane, **lane) or await tx.one(q.lane_id, **lane)
+    assert row is not None  # noqa: S101
+    return int(row["id"])
+
+
+def _type_from_row(row: object) -> JobType:
+    get = row.__getitem__  # type: ignore[attr-defined]
+    return JobType(
+        name=get("name"),
+        lifecycle=get("lifecycle"),
+        queue=get("queue"),
+        policy=msgspec.json.decode(get("policy")),
+        requires=msgspec.json.decode(get("requires")),
+        prefers=msgspec.json.decode(get("prefers")),
+    )

@@ -1,0 +1,66 @@
+"""reject: policy, not failure. A verdict ends the job, before it ran or while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.fail import stored_error
+from holdfast.engine.held import Held, Settled, settle_or_refuse, token_rows
+from holdfast.engine.lawful import require_move
+from holdfast.engine.move import move
+from holdfast.engine.rules import Rules
+from holdfast.errors import LeaseLost
+from holdfast.lifecycle import Actor, State
+from holdfast.model.names import check_name
+from holdfast.store import Tx, q
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    code: str
+    message: str = ""
+    context: dict[str, Any] | None = None
+    token: str = ""
+
+    @property
+    def held(self) -> Held:
+        return Held(self.id, self.token)
+
+
+async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) -> list[Settled | LeaseLost]:
+    """The owner's verdict on jobs it runs."""
+    errors = {v.id: stored_error(rules, check_name(v.code, "error code"), v.message, v.context) for v in verdicts}
+    held = await tx.all(q.held_jobs, held=token_rows([v.held for v in verdicts]), worker=worker)
+    by_id = {v.id: v for v in verdicts}
+    for row in held:
+        snapshot = await rules.registry.snapshot(tx, row["policy"])
+        require_move(snapshot.machine, "reject", row["id"], State.RUNNING, State.REJECTED, Actor.WORKER)
+        await rules.hooks.check(tx, "reject", by_id[row["id"]], row["lifecycle"], row["type"])
+    rows = sorted((row["id"], by_id[row["id"]].token, by_id[row["id"]].code, errors[row["id"]]) for row in held)
+    moved = await move(tx, rules, q.reject_running, actor=Actor.WORKER, verdict=rows, worker=worker) if rows else []
+    done = {row["id"] for row in moved}
+    return [
+        Settled(v.id, State.REJECTED)
+        if v.id in done
+        else await settle_or_refuse(
+            tx, v.held, worker, outcomes=("rejected",), same={"error": msgspec.json.decode(errors[v.id])}
+        )
+        for v in verdicts
+    ]
+
+
+async def reject_queued(tx: Tx, rules: Rules, verdicts: list[Verdict]) -> list[str]:
+    """The system's verdict on jobs that nobody has started. Those that have left the queue are not touched."""
+    rows = []
+    for verdict in sorted(verdicts, key=lambda verdict: verdict.id):
+        row = await tx.one(q.job, id=verdict.id)
+        if row is None or row["state"] != State.QUEUED:
+            continue
+        snapshot = await rules.registry.snapshot(tx, row["policy"])
+        require_move(snapshot.machine, "reject", verdict.id, State.QUEUED, State.REJECTED, Actor.SYSTEM)
+        error = stored_error(rules, check_name(verdict.code, "error code"), verdict.message, verdict.context)
+        rows.append((verdict.id, verdict.code, error))
+    moved = await move(tx, rules, q.reject_queued, actor=Actor.SYSTEM, verdict=rows) if rows else []
+    return [row["id"] for row in moved]

@@ -1,0 +1,57 @@
+"""release: a worker hands a job back unfinished. The attempt is given back; snooze is a release with a delay."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.engine.held import Held, Settled, settle_or_refuse, token_rows
+from holdfast.engine.move import move
+from holdfast.engine.rules import Rules
+from holdfast.errors import Invalid, LeaseLost
+from holdfast.lifecycle import Actor, State
+from holdfast.store import Tx, q
+
+
+class Freed(msgspec.Struct, frozen=True):
+    id: str
+    token: str
+    delay_seconds: float = 0
+
+    @property
+    def held(self) -> Held:
+        return Held(self.id, self.token)
+
+
+async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> list[Settled | LeaseLost]:
+    """Back to the queue, at once or after a delay. A job whose cancel was asked for ends here instead."""
+    for item in items:
+        if type(item.delay_seconds) not in (int, float) or not 0 <= item.delay_seconds <= 10**9:
+            raise Invalid(f"delay_seconds must be 0 or more, got {item.delay_seconds!r}", code="invalid_delay")
+    held = await tx.all(q.held_jobs, held=token_rows([item.held for item in items]), worker=worker)
+    stopping = {row["id"] for row in held if await _ends_canceled(tx, rules, row)}
+    freed = [
+        (item.id, item.token, "snoozed" if item.delay_seconds else "released", float(item.delay_seconds))
+        for item in sorted(items, key=lambda item: item.id)
+        if item.held.plausible and item.id not in stopping
+    ]
+    stopped = [(item.id, item.token, None) for item in items if item.id in stopping]
+    moved = []
+    if freed:
+        moved += await move(tx, rules, q.release_jobs, actor=Actor.WORKER, freed=freed, worker=worker)
+    if stopped:
+        moved += await move(tx, rules, q.cancel_running, actor=Actor.WORKER, stopped=sorted(stopped), worker=worker)
+    tx.after_commit(lambda: rules.wake(row["queue"] for row in moved if row["state"] == State.QUEUED))
+    settled = {row["id"]: State(row["state"]) for row in moved}
+    return [
+        Settled(item.id, settled[item.id])
+        if item.id in settled
+        else await settle_or_refuse(tx, item.held, worker, outcomes=("released", "canceled"), same={})
+        for item in items
+    ]
+
+
+async def _ends_canceled(tx: Tx, rules: Rules, row: object) -> bool:
+    if row["cancel_requested_at"] is None:  # type: ignore[index]
+        return False
+    snapshot = await rules.registry.snapshot(tx, row["policy"])  # type: ignore[index]
+    return snapshot.machine.has(State.RUNNING, State.CANCELED)

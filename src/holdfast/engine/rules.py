@@ -1,0 +1,52 @@
+"""What every verb needs besides its transaction: the lifecycles, the interned rows, hooks, chance, and the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from holdfast.clock import Clock
+from holdfast.engine.hooks import Hooks
+from holdfast.engine.registry import Registry
+from holdfast.ids import Ids
+from holdfast.lifecycle import Lifecycles
+from holdfast.store import Row
+from holdfast.store.queries import Query
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on every batch and every text, each overridable by a setting."""
+
+    claim_max: int = 1000
+    batch_max: int = 1000
+    lanes_max: int = 256
+    sweep_batch: int = 1000
+    sweep_seconds: float = 10
+    startup_grace_seconds: float = 120
+    accept_orphans_seconds: float = 60
+    error_max_chars: int = 4000
+    checkpoint_bytes_max: int = 256 * 1024
+    worker_json_bytes_max: int = 10_240
+
+
+Observer = Callable[[Query, list[Row], str], None]
+Wake = Callable[[set[str]], None]
+
+
+@dataclass
+class Rules:
+    clock: Clock
+    ids: Ids
+    lifecycles: Lifecycles
+    registry: Registry
+    hooks: Hooks = field(default_factory=Hooks)
+    limits: Limits = field(default_factory=Limits)
+    observers: list[Observer] = field(default_factory=list)
+    wakers: list[Wake] = field(default_factory=list)
+
+    def wake(self, queues: Iterable[str]) -> None:
+        """Somebody waiting for these queues should look now. Only a hint: nothing depends on it."""
+        if self.wakers and (found := set(queues)):
+            for waker in self.wakers:
+                waker(found)

@@ -1,0 +1,96 @@
+"""why: the claim's conditions, one by one, for one job. Answers the question asked at night."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.engine.read import get
+from holdfast.engine.rules import Rules
+from holdfast.lifecycle import State
+from holdfast.model import Job, Worker
+from holdfast.model.json import decode
+from holdfast.store import Tx, q
+
+AHEAD_MAX = 10_000
+
+
+class Clause(msgspec.Struct, frozen=True):
+    """One condition of the claim: does it hold, and what stands behind it."""
+
+    name: str
+    holds: bool
+    says: str
+
+
+async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> list[Clause]:
+    """Every clause that decides whether this job can run now; the first that does not hold is the answer."""
+    job = await get(tx, job_id, tenant)
+    machine = (await rules.registry.snapshot(tx, job.policy)).machine
+    now = (await tx.one(q.clock) or {"now_at": rules.clock.now()})["now_at"]
+    clauses = [_state(job, machine.words[job.state])]
+    if not clauses[0].holds:
+        return clauses
+    waits = (job.run_at - now).total_seconds()
+    clauses.append(
+        Clause("time", waits <= 0, f"it may run since {job.run_at:%Y-%m-%d %H:%M:%S} UTC")
+        if waits <= 0
+        else Clause("time", False, f"it waits {waits:.0f} s more, until {job.run_at:%Y-%m-%d %H:%M:%S} UTC")
+    )
+    if waits <= 0 and not job.due:
+        clauses.append(Clause("due", False, "its time has come; the next claim or sweep makes it claimable"))
+    clauses.append(await _queue(tx, job))
+    clauses += await _workers(tx, job)
+    row = await tx.one(q.ahead_in_lane, lane=job.lane, priority=job.priority, id=job.id, limit=AHEAD_MAX)
+    ahead = row["ahead"] if row else 0
+    more = "or more " if ahead == AHEAD_MAX else ""
+    clauses.append(Clause("turn", ahead == 0, f"{ahead} {more}jobs like it are ahead" if ahead else "it is next"))
+    return clauses
+
+
+def _state(job: Job, word: str) -> Clause:
+    if job.state in (State.QUEUED, State.RETRYING):
+        tried = f", attempt {job.attempt} of {job.max_attempts} is over ({job.reason})" if job.attempt else ""
+        return Clause("state", True, f"it is {word}{tried}")
+    if job.state is State.RUNNING:
+        wish = "; cancel was asked for" if job.cancel_requested_at else ""
+        return Clause(
+            "state",
+            False,
+            f"it is {word}: attempt {job.attempt} is with worker {job.lease_worker} until "
+            f"{job.lease_expires_at:%H:%M:%S} UTC{wish}",
+        )
+    if job.state is State.CREATED:
+        return Clause("state", False, f"it is {word}: nobody has accepted it yet")
+    return Clause("state", False, f"it is {word}, which is final ({job.reason or 'done'})")
+
+
+async def _queue(tx: Tx, job: Job) -> Clause:
+    for row in await tx.all(q.paused_queues):
+        if (row["tenant"], row["name"]) == (job.tenant, job.queue):
+            by = f" by {row['paused_by']}" if row["paused_by"] else ""
+            return Clause("queue", False, f"queue {job.queue!r} is paused since {row['paused_at']:%H:%M:%S} UTC{by}")
+    return Clause("queue", True, f"queue {job.queue!r} is open")
+
+
+async def _workers(tx: Tx, job: Job) -> list[Clause]:
+    lane = await tx.one(q.lane, id=job.lane)
+    requires = decode(lane["requires"]) if lane else []
+    prefers = decode(lane["prefers"]) if lane else []
+    workers = [Worker.from_row(row) for row in await tx.all(q.workers)]
+    live = [worker for worker in workers if worker.enabled and worker.liveness != "offline"]
+    if not live:
+        return [Clause("workers", False, f"none of {len(workers)} registered workers is enabled and alive")]
+    able = [
+        worker
+        for worker in live
+        if set(requires) <= set(worker.offers) and (worker.tenants is None or job.tenant in worker.tenants)
+    ]
+    if not able:
+        return [Clause("capabilities", False, f"no live worker offers {', '.join(requires) or 'its tenant'}")]
+    clauses = [Clause("workers", True, f"{len(able)} of {len(live)} live workers may take it")]
+    if prefers:
+        better = [worker for worker in able if set(prefers) <= set(worker.offers)]
+        clauses.append(
+            Clause("preference", True, f"it prefers {', '.join(prefers)}: {len(better)} such workers are alive")
+        )
+    return clauses

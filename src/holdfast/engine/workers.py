@@ -1,0 +1,64 @@
+"""The registry of workers. `enabled` is an operator's word, liveness is what the heartbeats say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.rules import Rules
+from holdfast.errors import Invalid, NotFound
+from holdfast.ids import is_uuid
+from holdfast.model import Worker
+from holdfast.model.json import encode
+from holdfast.model.names import capabilities_of, check_name, check_names
+from holdfast.store import Tx, q
+
+
+class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """Registering an id again updates what it can do; it never switches a disabled worker on."""
+
+    id: str | None = None
+    name: str | None = None
+    kind: str = "local"
+    tenants: list[str] | None = None
+    capabilities: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    slots: int | None = None
+    heartbeat_seconds: float = 10
+    offline_seconds: float = 90
+
+
+async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
+    if new.id is not None and not is_uuid(new.id):
+        raise Invalid(f"a worker id is a UUID, got {new.id!r}", code="invalid_worker_id")
+    if new.name is not None:
+        check_name(new.name, "worker name")
+    limit = rules.limits.worker_json_bytes_max
+    tenants = None if new.tenants is None else msgspec.json.encode(check_names(new.tenants, "tenant")).decode()
+    row = await tx.one(
+        q.put_worker,
+        id=new.id or rules.ids.token(),
+        name=new.name,
+        kind=check_name(new.kind, "worker kind"),
+        tenants=tenants,
+        capabilities=encode(new.capabilities, "capabilities", max_bytes=limit),
+        offers=msgspec.json.encode(capabilities_of(new.capabilities)).decode(),
+        metadata=encode(new.metadata, "metadata", max_bytes=limit),
+        slots=new.slots,
+        heartbeat_seconds=float(new.heartbeat_seconds),
+        offline_seconds=float(new.offline_seconds),
+    )
+    return Worker.from_row(row)
+
+
+async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> Worker:
+    row = await tx.one(q.enable_worker, id=worker, enabled=enabled) if is_uuid(worker) else None
+    if row is None:
+        raise NotFound(f"no worker {worker}", code="worker_not_found")
+    return Worker.from_row(row)
+
+
+async def mark_silent(tx: Tx) -> list[Worker]:
+    """Workers not heard from for their own threshold go offline; their next heartbeat brings them back."""
+    return [Worker.from_row(row) for row in await tx.all(q.silent_workers)]

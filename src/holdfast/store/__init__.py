@@ -1,0 +1,24 @@
+"""The only place with SQL. The engine names queries; a store runs them on PostgreSQL or SQLite."""
+
+from __future__ import annotations
+
+from holdfast.clock import Clock
+from holdfast.ids import Ids
+from holdfast.store.base import Row, Store, Tx, Work
+from holdfast.store.foreign import borrow
+from holdfast.store.migrate import dialect_of, migrate, require_current, sqlite_path
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.queries import q
+from holdfast.store.sqlite import SqliteStore
+
+__all__ = ["PostgresStore", "Row", "SqliteStore", "Store", "Tx", "Work", "borrow", "open_store", "q"]
+
+
+async def open_store(url: str, clock: Clock | None = None, ids: Ids | None = None) -> PostgresStore | SqliteStore:
+    """The store behind a URL. A SQLite file is made and brought up to date; a stale PostgreSQL schema is an error."""
+    clock, ids = clock or Clock(), ids or Ids()
+    if dialect_of(url) == "sqlite":
+        await migrate(url)
+        return SqliteStore(sqlite_path(url), clock, ids)
+    await require_current(url)
+    return await PostgresStore.open(url, clock, ids)

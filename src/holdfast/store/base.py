@@ -1,0 +1,59 @@
+"""The seam between meaning and storage: a store runs work in transactions, a transaction runs queries by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Protocol, TypeVar
+
+from holdfast.store.queries import Query
+from holdfast.store.render import Statement
+
+T = TypeVar("T")
+
+
+class Row(Protocol):
+    def __getitem__(self, key: str | int, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Tx(Protocol):
+    """One transaction. A query that moves jobs writes its history with them, in the same transaction."""
+
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]: ...
+
+    async def one(self, query: Query, **params: Any) -> Row | None: ...
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Run once the work is on disk; not at all if it does not get there."""
+        ...
+
+
+Work = Callable[[Tx], Awaitable[T]]
+
+
+class Store(Protocol):
+    """Deadlocks, serialization failures, busy files and dropped connections are retried in here, with jitter.
+
+    Work may therefore run more than once, but takes effect at most once. When the answer to a commit was lost,
+    `OutcomeUnknown` says so: it is never reported as success, and never as failure.
+    """
+
+    async def write(self, work: Work[T], *, alone: bool = False) -> T:
+        """Run work in a transaction. `alone` says that it is one statement and needs no BEGIN around it."""
+        ...
+
+    async def read(self, work: Work[T]) -> T: ...
+
+    async def close(self) -> None: ...
+
+
+def check_params(query: Query, statement: Statement, params: dict[str, Any]) -> None:
+    """A missing or extra argument is our own mistake; say which query and which name."""
+    wanted = {name.partition(".")[0] for name in statement.params} - {"now"}
+    if missing := wanted - params.keys():
+        raise TypeError(f"query {query.name} needs {sorted(missing)}")
+    if extra := params.keys() - wanted - {"actor"}:
+        raise TypeError(f"query {query.name} knows no {sorted(extra)}")

@@ -1,0 +1,172 @@
+"""Brings a database to the newest schema: numbered files, applied in order, one transaction each, under a lock."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import asyncpg
+
+from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
+from holdfast.ids import Ids
+from holdfast.store.sqlite import connect
+
+_LOCK = 0x686F6C64  # "hold": any two migrators of one database meet here
+_TABLE = "CREATE TABLE IF NOT EXISTS holdfast_migrations (number integer NOT NULL PRIMARY KEY, name text NOT NULL)"
+
+
+@dataclass(frozen=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+
+
+def migrations(dialect: str) -> list[Migration]:
+    folder = files("holdfast.store").joinpath("schema", dialect)
+    found = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [
+        Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        for file in found
+    ]
+
+
+def dialect_of(url: str) -> str:
+    scheme = url.partition(":")[0]
+    if scheme in ("postgresql", "postgres"):
+        return "postgres"
+    if scheme == "sqlite":
+        return "sqlite"
+    raise Invalid(
+        f"a database URL starts with postgresql:// or sqlite:///, got {scheme!r}", code="invalid_database_url"
+    )
+
+
+def sqlite_path(url: str) -> Path:
+    """`sqlite:///jobs.db` is relative to the current directory, `sqlite:////srv/jobs.db` is absolute."""
+    path = url.removeprefix("sqlite:///")
+    if path == url or not path:
+        raise Invalid("a SQLite URL is sqlite:///PATH", code="invalid_database_url")
+    return Path(path)
+
+
+async def migrate(url: str) -> list[str]:
+    """Apply what is missing and say what that was. Two migrators at once, or one killed half-way, do no harm."""
+    if dialect_of(url) == "sqlite":
+        return await asyncio.to_thread(_migrate_sqlite, sqlite_path(url))
+    return await _migrate_postgres(url)
+
+
+async def missing(url: str) -> list[Migration]:
+    """What `migrate` would apply."""
+    if dialect_of(url) == "sqlite":
+        return await asyncio.to_thread(_missing_sqlite, sqlite_path(url))
+    connection = await _connect_postgres(url)
+    try:
+        if await connection.fetchval("SELECT to_regclass('holdfast_migrations')") is None:
+            return migrations("postgres")
+        done = {row[0] for row in await connection.fetch("SELECT number FROM holdfast_migrations")}
+        return [migration for migration in migrations("postgres") if migration.number not in done]
+    finally:
+        await connection.close()
+
+
+async def require_current(url: str) -> None:
+    if left := await missing(url):
+        raise SchemaStale(
+            f"the database lacks {', '.join(migration.name for migration in left)}; run `holdfast migrate`"
+        )
+
+
+def as_sql(dialect: str) -> str:
+    """Everything `migrate` would run on an empty database, for those who apply schema changes by hand."""
+    parts = [_TABLE + ";"]
+    for migration in migrations(dialect):
+        note = f"INSERT INTO holdfast_migrations (number, name) VALUES ({migration.number}, '{migration.name}');"
+        parts.append(f"BEGIN;\n{migration.sql.strip()}\n{note}\nCOMMIT;")
+    return "\n\n".join(parts) + "\n"
+
+
+async def _connect_postgres(url: str) -> asyncpg.Connection:
+    try:
+        return await asyncpg.connect(url)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+        raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
+
+
+async def _migrate_postgres(url: str) -> list[str]:
+    connection = await _connect_postgres(url)
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+        await connection.execute(_TABLE)
+        done = {row[0] for row in await connection.fetch("SELECT number FROM holdfast_migrations")}
+        applied = []
+        for migration in migrations("postgres"):
+            if migration.number not in done:
+                async with connection.transaction():
+                    await connection.execute(migration.sql)
+                    await connection.execute(
+                        "INSERT INTO holdfast_migrations VALUES ($1, $2)", migration.number, migration.name
+                    )
+                applied.append(migration.name)
+        return applied
+    finally:
+        await connection.close()  # the lock goes with the session
+
+
+def _migrate_sqlite(path: Path) -> list[str]:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    connection = _connect_sqlite(path)
+    try:
+        applied = []
+        for migration in migrations("sqlite"):
+            # Taking the write lock before looking makes the look true until the commit.
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(_TABLE)
+            if connection.execute("SELECT 1 FROM holdfast_migrations WHERE number = ?", (migration.number,)).fetchone():
+                connection.execute("ROLLBACK")
+                continue
+            for statement in statements(migration.sql):
+                connection.execute(statement)
+            connection.execute("INSERT INTO holdfast_migrations VALUES (?, ?)", (migration.number, migration.name))
+            connection.execute("COMMIT")
+            applied.append(migration.name)
+        return applied
+    finally:
+        connection.close()
+
+
+def _missing_sqlite(path: Path) -> list[Migration]:
+    if not path.exists():
+        return migrations("sqlite")
+    connection = _connect_sqlite(path)
+    try:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_migrations'").fetchone():
+            return migrations("sqlite")
+        done = {row[0] for row in connection.execute("SELECT number FROM holdfast_migrations")}
+        return [migration for migration in migrations("sqlite") if migration.number not in done]
+    finally:
+        connection.close()
+
+
+def _connect_sqlite(path: Path) -> sqlite3.Connection:
+    try:
+        connection = connect(path, Ids())
+        connection.execute("PRAGMA busy_timeout = 30000")
+        return connection
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"cannot open {path}: {error}") from error
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script, triggers whole."""
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if pending.strip() and sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""

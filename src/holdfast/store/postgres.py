@@ -1,0 +1,193 @@
+"""The store on PostgreSQL: a pool of connections, the database's own clock, whole batches in one statement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from holdfast.ids import Ids
+from holdfast.store.base import Row, T, Work, check_params
+from holdfast.store.queries import Query
+from holdfast.store.refusals import refusal
+from holdfast.store.render import POSTGRES, Statement, render
+
+TRIES_MAX = 6
+PAUSE_SECONDS = 0.02
+
+# The server says it rolled back: running the work again is safe.
+_ROLLED_BACK = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+)
+# The connection is gone; what was sent last may or may not have happened.
+_CONNECTION_LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    OSError,
+    TimeoutError,
+)
+
+
+class PostgresTx:
+    def __init__(self, connection: Any, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self.callbacks: list[Callable[[], None]] = []
+
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]:
+        statement = render(query, POSTGRES, limit, filters)
+        return await self._connection.fetch(statement.text, *bind(query, statement, params, self._clock))  # type: ignore[no-any-return]
+
+    async def one(self, query: Query, **params: Any) -> Row | None:
+        rows = await self.all(query, **params)
+        return rows[0] if rows else None
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+
+def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Clock) -> list[Any]:
+    """Arguments in order; a list of tuples becomes one array per column."""
+    try:
+        values: list[Any] = []
+        for name in statement.params:
+            table, _, place = name.partition(".")
+            if place:
+                column = int(place)
+                values.append([row[column] for row in params[table]])
+            else:
+                values.append(clock.database_now() if name == "now" else params[name])
+        return values
+    except KeyError:
+        check_params(query, statement, params)
+        raise
+
+
+class PostgresStore:
+    dialect = POSTGRES
+
+    def __init__(self, pool: Any, clock: Clock, ids: Ids) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._ids = ids
+
+    @classmethod
+    async def open(cls, url: str, clock: Clock, ids: Ids, *, connections: int = 10) -> PostgresStore:
+        try:
+            pool = await asyncpg.create_pool(
+                url,
+                min_size=0,
+                max_size=connections,
+                init=_prepare_connection,
+                reset=_keep_connection,
+                statement_cache_size=1024,
+                command_timeout=30,
+            )
+        except (*_CONNECTION_LOST, asyncpg.PostgresError) as error:
+            raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
+        return cls(pool, clock, ids)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._persist(work, self._run_alone, harmless=True)
+
+    async def write(self, work: Work[T], *, alone: bool = False) -> T:
+        return await self._persist(work, self._run_alone if alone else self._run_in_transaction, harmless=False)
+
+    async def _persist(self, work: Work[T], run: Any, *, harmless: bool) -> T:
+        """Run, and run again while the database says it rolled back or could not be reached."""
+        for attempt in range(TRIES_MAX):
+            try:
+                return await run(work)  # type: ignore[no-any-return]
+            except (*_ROLLED_BACK, *_CONNECTION_LOST, OutcomeUnknown) as error:
+                if isinstance(error, OutcomeUnknown) and not harmless:
+                    raise
+                last = error
+            except asyncpg.PostgresError as error:
+                raise _in_our_words(error) from error
+            await self._clock.sleep(PAUSE_SECONDS * 2**attempt * (0.5 + self._ids.jitter()))
+        raise StoreUnavailable(
+            f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: {last}"
+        ) from last
+
+    async def _run_in_transaction(self, work: Work[T]) -> T:
+        async with self._pool.acquire() as connection:
+            tx = PostgresTx(connection, self._clock)
+            await connection.execute("BEGIN")
+            try:
+                result = await work(tx)
+            except BaseException:
+                await _roll_back(connection)
+                raise
+            await _commit(connection)
+        for callback in tx.callbacks:
+            callback()
+        return result
+
+    async def _run_alone(self, work: Work[T]) -> T:
+        """Each statement commits by itself, so a connection lost in the middle leaves its outcome unknown."""
+        async with self._pool.acquire() as connection:
+            tx = PostgresTx(connection, self._clock)
+            try:
+                result = await work(tx)
+            except _CONNECTION_LOST as error:
+                raise _unknown(error) from error
+        for callback in tx.callbacks:
+            callback()
+        return result
+
+
+async def _commit(connection: Any) -> None:
+    try:
+        await connection.execute("COMMIT")
+    except _CONNECTION_LOST as error:
+        raise _unknown(error) from error
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise
+
+
+async def _roll_back(connection: Any) -> None:
+    """A connection that cannot roll back goes, so that no later work finds itself inside an old transaction."""
+    try:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+    except Exception:
+        connection.terminate()
+
+
+def _unknown(error: BaseException) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the connection was lost before PostgreSQL confirmed the commit ({error or type(error).__name__}); "
+        "it may have happened: repeat the request with the same key or token"
+    )
+
+
+def _in_our_words(error: asyncpg.PostgresError) -> HoldfastError:
+    state = str(getattr(error, "sqlstate", ""))
+    code = {"42P01": "missing_table", "42703": "missing_table"}.get(
+        state, "constraint" if state.startswith("23") else state
+    )
+    return refusal(code, str(error)) or StoreUnavailable(f"PostgreSQL refused: {error}", code="store_refused")
+
+
+async def _prepare_connection(connection: Any) -> None:
+    await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
+
+
+async def _keep_connection(_connection: Any) -> None:
+    """No session state is ever set, so there is nothing to reset, and a round trip is saved."""

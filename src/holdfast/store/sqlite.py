@@ -1,0 +1,341 @@
+"""The store on SQLite: one writer thread that commits for many at once, and readers beside it.
+
+Work is a coroutine that only ever awaits its transaction, and a transaction here never really waits. So a thread can
+run the whole coroutine by itself, and the writer can run all the work that has piled up inside one transaction, each
+piece in its own savepoint, and pay for one fsync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import Clock, from_micros, to_micros
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.ids import Ids
+from holdfast.store.base import Row, T, Work, check_params
+from holdfast.store.queries import Query
+from holdfast.store.refusals import refusal
+from holdfast.store.render import SQLITE, Insert, Statement, history_of, render
+
+GROUP_MAX = 64  # pieces of work in one commit
+BUSY_SECONDS = 30  # how long another process may hold the file before we give up
+PAUSE_SECONDS = 0.005
+READERS = 4
+
+_encode = msgspec.json.Encoder().encode
+
+
+class SqliteTx:
+    def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self.callbacks: list[Callable[[], None]] = []
+
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]:
+        statement = render(query, SQLITE, limit, filters)
+        cursor = self._connection.execute(statement.text, self._bind(query, statement, params))
+        names = tuple(column[0] for column in cursor.description)
+        raw = cursor.fetchall()
+        if query.recorded and raw:
+            for insert in history_of(query):
+                self._record(insert, names, raw, params)
+        return _rows(names, raw)
+
+    async def one(self, query: Query, **params: Any) -> Row | None:
+        rows = await self.all(query, **params)
+        return rows[0] if rows else None
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def _bind(self, query: Query, statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            for rows, place in statement.times:
+                params[rows] = [(*row[:place], _stored(row[place]), *row[place + 1 :]) for row in params[rows]]
+            return {
+                name: to_micros(self._clock.now()) if name == "now" else _stored(params[name])
+                for name in statement.params
+            }
+        except KeyError:
+            check_params(query, statement, params)
+            raise
+
+    def _record(self, insert: Insert, names: tuple[str, ...], raw: list[Any], params: dict[str, Any]) -> None:
+        text, places = _history_statement(insert, names)
+        actor = params.get("actor")
+        self._connection.executemany(text, [[actor, *(row[place] for place in places)] for row in raw])
+
+
+@lru_cache(maxsize=256)
+def _history_statement(insert: Insert, names: tuple[str, ...]) -> tuple[str, tuple[int, ...]]:
+    """`INSERT ... SELECT` over one moved row: ?1 is the actor, the rest are the row's columns it uses."""
+    used = tuple(name for name in names if any(name in value for value in insert.values) or name in insert.where)
+    row = ", ".join(f"?{place} AS {name}" for place, name in enumerate(used, start=2))
+    values = ", ".join("?1" if value == ":actor" else value for value in insert.values)
+    text = (
+        f"INSERT INTO {insert.table} ({', '.join(insert.columns)}) "
+        f"SELECT {values} FROM (SELECT ?1, {row}) AS moved{insert.where}"
+    )
+    return text, tuple(names.index(name) for name in used)
+
+
+def _stored(value: Any) -> Any:
+    """Times are microseconds, lists are JSON."""
+    if isinstance(value, datetime):
+        return to_micros(value)
+    if isinstance(value, list):
+        return _encode(value).decode()
+    return value
+
+
+class _Tuple(tuple[Any, ...]):
+    """A row: a tuple that also answers to column names."""
+
+    __slots__ = ()
+    places: dict[str, int]
+
+    def __getitem__(self, key: Any) -> Any:
+        return tuple.__getitem__(self, self.places[key] if key.__class__ is str else key)
+
+
+@lru_cache(maxsize=512)
+def _row_class(names: tuple[str, ...]) -> tuple[type[_Tuple], tuple[int, ...]]:
+    places = {name: place for place, name in enumerate(names)}
+    times = tuple(place for name, place in places.items() if name.endswith("_at") or name == "at")
+    return type("_Tuple", (_Tuple,), {"places": places, "__slots__": ()}), times
+
+
+def _rows(names: tuple[str, ...], raw: list[tuple[Any, ...]]) -> list[Row]:
+    row_class, times = _row_class(names)
+    if not times:
+        return [row_class(row) for row in raw]
+    rows: list[Row] = []
+    for row in raw:
+        values = list(row)
+        for place in times:
+            if values[place] is not None:
+                values[place] = from_micros(values[place])
+        rows.append(row_class(values))
+    return rows
+
+
+@dataclass
+class _Piece:
+    """Work on its way to the writer, and the future that waits for it."""
+
+    work: Work[Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    result: Any = None
+    error: BaseException | None = None
+    callbacks: list[Callable[[], None]] | None = None
+
+    def settle(self) -> None:
+        if self.future.cancelled():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+            return
+        for callback in self.callbacks or ():
+            callback()
+        self.future.set_result(self.result)
+
+
+class SqliteStore:
+    dialect = SQLITE
+
+    def __init__(self, path: Path, clock: Clock, ids: Ids) -> None:
+        self._path = path
+        self._clock = clock
+        self._ids = ids
+        self._waiting: queue.SimpleQueue[_Piece | None] = queue.SimpleQueue()
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-sqlite-read")
+        self._writer = threading.Thread(target=self._write_for_all, name="holdfast-sqlite-write", daemon=True)
+        self._closed = False
+        self._writer.start()
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._waiting.put(None)
+            await asyncio.to_thread(self._writer.join)
+            await asyncio.to_thread(self._readers.shutdown)
+            for connection in self._connections:
+                connection.close()
+
+    async def write(self, work: Work[T], *, alone: bool = False) -> T:
+        if self._closed:
+            raise StoreUnavailable("the store is closed", code="store_closed")
+        loop = asyncio.get_running_loop()
+        piece = _Piece(work, loop.create_future(), loop)
+        self._waiting.put(piece)
+        return await piece.future  # type: ignore[no-any-return]
+
+    async def read(self, work: Work[T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("the store is closed", code="store_closed")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._read, work)
+
+    # -- in a reader's thread ---------------------------------------------------------------------------------
+
+    def _read(self, work: Work[T]) -> T:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._connect()
+        try:
+            connection.execute("BEGIN")
+            try:
+                return finish(work(SqliteTx(connection, self._clock)))
+            finally:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise in_our_words(error) from error
+
+    # -- in the writer's thread -------------------------------------------------------------------------------
+
+    def _write_for_all(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (group := self._next_group()) is not None:
+            try:
+                connection = connection or self._connect()
+                self._begin(connection)
+                self._write_group(connection, group)
+            except Exception as error:
+                failure = error if isinstance(error, HoldfastError) else in_our_words(error)
+                for piece in group:
+                    piece.error = piece.error or failure
+                if connection is not None and connection.in_transaction:
+                    connection.rollback()
+            self._answer(group)
+
+    def _next_group(self) -> list[_Piece] | None:
+        first = self._waiting.get()
+        if first is None:
+            return None
+        group = [first]
+        while len(group) < GROUP_MAX:
+            try:
+                piece = self._waiting.get_nowait()
+            except queue.Empty:
+                break
+            if piece is None:
+                self._waiting.put(None)
+                break
+            group.append(piece)
+        return group
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Other processes write to the same file: wait for our turn, with jitter, but not for ever."""
+        deadline = self._clock.monotonic() + BUSY_SECONDS
+        pause = PAUSE_SECONDS
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error):
+                    raise
+                if self._clock.monotonic() > deadline:
+                    raise StoreUnavailable(
+                        f"another process has held {self._path.name} for {BUSY_SECONDS} s; nothing was written"
+                    ) from error
+            self._clock.block(pause * (0.5 + self._ids.jitter()))
+            pause = min(pause * 2, 0.25)
+
+    def _write_group(self, connection: sqlite3.Connection, group: list[_Piece]) -> None:
+        for piece in group:
+            connection.execute("SAVEPOINT piece")
+            tx = SqliteTx(connection, self._clock)
+            try:
+                piece.result = finish(piece.work(tx))
+                piece.callbacks = tx.callbacks
+                connection.execute("RELEASE piece")
+            except BaseException as error:
+                piece.error = in_our_words(error) if isinstance(error, sqlite3.Error) else error
+                if not connection.in_transaction:  # a full disk rolls everything back by itself
+                    raise
+                connection.execute("ROLLBACK TO piece")
+                connection.execute("RELEASE piece")
+        self._commit(connection)
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if connection.in_transaction:  # SQLite says it is still open: nothing was committed
+                connection.rollback()
+                raise StoreUnavailable(f"SQLite could not commit, nothing was written: {error}") from error
+            raise OutcomeUnknown(f"SQLite lost the outcome of a commit ({error}); repeat the request") from error
+
+    def _answer(self, group: list[_Piece]) -> None:
+        """One wake-up of the event loop for the whole group."""
+        loops = {id(piece.loop): piece.loop for piece in group}
+        for loop in loops.values():
+            pieces = [piece for piece in group if piece.loop is loop]
+            try:
+                loop.call_soon_threadsafe(lambda pieces=pieces: [piece.settle() for piece in pieces])  # type: ignore[misc]
+            except RuntimeError:  # the loop is gone, and with it everybody who waited
+                continue
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = connect(self._path, self._ids)
+        self._connections.append(connection)
+        return connection
+
+
+def connect(path: Path, ids: Ids) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    prepare(connection, ids)
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, ids: Ids) -> None:
+    connection.create_function("new_token", 0, ids.token)
+
+
+def finish(work: Coroutine[Any, Any, T] | Any) -> T:
+    """Run a coroutine to its end in this thread. It may await its transaction and nothing else."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    work.close()
+    raise StoreError(
+        "work inside a transaction may only await that transaction; do slow things before or after it",
+        code="work_waits",
+    )
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def in_our_words(error: BaseException) -> HoldfastError:
+    text = str(error)
+    if text.startswith("HF00"):
+        return refusal(text[:5], text[6:]) or StoreError(text)
+    code = ""
+    if "no such table" in text or "no such column" in text:
+        code = "missing_table"
+    elif isinstance(error, sqlite3.IntegrityError):
+        code = "constraint"
+    return refusal(code, text) or StoreUnavailable(f"SQLite refused: {text}", code="store_refused")
