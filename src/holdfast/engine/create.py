@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,52 +43,66 @@ async def create(
     """
     if len(jobs) > rules.limits.batch_max:
         raise Invalid(f"{len(jobs)} jobs in one call, the limit is {rules.limits.batch_max}", code="batch_too_large")
+    batch = await _prepare(tx, rules, jobs, accept=accept)
+    rows = await move(tx, rules, q.insert_jobs, actor=actor, fresh=batch.fresh, kind=batch.kinds)
+    inserted = {row["id"]: row for row in rows}
+    if len(inserted) < len(jobs) and alone:
+        raise NeedsTransaction
+    tx.after_commit(lambda: rules.wake(row["queue"] for row in rows))
+    return [
+        Created(row[_ID], State(inserted[row[_ID]]["state"]))
+        if row[_ID] in inserted
+        else await _existing(tx, rules, job, row, batch, actor)
+        for job, row in zip(jobs, batch.fresh, strict=True)
+    ]
+
+
+class _Batch(NamedTuple):
+    """Rows for `insert_jobs`: one per job, and one per distinct kind of job."""
+
+    fresh: list[tuple[Any, ...]]
+    kinds: list[tuple[Any, ...]]
+    resolved: dict[bytes, Resolved]
+
+
+_ID, _FINGERPRINT = 0, 8
+
+
+async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool) -> _Batch:
+    now, batch = rules.clock.now(), _Batch([], [], {})
+    numbers: dict[Resolved, int] = {}
     for job in jobs:
         job.check()
-    rows = [await _row(tx, rules, job, accept=accept) for job in jobs]
-    inserted = {str(row["id"]): row for row in await move(tx, rules, q.insert_jobs, actor=actor, fresh=rows)}
-    if len(inserted) < len(rows) and alone:
-        raise NeedsTransaction
-    answers = []
-    for job, row in zip(jobs, rows, strict=True):
-        if (stored := inserted.get(row[_ID])) is not None:
-            answers.append(Created(row[_ID], State(stored["state"])))
-        else:
-            answers.append(await _existing(tx, rules, job, row, actor))
-    rules_queues = {row["queue"] for row in inserted.values()}
-    tx.after_commit(lambda: rules.wake(rules_queues))
-    return answers
+        resolved = await rules.registry.resolve(tx, job, batch.resolved)
+        if rules.hooks.guarded("create"):
+            await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
+        number = numbers.setdefault(resolved, len(numbers))
+        if number == len(batch.kinds):
+            batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept)))
+        batch.fresh.append((rules.ids.job_id(now), number, *_particulars(job, resolved)))
+    return batch
 
 
-_ID, _KEY, _FINGERPRINT = 0, 16, 17
-
-
-async def _row(tx: Tx, rules: Rules, job: NewJob, *, accept: bool) -> tuple[Any, ...]:
-    """The row to insert, in the order of `insert_jobs`."""
-    resolved = await rules.registry.resolve(tx, job)
-    await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
-    held = resolved.machine.initial is State.CREATED and not accept
-    direct = resolved.machine.initial is State.CREATED and accept
+def _kind(resolved: Resolved, *, accept: bool) -> tuple[Any, ...]:
+    machine, policy = resolved.machine, resolved.policy
+    accepted = machine.initial is State.CREATED and accept
+    state = machine.initial if not accepted else State.QUEUED
     return (
-        rules.ids.job_id(rules.clock.now()),
-        job.tenant,
-        job.type,
-        resolved.queue,
-        resolved.lane,
-        resolved.machine.name,
-        resolved.policy_id,
-        resolved.machine.mask,
-        (State.CREATED if held else State.QUEUED).value,
+        *(resolved.queue, resolved.lane, machine.name, resolved.policy_id, machine.mask, state.value),
+        2 if accepted else 1,  # created and accepted at once are two lines of history
+        *(float(policy.lease_seconds), policy.late_writes),
+    )
+
+
+def _particulars(job: NewJob, resolved: Resolved) -> tuple[Any, ...]:
+    return (
         job.priority,
-        2 if direct else 1,  # created and accepted at once are two lines of history
         job.max_attempts or resolved.policy.max_attempts,
         job.run_at,
         float(job.delay_seconds or 0),
-        float(resolved.policy.lease_seconds),
-        resolved.policy.late_writes,
+        job.encoded_payload(),
         job.idempotency_key,
         job.fingerprint() if job.idempotency_key is not None else None,
-        job.encoded_payload(),
         msgspec.json.encode(sorted(set(job.tags))).decode() if job.tags else None,
         encode(job.trace, "trace", max_bytes=4096) if job.trace else None,
         job.partition_key,
@@ -98,10 +112,10 @@ async def _row(tx: Tx, rules: Rules, job: NewJob, *, accept: bool) -> tuple[Any,
     )
 
 
-async def _existing(tx: Tx, rules: Rules, job: NewJob, row: tuple[Any, ...], actor: Actor) -> Created:
+async def _existing(tx: Tx, rules: Rules, job: NewJob, row: tuple[Any, ...], batch: _Batch, actor: Actor) -> Created:
     """The job that holds the key, or ours if that key is free to take over."""
     for _ in range(TAKEOVERS_MAX):
-        resolved = await rules.registry.resolve(tx, job)
+        resolved = await rules.registry.resolve(tx, job, batch.resolved)
         window = resolved.policy.idempotency_window_seconds
         holder = await tx.one(q.jobs_by_key, tenant=job.tenant, key=job.idempotency_key, window_seconds=float(window))
         if holder is not None and not _is_free(holder, resolved):
@@ -114,7 +128,7 @@ async def _existing(tx: Tx, rules: Rules, job: NewJob, row: tuple[Any, ...], act
             return Created(str(holder["id"]), State(holder["state"]), existed=True)
         if holder is not None:
             await tx.one(q.free_key, id=holder["id"])
-        if inserted := await move(tx, rules, q.insert_jobs, actor=actor, fresh=[row]):
+        if inserted := await move(tx, rules, q.insert_jobs, actor=actor, fresh=[row], kind=batch.kinds):
             return Created(row[_ID], State(inserted[0]["state"]))
     raise Conflict(
         f"idempotency key {job.idempotency_key!r} changes hands too quickly; try again", code="key_contended"

@@ -16,7 +16,7 @@ from holdfast.lifecycle import Lifecycles, Machine, Policy, Reaping
 from holdfast.lifecycle.render import from_data, to_data
 from holdfast.model import JobType, NewJob
 from holdfast.model.names import check_names
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 TYPES_FRESH_SECONDS = 5  # how long another process's declaration may go unnoticed
 
@@ -29,8 +29,10 @@ class Snapshot:
     policy: Policy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Resolved:
+    """One object per distinct resolution, so that a batch can tell kinds of jobs apart by identity."""
+
     machine: Machine
     policy: Policy
     policy_id: int
@@ -60,13 +62,13 @@ class Registry:
             self._types_until = self._clock.monotonic() + TYPES_FRESH_SECONDS
         return self._types
 
-    async def resolve(self, tx: Tx, new: NewJob) -> Resolved:
-        """Request over job type over lifecycle over settings."""
+    async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved]) -> Resolved:
+        """Request over job type over lifecycle over settings. `fresh` keeps what this transaction has interned."""
         types = await self.types(tx)
         key = msgspec.json.encode(
             (new.tenant, new.type, new.lifecycle, new.queue, new.policy, new.requires, new.prefers)
         )
-        if (known := self._resolved.get(key)) is not None:
+        if (known := self._resolved.get(key) or fresh.get(key)) is not None:
             return known
         declared = types.get(new.type) or JobType(name=new.type)
         machine = self._lifecycles[new.lifecycle or declared.lifecycle]
@@ -74,7 +76,7 @@ class Registry:
         queue = new.queue or declared.queue
         requires = check_names(declared.requires if new.requires is None else new.requires, "capability")
         prefers = check_names(declared.prefers if new.prefers is None else new.prefers, "capability")
-        resolved = Resolved(
+        resolved = fresh[key] = Resolved(
             machine=machine,
             policy=policy,
             policy_id=await _intern_policy(tx, machine, policy),
@@ -143,8 +145,8 @@ async def _intern_lane(
     return int(row["id"])
 
 
-def _type_from_row(row: object) -> JobType:
-    get = row.__getitem__  # type: ignore[attr-defined]
+def _type_from_row(row: Row) -> JobType:
+    get = row.__getitem__
     return JobType(
         name=get("name"),
         lifecycle=get("lifecycle"),

@@ -60,15 +60,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
                 f"max_attempts must be a whole number from 1 to 1000 (executions in all), got {self.max_attempts!r}",
                 code="invalid_max_attempts",
             )
-        self._check_time()
+        if self.run_at is not None or self.delay_seconds is not None:
+            self._check_time()
         if self.idempotency_key is not None:
             _check_key(self.idempotency_key)
-        for names, what in (
-            (self.tags, "tag"),
-            (self.requires or [], "capability"),
-            (self.prefers or [], "capability"),
-        ):
-            check_names(names, what)
+        for names, what in ((self.tags, "tag"), (self.requires, "capability"), (self.prefers, "capability")):
+            if names:
+                check_names(names, what)
 
     def _check_time(self) -> None:
         if self.run_at is not None and self.delay_seconds is not None:

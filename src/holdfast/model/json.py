@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -36,43 +36,68 @@ def decode_or_none(text: str | None) -> Any:
 
 
 def _check(value: Any, what: str) -> None:
-    """Walk without recursion: ten thousand nested lists must end in a sentence, not in a stack overflow."""
+    """Most values are fine, and finding that out must be quick; only a bad one is searched for its place."""
+    if not _is_plain(value, DEPTH_MAX):
+        _find_fault(value, what)
+
+
+def _is_plain(value: Any, levels: int) -> bool:
+    kind = type(value)
+    if kind is str:
+        return value.isascii() and "\x00" not in value
+    if kind is bool or value is None:
+        return True
+    if kind is int:
+        return INTEGER_MIN <= value <= INTEGER_MAX  # type: ignore[no-any-return]
+    if levels and kind is dict:
+        return len(value) < 100 and all(
+            type(key) is str and key.isascii() and "\x00" not in key and _is_plain(inner, levels - 1)
+            for key, inner in value.items()
+        )
+    return False
+
+
+def _find_fault(value: Any, what: str) -> None:
+    """Walk without recursion: a hundred thousand nested lists must end in a sentence, not in a stack overflow."""
     seen = 0
     pending: list[tuple[Any, str, int]] = [(value, what, 0)]
     while pending:
         item, path, depth = pending.pop()
-        kind = type(item)
-        if kind is str:
-            _check_text(item, path, what)
-        elif kind is int:
-            if not INTEGER_MIN <= item <= INTEGER_MAX:
-                _refuse(what, f"{path} is an integer beyond 64 bits; send it as a string")
-        elif kind is float:
-            if not math.isfinite(item):
-                _refuse(what, f"{path} is {item}, which JSON does not have; send null or a string")
-        elif kind is dict or kind is list or kind is tuple:
+        if isinstance(item, dict | list | tuple):
             if depth >= DEPTH_MAX:
                 _refuse(what, f"{path[:80]} is nested deeper than {DEPTH_MAX} levels")
             seen += len(item)
             if seen > KEYS_MAX:
                 _refuse(what, f"it holds more than {KEYS_MAX} values; send a reference instead")
-            if kind is dict:
-                for key, inner in item.items():
-                    if type(key) is not str:
-                        _refuse(what, f"{path} has the key {key!r}, which is not a string")
-                    _check_text(key, path, what)
-                    pending.append((inner, f"{path}.{key}", depth + 1))
-            else:
-                pending.extend((inner, f"{path}[{i}]", depth + 1) for i, inner in enumerate(item))
-        elif item is not None and kind is not bool:
-            _refuse(what, f"{path} is a {kind.__name__}, which is not JSON")
+            pending.extend(_inside(item, path, depth + 1, what))
+        else:
+            _check_scalar(item, path, what)
+
+
+def _inside(item: Any, path: str, depth: int, what: str) -> list[tuple[Any, str, int]]:
+    if not isinstance(item, dict):
+        return [(inner, f"{path}[{place}]", depth) for place, inner in enumerate(item)]
+    for key in item:
+        if type(key) is not str:
+            _refuse(what, f"{path} has the key {key!r}, which is not a string")
+        _check_text(key, path, what)
+    return [(inner, f"{path}.{key}", depth) for key, inner in item.items()]
+
+
+def _check_scalar(item: Any, path: str, what: str) -> None:
+    if type(item) is str:
+        _check_text(item, path, what)
+    elif type(item) is int:
+        if not INTEGER_MIN <= item <= INTEGER_MAX:
+            _refuse(what, f"{path} is an integer beyond 64 bits; send it as a string")
+    elif type(item) is float:
+        if not math.isfinite(item):
+            _refuse(what, f"{path} is {item}, which JSON does not have; send null or a string")
+    elif item is not None and type(item) is not bool:
+        _refuse(what, f"{path} is a {type(item).__name__}, which is not JSON")
 
 
 def _check_text(text: str, path: str, what: str) -> None:
-    if text.isascii():  # the common case; only NUL can be wrong with it
-        if "\x00" in text:
-            _refuse(what, f"{path} contains the character NUL, which PostgreSQL cannot store")
-        return
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -81,5 +106,5 @@ def _check_text(text: str, path: str, what: str) -> None:
         _refuse(what, f"{path} contains the character NUL, which PostgreSQL cannot store")
 
 
-def _refuse(what: str, why: str) -> None:
+def _refuse(what: str, why: str) -> NoReturn:
     raise Invalid(f"{what} cannot be stored: {why}", code=f"{what}_not_json")

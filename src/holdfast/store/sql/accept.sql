@@ -7,7 +7,7 @@ UPDATE jobs
        due        = run_at <= {now},
        version    = version + 1,
        updated_at = {now}
- WHERE id IN {each:ids uuid}
+ WHERE id {in:ids uuid}
    AND state {from:accept}
 RETURNING {moved}
 

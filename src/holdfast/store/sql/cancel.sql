@@ -10,7 +10,7 @@ UPDATE jobs
        cancel_requested_at = {now},
        finished_at         = {now},
        updated_at          = {now}
- WHERE id IN {each:ids uuid}
+ WHERE id {in:ids uuid}
    AND state {from:cancel by client}
 RETURNING {moved}
 
@@ -22,7 +22,7 @@ UPDATE jobs
        reason              = :reason,
        version             = version + 1,
        updated_at          = {now}
- WHERE id IN {each:ids uuid}
+ WHERE id {in:ids uuid}
    AND state = 'running'
    AND cancel_requested_at IS NULL
 RETURNING {moved}

@@ -67,7 +67,7 @@ UPDATE jobs
        progress_at      = NULL,
        percent          = NULL,
        updated_at       = {now}
- WHERE id IN (SELECT id FROM picked)
+ WHERE id {in picked}
    AND state {from:claim}
    AND due
 RETURNING {moved}

@@ -11,7 +11,7 @@ SELECT jobs.id, jobs.type, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt
 {locked}
 
 -- name: masks
-SELECT id, moves & {bit:running>dead} <> 0 AS straight FROM jobs WHERE id IN {each:ids uuid}
+SELECT id, moves & {bit:running>dead} <> 0 AS straight FROM jobs WHERE id {in:ids uuid}
 
 -- name: retry_jobs
 -- move: fail

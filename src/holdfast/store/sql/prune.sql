@@ -11,15 +11,15 @@ SELECT id
 
 -- name: prune_jobs
 DELETE FROM jobs
- WHERE id IN {each:ids uuid}
+ WHERE id {in:ids uuid}
    AND finished_at IS NOT NULL
 RETURNING id
 
 -- name: prune_events
-DELETE FROM events WHERE job_id IN {each:ids uuid} RETURNING job_id
+DELETE FROM events WHERE job_id {in:ids uuid} RETURNING job_id
 
 -- name: prune_attempts
-DELETE FROM attempts WHERE job_id IN {each:ids uuid} RETURNING job_id
+DELETE FROM attempts WHERE job_id {in:ids uuid} RETURNING job_id
 
 -- name: prune_parts
-DELETE FROM parts WHERE job_id IN {each:ids uuid} RETURNING job_id
+DELETE FROM parts WHERE job_id {in:ids uuid} RETURNING job_id

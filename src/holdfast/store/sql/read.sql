@@ -2,7 +2,7 @@
 SELECT {job} FROM jobs WHERE id = :id
 
 -- name: jobs_by_id
-SELECT {job} FROM jobs WHERE id IN {each:ids uuid} ORDER BY id
+SELECT {job} FROM jobs WHERE id {in:ids uuid} ORDER BY id
 
 -- name: page_jobs
 SELECT {job} FROM jobs WHERE {filters} ORDER BY id DESC LIMIT {limit}
@@ -31,7 +31,7 @@ SELECT {attempt} FROM attempts WHERE job_id = :id AND token = :token
 -- name: parts
 SELECT job_id, name, status, percent, total, done, error, data, started_at, completed_at, epoch
   FROM parts
- WHERE job_id IN {each:ids uuid}
+ WHERE job_id {in:ids uuid}
  ORDER BY job_id, place, name
 
 -- name: successors

@@ -4,7 +4,7 @@
 -- There is no index on the expiry: every renewal would then rewrite a wide row. Running jobs are few.
 SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures,
        jobs.lost, jobs.lease_worker, jobs.lease_expires_at, jobs.cancel_requested_at, jobs.error,
-       jobs.lease_instance IN {each:gone text} AS seen_dead,
+       jobs.lease_instance {in:gone text} AS seen_dead,
        jobs.claimed_at <= {now-p.max_runtime_seconds} AS over_runtime,
        coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds} AS no_progress,
        jobs.cancel_requested_at <= {now-p.cancel_grace_seconds} AS over_cancel
@@ -12,7 +12,7 @@ SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.
   JOIN policies p ON p.id = jobs.policy
  WHERE jobs.state = 'running'
    AND {any:queues jobs.queue text}
-   AND (jobs.lease_instance IN {each:gone text}
+   AND (jobs.lease_instance {in:gone text}
         OR jobs.claimed_at <= {now-p.max_runtime_seconds}
         OR coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds}
         OR jobs.cancel_requested_at <= {now-p.cancel_grace_seconds}
@@ -79,7 +79,7 @@ UPDATE jobs
        version     = version + 1,
        finished_at = {now},
        updated_at  = {now}
- WHERE id IN {each:ids uuid}
+ WHERE id {in:ids uuid}
    AND state = 'retrying'
 RETURNING {moved}
 

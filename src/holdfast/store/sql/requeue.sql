@@ -12,7 +12,7 @@ WITH ripe AS MATERIALIZED (
 )
 UPDATE jobs
    SET due = TRUE
- WHERE id IN (SELECT id FROM ripe)
+ WHERE id {in ripe}
    AND NOT due
    AND run_at <= {now}
 RETURNING queue
@@ -37,7 +37,7 @@ UPDATE jobs
        due        = TRUE,
        version    = version + 1,
        updated_at = {now}
- WHERE id IN (SELECT id FROM ripe)
+ WHERE id {in ripe}
    AND state {from:requeue}
    AND run_at <= {now}
 RETURNING {moved}
@@ -53,6 +53,6 @@ UPDATE jobs
        run_at     = {now},
        version    = version + 1,
        updated_at = {now}
- WHERE id IN {each:ids uuid}
+ WHERE id {in:ids uuid}
    AND state {from:requeue}
 RETURNING {moved}
