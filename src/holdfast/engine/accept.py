@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
-from holdfast.lifecycle import Actor
+from holdfast.lifecycle import Actor, State
 from holdfast.store import Row, Tx, q
 
 
 async def accept(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor) -> list[Row]:
     """Accept those that still wait for it; accepting twice is harmless."""
-    rows = await move(tx, rules, q.accept_jobs, actor=actor, ids=sorted(ids))
+    waiting = await movable(tx, rules, ids, "accept", State.CREATED, State.QUEUED, actor)
+    rows = await move(tx, rules, q.accept_jobs, actor=actor, ids=[row["id"] for row in waiting]) if waiting else []
     tx.after_commit(lambda: rules.wake(row["queue"] for row in rows))
     return rows
 
@@ -21,4 +23,11 @@ async def accept_orphans(tx: Tx, rules: Rules) -> list[Row]:
     if seconds <= 0:
         return []
     orphans = await tx.all(q.orphans, seconds=float(seconds), limit=rules.limits.sweep_batch)
-    return await accept(tx, rules, [row["id"] for row in orphans], actor=Actor.SYSTEM) if orphans else []
+    ids = [row["id"] for row in orphans if await _is_ours(tx, rules, row)]
+    return await accept(tx, rules, ids, actor=Actor.SYSTEM) if ids else []
+
+
+async def _is_ours(tx: Tx, rules: Rules, orphan: Row) -> bool:
+    """A lifecycle may leave acceptance to others; its jobs then wait for them."""
+    machine = (await rules.registry.snapshot(tx, orphan["policy"])).machine
+    return machine.allows("accept", State.CREATED, State.QUEUED, Actor.SYSTEM)

@@ -1,18 +1,21 @@
-"""What becomes of an execution that did not succeed. Pure: the row, the policy and chance go in, a decision comes out."""
+"""What becomes of an execution that did not succeed. Pure: row, policy and chance go in, a decision comes out."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from holdfast.engine.registry import Snapshot
-from holdfast.lifecycle import State, Treatment
+from holdfast.lifecycle import Machine, State, Treatment
 from holdfast.store import Row
 
 
 class Decision(NamedTuple):
+    """`detour`: this lifecycle reaches dead only through retrying. Two moves, two events, one transaction."""
+
     to: State
     reason: str | None
     delay_seconds: float = 0
+    detour: bool = False
 
 
 def after_failure(
@@ -23,10 +26,9 @@ def after_failure(
     if row["cancel_requested_at"] is not None and machine.has(State.RUNNING, State.CANCELED):
         return Decision(State.CANCELED, code)
     treatment = Treatment.PERMANENT if permanent else policy.treat(code)
-    if treatment is Treatment.PERMANENT or row["attempt"] >= row["max_attempts"]:
-        return Decision(State.DEAD, code)
-    if not machine.has(State.RUNNING, State.RETRYING):
-        return Decision(State.DEAD, code)
+    spent = row["attempt"] >= row["max_attempts"]
+    if treatment is Treatment.PERMANENT or spent or not machine.has(State.RUNNING, State.RETRYING):
+        return _dead(machine, "fail", code)
     delay = retry_after if retry_after is not None else policy.backoff(row["failures"] + 1, treatment, jitter)
     return Decision(State.RETRYING, code, delay)
 
@@ -37,9 +39,13 @@ def after_loss(row: Row, snapshot: Snapshot, why: str, *, jitter: float) -> Deci
     if row["cancel_requested_at"] is not None and machine.has(State.RUNNING, State.CANCELED):
         return Decision(State.CANCELED, "cancel_not_obeyed" if row["over_cancel"] else why)
     if row["lost"] + 1 >= policy.max_lost and why in ("lease_expired", "worker_died"):
-        return Decision(State.DEAD, "poison")
+        return _dead(machine, "reap", "poison")
     if row["attempt"] >= row["max_attempts"] or not machine.has(State.RUNNING, State.RETRYING):
-        return Decision(State.DEAD, "E_TIMEOUT")
+        return _dead(machine, "reap", "E_TIMEOUT")
     first = row["lost"] == 0 and row["failures"] == 0
     failures = row["lost"] + row["failures"]
     return Decision(State.RETRYING, why, 0 if first else policy.backoff(failures, Treatment.TRANSIENT, jitter))
+
+
+def _dead(machine: Machine, verb: str, reason: str) -> Decision:
+    return Decision(State.DEAD, reason, detour=machine.move(verb, State.RUNNING, State.DEAD) is None)

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.engine.decide import Decision, after_failure
 from holdfast.engine.held import Held, Settled, settle_or_refuse, token_rows
+from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, LeaseLost
@@ -17,6 +18,8 @@ from holdfast.model.names import check_name
 from holdfast.store import Row, Tx, q
 
 CONTEXT_BYTES_MAX = 16 * 1024
+
+Lost = tuple[Any, ...]  # a row for one of the statements that end an execution
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,47 +82,44 @@ async def _carry_out(
     errors: dict[str, str],
     worker: str,
 ) -> dict[str, State]:
-    retried, buried, canceled, detoured = [], [], [], []
+    retried: list[Lost] = []
+    buried: list[Lost] = []
+    canceled: list[Lost] = []
+    detoured: list[Lost] = []
     for failure in sorted(failures, key=lambda failure: failure.id):
         decision = decided.get(failure.id)
         if decision is None:
             continue
+        error = errors[failure.id]
         lease = (failure.id, failure.token)
         match decision.to:
             case State.CANCELED:
-                canceled.append((*lease, errors[failure.id]))
-            case State.RETRYING:
-                retried.append((*lease, decision.reason, errors[failure.id], float(decision.delay_seconds)))
+                canceled.append((*lease, error))
+            case State.DEAD if not decision.detour:
+                buried.append((*lease, decision.reason, error))
             case _:
-                buried.append((*lease, decision.reason, errors[failure.id]))
-    if buried:
-        buried, detoured = await split_detours(tx, rules, buried)
-    to_retry = retried + [(*row, 0.0) for row in detoured]
+                retried.append((*lease, decision.reason, error, float(decision.delay_seconds)))
+                if decision.detour:
+                    detoured.append((failure.id, decision.reason))
     moved: list[Row] = []
-    if to_retry:
-        moved += await move(tx, rules, q.retry_jobs, actor=Actor.WORKER, failed=sorted(to_retry), worker=worker)
+    if retried:
+        moved += await move(tx, rules, q.retry_jobs, actor=Actor.WORKER, failed=retried, worker=worker)
     if buried:
         moved += await move(tx, rules, q.bury_jobs, actor=Actor.WORKER, failed=buried, worker=worker)
     if canceled:
         moved += await move(tx, rules, q.cancel_running, actor=Actor.WORKER, stopped=canceled, worker=worker)
-    settled = {row["id"]: State(row["state"]) for row in moved}
-    if dying := [(row[0], row[2]) for row in detoured if row[0] in settled]:
-        rows = await move(tx, rules, q.bury_waiting, actor=Actor.WORKER, buried=dying)
-        settled |= {row["id"]: State(row["state"]) for row in rows}
+    if detoured:
+        moved += await move(tx, rules, q.bury_waiting, actor=Actor.WORKER, buried=detoured)
     tx.after_commit(lambda: rules.wake(row["queue"] for row in moved if row["state"] == State.RETRYING))
-    return settled
-
-
-async def split_detours(tx: Tx, rules: Rules, dying: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
-    """Some lifecycles reach dead only through retrying: two moves, two events, one transaction."""
-    rows = {row["id"]: row for row in await tx.all(q.masks, ids=[row[0] for row in dying])}
-    direct = [row for row in dying if rows[row[0]]["straight"]]
-    return direct, [row for row in dying if not rows[row[0]]["straight"]]
+    return {row["id"]: State(row["state"]) for row in moved}  # of two moves of a job, the later one counts
 
 
 async def discard(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason: str = "discarded") -> list[Row]:
     """Give up on retries that still wait."""
-    return await move(tx, rules, q.bury_waiting, actor=actor, buried=sorted((job, reason) for job in ids))
+    waiting = await movable(tx, rules, ids, "fail", State.RETRYING, State.DEAD, actor)
+    if not waiting:
+        return []
+    return await move(tx, rules, q.bury_waiting, actor=actor, buried=[(row["id"], reason) for row in waiting])
 
 
 def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.errors import UnknownName
 from holdfast.store import Row, Tx
@@ -25,10 +25,10 @@ class _Scope:
     """Which jobs a hook is about; None means all."""
 
     lifecycle: str | None
-    type: str | None
+    job_type: str | None
 
-    def covers(self, lifecycle: str, type: str) -> bool:
-        return self.lifecycle in (None, lifecycle) and self.type in (None, type)
+    def covers(self, lifecycle: str, job_type: str) -> bool:
+        return self.lifecycle in (None, lifecycle) and self.job_type in (None, job_type)
 
 
 class Hooks:
@@ -36,11 +36,13 @@ class Hooks:
         self._guards: dict[str, list[tuple[_Scope, Guard]]] = {}
         self._effects: dict[str, list[tuple[_Scope, Effect]]] = {}
 
-    def guard(self, *verbs: str, lifecycle: str | None = None, type: str | None = None) -> Callable[[Guard], Guard]:
-        return self._register(self._guards, GUARDED, verbs, _Scope(lifecycle, type))
+    def guard(self, *verbs: str, lifecycle: str | None = None, job_type: str | None = None) -> Callable[[Guard], Guard]:
+        return _register(self._guards, GUARDED, verbs, _Scope(lifecycle, job_type))
 
-    def effect(self, *verbs: str, lifecycle: str | None = None, type: str | None = None) -> Callable[[Effect], Effect]:
-        return self._register(self._effects, EFFECTIVE, verbs, _Scope(lifecycle, type))
+    def effect(
+        self, *verbs: str, lifecycle: str | None = None, job_type: str | None = None
+    ) -> Callable[[Effect], Effect]:
+        return _register(self._effects, EFFECTIVE, verbs, _Scope(lifecycle, job_type))
 
     def any_for(self, verb: str) -> bool:
         return verb in self._guards or verb in self._effects
@@ -48,9 +50,9 @@ class Hooks:
     def guarded(self, verb: str) -> bool:
         return verb in self._guards
 
-    async def check(self, tx: Tx, verb: str, request: Any, lifecycle: str, type: str) -> None:
+    async def check(self, tx: Tx, verb: str, request: Any, lifecycle: str, job_type: str) -> None:
         for scope, guard in self._guards.get(verb, ()):
-            if scope.covers(lifecycle, type):
+            if scope.covers(lifecycle, job_type):
                 await guard(tx, request)
 
     async def apply(self, tx: Tx, verb: str, rows: list[Row]) -> None:
@@ -59,15 +61,20 @@ class Hooks:
                 if scope.covers(row["lifecycle"], row["type"]):
                     await effect(tx, verb, row)
 
-    @staticmethod
-    def _register(table: dict[str, Any], known: tuple[str, ...], verbs: tuple[str, ...], scope: _Scope) -> Any:
+
+_Hook = TypeVar("_Hook")
+
+
+def _register(
+    table: dict[str, list[tuple[_Scope, _Hook]]], known: tuple[str, ...], verbs: tuple[str, ...], scope: _Scope
+) -> Callable[[_Hook], _Hook]:
+    for verb in verbs:
+        if verb not in known:
+            raise UnknownName.of("verb", verb, list(known))
+
+    def keep(hook: _Hook) -> _Hook:
         for verb in verbs:
-            if verb not in known:
-                raise UnknownName.of("verb", verb, list(known))
+            table.setdefault(verb, []).append((scope, hook))
+        return hook
 
-        def keep(hook: Any) -> Any:
-            for verb in verbs:
-                table.setdefault(verb, []).append((scope, hook))
-            return hook
-
-        return keep
+    return keep

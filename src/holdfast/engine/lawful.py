@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from holdfast.engine.rules import Rules
 from holdfast.errors import IllegalMove
+from holdfast.ids import is_uuid
 from holdfast.lifecycle import Actor, Machine, State
+from holdfast.store import Row, Tx, q
 
 
 def require_move(machine: Machine, verb: str, job_id: str, source: State, target: State, actor: Actor) -> None:
@@ -23,3 +26,15 @@ def require_move(machine: Machine, verb: str, job_id: str, source: State, target
             job_id=job_id,
             verb=verb,
         )
+
+
+async def movable(
+    tx: Tx, rules: Rules, ids: list[str], verb: str, source: State, target: State, actor: Actor
+) -> list[Row]:
+    """Those of the jobs that stand at `source`, in order; an error if one of them may not go on to `target`."""
+    found = await tx.all(q.jobs_by_id, ids=[job_id for job_id in ids if is_uuid(job_id)])
+    rows = [row for row in found if row["state"] == source]
+    for row in rows:
+        machine = (await rules.registry.snapshot(tx, row["policy"])).machine
+        require_move(machine, verb, row["id"], source, target, actor)
+    return rows

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.engine.decide import Decision, after_loss
-from holdfast.engine.fail import split_detours, stored_error
+from holdfast.engine.fail import Lost, stored_error
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.lifecycle import Actor, State
@@ -55,34 +53,33 @@ def _why(row: Row) -> str:
 
 
 async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, str]]) -> list[Row]:
-    retried: list[tuple[Any, ...]] = []
-    buried: list[tuple[Any, ...]] = []
-    canceled: list[tuple[Any, ...]] = []
+    retried: list[Lost] = []
+    buried: list[Lost] = []
+    canceled: list[Lost] = []
+    detoured: list[str] = []
     for row, decision, why in decided:
         lease = (row["id"], row["lease_token"])
-        if decision.to is State.CANCELED:
-            canceled.append((*lease, decision.reason))
-            continue
         code = "timeout_soft" if decision.to is State.RETRYING else str(decision.reason)
         error = stored_error(rules, code, _WHY[why], None)
-        if decision.to is State.RETRYING:
-            retried.append((*lease, decision.reason, error, float(decision.delay_seconds)))
-        else:
-            buried.append((*lease, decision.reason, error))
-    detoured: list[tuple[Any, ...]] = []
-    if buried:
-        buried, detoured = await split_detours(tx, rules, buried)
+        match decision.to:
+            case State.CANCELED:
+                canceled.append((*lease, decision.reason))
+            case State.DEAD if not decision.detour:
+                buried.append((*lease, decision.reason, error))
+            case _:
+                retried.append((*lease, decision.reason, error, float(decision.delay_seconds)))
+                if decision.detour:
+                    detoured.append(row["id"])
     moved: list[Row] = []
-    if to_retry := sorted(retried + [(*row, 0.0) for row in detoured]):
-        moved += await move(tx, rules, q.reap_to_retry, actor=Actor.SYSTEM, gone=to_retry)
+    if retried:
+        moved += await move(tx, rules, q.reap_to_retry, actor=Actor.SYSTEM, gone=retried)
     if buried:
         moved += await move(tx, rules, q.reap_to_dead, actor=Actor.SYSTEM, gone=buried)
     if canceled:
         moved += await move(tx, rules, q.reap_to_canceled, actor=Actor.SYSTEM, gone=canceled)
     if detoured:
-        dead = await move(tx, rules, q.reap_waiting, actor=Actor.SYSTEM, ids=[row[0] for row in detoured])
-        moved = [row for row in moved if row["id"] not in {row["id"] for row in dead}] + dead
-    return moved
+        moved += await move(tx, rules, q.reap_waiting, actor=Actor.SYSTEM, ids=detoured)
+    return list({row["id"]: row for row in moved}.values())  # of two moves of a job, the later one counts
 
 
 async def _in_grace(tx: Tx, rules: Rules) -> bool:

@@ -130,12 +130,12 @@ async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> int:
 
 
 async def _intern_lane(
-    tx: Tx, tenant: str, queue: str, type: str, requires: list[str], prefers: list[str], defer_seconds: float
+    tx: Tx, tenant: str, queue: str, job_type: str, requires: list[str], prefers: list[str], defer_seconds: float
 ) -> int:
     lane = {
         "tenant": tenant,
         "queue": queue,
-        "type": type,
+        "type": job_type,
         "requires": msgspec.json.encode(requires).decode(),
         "prefers": msgspec.json.encode(prefers).decode(),
         "defer_seconds": float(defer_seconds) if prefers else 0.0,

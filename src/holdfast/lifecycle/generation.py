@@ -1,4 +1,4 @@
-"""`generation`: paid image generation; moderation may reject before or during the run, and a key is free after failure."""
+"""`generation`: paid image generation; moderation may reject before or during the run, a key is free after failure."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Idempotency, Policy

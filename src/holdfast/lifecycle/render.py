@@ -58,7 +58,7 @@ def from_data(data: dict[str, Any]) -> Machine:
 
 
 def from_toml(text: str) -> Machine:
-    """A lifecycle written by hand: `name`, `[words]`, `moves = ["claim: queued -> running by worker", ...]`, `[policy]`."""
+    """A lifecycle written by hand: `name`, `[words]`, `moves = ["claim: queued -> running by worker"]`, `[policy]`."""
     try:
         return from_data(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

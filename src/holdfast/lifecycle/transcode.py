@@ -1,4 +1,4 @@
-"""`transcode`: half-hour leases, late writers refused, a job freed only when its lease ran out and its worker is gone."""
+"""`transcode`: half-hour leases, no late writes, a job freed only when its lease ran out and its worker is gone."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Policy, Reaping

@@ -34,8 +34,9 @@ class Event(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Event:
-        *values, data = row
-        return cls(*values, decode_or_none(data))
+        values = list(row)
+        values[-1] = decode_or_none(values[-1])
+        return cls(*values)
 
 
 class Outcome(StrEnum):
@@ -66,8 +67,9 @@ class Attempt(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Attempt:
-        *values, error = row
-        return cls(*values, decode_or_none(error))
+        values = list(row)
+        values[-1] = decode_or_none(values[-1])
+        return cls(*values)
 
 
 class PartStatus(StrEnum):

@@ -23,7 +23,7 @@ def encode(value: Any, what: str, *, max_bytes: int) -> str:
     data = _encode(value)
     if len(data) > max_bytes:
         raise Invalid(
-            f"{what} is {len(data)} bytes of JSON, the limit is {max_bytes}; store the data elsewhere and send a reference",
+            f"{what} is {len(data)} bytes of JSON, the limit is {max_bytes}; store it elsewhere and send a reference",
             code=f"{what}_too_large",
             bytes=len(data),
             limit=max_bytes,

@@ -36,7 +36,7 @@ def borrow(connection: Any, dialect: str, clock: Clock, ids: Ids) -> Tx:
     if library == "psycopg":
         return _BorrowedPsycopg(connection, clock)
     raise Invalid(
-        f"cannot create jobs through a {type(connection).__qualname__}; give a connection of asyncpg, psycopg or sqlite3",
+        f"cannot create jobs through a {type(connection).__qualname__}; give one of asyncpg, psycopg or sqlite3",
         code="invalid_connection",
     )
 
@@ -45,7 +45,7 @@ class _BorrowedAsyncpg(PostgresTx):
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
-        return [_plain(dict(row)) for row in await super().all(query, limit=limit, filters=filters, **params)]  # type: ignore[call-overload]
+        return [_plain(dict(row)) for row in await super().all(query, limit=limit, filters=filters, **params)]
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """We never learn when the caller commits; polling finds the job."""

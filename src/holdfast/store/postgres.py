@@ -112,6 +112,7 @@ class PostgresStore:
 
     async def _persist(self, work: Work[T], run: Any, *, harmless: bool) -> T:
         """Run, and run again while the database says it rolled back or could not be reached."""
+        last: BaseException | None = None
         for attempt in range(TRIES_MAX):
             try:
                 return await run(work)  # type: ignore[no-any-return]
@@ -174,7 +175,7 @@ async def _roll_back(connection: Any) -> None:
 
 def _unknown(error: BaseException) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"the connection was lost before PostgreSQL confirmed the commit ({error or type(error).__name__}); "
+        f"the connection was lost before PostgreSQL confirmed the commit ({str(error) or type(error).__name__}); "
         "it may have happened: repeat the request with the same key or token"
     )
 

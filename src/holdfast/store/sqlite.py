@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Coroutine
@@ -27,12 +28,13 @@ from holdfast.ids import Ids
 from holdfast.store.base import Row, T, Work, check_params
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal
-from holdfast.store.render import SQLITE, Insert, Statement, history_of, render
+from holdfast.store.render import GIVES, SQLITE, Insert, Statement, history_of, render
 
 GROUP_MAX = 64  # pieces of work in one commit
 BUSY_SECONDS = 30  # how long another process may hold the file before we give up
 PAUSE_SECONDS = 0.005
 READERS = 4
+CACHE_KIB = 64 * 1024  # per connection; the default of 2 MiB makes every claim read its pages again
 
 _encode = msgspec.json.Encoder().encode
 
@@ -53,6 +55,7 @@ class SqliteTx:
         if query.recorded and raw:
             for insert in history_of(query):
                 self._record(insert, names, raw, params)
+            names = GIVES[query.gives]
         return _rows(names, raw)
 
     async def one(self, query: Query, **params: Any) -> Row | None:
@@ -82,14 +85,16 @@ class SqliteTx:
 
 @lru_cache(maxsize=256)
 def _history_statement(insert: Insert, names: tuple[str, ...]) -> tuple[str, tuple[int, ...]]:
-    """`INSERT ... SELECT` over one moved row: ?1 is the actor, the rest are the row's columns it uses."""
-    used = tuple(name for name in names if any(name in value for value in insert.values) or name in insert.where)
-    row = ", ".join(f"?{place} AS {name}" for place, name in enumerate(used, start=2))
-    values = ", ".join("?1" if value == ":actor" else value for value in insert.values)
-    text = (
-        f"INSERT INTO {insert.table} ({', '.join(insert.columns)}) "
-        f"SELECT {values} FROM (SELECT ?1, {row}) AS moved{insert.where}"
-    )
+    """The insert for one moved row, with a parameter for each column it uses; ?1 is the actor."""
+    used = tuple(name for name in names if re.search(rf"\b{name}\b", " ".join((*insert.values, insert.where))))
+
+    def placed(sql: str) -> str:
+        return re.sub(r"'\w+'|:actor|\b[a-z_]+\b", lambda word: numbers.get(word[0], word[0]), sql)
+
+    numbers = {":actor": "?1"} | {name: f"?{place}" for place, name in enumerate(used, start=2)}
+    values = ", ".join(placed(value) for value in insert.values)
+    source = f"SELECT {values}{placed(insert.where)}" if insert.where else f"VALUES ({values})"
+    text = f"INSERT INTO {insert.table} ({', '.join(insert.columns)}) {source}"
     return text, tuple(names.index(name) for name in used)
 
 
@@ -121,11 +126,9 @@ def _row_class(names: tuple[str, ...]) -> tuple[type[_Tuple], tuple[int, ...]]:
 
 def _rows(names: tuple[str, ...], raw: list[tuple[Any, ...]]) -> list[Row]:
     row_class, times = _row_class(names)
-    if not times:
-        return [row_class(row) for row in raw]
     rows: list[Row] = []
     for row in raw:
-        values = list(row)
+        values = list(row[: len(names)])
         for place in times:
             if values[place] is not None:
                 values[place] = from_micros(values[place])
@@ -304,6 +307,8 @@ def connect(path: Path, ids: Ids) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute("PRAGMA temp_store = MEMORY")
     prepare(connection, ids)
     return connection
 

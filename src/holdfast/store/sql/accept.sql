@@ -13,7 +13,7 @@ RETURNING {moved}
 
 -- name: orphans
 -- Created, but whoever was to accept them died before saying so.
-SELECT id
+SELECT id, policy
   FROM jobs
  WHERE state = 'created'
    AND created_at <= {now-:seconds}

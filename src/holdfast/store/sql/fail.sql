@@ -10,9 +10,6 @@ SELECT jobs.id, jobs.type, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt
  ORDER BY jobs.id
 {locked}
 
--- name: masks
-SELECT id, moves & {bit:running>dead} <> 0 AS straight FROM jobs WHERE id {in:ids uuid}
-
 -- name: retry_jobs
 -- move: fail
 -- ends: failed
