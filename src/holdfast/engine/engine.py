@@ -45,7 +45,7 @@ class Engine:
         clock: Clock | None = None,
         ids: Ids | None = None,
         limits: Limits | None = None,
-        defaults: dict[str, float] | None = None,
+        defaults: dict[str, float | None] | None = None,
     ) -> None:
         self.store = store
         clock, lifecycles = clock or Clock(), lifecycles or Lifecycles()

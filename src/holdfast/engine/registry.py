@@ -41,7 +41,7 @@ class Resolved:
 
 
 class Registry:
-    def __init__(self, lifecycles: Lifecycles, clock: Clock, defaults: dict[str, float] | None = None) -> None:
+    def __init__(self, lifecycles: Lifecycles, clock: Clock, defaults: dict[str, float | None] | None = None) -> None:
         self._lifecycles = lifecycles
         self._clock = clock
         self._defaults = defaults or {}
@@ -87,7 +87,7 @@ class Registry:
         tx.after_commit(lambda: self._resolved.__setitem__(key, resolved))
         return resolved
 
-    def _below(self, machine: Machine) -> dict[str, float]:
+    def _below(self, machine: Machine) -> dict[str, float | None]:
         """Settings fill in what the lifecycle leaves at its default."""
         standard = Policy()
         return {

@@ -38,6 +38,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     backoff_base_seconds: float = 2
     backoff_factor: float = 2
     backoff_cap_seconds: float = 600
+    backoff_jitter: float = 1  # 1: anywhere between now and the full delay; 0: always the full delay
     throttle_cap_seconds: float = 3600
 
     errors: dict[str, Treatment] = {}  # error code -> treatment
@@ -60,8 +61,14 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             if value is not None and not 0 < value < 10**9:
                 raise Invalid(f"policy {name} must be positive, got {value}", code="invalid_policy", name=name)
         for name in ("backoff_base_seconds", "defer_seconds", "cancel_grace_seconds"):
-            if getattr(self, name) < 0:
-                raise Invalid(f"policy {name} must not be negative, got {getattr(self, name)}", code="invalid_policy")
+            if not 0 <= (value := getattr(self, name)) < 10**9:
+                raise Invalid(f"policy {name} must not be negative, got {value}", code="invalid_policy", name=name)
+        if self.backoff_factor > 1000:
+            raise Invalid(
+                f"policy backoff_factor must be at most 1000, got {self.backoff_factor}", code="invalid_policy"
+            )
+        if not 0 <= self.backoff_jitter <= 1:
+            raise Invalid(f"policy backoff_jitter must be 0 to 1, got {self.backoff_jitter}", code="invalid_policy")
         if not 1 <= self.max_attempts <= 1000:
             raise Invalid(f"policy max_attempts must be 1 to 1000, got {self.max_attempts}", code="invalid_policy")
         if self.heartbeat_seconds >= self.lease_seconds:
@@ -75,10 +82,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return self.errors.get(error_code, self.unknown_errors)
 
     def backoff(self, failures: int, treatment: Treatment, jitter: float) -> float:
-        """Full jitter: somewhere between now and base * factor ** (failures - 1), capped."""
+        """base * factor ** (failures - 1), capped, then shortened by chance so that retries do not come in herds."""
         cap = self.throttle_cap_seconds if treatment is Treatment.THROTTLED else self.backoff_cap_seconds
         exponent = min(failures - 1, 64)  # 2.0 ** 1024 overflows; the cap is far below either way
-        return min(cap, self.backoff_base_seconds * self.backoff_factor**exponent) * jitter
+        delay = min(cap, self.backoff_base_seconds * self.backoff_factor**exponent)
+        return delay * (1 - self.backoff_jitter * (1 - jitter))
 
     def over(self, changes: dict[str, Any]) -> Policy:
         """This policy with some knobs set otherwise."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import Invalid
+from holdfast.ids import is_uuid
 from holdfast.lifecycle import FINAL, STATUS, State
 from holdfast.model.json import decode_or_none, encode
 from holdfast.model.names import check_name, check_names
@@ -67,6 +68,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         for names, what in ((self.tags, "tag"), (self.requires, "capability"), (self.prefers, "capability")):
             if names:
                 check_names(names, what)
+        if self.partition_key is not None:
+            check_name(self.partition_key, "partition key")
+        for job, what in ((self.parent_id, "parent_id"), (self.root_id, "root_id"), (self.redrive_of, "redrive_of")):
+            if job is not None and not is_uuid(job):
+                raise Invalid(f"{what} must be the id of a job, got {job!r}", code=f"invalid_{what}")
 
     def _check_time(self) -> None:
         if self.run_at is not None and self.delay_seconds is not None:
@@ -76,8 +82,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             raise Invalid(
                 f"delay_seconds must be 0 to {DELAY_SECONDS_MAX} (ten years), got {delay!r}", code="invalid_delay"
             )
-        if self.run_at is not None and self.run_at.tzinfo is None:
-            raise Invalid(f"run_at needs a time zone, got {self.run_at.isoformat()}", code="invalid_run_at")
+        if self.run_at is not None and (not isinstance(self.run_at, datetime) or self.run_at.tzinfo is None):
+            raise Invalid(f"run_at must be a time with a time zone, got {str(self.run_at)!r}", code="invalid_run_at")
 
     def encoded_payload(self) -> str:
         return encode(self.payload, "payload", max_bytes=PAYLOAD_BYTES_MAX)

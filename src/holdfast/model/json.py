@@ -11,6 +11,7 @@ from holdfast.errors import Invalid
 
 DEPTH_MAX = 64
 KEYS_MAX = 10_000
+PATH_MAX = 200  # characters of a place shown in an error
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
 
 _encode = msgspec.json.Encoder().encode
@@ -65,7 +66,7 @@ def _find_fault(value: Any, what: str) -> None:
         item, path, depth = pending.pop()
         if isinstance(item, dict | list | tuple):
             if depth >= DEPTH_MAX:
-                _refuse(what, f"{path[:80]} is nested deeper than {DEPTH_MAX} levels")
+                _refuse(what, f"{path} is nested deeper than {DEPTH_MAX} levels")
             seen += len(item)
             if seen > KEYS_MAX:
                 _refuse(what, f"it holds more than {KEYS_MAX} values; send a reference instead")
@@ -76,12 +77,12 @@ def _find_fault(value: Any, what: str) -> None:
 
 def _inside(item: Any, path: str, depth: int, what: str) -> list[tuple[Any, str, int]]:
     if not isinstance(item, dict):
-        return [(inner, f"{path}[{place}]", depth) for place, inner in enumerate(item)]
+        return [(inner, f"{path}[{place}]"[:PATH_MAX], depth) for place, inner in enumerate(item)]
     for key in item:
         if type(key) is not str:
-            _refuse(what, f"{path} has the key {key!r}, which is not a string")
+            _refuse(what, f"{path} has a key that is a {type(key).__name__}, not a string")
         _check_text(key, path, what)
-    return [(inner, f"{path}.{key}", depth) for key, inner in item.items()]
+    return [(inner, f"{path}.{key}"[:PATH_MAX], depth) for key, inner in item.items()]
 
 
 def _check_scalar(item: Any, path: str, what: str) -> None:

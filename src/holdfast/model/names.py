@@ -21,8 +21,8 @@ def check_name(name: Any, what: str) -> str:
 
 
 def check_names(names: Any, what: str) -> list[str]:
-    if isinstance(names, str) or len(names) > TAGS_MAX:
-        raise Invalid(f"{what}s must be a list of at most {TAGS_MAX}, got {_shown(names)}", code=f"invalid_{what}")
+    if not isinstance(names, list | tuple | set | frozenset) or len(names) > TAGS_MAX:
+        raise Invalid(f"{what}: give a list of at most {TAGS_MAX}, got {_shown(names)}", code=f"invalid_{what}")
     return sorted({check_name(name, what) for name in names})
 
 

@@ -1,0 +1,100 @@
+"""Every setting, in one place. Command line over environment over `holdfast.toml` over the defaults below."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid, UnknownName
+
+PREFIX = "HOLDFAST_"
+FILE = "holdfast.toml"
+
+# Not ours: the test suite's own variables, and what Kubernetes sets for a service called holdfast.
+_IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
+# May also be given as NAME_FILE, the path of a file that holds the value.
+_SECRET = ("database_url",)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`lease_seconds` here is `HOLDFAST_LEASE_SECONDS` in the environment and `lease_seconds` in the file."""
+
+    database_url: str = ""
+    data_dir: str = ".holdfast"
+
+    lease_seconds: float = 30
+    heartbeat_seconds: float = 10
+    max_attempts: int = 5
+    backoff_base: float = 2
+    backoff_factor: float = 2
+    backoff_cap: float = 600
+    backoff_jitter: float = 1
+    no_progress_seconds: float | None = None
+    max_runtime_seconds: float | None = None
+    idempotency_ttl: float = 86_400
+
+    worker_offline_seconds: float = 90
+    sweep_seconds: float = 10
+    startup_grace_seconds: float = 120
+    accept_orphans_seconds: float = 60
+
+    retain_succeeded_seconds: float | None = None
+    retain_dead_seconds: float | None = None
+    retain_canceled_seconds: float | None = None
+    retain_rejected_seconds: float | None = None
+
+    error_max_chars: int = 4000
+    worker_json_max_bytes: int = 10_240
+
+    @property
+    def url(self) -> str:
+        """The database: the one named, else a SQLite file in the data directory."""
+        return self.database_url or f"sqlite:///{self.data_dir}/holdfast.db"
+
+
+def load(
+    environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """Read all layers. A name nobody knows is an error that suggests the nearest one: a typo must not go unnoticed."""
+    values = {**_from_file(file or Path(FILE)), **_from_environment(os.environ if environment is None else environment)}
+    values |= {name: value for name, value in (overrides or {}).items() if value is not None}
+    for name in values:
+        if name not in Settings.__struct_fields__:
+            raise UnknownName.of("setting", name, list(Settings.__struct_fields__))
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"settings: {error}", code="invalid_setting") from None
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} is not TOML: {error}", code="invalid_setting") from None
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(PREFIX) or variable.startswith(_IGNORED) or value == "":
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name.endswith("_file") and name.removesuffix("_file") in _SECRET:
+            name, value = name.removesuffix("_file"), _secret(variable, Path(value))
+        found[name] = value
+    return found
+
+
+def _secret(variable: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise Invalid(f"{variable}: cannot read {path}: {error.strerror}", code="invalid_setting") from None
