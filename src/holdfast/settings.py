@@ -88,8 +88,9 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
             continue
         name = variable.removeprefix(PREFIX).lower()
         if name.endswith("_file") and name.removesuffix("_file") in _SECRET:
-            name, value = name.removesuffix("_file"), _secret(variable, Path(value))
-        found[name] = value
+            found[name.removesuffix("_file")] = _secret(variable, Path(value))
+        else:
+            found[name] = value
     return found
 
 

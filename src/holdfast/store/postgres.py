@@ -19,20 +19,20 @@ from holdfast.store.render import POSTGRES, Statement, render
 TRIES_MAX = 6
 PAUSE_SECONDS = 0.02
 
-# The server says it rolled back: running the work again is safe.
-_ROLLED_BACK = (
+# The server says it rolled back, or was never asked: running the work again is safe.
+_NOT_DONE = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
-)
-# The connection is gone; what was sent last may or may not have happened.
-_CONNECTION_LOST = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.InterfaceError,
+)
+# The connection went while a statement was under way: that statement may or may not have happened.
+_CUT_OFF = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
     OSError,
     TimeoutError,
 )
@@ -97,7 +97,7 @@ class PostgresStore:
                 statement_cache_size=1024,
                 command_timeout=30,
             )
-        except (*_CONNECTION_LOST, asyncpg.PostgresError) as error:
+        except (*_CUT_OFF, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
         return cls(pool, clock, ids)
 
@@ -116,7 +116,7 @@ class PostgresStore:
         for attempt in range(TRIES_MAX):
             try:
                 return await run(work)  # type: ignore[no-any-return]
-            except (*_ROLLED_BACK, *_CONNECTION_LOST, OutcomeUnknown) as error:
+            except (*_NOT_DONE, *_CUT_OFF, OutcomeUnknown) as error:
                 if isinstance(error, OutcomeUnknown) and not harmless:
                     raise
                 last = error
@@ -147,7 +147,7 @@ class PostgresStore:
             tx = PostgresTx(connection, self._clock)
             try:
                 result = await work(tx)
-            except _CONNECTION_LOST as error:
+            except _CUT_OFF as error:
                 raise _unknown(error) from error
         for callback in tx.callbacks:
             callback()
@@ -157,7 +157,7 @@ class PostgresStore:
 async def _commit(connection: Any) -> None:
     try:
         await connection.execute("COMMIT")
-    except _CONNECTION_LOST as error:
+    except _CUT_OFF as error:
         raise _unknown(error) from error
     except asyncio.CancelledError:
         connection.terminate()

@@ -264,6 +264,8 @@ class SqliteStore:
 
     def _write_group(self, connection: sqlite3.Connection, group: list[_Piece]) -> None:
         for piece in group:
+            if piece.future.cancelled():  # nobody waits any more, and nothing has been done yet
+                continue
             connection.execute("SAVEPOINT piece")
             tx = SqliteTx(connection, self._clock)
             try:
@@ -304,6 +306,7 @@ class SqliteStore:
 
 
 def connect(path: Path, ids: Ids) -> sqlite3.Connection:
+    path.touch(mode=0o600)  # payloads are nobody else's business; the files beside it inherit this
     connection = sqlite3.connect(path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
