@@ -19,7 +19,10 @@ from holdfast.engine import Engine
 from holdfast.ids import SeededIds
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate
+from tests.mutation.mutants import switch_on_from_environment
 from tests.servers.postgres import PostgresServer
+
+switch_on_from_environment()
 
 STORES = ("sqlite", "postgres")
 SERVER = pytest.StashKey[PostgresServer]()

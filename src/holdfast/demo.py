@@ -1,6 +1,6 @@
 """`make run`: four jobs, two workers and a crash, told step by step on a throw-away SQLite database.
 
-Time is moved by hand, so that an hour of waiting takes no time at all.
+Time is moved by hand, so that waiting takes no time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import tempfile
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast.assembly import open_engine
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.ids import SeededIds
-from holdfast.lifecycle import Machine, State
+from holdfast.lifecycle import Actor, Machine, State
 from holdfast.model import Event, Lease, NewJob
 from holdfast.settings import Settings
 from holdfast.store.migrate import sqlite_path
@@ -41,21 +42,19 @@ class Stage:
     engine: Engine
     clock: MovableClock
     file: Path
-    names: dict[str, str] = field(default_factory=dict)
+    workers: dict[str, str] = field(default_factory=dict)
 
-    async def create(self, name: str, **fields: object) -> str:
-        created = await self.engine.create(NewJob(type=name, **fields))  # type: ignore[arg-type]
-        self.names[created.id] = name
-        return created.id
+    async def create(self, name: str, **fields: Any) -> str:
+        return (await self.engine.create(NewJob(type=name, **fields))).id
 
     async def register(self, name: str) -> str:
         worker = (await self.engine.register(name=name)).id
-        self.names[worker] = name
+        self.workers[worker] = name
         return worker
 
     async def take(self, worker: str, name: str) -> Lease:
         [lease] = await self.engine.claim(worker, types=[name])
-        show(f"{self.names[worker]} holds {name!r}, attempt {lease.attempt} of {lease.max_attempts}")
+        show(f"{self.workers[worker]} holds {name!r}, attempt {lease.attempt} of {lease.max_attempts}")
         return lease
 
     async def show_job(self, job_id: str) -> None:
@@ -92,13 +91,16 @@ async def finish_one(stage: Stage, worker: str) -> str:
     say("A worker claims it. The lease lasts 30 seconds, and a fresh token proves whose it is.")
     lease = await stage.take(worker, "send-invoice")
     say("The worker completes it with a result, under that token.")
+    stage.clock.advance(4)
     await stage.engine.complete(worker, lease.id, lease.token, {"sent": True})
     await stage.show_job(job)
     return job
 
 
 async def fail_one(stage: Stage, worker: str) -> str:
-    say("A job of the lifecycle 'crawl' fails. Its error code is a transient one, so it is tried again after a backoff.")
+    say(
+        "A job of the lifecycle 'crawl' fails. Its error code is a transient one, so it is tried again after a backoff."
+    )
     job = await stage.create("crawl-page", lifecycle="crawl", payload={"url": "https://example.com"})
     lease = await stage.take(worker, "crawl-page")
     await stage.engine.fail(worker, lease.id, lease.token, "E_TIMEOUT", "the origin did not answer")
@@ -155,19 +157,19 @@ def move_by_hand(stage: Stage, job: str) -> None:
 
 
 async def show_histories(stage: Stage, jobs: list[str]) -> None:
-    say("Every move was recorded in the transaction that made it. These are the histories, in each lifecycle's own words:")
+    say("Every move was recorded in the transaction that made it. The histories, in each lifecycle's own words:")
     for job_id in jobs:
         job = await stage.engine.get(job_id)
         words = stage.machine(job.lifecycle).words
         print(f"\n    {job.type} ({job.lifecycle})")
         for event in await stage.engine.history(job_id):
-            show(f"  {_line(event, words, stage.names)}".rstrip())
+            show(f"  {_line(event, words, stage.workers)}".rstrip())
 
 
-def _line(event: Event, words: dict[State, str], names: dict[str, str]) -> str:
+def _line(event: Event, words: dict[State, str], workers: dict[str, str]) -> str:
     source = words[State(event.from_state)] if event.from_state else ""
     target = words[State(event.to_state)] if event.to_state else ""
-    who = names.get(event.worker_id or "", "") or event.actor
+    who = workers[str(event.worker_id)] if event.actor == Actor.WORKER else event.actor
     return f"{event.at:%H:%M:%S}  {event.verb:8}  {source:>13} -> {target:13}  {who:6}  {event.reason or ''}"
 
 
@@ -185,13 +187,13 @@ async def play() -> None:
 def main() -> int:
     try:
         asyncio.run(play())
-    except (HoldfastError, OSError) as error:
-        if not isinstance(error, BrokenPipeError):
-            print(f"the demonstration could not go on: {error}", file=sys.stderr)
-            return 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; say no more
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # the reader has gone: say no more, not even when Python closes the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (HoldfastError, OSError) as error:
+        print(f"the demonstration could not go on: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

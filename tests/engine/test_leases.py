@@ -1,12 +1,15 @@
-"""The promises of a lease, as stories."""
+"""heartbeat, and the promises of a lease: time decides when work moves, the token decides who may write."""
+
+from datetime import timedelta
 
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine
-from holdfast.errors import LeaseLost
+from holdfast.engine import Engine, Held, Progress
+from holdfast.errors import Invalid, LeaseLost, NotFound
 from holdfast.lifecycle import State
-from holdfast.model import NewJob
+from holdfast.model import Liveness, NewJob
+from tests.engine.steps import NOBODYS, held, run, stored, sweep
 
 
 async def test_a_reaped_job_cannot_be_completed_by_its_old_holder(
@@ -21,3 +24,160 @@ async def test_a_reaped_job_cannot_be_completed_by_its_old_holder(
         await engine.complete(worker, held.id, held.token)
 
     assert (await engine.get(job.id)).state is State.RETRYING
+
+
+async def test_one_beat_renews_every_lease_of_a_worker(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-38, R002-12, R004-14: each by the lease time of its own job; no event is written."""
+    short = await run(engine, worker)
+    long = await run(engine, worker, lifecycle="images")
+    events = [await engine.history(lease.id) for lease in (short, long)]
+    clock.advance(20)
+
+    beat = await engine.heartbeat(worker, [held(short), held(long)])
+
+    assert (beat.lost, beat.cancel, beat.enabled) == ([], [], True)
+    assert beat.expires_at == {
+        short.id: clock.now() + timedelta(seconds=30),
+        long.id: clock.now() + timedelta(seconds=600),
+    }
+    row = await engine.get(short.id)
+    assert (row.lease_expires_at, row.updated_at) == (beat.expires_at[short.id], clock.now())
+    assert [await engine.history(lease.id) for lease in (short, long)] == events
+
+
+async def test_a_beat_names_what_is_lost_and_renews_the_rest(engine: Engine, worker: str) -> None:
+    """L4: ended, unknown, somebody else's, never issued: all lost, none an error."""
+    kept, done = [await run(engine, worker) for _ in range(2)]
+    await engine.complete(worker, done.id, done.token)
+    other = (await engine.register()).id
+    theirs = await run(engine, other)
+
+    gone = [held(done), held(theirs), Held(kept.id, NOBODYS), Held(NOBODYS, NOBODYS), Held("no id", "no token")]
+    beat = await engine.heartbeat(worker, [held(kept), *gone])
+
+    assert beat.lost == [lease.id for lease in gone]
+    assert list(beat.expires_at) == [kept.id]
+
+
+async def test_an_expired_lease_that_nobody_reaped_is_still_its_holders(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """C-29: a beat renews it, and complete and fail are accepted."""
+    renewed, completed, failed = [await run(engine, worker) for _ in range(3)]
+    clock.advance(3600)
+
+    assert (await engine.heartbeat(worker, [held(renewed)])).lost == []
+    await engine.complete(worker, completed.id, completed.token)
+    await engine.fail(worker, failed.id, failed.token, "E_LATE")
+
+    states = [(await engine.get(lease.id)).state for lease in (renewed, completed, failed)]
+    assert states == [State.RUNNING, State.SUCCEEDED, State.RETRYING]
+    assert await engine.reap() == []
+
+
+async def test_transcode_refuses_late_writes_but_renews_a_late_beat(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """C-29, R003-53, R003-59, R003-109, R003-153: progress, complete and fail need a lease that has not run out."""
+    lease = await run(engine, worker, lifecycle="transcode")
+    clock.advance(1800)
+    before = await stored(engine, lease.id)
+    for late in (
+        engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=1)),
+        engine.progress(worker, Progress(id=lease.id, token=lease.token, counters={"n": 1})),
+        engine.complete(worker, lease.id, lease.token),
+        engine.fail(worker, lease.id, lease.token, "E_LATE"),
+        engine.fail(worker, lease.id, lease.token, "E_LATE", permanent=True),
+    ):
+        with pytest.raises(LeaseLost, match="late writes"):
+            await late
+        assert await stored(engine, lease.id) == before
+
+    assert (await engine.heartbeat(worker, [held(lease)])).lost == []
+    await engine.complete(worker, lease.id, lease.token)
+    assert (await engine.get(lease.id)).state is State.SUCCEEDED
+
+
+async def test_a_microsecond_before_the_end_is_not_late(engine: Engine, worker: str, clock: MovableClock) -> None:
+    lease = await run(engine, worker, lifecycle="transcode")
+    clock.advance(1799.999999)
+    await engine.complete(worker, lease.id, lease.token)
+    assert (await engine.get(lease.id)).state is State.SUCCEEDED
+
+
+async def test_a_refused_write_says_whether_somebody_else_has_the_job(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """R003-109, R003-154: so that a worker abandons what is with another, and discards its result."""
+    lease = await run(engine, worker)
+    await sweep(engine, clock, 40)
+    with pytest.raises(LeaseLost) as lost:
+        await engine.complete(worker, lease.id, lease.token)
+    assert (lost.value.code, lost.value.fields["reassigned"]) == ("lease_lost", False)
+
+    other = (await engine.register()).id
+    assert len(await engine.claim(other)) == 1
+    with pytest.raises(LeaseLost) as lost:
+        await engine.complete(worker, lease.id, lease.token)
+    assert lost.value.fields == {"job_id": lease.id, "reassigned": True}
+
+
+async def test_a_heartbeat_tells_of_a_cancel_until_it_is_obeyed(engine: Engine, worker: str) -> None:
+    """C-7, R002-29: so does progress; asking twice is harmless."""
+    lease, other = [await run(engine, worker) for _ in range(2)]
+    asked = await engine.cancel(lease.id)
+    assert (asked.canceled, asked.state) == (False, State.RUNNING)
+    before = await stored(engine, lease.id)
+    await engine.cancel(lease.id)
+    assert await stored(engine, lease.id) == before
+
+    assert (await engine.heartbeat(worker, [held(lease), held(other)])).cancel == [lease.id]
+    assert (await engine.progress(worker, Progress(id=lease.id, token=lease.token))).cancel_requested
+    assert not (await engine.progress(worker, Progress(id=other.id, token=other.token))).cancel_requested
+
+
+async def test_a_heartbeat_of_nobody_is_not_found_and_renews_nothing(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    lease = await run(engine, worker)
+    clock.advance(5)
+    before = await stored(engine, lease.id)
+    with pytest.raises(NotFound):
+        await engine.heartbeat(NOBODYS, [held(lease)])
+    assert await stored(engine, lease.id) == before
+
+
+async def test_a_worker_id_that_is_none_is_refused_alike_by_every_verb(engine: Engine, worker: str) -> None:
+    """Bad input: the same typed error on both stores, and nothing written."""
+    lease = await run(engine, worker)
+    before = await stored(engine, lease.id)
+    for write in (
+        lambda: engine.heartbeat("me", [held(lease)]),
+        lambda: engine.progress("me", Progress(id=lease.id, token=lease.token)),
+        lambda: engine.complete("me", lease.id, lease.token),
+        lambda: engine.fail("me", lease.id, lease.token, "E"),
+        lambda: engine.release("me", lease.id, lease.token),
+        lambda: engine.reject("me", lease.id, lease.token, "E"),
+    ):
+        with pytest.raises(Invalid) as refused:
+            await write()
+        assert refused.value.code == "invalid_worker_id"
+    assert await stored(engine, lease.id) == before
+
+
+async def test_a_beat_says_how_the_worker_is(engine: Engine, worker: str) -> None:
+    """R003-25, R003-29: busy with leases, idle without, or what it says itself."""
+
+    async def liveness() -> Liveness:
+        [found] = [w for w in await engine.workers() if w.id == worker]
+        return found.liveness
+
+    assert await liveness() is Liveness.ACTIVE
+    lease = await run(engine, worker)
+    await engine.heartbeat(worker, [held(lease)], slots=4)
+    assert await liveness() is Liveness.BUSY
+    await engine.heartbeat(worker, [])
+    assert await liveness() is Liveness.IDLE
+    await engine.heartbeat(worker, [], liveness=Liveness.ACTIVE)
+    assert await liveness() is Liveness.ACTIVE
+    assert (await engine.workers())[0].slots == 4, "kept when a beat does not mention it"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.engine.held import check_worker
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, NotFound, WorkerDisabled
-from holdfast.ids import is_uuid
 from holdfast.lifecycle import Actor
 from holdfast.model import Lease
 from holdfast.model.names import check_name
@@ -27,14 +27,19 @@ async def claim(
 ) -> list[Lease]:
     """Take the most urgent jobs this worker may have: look at the heads of its lanes, then take from the best.
 
-    The look is only a look; each take is one guarded statement. A lane is taken from down to the priority at which the
-    next lane's head stands, so priorities hold across lanes. Claim never touches a running job.
+    The look is only a look; each take is one guarded statement. The best lane is taken from down to the priority of the
+    next lane's head; whatever stands below may be beaten by what is behind another head, so it needs another look.
+    So priorities hold across lanes. Claim never touches a running job.
     """
     leases: list[Lease] = []
     for _ in range(PASSES_MAX):
         lanes = await tx.all(q.open_lanes, worker=worker, queues=queues, types=types, limit=rules.limits.lanes_max)
-        taken = 0
+        taken, floor = 0, PRIORITY_MIN
         for lane, after in zip(lanes, [*lanes[1:], None], strict=False):
+            if taken and lane["priority"] < floor:
+                break
+            if not taken:
+                floor = PRIORITY_MIN if after is None else after["priority"]
             rows = await move(
                 tx,
                 rules,
@@ -43,7 +48,7 @@ async def claim(
                 worker=worker,
                 instance=instance,
                 lane=lane["id"],
-                floor=PRIORITY_MIN if after is None else after["priority"],
+                floor=floor,
                 waits=float(lane["waits"]),
                 limit=limit - len(leases),
             )
@@ -65,11 +70,14 @@ async def overdue(tx: Tx, queues: list[str] | None) -> bool:
     return row is not None and bool(row["ripe"] or row["lost"])
 
 
-def check_claim(rules: Rules, worker: str, queues: list[str] | None, types: list[str] | None, limit: int) -> None:
-    if not is_uuid(worker):
-        raise Invalid(f"a worker id is a UUID, got {worker!r}; register the worker first", code="invalid_worker_id")
+def check_claim(
+    rules: Rules, worker: str, instance: str | None, queues: list[str] | None, types: list[str] | None, limit: int
+) -> None:
+    check_worker(worker)
     if type(limit) is not int or not 1 <= limit <= rules.limits.claim_max:
         raise Invalid(f"claim 1 to {rules.limits.claim_max} jobs at once, got {limit!r}", code="invalid_limit")
+    if instance is not None:
+        check_name(instance, "instance")
     for name in queues or ():
         check_name(name, "queue")
     for name in types or ():

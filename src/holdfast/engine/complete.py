@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.held import Held, Settled, settle_or_refuse
+from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
@@ -28,6 +28,7 @@ class Done(msgspec.Struct, frozen=True):
 
 async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> list[Settled | LeaseLost]:
     """Finish the jobs this worker still leases; a lost lease changes nothing."""
+    check_worker(worker)
     results = [encode(item.result, "result", max_bytes=RESULT_BYTES_MAX) for item in items]
     if rules.hooks.guarded("complete"):
         for item in items:

@@ -122,7 +122,7 @@ class Engine:
         instance: str | None = None,
     ) -> list[Lease]:
         """Up to `limit` leases. When fewer are found, what is overdue is set free and looked at once more."""
-        _claim.check_claim(self.rules, worker, queues, types, limit)
+        _claim.check_claim(self.rules, worker, instance, queues, types, limit)
 
         async def take(wanted: int) -> list[Lease]:
             return await self.store.write(

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.decide import Decision, after_failure
-from holdfast.engine.held import Held, Settled, settle_or_refuse, token_rows
+from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
@@ -38,6 +38,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) -> list[Settled | LeaseLost]:
     """Retry, bury or cancel each, as the policy it was created under says; a lost lease changes nothing."""
+    check_worker(worker)
     errors = {failure.id: stored_error(rules, failure.code, failure.message, failure.context) for failure in failures}
     for failure in failures:
         _check(failure)
@@ -122,12 +123,14 @@ async def discard(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason:
     return await move(tx, rules, q.bury_waiting, actor=actor, buried=[(row["id"], reason) for row in waiting])
 
 
-def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] | None) -> str:
+def shown(rules: Rules, message: str) -> str:
     """An over-long message is cut, not refused: the error that broke a job must not break its report too."""
-    shown = message.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
-    if len(shown) > rules.limits.error_max_chars:
-        shown = shown[: rules.limits.error_max_chars - 1] + "…"
-    body: dict[str, Any] = {"code": code, "message": shown}
+    text = message.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+    return text if len(text) <= rules.limits.error_max_chars else text[: rules.limits.error_max_chars - 1] + "…"
+
+
+def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] | None) -> str:
+    body: dict[str, Any] = {"code": code, "message": shown(rules, message)}
     if context:
         body["context"] = context
     return encode(body, "error", max_bytes=CONTEXT_BYTES_MAX + 4 * rules.limits.error_max_chars)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.engine.held import Held, token_rows
+from holdfast.engine.held import Held, check_worker, token_rows
 from holdfast.errors import NotFound
 from holdfast.model import Liveness
 from holdfast.store import Tx, q
@@ -25,6 +25,7 @@ async def heartbeat(
     tx: Tx, *, worker: str, leases: list[Held], liveness: Liveness | None = None, slots: int | None = None
 ) -> Beat:
     """Renew what is still held. A token that is not current renews nothing: a late beat cannot steal a lease back."""
+    check_worker(worker)
     held = token_rows(leases)
     rows = await tx.all(q.renew_leases, held=held, worker=worker) if held else []
     renewed = {Held(row["id"], row["lease_token"]): row for row in rows}

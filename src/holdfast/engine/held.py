@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import LeaseLost
+from holdfast.errors import Invalid, LeaseLost
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job
@@ -23,6 +23,11 @@ class Held(msgspec.Struct, frozen=True):
     def plausible(self) -> bool:
         """A token that no claim can have issued is not worth asking the database about."""
         return is_uuid(self.id) and is_uuid(self.token)
+
+
+def check_worker(worker: str) -> None:
+    if not is_uuid(worker):
+        raise Invalid(f"a worker id is a UUID, got {worker!r}; register the worker first", code="invalid_worker_id")
 
 
 def token_rows(leases: list[Held]) -> list[tuple[str, str]]:
@@ -52,7 +57,7 @@ async def settle_or_refuse(
         attempt = Attempt.from_row(row)
         said = {"result": job.result if job.epoch == attempt.epoch else None, "error": attempt.error}
         if attempt.worker_id == worker and attempt.outcome in outcomes and all(said[k] == v for k, v in same.items()):
-            return Settled(job.id, job.state if job.epoch == attempt.epoch else State(attempt.to_state))
+            return Settled(job.id, _went_to(attempt, job))
         return _lost(
             lease, f"that execution ended as {attempt.outcome} at {attempt.ended_at:%H:%M:%S}", reassigned=_again(job)
         )
@@ -61,6 +66,13 @@ async def settle_or_refuse(
             return _lost(lease, "it belongs to another worker", reassigned=False)
         return _lost(lease, "it ran out, and this lifecycle refuses late writes", reassigned=False)
     return _lost(lease, f"the job is {job.state}", reassigned=_again(job))
+
+
+def _went_to(attempt: Attempt, job: Job) -> State:
+    """The first answer again, whatever became of the job since. Some lifecycles reach dead through retrying."""
+    to = State(attempt.to_state)
+    buried = to is State.RETRYING and job.state is State.DEAD and job.epoch == attempt.epoch
+    return job.state if buried else to
 
 
 def _again(job: Job) -> bool:

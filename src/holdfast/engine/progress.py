@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.held import Held, settle_or_refuse, token_rows
+from holdfast.engine.fail import shown
+from holdfast.engine.held import Held, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, LeaseLost
@@ -19,6 +20,7 @@ from holdfast.store import Tx, q
 
 COUNTERS_BYTES_MAX = 16 * 1024
 PARTS_MAX = 1000
+COUNT_MAX = 2**31 - 1
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,7 @@ class Advanced(msgspec.Struct, frozen=True):
 
 async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str) -> list[Advanced | LeaseLost]:
     """Store each report whose token is current; the others are answered with why not."""
+    check_worker(worker)
     for report in reports:
         _check(report)
     counters = await _merged_counters(tx, reports, worker)
@@ -67,7 +70,7 @@ async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str
     stored = {
         row["id"]: row for row in await move(tx, rules, q.advance_jobs, actor=Actor.WORKER, told=rows, worker=worker)
     }
-    parts = [_part_row(report.id, place, part) for report in reports for place, part in enumerate(report.parts)]
+    parts = [_part_row(rules, report.id, place, part) for report in reports for place, part in enumerate(report.parts)]
     if kept := [row for row in parts if row[0] in stored]:
         await tx.all(q.put_parts, part=kept)
     return [
@@ -101,24 +104,30 @@ async def _refused(tx: Tx, report: Progress, worker: str) -> LeaseLost:
 
 
 def _check(report: Progress) -> None:
-    percent = report.percent
-    if percent is not None and (type(percent) not in (int, float) or not 0 <= percent <= 100):
-        raise Invalid(f"percent must be 0 to 100, got {percent!r}", code="invalid_percent")
+    _check_number(report.percent, "percent", 100)
     if report.step is not None:
         check_name(report.step, "step")
-    if report.eta_seconds is not None and not 0 <= report.eta_seconds <= 10**9:
-        raise Invalid(f"eta_seconds must be 0 or more, got {report.eta_seconds!r}", code="invalid_eta")
+    _check_number(report.eta_seconds, "eta_seconds", 10**9)
     if len(report.parts) > PARTS_MAX:
         raise Invalid(f"a job has at most {PARTS_MAX} parts, got {len(report.parts)}", code="too_many_parts")
     if len({part.name for part in report.parts}) != len(report.parts):
         raise Invalid("two parts in one report have the same name", code="invalid_part")
     for part in report.parts:
         check_name(part.name, "part")
+        _check_number(part.percent, "percent", 100)
+        _check_number(part.total, "total", COUNT_MAX, int)
+        _check_number(part.done, "done", COUNT_MAX, int)
 
 
-def _part_row(job_id: str, place: int, part: Part) -> tuple[Any, ...]:
+def _check_number(value: float | None, what: str, most: int, *kinds: type) -> None:
+    if value is not None and (type(value) not in (kinds or (int, float)) or not 0 <= value <= most):
+        raise Invalid(f"{what} must be 0 to {most}, got {value!r}", code=f"invalid_{what}")
+
+
+def _part_row(rules: Rules, job_id: str, place: int, part: Part) -> tuple[Any, ...]:
     data = None if part.data is None else encode(part.data, "part", max_bytes=COUNTERS_BYTES_MAX)
     return (
         *(job_id, place, part.name, part.status.value),
-        *(None if part.percent is None else float(part.percent), part.total, part.done, part.error, data),
+        *(None if part.percent is None else float(part.percent), part.total, part.done),
+        *(None if part.error is None else shown(rules, part.error), data),
     )

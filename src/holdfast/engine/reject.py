@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.fail import stored_error
-from holdfast.engine.held import Held, Settled, settle_or_refuse, token_rows
+from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.lawful import require_move
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
@@ -31,6 +31,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) -> list[Settled | LeaseLost]:
     """The owner's verdict on jobs it runs."""
+    check_worker(worker)
     errors = {v.id: stored_error(rules, check_name(v.code, "error code"), v.message, v.context) for v in verdicts}
     held = await tx.all(q.held_jobs, held=token_rows([v.held for v in verdicts]), worker=worker)
     by_id = {v.id: v for v in verdicts}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.engine.held import Held, Settled, settle_or_refuse, token_rows
+from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, LeaseLost
@@ -24,6 +24,7 @@ class Freed(msgspec.Struct, frozen=True):
 
 async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> list[Settled | LeaseLost]:
     """Back to the queue, at once or after a delay. A job whose cancel was asked for ends here instead."""
+    check_worker(worker)
     for item in items:
         if type(item.delay_seconds) not in (int, float) or not 0 <= item.delay_seconds <= 10**9:
             raise Invalid(f"delay_seconds must be 0 or more, got {item.delay_seconds!r}", code="invalid_delay")

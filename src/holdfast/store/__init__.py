@@ -6,7 +6,8 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.store.base import Row, Store, Tx, Work
 from holdfast.store.foreign import borrow
-from holdfast.store.migrate import dialect_of, migrate, require_current, sqlite_path
+from holdfast.store.migrate import dialect_of, require_current, sqlite_path
+from holdfast.store.migrate import migrate as bring_up_to_date
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import q
 from holdfast.store.sqlite import SqliteStore
@@ -18,7 +19,7 @@ async def open_store(url: str, clock: Clock | None = None, ids: Ids | None = Non
     """The store behind a URL. A SQLite file is made and brought up to date; a stale PostgreSQL schema is an error."""
     clock, ids = clock or Clock(), ids or Ids()
     if dialect_of(url) == "sqlite":
-        await migrate(url)
+        await bring_up_to_date(url)
         return SqliteStore(sqlite_path(url), clock, ids)
     await require_current(url)
     return await PostgresStore.open(url, clock, ids)

@@ -2,8 +2,7 @@
 -- The lanes this worker may take from now, best head first. `waits` is how long a job must have waited before
 -- this worker may have it: more than nothing only while an idle worker that the job prefers is there to take it.
 SELECT l.id, head.priority, head.id AS head,
-       CASE WHEN l.prefers <> '[]'
-             AND EXISTS (SELECT 1 FROM {items:l.prefers} AS p WHERE p.value NOT IN (SELECT value FROM {items:w.offers} AS o))
+       CASE WHEN EXISTS (SELECT 1 FROM {items:l.prefers} AS p WHERE p.value NOT IN (SELECT value FROM {items:w.offers} AS o))
              AND EXISTS (SELECT 1
                            FROM workers other
                           WHERE other.enabled
@@ -20,7 +19,7 @@ SELECT l.id, head.priority, head.id AS head,
             ELSE 0
        END AS waits
   FROM workers w
-  JOIN lanes l ON {any:queues l.queue text} AND {any:types l.type text}
+  CROSS JOIN lanes l
   JOIN jobs head ON head.id = (SELECT j.id
                                  FROM jobs j
                                 WHERE j.due
@@ -29,6 +28,8 @@ SELECT l.id, head.priority, head.id AS head,
                                 LIMIT 1)
  WHERE w.id = :worker
    AND w.enabled
+   AND {any:queues l.queue text}
+   AND {any:types l.type text}
    AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
    AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
    AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
@@ -69,7 +70,6 @@ UPDATE jobs
        updated_at       = {now}
  WHERE id {in picked}
    AND state {from:claim}
-   AND due
 RETURNING {moved}
 
 -- name: overdue

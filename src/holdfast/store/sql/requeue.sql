@@ -13,8 +13,6 @@ WITH ripe AS MATERIALIZED (
 UPDATE jobs
    SET due = TRUE
  WHERE id {in ripe}
-   AND NOT due
-   AND run_at <= {now}
 RETURNING queue
 
 -- name: requeue_due
@@ -39,7 +37,6 @@ UPDATE jobs
        updated_at = {now}
  WHERE id {in ripe}
    AND state {from:requeue}
-   AND run_at <= {now}
 RETURNING {moved}
 
 -- name: requeue_jobs

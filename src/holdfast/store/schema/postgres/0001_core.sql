@@ -158,7 +158,8 @@ BEGIN
 END $$;
 
 CREATE TRIGGER jobs_first_state BEFORE INSERT ON jobs FOR EACH ROW
-    WHEN (NEW.epoch <> 0 OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0))
+    WHEN (NEW.epoch <> 0
+          OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0))
     EXECUTE FUNCTION holdfast_refuse_move();
 
 -- The WHEN clause decides, so that a legal move never pays for a function call.
@@ -169,7 +170,8 @@ CREATE TRIGGER jobs_legal_move BEFORE UPDATE ON jobs FOR EACH ROW
         OR NEW.tenant <> OLD.tenant
         OR NEW.moves <> OLD.moves
         OR CASE WHEN NEW.state = OLD.state
-                THEN NEW.epoch <> OLD.epoch OR NEW.lease_token IS DISTINCT FROM OLD.lease_token
+                THEN NEW.epoch <> OLD.epoch
+                     OR NEW.lease_token IS DISTINCT FROM OLD.lease_token
                 ELSE NEW.epoch <> OLD.epoch + CASE NEW.state WHEN 'running' THEN 1 ELSE 0 END
                      OR 0 = OLD.moves & CASE OLD.state
                             WHEN 'running' THEN CASE NEW.state

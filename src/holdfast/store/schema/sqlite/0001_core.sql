@@ -150,25 +150,30 @@ BEGIN
 END;
 
 CREATE TRIGGER jobs_final_key BEFORE UPDATE OF key_live
-    ON jobs WHEN OLD.finished_at IS NOT NULL AND NOT (OLD.key_live AND NOT NEW.key_live)
+    ON jobs WHEN OLD.finished_at IS NOT NULL AND NOT (OLD.key_live IS TRUE AND NEW.key_live IS FALSE)
 BEGIN
     SELECT RAISE(ABORT, 'HF001 the job is final; redrive makes a new job');
 END;
 
 CREATE TRIGGER jobs_first_state BEFORE INSERT
-    ON jobs WHEN NEW.epoch <> 0 OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0)
+    ON jobs WHEN NEW.epoch <> 0
+              OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0)
 BEGIN
     SELECT RAISE(ABORT, 'HF001 no job starts in this state');
 END;
 
 CREATE TRIGGER jobs_fixed BEFORE UPDATE OF id, tenant, moves
-    ON jobs WHEN NEW.id <> OLD.id OR NEW.tenant <> OLD.tenant OR NEW.moves <> OLD.moves
+    ON jobs WHEN NEW.id <> OLD.id
+              OR NEW.tenant <> OLD.tenant
+              OR NEW.moves <> OLD.moves
 BEGIN
     SELECT RAISE(ABORT, 'HF001 the id, tenant and moves of a job never change');
 END;
 
 CREATE TRIGGER jobs_same_lease BEFORE UPDATE OF epoch, lease_token
-    ON jobs WHEN NEW.state = OLD.state AND (NEW.epoch <> OLD.epoch OR NEW.lease_token IS NOT OLD.lease_token)
+    ON jobs WHEN NEW.state = OLD.state AND (
+        NEW.epoch <> OLD.epoch
+        OR NEW.lease_token IS NOT OLD.lease_token)
 BEGIN
     SELECT RAISE(ABORT, 'HF001 the epoch and the lease token of a job change only with its state');
 END;

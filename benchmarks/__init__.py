@@ -1,0 +1,1 @@
+"""What the core costs, against hand-written SQL that does only the work itself. `make bench` runs `benchmarks.core`."""

@@ -1,0 +1,197 @@
+"""Where to measure: PostgreSQL that syncs every commit, or SQLite files at synchronous=FULL, both on disk."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from holdfast.store.migrate import migrate
+from tests.servers.postgres import PostgresServer, running
+
+STORES = ("postgres", "sqlite")
+
+# A checkpoint or a vacuum at its own time would hit one contestant and spare the other: `settle` vacuums before
+# each round instead, and the settings leave room for a whole run between two checkpoints.
+_QUIET = ("autovacuum = off", "checkpoint_timeout = '1h'", "max_wal_size = '16GB'")
+
+
+class PostgresDatabase:
+    dialect = "postgres"
+
+    def __init__(self, url: str, connection: Any) -> None:
+        self.url = url
+        self.connection = connection
+
+    async def run(self, sql: str) -> None:
+        await self.connection.execute(sql)
+
+    async def rows(self, sql: str) -> list[Any]:
+        return await self.connection.fetch(sql)  # type: ignore[no-any-return]
+
+    async def columns(self, table: str) -> list[str]:
+        found = await self.rows(
+            f"SELECT attname FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0 ORDER BY attnum"
+        )
+        return [row["attname"] for row in found]
+
+    async def clear(self, *tables: str) -> None:
+        await self.run(f"TRUNCATE {', '.join(tables)}")
+
+    async def settle(self, *tables: str) -> None:
+        """What autovacuum would have done by now."""
+        for table in tables:
+            await self.run(f"VACUUM (ANALYZE) {table}")
+
+    async def flush(self) -> None:
+        await self.run("CHECKPOINT")
+
+    async def wal_position(self) -> int | None:
+        return await self.connection.fetchval("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")  # type: ignore[no-any-return]
+
+    @asynccontextmanager
+    async def without_triggers(self) -> AsyncIterator[None]:
+        """The database refuses to be given finished jobs. Only as a backdrop, a million at once, it must take them."""
+        await self.run("ALTER TABLE jobs DISABLE TRIGGER USER")
+        yield
+        await self.run("ALTER TABLE jobs ENABLE TRIGGER USER")
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+
+class SqliteDatabase:
+    dialect = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self.connection = sqlite3.connect(path, isolation_level=None, cached_statements=512)
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA synchronous = FULL")
+
+    async def run(self, sql: str) -> None:
+        self.connection.execute(sql)
+
+    async def rows(self, sql: str) -> list[Any]:
+        return self.connection.execute(sql).fetchall()
+
+    async def columns(self, table: str) -> list[str]:
+        return [row[0] for row in await self.rows(f"SELECT name FROM pragma_table_info('{table}')")]
+
+    async def clear(self, *tables: str) -> None:
+        async with self.without_triggers():
+            for table in tables:
+                await self.run(f"DELETE FROM {table}")
+
+    async def settle(self, *tables: str) -> None:
+        """Nothing vacuums or analyses a SQLite file by itself; but no round pays for the log of the one before."""
+        await self.flush()
+
+    async def flush(self) -> None:
+        await self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    async def wal_position(self) -> int | None:
+        return None
+
+    @asynccontextmanager
+    async def without_triggers(self) -> AsyncIterator[None]:
+        triggers = await self.rows("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'jobs'")
+        for name, _ in triggers:
+            await self.run(f"DROP TRIGGER {name}")
+        yield
+        for _, sql in triggers:
+            await self.run(sql)
+
+    async def close(self) -> None:
+        self.connection.close()
+
+
+Database = PostgresDatabase | SqliteDatabase
+
+
+class PostgresHost:
+    """A server of our own; every database on it starts as a copy of one that was migrated."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._numbers = count(1)
+        self._migrated = False
+
+    @asynccontextmanager
+    async def fresh(self) -> AsyncIterator[PostgresDatabase]:
+        await self._prepare()
+        name = f"bench_{next(self._numbers)}"
+        await self._administer(f"CREATE DATABASE {name} TEMPLATE bench_template")
+        database = PostgresDatabase(self._server.dsn(name), await asyncpg.connect(self._server.dsn(name)))
+        try:
+            yield database
+        finally:
+            await database.close()
+            await self._administer(f"DROP DATABASE {name} WITH (FORCE)")
+
+    async def version(self) -> str:
+        connection = await asyncpg.connect(self._server.dsn())
+        try:
+            shown = await connection.fetchval("SHOW server_version")
+            for setting in ("fsync", "synchronous_commit"):
+                assert await connection.fetchval(f"SHOW {setting}") == "on"
+        finally:
+            await connection.close()
+        return f"PostgreSQL {shown}, fsync and synchronous_commit on"
+
+    async def _prepare(self) -> None:
+        if not self._migrated:
+            self._migrated = True
+            for setting in _QUIET:
+                await self._administer(f"ALTER SYSTEM SET {setting}")
+            await self._administer("SELECT pg_reload_conf()")
+            await self._administer("CREATE DATABASE bench_template")
+            await migrate(self._server.dsn("bench_template"))
+
+    async def _administer(self, sql: str) -> None:
+        connection = await asyncpg.connect(self._server.dsn())
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
+
+class SqliteHost:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._numbers = count(1)
+
+    @asynccontextmanager
+    async def fresh(self) -> AsyncIterator[SqliteDatabase]:
+        path = self._directory / f"bench_{next(self._numbers)}.db"
+        await migrate(f"sqlite:///{path}")
+        database = SqliteDatabase(path)
+        try:
+            yield database
+        finally:
+            await database.close()
+            for file in self._directory.glob(f"{path.name}*"):
+                file.unlink()
+
+    async def version(self) -> str:
+        return f"SQLite {sqlite3.sqlite_version}, synchronous=FULL"
+
+
+Host = PostgresHost | SqliteHost
+
+
+@contextmanager
+def host(store: str) -> Iterator[Host]:
+    if store == "postgres":
+        with running(durable=True) as server:
+            yield PostgresHost(server)
+    else:
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
+            yield SqliteHost(Path(directory))

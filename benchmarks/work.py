@@ -1,0 +1,66 @@
+"""The work of a round, in the words that both sides know: what it needs beforehand, and what is timed."""
+
+from __future__ import annotations
+
+from benchmarks.sides import REAP_BATCH, Side
+
+CREATE_MAX = 1000
+
+# -- beforehand --------------------------------------------------------------------------------------------------
+
+
+async def empty(side: Side) -> None:
+    await side.database.clear(*side.tables)
+
+
+async def fill(side: Side, *, jobs: int, priority: int = 0) -> None:
+    for start in range(0, jobs, CREATE_MAX):
+        await side.create(min(CREATE_MAX, jobs - start), priority=priority)
+    await side.database.settle(*side.tables)
+
+
+async def filled(side: Side, *, jobs: int) -> None:
+    await empty(side)
+    await fill(side, jobs=jobs)
+
+
+async def holding(side: Side, *, jobs: int) -> None:
+    await filled(side, jobs=jobs)
+    side.held = await side.claim(jobs)
+
+
+async def abandoned(side: Side, *, jobs: int) -> None:
+    """All claimed, and every lease over."""
+    await filled(side, jobs=jobs)
+    for _ in range(jobs // CREATE_MAX):
+        await side.claim(CREATE_MAX)
+    await side.database.run(f"UPDATE {side.tables[0]} SET lease_expires_at = claimed_at")
+    await side.database.settle(*side.tables)
+
+
+# -- timed: each answers how much it did --------------------------------------------------------------------------
+
+
+async def create(side: Side, *, calls: int, by: int) -> int:
+    for _ in range(calls):
+        await side.create(by)
+    return calls * by
+
+
+async def drain(side: Side, *, jobs: int, by: int) -> int:
+    for _ in range(jobs // by):
+        leases = await side.claim(by)
+        assert len(leases) == by
+        await side.complete(leases)
+    return jobs
+
+
+async def beat(side: Side) -> int:
+    await side.heartbeat(side.held)
+    return len(side.held)
+
+
+async def reap(side: Side) -> int:
+    found = await side.reap()
+    assert found == REAP_BATCH
+    return found

@@ -1,0 +1,51 @@
+"""The benchmarks run from end to end, small: what nobody runs every day must not rot in between."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import core, leases, refusal
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=[pytest.param(store, marks=getattr(pytest.mark, store)) for store in ("sqlite", "postgres")])
+def store(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def results_of(benchmark: Any, store: str, directory: Path) -> list[Any]:
+    benchmark.main(["--quick", "--store", store, "--results", str(directory)])
+    [file] = directory.iterdir()
+    results = json.loads(file.read_text())
+    assert results["quick"]
+    return list(results["stores"][store])
+
+
+def test_the_core_benchmark_gives_every_figure_and_every_crowd(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = results_of(core, store, tmp_path)
+    sizes = core.QUICK
+    assert [result["figure"] for result in results] == [
+        *(figure.name for figure in core.figures(sizes)),
+        *(f"beside {crowd.name}" for crowd in core.crowds(sizes.million)),
+    ]
+    assert all(result["ratio"] > 0 for result in results)
+    assert "claim+complete by 100" in capsys.readouterr().out
+
+
+def test_the_comparison_of_refusals_gives_every_way_and_what_it_lets_through(store: str, tmp_path: Path) -> None:
+    """S5: the database itself refuses illegal SQL, whoever types it."""
+    results = {result["way"]: result["refuses"] for result in results_of(refusal, store, tmp_path)}
+    assert list(results) == [way.name for way in refusal.WAYS]
+    assert not any(results["nothing"].values())
+    assert all(results["the schema's triggers before"].values())
+
+
+def test_the_comparison_of_leases_measures_every_way(store: str, tmp_path: Path) -> None:
+    results = results_of(leases, store, tmp_path)
+    assert len(results) == 2 * len(leases.PAYLOADS)
+    assert all(list(result["ways"]) == list(leases.WAYS) for result in results)

@@ -1,0 +1,43 @@
+"""The page of lifecycles says what the lifecycles say."""
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.lifecycle import BUILT_IN, Machine, Policy
+from tests.docs.generate import PAGE, describe, with_lifecycles
+from tests.docs.pages import section
+
+
+def test_the_generated_part_is_up_to_date() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == with_lifecycles(page), "run `python -m tests.docs.generate`"
+
+
+@pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
+def test_every_word_move_and_actor_of_a_lifecycle_is_shown(machine: Machine) -> None:
+    text = describe(machine)
+    for word in machine.words.values():
+        assert f"`{word}`" in text
+    for move in machine.moves:
+        shown = f"| `{move.verb}` | {machine.words[move.source]} -> {machine.words[move.target]} |"
+        assert f"{shown} {', '.join(sorted(move.actors))} |" in text
+
+
+def test_every_knob_of_the_policy_is_explained_with_its_standard_value() -> None:
+    rows = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|", section("docs/lifecycles.md", "The policy"))
+    assert dict(rows) == {name: _shown(value) for name, value in msgspec.to_builtins(Policy()).items()}
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "off"
+        case {}:
+            return "none"
+        case str():
+            return f"`{value}`"
+        case _:
+            return str(value).lower()

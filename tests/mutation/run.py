@@ -1,0 +1,90 @@
+"""`python -m tests.mutation.run [--all | --tenth | NAME ...]`: switch each mutant on and see whether a test notices.
+
+Each mutant gets a test run of its own, which stops at the first failure: that is a kill. A run that stays green is a
+survivor, and the command fails and names it.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+from tests.mutation.mutants import VARIABLE, Mutant, all_mutants
+
+ROOT = Path(__file__).parents[2]
+PARALLEL = 2
+NO_TESTS_FAILED, SOME_FAILED = 0, 1
+
+# The tests that are run against each mutant, quickest and closest first.
+CLOSE = {"schema": ["tests/store/test_refusal.py", "tests/store/test_guards.py"]}
+EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/engine"]
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="tests.mutation.run", description=__doc__)
+    parser.add_argument("names", nargs="*", help="mutants whose name contains one of these")
+    parser.add_argument("--all", action="store_true", help="every mutant")
+    parser.add_argument("--tenth", action="store_true", help="a tenth of them, chosen by the commit")
+    parser.add_argument("--list", action="store_true", help="only list them")
+    options = parser.parse_args(arguments)
+    mutants = list(all_mutants().values())
+    if options.tenth:
+        mutants = tenth(mutants, commit())
+    elif not options.all:
+        mutants = [mutant for mutant in mutants if any(name in mutant.name for name in options.names)]
+    if options.list:
+        print(*[mutant.name for mutant in mutants], sep="\n")
+        return 0
+    survivors = hunt(mutants)
+    return 1 if survivors else 0
+
+
+def hunt(mutants: list[Mutant]) -> list[Mutant]:
+    """Run them all, say how each ended, and return those that nobody noticed."""
+    survivors = []
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        for mutant, (killed, seconds) in zip(mutants, pool.map(is_killed, mutants), strict=True):
+            print(f"{'killed  ' if killed else 'SURVIVED'} {seconds:5.1f} s  {mutant.name}", flush=True)
+            if not killed:
+                survivors.append(mutant)
+    print(f"{len(mutants) - len(survivors)}/{len(mutants)} killed")
+    return survivors
+
+
+def is_killed(mutant: Mutant) -> tuple[bool, float]:
+    """A crash of the run itself is not a kill: the tests must have run, and one of them must have failed."""
+    began = time.monotonic()
+    for store in mutant.stores:
+        for tests in dict.fromkeys([tuple(CLOSE.get(mutant.area, EVERY[:1])), tuple(EVERY)]):
+            outcome = subprocess.run(
+                [sys.executable, "-m", "pytest", "-x", "-q", "--store", store, "-p", "no:cacheprovider", *tests],
+                cwd=ROOT,
+                env={**os.environ, VARIABLE: mutant.name},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if outcome.returncode == SOME_FAILED:
+                return True, time.monotonic() - began
+            if outcome.returncode != NO_TESTS_FAILED:
+                raise RuntimeError(f"the run against {mutant.name} did not work:\n{outcome.stdout[-2000:]}")
+    return False, time.monotonic() - began
+
+
+def commit() -> str:
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return head.stdout.strip() or "no commit"
+
+
+def tenth(mutants: list[Mutant], seed: str) -> list[Mutant]:
+    """Over ten commits or so, every mutant gets its turn."""
+    turn = int(sha256(seed.encode()).hexdigest(), 16) % 10
+    return [mutant for mutant in mutants if int(sha256(mutant.name.encode()).hexdigest(), 16) % 10 == turn]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""Ids: UUIDv7 for jobs, in order of creation; unguessable tokens; the same ones again from a seed."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.clock import to_micros
+from holdfast.ids import Ids, SeededIds, is_uuid, uuid7_floor
+
+NOW = datetime(2026, 7, 1, 12, 30, 45, 123_456, tzinfo=UTC)
+TIMES = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
+
+
+@given(TIMES)
+def test_a_job_id_is_a_uuid_of_version_7_that_carries_its_time(at: datetime) -> None:
+    """R001-26, RFC 9562: 48 bits of milliseconds, then version and variant."""
+    made = uuid.UUID(Ids().job_id(at))
+    assert (made.version, made.variant) == (7, uuid.RFC_4122)
+    assert made.int >> 80 == to_micros(at) // 1000
+
+
+def test_ids_rise_within_a_process_even_when_the_clock_stands_still_or_goes_back() -> None:
+    ids = Ids()
+    made = [ids.job_id(NOW) for _ in range(5000)]
+    made += [ids.job_id(NOW - timedelta(hours=1)) for _ in range(1000)]
+    assert made == sorted(set(made))
+
+
+def test_a_later_microsecond_has_a_higher_id() -> None:
+    made = [Ids().job_id(NOW + timedelta(microseconds=n)) for n in range(1000)]
+    assert made == sorted(made)
+
+
+@given(TIMES)
+def test_no_id_of_a_moment_lies_below_the_floor_of_that_moment(at: datetime) -> None:
+    assert uuid7_floor(at) <= Ids().job_id(at)
+    assert is_uuid(uuid7_floor(at))
+    assert (
+        uuid7_floor(at) > Ids().job_id(at - timedelta(milliseconds=1))
+        if at > datetime(1971, 1, 1, tzinfo=UTC)
+        else True
+    )
+
+
+def test_a_token_is_random_and_looks_like_a_uuid() -> None:
+    ids = Ids()
+    tokens = {ids.token() for _ in range(1000)}
+    assert len(tokens) == 1000
+    assert {(uuid.UUID(token).version, uuid.UUID(token).variant) for token in tokens} == {(4, uuid.RFC_4122)}
+    assert all(is_uuid(token) for token in tokens)
+
+
+def test_a_seed_gives_the_same_chances_again() -> None:
+    def draw(seed: int) -> list[Any]:
+        ids = SeededIds(seed)
+        return [ids.job_id(NOW), ids.token(), ids.jitter()]
+
+    assert draw(1) == draw(1) != draw(2)
+    assert all(0 <= SeededIds(n).jitter() < 1 and 0 <= Ids().jitter() < 1 for n in range(100))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "me",
+        None,
+        7,
+        uuid.UUID(int=1),
+        "00000000-0000-0000-0000-00000000000",
+        "00000000-0000-0000-0000-0000000000000",
+        "00000000000000000000000000000000",
+        "{00000000-0000-0000-0000-000000000000}",
+        "00000000-0000-0000-0000-00000000000g",
+        "00000000-0000-0000-0000-000000000000\n",
+        "00000000-0000-0000-0000-00000000000\N{ARABIC-INDIC DIGIT ZERO}",
+        "ABCDEF00-0000-0000-0000-000000000000",
+    ],
+)
+def test_only_the_one_canonical_spelling_is_an_id(text: Any) -> None:
+    """SQLite compares text, PostgreSQL uuids: one spelling keeps both of one mind."""
+    assert not is_uuid(text)
+    assert is_uuid("abcdef00-0000-0000-0000-000000000000")

@@ -1,0 +1,126 @@
+"""A bad request is refused before anything is written: a typed error, a stable code, the thing, and what to do."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.engine import Filter
+from holdfast.errors import Invalid, UnknownName
+from holdfast.model import JobType, NewJob
+from holdfast.model.job import DELAY_SECONDS_MAX, PAYLOAD_BYTES_MAX
+
+ID = "01900000-0000-7000-8000-000000000000"
+NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
+BAD = [
+    ({"type": ""}, "invalid_job_type", "job type must be 1 to 200 printable characters"),
+    ({"type": "line\nbreak"}, "invalid_job_type", "got 'line\\nbreak'"),
+    ({"tenant": ""}, "invalid_tenant", "tenant must be 1 to 200 printable characters"),
+    ({"queue": "bell\x07"}, "invalid_queue", "got 'bell\\x07'"),
+    ({"queue": "nul\x00"}, "invalid_queue", "queue must be 1 to 200 printable characters"),
+    ({"queue": ""}, "invalid_queue", "queue must be 1 to 200 printable characters"),
+    ({"queue": 7}, "invalid_queue", "got 7"),
+    ({"payload": [1]}, "payload_not_json", "payload must be a JSON object, got list"),
+    ({"payload": None}, "payload_not_json", "payload must be a JSON object, got NoneType"),
+    ({"payload": "{}"}, "payload_not_json", "payload must be a JSON object, got str"),
+    ({"priority": 101}, "invalid_priority", "a whole number from -100 to 100, got 101"),
+    ({"priority": -101}, "invalid_priority", "a whole number from -100 to 100, got -101"),
+    ({"priority": 1.0}, "invalid_priority", "got 1.0"),
+    ({"priority": True}, "invalid_priority", "got True"),
+    ({"max_attempts": 0}, "invalid_max_attempts", "a whole number from 1 to 1000 (executions in all), got 0"),
+    ({"max_attempts": -1}, "invalid_max_attempts", "got -1"),
+    ({"max_attempts": 1001}, "invalid_max_attempts", "got 1001"),
+    ({"max_attempts": 2.0}, "invalid_max_attempts", "got 2.0"),
+    ({"delay_seconds": -1}, "invalid_delay", "delay_seconds must be 0 to"),
+    ({"delay_seconds": math.nan}, "invalid_delay", "got nan"),
+    ({"delay_seconds": math.inf}, "invalid_delay", "got inf"),
+    ({"delay_seconds": DELAY_SECONDS_MAX + 1}, "invalid_delay", "(ten years)"),
+    ({"delay_seconds": "5"}, "invalid_delay", "got '5'"),
+    ({"delay_seconds": 1, "run_at": datetime(2026, 1, 1, tzinfo=UTC)}, "invalid_delay", "not both"),
+    ({"run_at": NAIVE}, "invalid_run_at", "run_at must be a time with a time zone, got '2026-01-01 00:00:00'"),
+    ({"run_at": "tomorrow"}, "invalid_run_at", "got 'tomorrow'"),
+    ({"idempotency_key": ""}, "invalid_idempotency_key", "1 to 255 printable ASCII characters"),
+    ({"idempotency_key": "k" * 256}, "invalid_idempotency_key", "1 to 255 printable ASCII characters"),
+    ({"idempotency_key": "ä"}, "invalid_idempotency_key", "1 to 255 printable ASCII characters"),
+    ({"idempotency_key": "a\nb"}, "invalid_idempotency_key", "1 to 255 printable ASCII characters"),
+    ({"idempotency_key": 7}, "invalid_idempotency_key", "1 to 255 printable ASCII characters"),
+    ({"tags": ["ok", ""]}, "invalid_tag", "tag must be 1 to 200 printable characters"),
+    ({"tags": "urgent"}, "invalid_tag", "tag: give a list of at most 50, got 'urgent'"),
+    ({"tags": [str(n) for n in range(51)]}, "invalid_tag", "tag: give a list of at most 50"),
+    ({"requires": ["\x00"]}, "invalid_capability", "capability must be 1 to 200 printable characters"),
+    ({"prefers": "gpu"}, "invalid_capability", "capability: give a list of at most 50, got 'gpu'"),
+    ({"partition_key": "nul\x00"}, "invalid_partition_key", "partition key must be 1 to 200 printable characters"),
+    ({"parent_id": "me"}, "invalid_parent_id", "parent_id must be the id of a job, got 'me'"),
+    ({"root_id": "' OR 1"}, "invalid_root_id", "root_id must be the id of a job"),
+    ({"redrive_of": 7}, "invalid_redrive_of", "redrive_of must be the id of a job, got 7"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "says"), BAD, ids=[f"{code}-{n}" for n, (_, code, _) in enumerate(BAD)])
+def test_a_bad_request_is_refused_with_a_code_and_a_reason(fields: dict[str, Any], code: str, says: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        NewJob(**{"type": "echo", **fields}).check()
+    assert caught.value.code == code
+    assert says in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"priority": -100, "max_attempts": 1, "delay_seconds": 0, "idempotency_key": "k" * 255},
+        {"priority": 100, "max_attempts": 1000, "delay_seconds": float(DELAY_SECONDS_MAX), "tags": ["a"] * 50},
+        {"run_at": datetime(1970, 1, 1, tzinfo=UTC), "parent_id": ID, "root_id": ID, "redrive_of": ID},
+        {"queue": "größe", "partition_key": "user 7", "requires": ["gpu"], "prefers": ["cuda:12"]},
+    ],
+)
+def test_a_request_at_the_edge_of_what_is_allowed_passes(fields: dict[str, Any]) -> None:
+    NewJob(type="echo", **fields).check()
+
+
+def test_a_payload_one_byte_over_the_limit_is_refused() -> None:
+    """F33."""
+    assert NewJob(type="echo", payload={"a": "x" * (PAYLOAD_BYTES_MAX - 8)}).encoded_payload()
+    with pytest.raises(Invalid) as caught:
+        NewJob(type="echo", payload={"a": "x" * (PAYLOAD_BYTES_MAX - 7)}).encoded_payload()
+    assert caught.value.code == "payload_too_large"
+    assert f"{PAYLOAD_BYTES_MAX + 1} bytes" in caught.value.message
+
+
+def test_the_same_request_has_the_same_fingerprint_whatever_the_order_of_its_keys() -> None:
+    """C-18, C-19: the fingerprint covers the request as sent, not the time it leads to."""
+    one = NewJob(type="echo", payload={"a": 1, "b": {"c": 2, "d": 3}}, delay_seconds=5)
+    other = NewJob(type="echo", payload={"b": {"d": 3, "c": 2}, "a": 1}, delay_seconds=5)
+    assert one.fingerprint() == other.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"type": "other"}, {"payload": {"a": 2}}, {"delay_seconds": 6}, {"queue": "q"}, {"priority": 1}, {"tags": ["t"]}],
+)
+def test_a_different_request_has_a_different_fingerprint(fields: dict[str, Any]) -> None:
+    """C-19."""
+    base = {"type": "echo", "payload": {"a": 1}, "delay_seconds": 5}
+    assert NewJob(**base).fingerprint() != NewJob(**{**base, **fields}).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"name": ""}, "invalid_job_type"),
+        ({"queue": "\x00"}, "invalid_queue"),
+        ({"requires": [""]}, "invalid_capability"),
+        ({"prefers": "gpu"}, "invalid_capability"),
+    ],
+)
+def test_a_declared_type_obeys_the_same_rules(fields: dict[str, Any], code: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        JobType(**{"name": "echo", **fields}).check()
+    assert caught.value.code == code
+
+
+def test_an_unknown_state_in_a_filter_is_named_with_its_nearest_neighbour() -> None:
+    with pytest.raises(UnknownName, match="unknown state 'runing'; did you mean 'running'") as caught:
+        Filter(states=["runing"]).params()
+    assert caught.value.code == "unknown_state"

@@ -1,0 +1,74 @@
+"""Every query is prepared on both databases: the same parameters, the same columns in the answer."""
+
+import re
+import sqlite3
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.store import open_store
+from holdfast.store.queries import Query, q
+from holdfast.store.render import FILTERS, GIVES, POSTGRES, SQLITE, Statement, render
+
+LISTS = re.compile(r"\{(?:rows|in|any|each):(\w+)")
+
+
+def filters_of(query: Query) -> tuple[str, ...]:
+    return tuple(FILTERS) if "{filters}" in query.text else ()
+
+
+def rendered(query: Query, dialect: str) -> Statement:
+    return render(query, dialect, 1, filters_of(query))
+
+
+def parameters(query: Query, dialect: str) -> set[str]:
+    """What the engine must give. On SQLite the actor goes into the history by a statement of its own."""
+    return {name.partition(".")[0] for name in rendered(query, dialect).params} - {"now", "actor"}
+
+
+def columns_on_sqlite(connection: sqlite3.Connection, query: Query) -> list[str]:
+    """SQLite names its columns only when it runs: lists are empty, everything else is a harmless 1."""
+    lists = {*LISTS.findall(query.text), *LISTS.findall(" ".join(FILTERS.values()))}
+    statement = rendered(query, SQLITE)
+    values: dict[str, Any] = {name: "[]" if name in lists else "1" for name in statement.params}
+    connection.execute("BEGIN")
+    try:
+        return [column[0] for column in connection.execute(statement.text, values).description]
+    finally:
+        connection.execute("ROLLBACK")
+
+
+async def test_every_query_answers_with_the_same_columns_on_both(
+    postgres: asyncpg.Connection, sqlite: sqlite3.Connection
+) -> None:
+    for query in q.all():
+        prepared = await postgres.prepare(rendered(query, POSTGRES).text)
+        on_postgres = [attribute.name for attribute in prepared.get_attributes()]
+        on_sqlite = columns_on_sqlite(sqlite, query)
+        if query.recorded:  # SQLite also hands over what the history needs, behind what the engine sees
+            assert on_postgres == list(GIVES[query.gives]), query.name
+            on_sqlite = on_sqlite[: len(on_postgres)]
+        assert on_sqlite == on_postgres, query.name
+        assert on_postgres, f"{query.name} answers with nothing"
+
+
+def test_every_query_takes_the_same_parameters_on_both() -> None:
+    assert len(q.all()) > 50
+    for query in q.all():
+        assert parameters(query, POSTGRES) == parameters(query, SQLITE), query.name
+
+
+def test_no_marker_is_left_in_any_query() -> None:
+    for query in q.all():
+        for dialect in (POSTGRES, SQLITE):
+            assert not re.search(r"[{}]", re.sub(r"'[^']*'", "", rendered(query, dialect).text)), query.name
+
+
+async def test_a_missing_argument_is_named(store_url: str) -> None:
+    store = await open_store(store_url)
+    try:
+        with pytest.raises(TypeError, match=r"query job needs \['id'\]"):
+            await store.read(lambda tx: tx.all(q.job))
+    finally:
+        await store.close()

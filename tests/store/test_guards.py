@@ -1,0 +1,186 @@
+"""Each guarded statement by itself: everything right but one thing, and no row moves."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.lifecycle import State
+from holdfast.lifecycle.machine import read_moves
+from holdfast.lifecycle.states import CANON
+from holdfast.model import Job, Lease, NewJob
+from holdfast.store import q
+from holdfast.store.queries import Query
+from holdfast.store.render import SQLITE, render
+
+ERROR = '{"code":"boom","message":""}'
+OTHER = "00000000-0000-4000-8000-000000000000"
+
+# For each statement that a lease guards: its rows, given the job and the token.
+BY_LEASE: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "complete_jobs": lambda job, token: {"done": [(job, token, None)]},
+    "retry_jobs": lambda job, token: {"failed": [(job, token, "boom", ERROR, 5.0)]},
+    "bury_jobs": lambda job, token: {"failed": [(job, token, "boom", ERROR)]},
+    "release_jobs": lambda job, token: {"freed": [(job, token, "released", 0.0)]},
+    "reject_running": lambda job, token: {"verdict": [(job, token, "SAFE_BLOCK", ERROR)]},
+    "cancel_running": lambda job, token: {"stopped": [(job, token, None)]},
+    "advance_jobs": lambda job, token: {"told": [(job, token, "step", 5.0, None, None, None)]},
+    "renew_leases": lambda job, token: {"held": [(job, token)]},
+    "held_jobs": lambda job, token: {"held": [(job, token)]},
+}
+BY_TOKEN_ALONE: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "reap_to_retry": lambda job, token: {"gone": [(job, token, "lease_expired", ERROR, 0.0)]},
+    "reap_to_dead": lambda job, token: {"gone": [(job, token, "poison", ERROR)]},
+    "reap_to_canceled": lambda job, token: {"gone": [(job, token, "cancel")]},
+}
+# Statements that only a state guards, with a state that they do not leave.
+BY_STATE: dict[str, tuple[State, Callable[[str], dict[str, Any]]]] = {
+    "accept_jobs": (State.QUEUED, lambda job: {"ids": [job]}),
+    "cancel_waiting": (State.RUNNING, lambda job: {"ids": [job], "reason": "canceled"}),
+    "ask_to_cancel": (State.QUEUED, lambda job: {"ids": [job], "reason": "canceled"}),
+    "requeue_jobs": (State.QUEUED, lambda job: {"ids": [job], "reason": "requeued"}),
+    "bury_waiting": (State.QUEUED, lambda job: {"buried": [(job, "discarded")]}),
+    "reap_waiting": (State.QUEUED, lambda job: {"ids": [job]}),
+    "reject_queued": (State.RETRYING, lambda job: {"verdict": [(job, "SAFE_BLOCK", ERROR)]}),
+}
+LATE = ("complete_jobs", "retry_jobs", "bury_jobs", "reject_running", "advance_jobs")
+
+
+async def run(engine: Engine, query: Query, **params: Any) -> list[Any]:
+    if query.recorded:
+        params["actor"] = "system" if query.name.startswith(("reap", "requeue", "reject_queued")) else "worker"
+    return await engine.store.write(lambda tx: tx.all(query, **params))
+
+
+async def running_job(engine: Engine, worker: str, *, canceling: bool = False, **policy: Any) -> Lease:
+    await engine.create(NewJob(type="echo", policy=policy or None))
+    [lease] = await engine.claim(worker)
+    if canceling:
+        await engine.cancel(lease.id)
+    return lease
+
+
+async def job_in(engine: Engine, worker: str, state: State) -> Job:
+    created = await engine.create(NewJob(type="echo"))
+    if state is not State.QUEUED:
+        [lease] = await engine.claim(worker)
+        if state is State.RETRYING:
+            await engine.fail(worker, lease.id, lease.token, "boom")
+    job = await engine.get(created.id)
+    assert job.state is state
+    return job
+
+
+@pytest.mark.parametrize("name", [*BY_LEASE, *BY_TOKEN_ALONE])
+async def test_only_the_current_token_moves_a_job(engine: Engine, worker: str, name: str) -> None:
+    """K27: a state alone would match the next owner's run."""
+    rows = (BY_LEASE | BY_TOKEN_ALONE)[name]
+    who = {"worker": worker} if name in BY_LEASE else {}
+    query: Query = getattr(q, name)
+    lease = await running_job(engine, worker, canceling="cancel" in name)
+    neighbour = await running_job(engine, worker)
+    before = [await engine.get(lease.id), await engine.get(neighbour.id)]
+
+    assert await run(engine, query, **rows(lease.id, OTHER), **who) == []
+    assert await run(engine, query, **rows(lease.id, neighbour.token), **who) == []
+    assert await run(engine, query, **rows(OTHER, lease.token), **who) == []
+    assert [await engine.get(lease.id), await engine.get(neighbour.id)] == before
+
+    [moved] = await run(engine, query, **rows(lease.id, lease.token), **who)
+    assert moved["id"] == lease.id
+    assert await engine.get(neighbour.id) == before[1]
+
+
+@pytest.mark.parametrize("name", BY_LEASE)
+async def test_only_the_worker_that_holds_the_lease_may_use_its_token(engine: Engine, worker: str, name: str) -> None:
+    lease = await running_job(engine, worker, canceling="cancel" in name)
+    before = await engine.get(lease.id)
+    assert await run(engine, getattr(q, name), **BY_LEASE[name](lease.id, lease.token), worker=OTHER) == []
+    assert await engine.get(lease.id) == before
+
+
+@pytest.mark.parametrize("name", LATE)
+async def test_a_lifecycle_without_late_writes_refuses_once_the_lease_has_run_out(
+    engine: Engine, worker: str, clock: MovableClock, name: str
+) -> None:
+    """R003-59, R003-109, C-29."""
+    strict = await running_job(engine, worker, late_writes=False)
+    lenient = await running_job(engine, worker)
+    clock.advance(31)
+    query: Query = getattr(q, name)
+    assert await run(engine, query, **BY_LEASE[name](strict.id, strict.token), worker=worker) == []
+    assert len(await run(engine, query, **BY_LEASE[name](lenient.id, lenient.token), worker=worker)) == 1
+
+
+@pytest.mark.parametrize("name", ["cancel_running", "reap_to_canceled"])
+async def test_nothing_running_is_canceled_unless_somebody_asked(engine: Engine, worker: str, name: str) -> None:
+    lease = await running_job(engine, worker)
+    rows = (BY_LEASE | BY_TOKEN_ALONE)[name](lease.id, lease.token)
+    assert await run(engine, getattr(q, name), **rows, **({"worker": worker} if name in BY_LEASE else {})) == []
+    assert (await engine.get(lease.id)).state is State.RUNNING
+
+
+@pytest.mark.parametrize("name", BY_STATE)
+async def test_a_statement_leaves_only_the_states_it_names(engine: Engine, worker: str, name: str) -> None:
+    """Refused by matching no row, quietly: the trigger behind it never has to speak."""
+    state, rows = BY_STATE[name]
+    job = await job_in(engine, worker, state)
+    assert await run(engine, getattr(q, name), **rows(job.id)) == []
+    assert await engine.get(job.id) == job
+
+
+async def test_the_wish_to_cancel_is_written_down_once(engine: Engine, worker: str) -> None:
+    lease = await running_job(engine, worker)
+    wish = {"ids": [lease.id], "reason": "canceled"}
+    assert len(await run(engine, q.ask_to_cancel, **wish)) == 1
+    assert await run(engine, q.ask_to_cancel, **wish) == []
+
+
+async def test_a_key_is_freed_once(engine: Engine) -> None:
+    job = await engine.create(NewJob(type="echo", idempotency_key="k"))
+
+    async def free() -> Any:
+        return await engine.store.write(lambda tx: tx.one(q.free_key, id=job.id))
+
+    assert await free() is not None
+    assert await free() is None
+
+
+async def test_only_finished_jobs_are_deleted(engine: Engine) -> None:
+    job = await engine.create(NewJob(type="echo"))
+    assert await engine.store.write(lambda tx: tx.all(q.prune_jobs, ids=[job.id])) == []
+    assert (await engine.get(job.id)).state is State.QUEUED
+
+
+MOVES = [query for query in q.all() if query.move]
+
+
+@pytest.mark.parametrize("query", MOVES, ids=lambda query: query.name)
+def test_a_move_names_the_states_it_leaves(query: Query) -> None:
+    """Rule 3: exactly those the lifecycles know for this verb and target, as literals, in the statement itself."""
+    text = render(query, SQLITE, 1).text
+    target = re.search(r"\bstate\s+= '(\w+)',", text)
+    assert target is not None
+    known = {move.source for move in read_moves(CANON) if (move.verb, move.target) == (query.move, target[1])}
+    guard = text[text.rindex("WHERE") :]
+    named = re.search(r"\bstate (?:= '(\w+)'|IN \(([^)]*)\))", guard)
+    assert named is not None, guard
+    left = {State(word.strip(" '")) for word in (named[1] or named[2]).split(",")}
+    assert left <= known
+
+
+@pytest.mark.parametrize("query", [query for query in q.all() if query.name in BY_LEASE], ids=lambda query: query.name)
+def test_what_a_worker_writes_names_running_token_and_worker(query: Query) -> None:
+    """Rule 2: tokens decide who may write, in the same statement."""
+    guard = render(query, SQLITE, 1).text.rpartition("WHERE")[2]
+    for predicate in ("state = 'running'", "lease_token = ", "lease_worker = :worker"):
+        assert predicate in guard
+
+
+def test_every_statement_that_ends_an_execution_is_in_these_tables() -> None:
+    ending = {query.name for query in q.all() if query.ends}
+    assert ending <= BY_LEASE.keys() | BY_TOKEN_ALONE.keys()
+    assert {query.name for query in MOVES} - ending - BY_STATE.keys() == {"claim_jobs", "requeue_due"}

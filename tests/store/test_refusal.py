@@ -1,0 +1,236 @@
+"""The database itself refuses what a lifecycle does not allow, whoever types the SQL. R001-22, R001-27, S5, S6."""
+
+from itertools import product
+
+import pytest
+
+from holdfast.lifecycle import BIT, BUILT_IN, FINAL, PAIRS, Machine, State
+from tests.pure.declared import declare
+from tests.store.by_hand import OTHER, ByHand, insert, insert_anyhow, job_id, move
+
+DECLARED_BY_A_USER = declare(
+    "approval",
+    words={"created": "drafted", "rejected": "declined"},
+    moves=["accept: created -> queued by api", "reject: queued -> rejected by system"],
+)
+MACHINES = (*BUILT_IN, DECLARED_BY_A_USER)
+SQUARE = list(product(State, repeat=2))
+ALL_MOVES = sum(BIT.values())
+JOB = job_id(1)
+
+
+async def walk(db: ByHand, *states: State, moves: int = ALL_MOVES, **columns: str) -> None:
+    """A job that came here by legal moves only."""
+    await db.run(insert(JOB, states[0], moves=moves, **columns))
+    for state in states[1:]:
+        await db.run(move(JOB, state))
+
+
+async def pairs_allowed(db: ByHand, masks: dict[str, int]) -> dict[str, set[tuple[State, State]]]:
+    """For each mask, a row of its own in each state is asked to go to each state; which were let through?"""
+    plan = {
+        job_id(number): (name, source, target)
+        for number, (name, (source, target)) in enumerate(product(masks, SQUARE), start=1)
+    }
+    await insert_anyhow(db, [insert(job, source, moves=masks[name]) for job, (name, source, _) in plan.items()])
+    allowed: dict[str, set[tuple[State, State]]] = {name: set() for name in masks}
+    for job, (name, source, target) in plan.items():
+        if await db.accepts(move(job, target)):
+            allowed[name].add((source, target))
+    return allowed
+
+
+# To stay where it is is no move: a waiting row may be touched. A running one may not be claimed again (C-26).
+STAYING = {(state, state) for state in (State.CREATED, State.QUEUED, State.RETRYING)}
+
+
+async def test_every_pair_of_states_is_allowed_exactly_if_the_lifecycle_has_it(db: ByHand) -> None:
+    """R000-17..21, R001-9, R001-22, R002-9, R003-3, R004-2..7: 64 pairs for each lifecycle, a user's own included."""
+    allowed = await pairs_allowed(db, {machine.name: machine.mask for machine in MACHINES})
+    for machine in MACHINES:
+        legal = {(source, target) for source, target in SQUARE if machine.has(source, target)}
+        assert allowed[machine.name] == legal | STAYING, machine.name
+
+
+async def test_each_bit_of_the_mask_opens_its_own_pair_and_no_other(db: ByHand) -> None:
+    """The triggers of both dialects spell out the same bits as the lifecycle package."""
+    allowed = await pairs_allowed(db, {f"{source}>{target}": BIT[source, target] for source, target in PAIRS})
+    assert allowed == {f"{source}>{target}": {(source, target)} | STAYING for source, target in PAIRS}
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+async def test_a_job_is_born_queued_or_created_and_nothing_else(db: ByHand, machine: Machine) -> None:
+    """R000-22, R001-10, C-9."""
+    births = {state for n, state in enumerate(State) if await db.accepts(insert(job_id(n), state, moves=machine.mask))}
+    assert births == ({State.QUEUED, State.CREATED} if State.CREATED in machine.words else {State.QUEUED})
+
+
+async def test_no_job_is_born_with_an_epoch(db: ByHand) -> None:
+    """S3: epochs are 1, 2, 3 without a gap."""
+    assert await db.refuses(insert(JOB, epoch="1")) == "HF001"
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(sorted(FINAL), repeat=2)))
+async def test_a_job_ends_only_once(db: ByHand, first: State, second: State) -> None:
+    """R000-17, R000-18, R001-13, S6: a second terminal state, the same one included, is refused."""
+    await walk(db, State.QUEUED, State.RUNNING, first)
+    assert await db.refuses(move(JOB, second)) == "HF001"
+    assert await db.run("SELECT state FROM jobs") == [(first.value,)]
+
+
+async def columns_of_jobs(db: ByHand) -> dict[str, str]:
+    """Name and a value nobody has there yet."""
+    if db.time.startswith("timestamptz"):
+        rows = await db.run("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'jobs'")
+        other = {"uuid": f"'{OTHER}'", "timestamp with time zone": "now()", "boolean": "NULL", "text": "'other'"}
+    else:
+        rows = await db.run("SELECT name, lower(type) FROM pragma_table_info('jobs')")
+        other = {"text": "'other'"}
+    return {name: other.get(kind, "77") for name, kind in rows}
+
+
+@pytest.mark.parametrize("final", sorted(FINAL))
+async def test_nothing_changes_after_the_end(db: ByHand, final: State) -> None:
+    """S6: every column is tried, with a new value and with its own."""
+    await walk(db, State.QUEUED, State.RUNNING, final, idempotency_key="'k'", key_live="TRUE")
+    before = await db.run("SELECT * FROM jobs")
+    columns = await columns_of_jobs(db)
+    assert len(columns) > 50
+    for name, value in columns.items():
+        assert await db.refuses(f"UPDATE jobs SET {name} = {value}") == "HF001", name
+        assert await db.refuses(f"UPDATE jobs SET {name} = {name}") == "HF001", name
+    assert await db.run("SELECT * FROM jobs") == before
+
+
+async def test_a_finished_job_gives_its_key_away_and_that_is_all(db: ByHand) -> None:
+    """C-18: key_live true -> false is the only change allowed on a final row."""
+    await walk(db, State.QUEUED, State.RUNNING, State.DEAD, idempotency_key="'k'", key_live="TRUE")
+    assert await db.refuses("UPDATE jobs SET key_live = FALSE, result = '1'") == "HF001"
+    assert await db.refuses("UPDATE jobs SET key_live = NULL") == "HF001"
+    assert await db.refuses("UPDATE jobs SET key_live = TRUE") == "HF001"
+    await db.run("UPDATE jobs SET key_live = FALSE")
+    for value in ("TRUE", "FALSE", "NULL"):
+        assert await db.refuses(f"UPDATE jobs SET key_live = {value}") == "HF001"
+    await db.run(insert(job_id(2), idempotency_key="'k'", key_live="TRUE"))
+
+
+async def test_a_finished_job_without_a_live_key_gains_none(db: ByHand) -> None:
+    await walk(db, State.QUEUED, State.RUNNING, State.DEAD, idempotency_key="'k'")
+    for value in ("TRUE", "FALSE", "NULL"):
+        assert await db.refuses(f"UPDATE jobs SET key_live = {value}") == "HF001"
+
+
+async def test_one_live_key_names_one_job_of_a_tenant(db: ByHand) -> None:
+    """R001-44, R001-58, C-18, S2."""
+    await db.run(insert(job_id(1), idempotency_key="'k'", key_live="TRUE"))
+    assert await db.refuses(insert(job_id(2), idempotency_key="'k'", key_live="TRUE")) == "constraint"
+    await db.run(insert(job_id(3), idempotency_key="'k'", key_live="TRUE", tenant="'other'"))
+    await db.run(insert(job_id(4), idempotency_key="'k'", key_live="FALSE"))
+    assert await db.refuses(f"UPDATE jobs SET key_live = TRUE WHERE id = '{job_id(4)}'") == "constraint"
+
+
+async def test_only_finished_jobs_may_be_deleted(db: ByHand) -> None:
+    """R001-71, C-23."""
+    states = dict(enumerate(State, start=1))
+    await insert_anyhow(db, [insert(job_id(number), state) for number, state in states.items()])
+    deleted = {state for n, state in states.items() if await db.accepts(f"DELETE FROM jobs WHERE id = '{job_id(n)}'")}
+    assert deleted == FINAL
+
+
+async def test_a_lease_token_changes_only_with_a_move(db: ByHand) -> None:
+    """C-26, S3, S4."""
+    await walk(db, State.QUEUED, State.RUNNING)
+    assert await db.refuses(f"UPDATE jobs SET lease_token = '{OTHER}'") == "HF001"
+    assert await db.refuses("UPDATE jobs SET epoch = epoch + 1") == "HF001"
+    assert await db.refuses(f"UPDATE jobs SET lease_token = '{OTHER}', epoch = epoch + 1") == "HF001"
+    await db.run("UPDATE jobs SET lease_expires_at = {t}, percent = 50")
+
+
+@pytest.mark.parametrize("epoch", ["epoch", "epoch + 2", "epoch - 1", "7"])
+async def test_a_claim_raises_the_epoch_by_one_and_nothing_else_does(db: ByHand, epoch: str) -> None:
+    """S3."""
+    await walk(db, State.QUEUED)
+    assert await db.refuses(move(JOB, State.RUNNING, epoch=epoch)) == "HF001"
+    await db.run(move(JOB, State.RUNNING))
+    for target in (State.SUCCEEDED, State.RETRYING, State.QUEUED):
+        assert await db.refuses(move(JOB, target, epoch="epoch + 1")) == "HF001"
+        assert await db.refuses(move(JOB, target, epoch="epoch - 1")) == "HF001"
+    assert await db.run("SELECT epoch FROM jobs") == [(1,)]
+
+
+@pytest.mark.parametrize("change", [f"id = '{OTHER}'", "tenant = 'other'", f"moves = {ALL_MOVES - 1}", "moves = 0"])
+async def test_id_tenant_and_moves_are_fixed_at_birth(db: ByHand, change: str) -> None:
+    await walk(db, State.QUEUED)
+    assert await db.refuses(f"UPDATE jobs SET {change}") == "HF001"
+    assert await db.refuses(f"{move(JOB, State.RUNNING).replace('SET', f'SET {change},')}") == "HF001"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "state = 'sleeping', due = NULL",
+        "due = NULL",
+        f"lease_token = '{OTHER}'",
+        "finished_at = {t}",
+        "attempt = 1",
+        "attempt = -1",
+        "priority = 101",
+        "percent = 101",
+        "payload = NULL",
+        "key_live = TRUE",
+    ],
+)
+async def test_a_row_that_contradicts_itself_is_refused(db: ByHand, change: str) -> None:
+    """C-31: explicit states with constraints, nothing derived."""
+    await walk(db, State.QUEUED)
+    assert await db.refuses(f"UPDATE jobs SET {change}") in ("constraint", "HF001")
+
+
+@pytest.mark.parametrize("lost", ["lease_token", "lease_worker", "lease_expires_at"])
+async def test_a_running_job_has_a_whole_lease(db: ByHand, lost: str) -> None:
+    """R001-12, R001-29, R001-31."""
+    await walk(db, State.QUEUED)
+    assert await db.refuses(move(JOB, State.RUNNING, **{lost: "NULL"})) == "constraint"
+
+
+EVENT = (
+    "INSERT INTO events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor)"
+    f" VALUES ('{JOB}', {{seq}}, 'default', {{t}}, 'x', NULL, {{to}}, 0, 0, '{{actor}}')"
+)
+ATTEMPT = (
+    "INSERT INTO attempts (job_id, epoch, tenant, attempt, worker_id, token, started_at, ended_at, outcome, to_state)"
+    f" VALUES ('{JOB}', 1, 'default', 1, '{OTHER}', '{OTHER}', {{t}}, {{t}}, 'lost', 'retrying')"
+)
+
+
+def event(seq: int, to: str | None, actor: str) -> str:
+    return EVENT.replace("{seq}", str(seq)).replace("{to}", f"'{to}'" if to else "NULL").replace("{actor}", actor)
+
+
+async def test_history_is_append_only(db: ByHand) -> None:
+    """R002-46, S12."""
+    await db.run(event(1, "queued", "client"))
+    await db.run(ATTEMPT)
+    assert await db.refuses("UPDATE events SET reason = 'rewritten'") == "HF002"
+    assert await db.refuses("UPDATE events SET seq = seq") == "HF002"
+    assert await db.refuses("UPDATE attempts SET outcome = 'succeeded'") == "HF002"
+    assert await db.refuses(event(1, "queued", "client")) == "constraint"
+    assert await db.refuses(ATTEMPT) == "constraint"
+
+
+async def test_the_history_admits_no_actor_who_may_not_make_the_move(db: ByHand) -> None:
+    """R000-25..27, C-8: client and API never start, finish or fail a job, whatever wrote the row."""
+    actors = ("client", "api", "worker", "system", "nobody", "")
+    let_through = set()
+    for seq, (target, actor) in enumerate(product((*State, None), actors), start=1):
+        if await db.accepts(event(seq, target, actor), or_refuses_with="constraint"):
+            let_through.add((target, actor))
+    everybody = {"client", "api", "worker", "system"}
+    wanted = dict.fromkeys((State.CREATED, State.QUEUED, State.CANCELED, None), everybody) | {
+        State.RUNNING: {"worker"},
+        State.SUCCEEDED: {"worker"},
+        State.RETRYING: {"worker", "system"},
+        State.DEAD: {"worker", "system"},
+        State.REJECTED: {"worker", "system"},
+    }
+    assert let_through == {(target, actor) for target, actors in wanted.items() for actor in actors}

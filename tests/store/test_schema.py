@@ -1,0 +1,143 @@
+"""Two schema files, one schema: tables, columns, keys and indexes agree, and the states are the lifecycle's."""
+
+import re
+import sqlite3
+
+import asyncpg
+import pytest
+
+from holdfast.lifecycle import FINAL, State
+from holdfast.model.history import ATTEMPT_COLUMNS, EVENT_COLUMNS
+from holdfast.model.job import COLUMNS, LEASE_COLUMNS
+from holdfast.model.worker import WORKER_COLUMNS
+from holdfast.store.migrate import as_sql
+
+Shape = dict[tuple[str, str], tuple[str, bool]]  # (table, column): kind, may be NULL
+Index = tuple[str, tuple[str, ...], bool, str | None]  # table, columns, unique, condition
+
+KIND = {
+    "uuid": "text",
+    "timestamp with time zone": "integer",
+    "boolean": "integer",
+    "smallint": "integer",
+    "bigint": "integer",
+    "double precision": "real",
+}
+
+
+async def postgres_columns(connection: asyncpg.Connection) -> Shape:
+    rows = await connection.fetch(
+        "SELECT table_name, column_name, data_type, is_nullable FROM information_schema.columns"
+        " WHERE table_schema = 'public' ORDER BY table_name, ordinal_position"
+    )
+    return {(t, c): (KIND.get(kind, kind), nullable == "YES") for t, c, kind, nullable in rows}
+
+
+def sqlite_columns(connection: sqlite3.Connection) -> Shape:
+    rows = connection.execute(
+        'SELECT m.name, c.name, lower(c.type), c."notnull" OR c.pk'
+        "  FROM sqlite_master m, pragma_table_info(m.name) c"
+        " WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, c.cid"
+    )
+    return {(table, column): (kind, not required) for table, column, kind, required in rows}
+
+
+async def postgres_indexes(connection: asyncpg.Connection) -> set[Index]:
+    rows = await connection.fetch(
+        "SELECT i.indrelid::regclass::text AS name, i.indisunique, pg_get_expr(i.indpred, i.indrelid) AS predicate,"
+        "       ARRAY(SELECT pg_get_indexdef(i.indexrelid, n, TRUE)"
+        "                    || CASE WHEN i.indoption[n - 1] & 1 = 1 THEN ' DESC' ELSE '' END"
+        "               FROM generate_series(1, i.indnatts) AS n) AS columns"
+        "  FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid WHERE c.relnamespace = 'public'::regnamespace"
+    )
+    return {(row["name"], tuple(row["columns"]), row["indisunique"], condition(row["predicate"])) for row in rows}
+
+
+def sqlite_indexes(connection: sqlite3.Connection) -> set[Index]:
+    found = set()
+    for table, index, unique, sql in connection.execute(
+        'SELECT m.name, l.name, l."unique", i.sql FROM sqlite_master m, pragma_index_list(m.name) l'
+        "  LEFT JOIN sqlite_master i ON i.name = l.name WHERE m.type = 'table'"
+    ).fetchall():
+        columns = connection.execute("SELECT name, desc FROM pragma_index_xinfo(?) WHERE key", (index,))
+        where = re.search(r"WHERE (.*)", sql or "")
+        names = tuple(name + (" DESC" if descending else "") for name, descending in columns)
+        found.add((table, names, bool(unique), condition(where[1] if where else None)))
+    # A single whole number as the key is the place of the row itself, without an index.
+    numbered = connection.execute(
+        "SELECT m.name, max(c.name), lower(max(c.type)) FROM sqlite_master m, pragma_table_info(m.name) c"
+        " WHERE m.type = 'table' AND c.pk GROUP BY m.name HAVING count(*) = 1"
+    )
+    return found | {(table, (column,), True, None) for table, column, kind in numbered if kind == "integer"}
+
+
+def condition(text: str | None) -> str | None:
+    return re.sub(r"::\w+|[()]", "", text).strip() if text else None
+
+
+async def test_both_have_the_same_tables_and_columns_of_the_same_kind(
+    postgres: asyncpg.Connection, sqlite: sqlite3.Connection
+) -> None:
+    on_postgres, on_sqlite = await postgres_columns(postgres), sqlite_columns(sqlite)
+    assert on_postgres == on_sqlite
+    assert list(on_postgres) == list(on_sqlite), "in another order"
+    assert len({table for table, _ in on_postgres}) == 11
+
+
+async def test_both_have_the_same_keys_and_indexes(postgres: asyncpg.Connection, sqlite: sqlite3.Connection) -> None:
+    """R001-58: uniqueness is the database's own."""
+    on_postgres, on_sqlite = await postgres_indexes(postgres), sqlite_indexes(sqlite)
+    assert on_postgres - on_sqlite == {("events", ("pos", "job_id", "seq"), False, None)}
+    assert on_sqlite - on_postgres == {("events", ("pos",), True, None)}, "on SQLite `pos` alone is the order"
+    assert {
+        ("jobs", ("id",), True, None),
+        ("jobs", ("tenant", "idempotency_key"), True, "key_live"),
+        ("events", ("job_id", "seq"), True, None),
+        ("attempts", ("job_id", "epoch"), True, None),
+    } <= on_postgres
+
+
+async def test_the_tenant_is_on_every_row_that_belongs_to_one(postgres: asyncpg.Connection) -> None:
+    having = {table for table, column in await postgres_columns(postgres) if column == "tenant"}
+    assert having == {"jobs", "lanes", "queues", "events", "attempts", "parts"}
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_the_checked_states_are_those_of_the_lifecycle(dialect: str) -> None:
+    """C-31."""
+    schema = as_sql(dialect)
+    listed = re.search(r"jobs_known_state CHECK \(\s*state IN \(([^)]*)\)", schema)
+    final = re.search(
+        r"jobs_finished_when_final CHECK \(\s*\(finished_at IS NOT NULL\) = \(state IN \(([^)]*)\)", schema
+    )
+    assert listed
+    assert final
+    assert [word.strip(" '") for word in listed[1].split(",")] == [state.value for state in State]
+    assert {word.strip(" '") for word in final[1].split(",")} == FINAL
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [
+        ("jobs", COLUMNS),
+        ("jobs", LEASE_COLUMNS),
+        ("events", EVENT_COLUMNS),
+        ("attempts", ATTEMPT_COLUMNS),
+        ("workers", WORKER_COLUMNS),
+    ],
+    ids=["job", "lease", "event", "attempt", "worker"],
+)
+async def test_every_field_of_a_noun_is_a_column(
+    postgres: asyncpg.Connection, table: str, columns: tuple[str, ...]
+) -> None:
+    """R001-26..31, R001-57, R003-5..17."""
+    stored = {column for name, column in await postgres_columns(postgres) if name == table}
+    assert set(columns) <= stored
+
+
+async def test_sqlite_tables_are_strict(sqlite: sqlite3.Connection) -> None:
+    """A column of another kind would turn text into numbers without a word."""
+    rows = sqlite.execute(
+        "SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    )
+    assert {name for name, strict in rows if not strict} == {"holdfast_migrations"}
