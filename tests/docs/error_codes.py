@@ -14,6 +14,7 @@ SOURCE = Path(next(iter(holdfast.__path__)))
 MAKERS = {
     "check_name": (1, ("invalid_{}",)),
     "check_names": (1, ("invalid_{}",)),
+    "_check_number": (1, ("invalid_{}",)),
     "encode": (1, ("{}_not_json", "{}_too_large")),
     "UnknownName.of": (0, ("unknown_{}",)),
     "_known": (1, ("unknown_{}",)),

@@ -32,10 +32,7 @@ def describe(machine: Machine) -> str:
 
 
 def _words(machine: Machine) -> str:
-    rows = [
-        f"| `{state}` | `{word}` | {'final' if state in FINAL else 'waits' if state != 'running' else 'under a lease'} |"
-        for state, word in machine.words.items()
-    ]
+    rows = [f"| `{state}` | `{word}` | {'final' if state in FINAL else ''} |" for state, word in machine.words.items()]
     return "\n".join(["| stored state | its word here | |", "|---|---|---|", *rows])
 
 

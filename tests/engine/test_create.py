@@ -100,14 +100,12 @@ async def test_one_wrong_job_refuses_the_whole_batch(engine: Engine) -> None:
     assert await jobs_in(engine) == 0
 
 
-async def test_a_batch_over_the_limit_is_refused_whole(store_url: str, clock: MovableClock) -> None:
-    ids = SeededIds(1)
-    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, limits=Limits(batch_max=2))
+async def test_a_batch_over_the_limit_is_refused_whole(engine: Engine) -> None:
+    engine.rules.limits = Limits(batch_max=2)
     with pytest.raises(Invalid) as refused:
         await engine.create_many([NewJob(type="n")] * 3)
     assert refused.value.code == "batch_too_large"
     assert await jobs_in(engine) == 0
-    await engine.close()
 
 
 async def test_a_delayed_job_waits_until_its_time(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -345,15 +343,12 @@ async def test_orphans_are_accepted_after_a_while(engine: Engine, clock: Movable
     assert (await engine.history(orphan.id))[-1].actor == Actor.SYSTEM
 
 
-async def test_orphans_wait_for_ever_where_the_limit_is_zero(store_url: str, clock: MovableClock) -> None:
+async def test_orphans_wait_for_ever_where_the_limit_is_zero(engine: Engine, clock: MovableClock) -> None:
     """C-9: `accept_orphans_seconds` 0 means never."""
-    ids = SeededIds(1)
-    limits = Limits(accept_orphans_seconds=0)
-    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, limits=limits)
+    engine.rules.limits = Limits(accept_orphans_seconds=0)
     await engine.create(NewJob(type="n", lifecycle="orchestration"), accept=False)
     clock.advance(DAY)
     assert await engine.accept_orphans() == 0
-    await engine.close()
 
 
 async def test_a_repeated_request_says_that_its_job_still_waits_for_acceptance(engine: Engine) -> None:

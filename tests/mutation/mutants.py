@@ -131,13 +131,13 @@ def _closed(text: str, start: int) -> int:
     raise ValueError("a bracket is never closed")
 
 
-def _replacing_schema(dialect: str, sql: str) -> Callable[[], None]:
+def _replacing_schema(weakened: str, sql: str) -> Callable[[], None]:
     def switch_on() -> None:
         original = migrate.migrations
 
-        def mutated(wanted: str) -> list[migrate.Migration]:
-            found = original(wanted)
-            return [replace(m, sql=sql) if wanted == dialect and m.number == 1 else m for m in found]
+        def mutated(dialect: str) -> list[migrate.Migration]:
+            found = original(dialect)
+            return [replace(m, sql=sql) if dialect == weakened and m.number == 1 else m for m in found]
 
         migrate.migrations = mutated
 

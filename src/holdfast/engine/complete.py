@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse
+from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
@@ -31,10 +31,9 @@ async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> l
     check_worker(worker)
     results = [encode(item.result, "result", max_bytes=RESULT_BYTES_MAX) for item in items]
     if rules.hooks.guarded("complete"):
-        for item in items:
-            row = await tx.one(q.job, id=item.id) if item.held.plausible else None
-            if row is not None:
-                await rules.hooks.check(tx, "complete", item, row["lifecycle"], row["type"])
+        by_id = {item.id: item for item in items}
+        for row in await tx.all(q.held_jobs, held=token_rows([item.held for item in items]), worker=worker):
+            await rules.hooks.check(tx, "complete", by_id[row["id"]], row["lifecycle"], row["type"])
     rows = sorted(
         (item.id, item.token, None if item.result is None else result)
         for item, result in zip(items, results, strict=True)

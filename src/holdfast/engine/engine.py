@@ -23,7 +23,7 @@ from holdfast.engine import release as _release
 from holdfast.engine import requeue as _requeue
 from holdfast.engine import why as _why
 from holdfast.engine import workers as _workers
-from holdfast.engine.held import Held, Settled
+from holdfast.engine.held import Held, Settled, in_rounds
 from holdfast.engine.registry import Registry
 from holdfast.engine.rules import Limits, Rules
 from holdfast.errors import LeaseLost
@@ -156,7 +156,8 @@ class Engine:
     ) -> list[_progress.Advanced | LeaseLost]:
         alone = not any(report.counters or report.parts for report in reports)
         return await self.store.write(
-            lambda tx: _progress.progress(tx, self.rules, reports, worker=worker), alone=alone
+            lambda tx: in_rounds(reports, lambda batch: _progress.progress(tx, self.rules, batch, worker=worker)),
+            alone=alone,
         )
 
     async def complete(self, worker: str, job_id: str, token: str, result: Any = None) -> Settled:
@@ -164,7 +165,7 @@ class Engine:
 
     async def complete_many(self, worker: str, items: list[_complete.Done]) -> list[Settled | LeaseLost]:
         return await self.store.write(
-            lambda tx: _complete.complete(tx, self.rules, items, worker=worker),
+            lambda tx: in_rounds(items, lambda batch: _complete.complete(tx, self.rules, batch, worker=worker)),
             alone=not self.rules.hooks.any_for("complete"),
         )
 
@@ -192,20 +193,26 @@ class Engine:
         return _raised(await self.fail_many(worker, [failure]))
 
     async def fail_many(self, worker: str, failures: list[_fail.Failure]) -> list[Settled | LeaseLost]:
-        return await self.store.write(lambda tx: _fail.fail(tx, self.rules, failures, worker=worker))
+        return await self.store.write(
+            lambda tx: in_rounds(failures, lambda batch: _fail.fail(tx, self.rules, batch, worker=worker))
+        )
 
     async def release(self, worker: str, job_id: str, token: str, *, delay_seconds: float = 0) -> Settled:
         return _raised(await self.release_many(worker, [_release.Freed(job_id, token, delay_seconds)]))
 
     async def release_many(self, worker: str, items: list[_release.Freed]) -> list[Settled | LeaseLost]:
-        return await self.store.write(lambda tx: _release.release(tx, self.rules, items, worker=worker))
+        return await self.store.write(
+            lambda tx: in_rounds(items, lambda batch: _release.release(tx, self.rules, batch, worker=worker))
+        )
 
     async def reject(self, worker: str, job_id: str, token: str, code: str, message: str = "") -> Settled:
         verdict = _reject.Verdict(id=job_id, token=token, code=code, message=message)
         return _raised(await self.reject_many(worker, [verdict]))
 
     async def reject_many(self, worker: str, verdicts: list[_reject.Verdict]) -> list[Settled | LeaseLost]:
-        return await self.store.write(lambda tx: _reject.reject(tx, self.rules, verdicts, worker=worker))
+        return await self.store.write(
+            lambda tx: in_rounds(verdicts, lambda batch: _reject.reject(tx, self.rules, batch, worker=worker))
+        )
 
     async def reject_queued(self, *verdicts: _reject.Verdict) -> list[str]:
         return await self.store.write(lambda tx: _reject.reject_queued(tx, self.rules, list(verdicts)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -11,6 +12,15 @@ from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job
 from holdfast.store import Tx, q
+
+
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+_Item = TypeVar("_Item", bound=_Named)
+_Answer = TypeVar("_Answer")
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -33,6 +43,23 @@ def check_worker(worker: str) -> None:
 def token_rows(leases: list[Held]) -> list[tuple[str, str]]:
     """In the order of ids, so that two batches never wait for each other crosswise."""
     return sorted((lease.id, lease.token) for lease in leases if lease.plausible)
+
+
+async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awaitable[list[_Answer]]]) -> list[_Answer]:
+    """Settle a batch so that no job is named twice at once: two words about one job count in the order they came.
+
+    A worker that lost a job and claimed it again may report both runs together, and only one of them holds it.
+    """
+    answers: dict[int, _Answer] = {}
+    waiting = dict(enumerate(items))
+    while waiting:
+        first: dict[str, int] = {}
+        for place, item in waiting.items():
+            first.setdefault(item.id, place)
+        places = list(first.values())
+        settled = await settle([waiting.pop(place) for place in places])
+        answers.update(zip(places, settled, strict=True))
+    return [answers[place] for place in range(len(items))]
 
 
 class Settled(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.engine.fail import stored_error
 from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
-from holdfast.engine.lawful import require_move
+from holdfast.engine.lawful import movable, require_move
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
@@ -54,13 +54,11 @@ async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) 
 
 async def reject_queued(tx: Tx, rules: Rules, verdicts: list[Verdict]) -> list[str]:
     """The system's verdict on jobs that nobody has started. Those that have left the queue are not touched."""
+    by_id = {verdict.id: verdict for verdict in verdicts}
     rows = []
-    for verdict in sorted(verdicts, key=lambda verdict: verdict.id):
-        row = await tx.one(q.job, id=verdict.id)
-        if row is None or row["state"] != State.QUEUED:
-            continue
-        snapshot = await rules.registry.snapshot(tx, row["policy"])
-        require_move(snapshot.machine, "reject", verdict.id, State.QUEUED, State.REJECTED, Actor.SYSTEM)
+    for row in await movable(tx, rules, list(by_id), "reject", State.QUEUED, State.REJECTED, Actor.SYSTEM):
+        verdict = by_id[row["id"]]
+        await rules.hooks.check(tx, "reject", verdict, row["lifecycle"], row["type"])
         error = stored_error(rules, check_name(verdict.code, "error code"), verdict.message, verdict.context)
         rows.append((verdict.id, verdict.code, error))
     moved = await move(tx, rules, q.reject_queued, actor=Actor.SYSTEM, verdict=rows) if rows else []

@@ -74,7 +74,7 @@ RETURNING {moved}
 
 -- name: overdue
 -- Is there anything a claim that found too little could set free first?
-SELECT EXISTS (SELECT 1 FROM jobs WHERE NOT due AND run_at <= {now}) AS ripe,
+SELECT (SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now} AS ripe,
        EXISTS (SELECT 1 FROM jobs
                 WHERE state = 'running'
                   AND {any:queues jobs.queue text}

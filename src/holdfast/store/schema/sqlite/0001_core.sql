@@ -131,6 +131,7 @@ CREATE TABLE jobs (
 
 CREATE INDEX jobs_claim ON jobs (lane, priority DESC, id) WHERE due;
 CREATE INDEX jobs_waiting ON jobs (run_at) WHERE NOT due;
+CREATE INDEX jobs_retrying ON jobs (run_at) WHERE state = 'retrying' AND NOT due;
 CREATE INDEX jobs_running ON jobs (id) WHERE state = 'running';
 CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
 CREATE INDEX jobs_buried ON jobs (tenant, id) WHERE state = 'dead';

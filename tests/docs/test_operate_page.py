@@ -1,0 +1,154 @@
+"""The recipes of the page on operating do what the page says."""
+
+import ast
+import inspect
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.assembly import open_engine
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine, Progress, Retention, why
+from holdfast.errors import LeaseLost
+from holdfast.lifecycle import State
+from holdfast.model import Lease, NewJob
+from holdfast.settings import Settings
+from holdfast.store.migrate import as_sql, missing
+from tests.docs.pages import blocks, first_cells
+
+PAGE = "docs/operate.md"
+MONTH = 31 * 86_400
+PARTITION, EACH_MONTH = blocks(PAGE, "sql")
+
+
+@pytest.fixture
+async def connection(fresh_postgres_url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def january(fresh_postgres_url: str, clock: MovableClock) -> AsyncIterator[Engine]:
+    """An engine on PostgreSQL on the first of January 2026."""
+    engine = await open_engine(Settings(database_url=fresh_postgres_url), clock=clock)
+    yield engine
+    await engine.close()
+
+
+async def start(engine: Engine, worker: str) -> Lease:
+    await engine.create(NewJob(type="echo"))
+    [lease] = await engine.claim(worker)
+    return lease
+
+
+async def finish(engine: Engine, worker: str) -> Lease:
+    lease = await start(engine, worker)
+    await engine.complete(worker, lease.id, lease.token)
+    return lease
+
+
+async def partitions(connection: Any, table: str, job_id: str) -> list[str]:
+    """The tables in which the history of a job lies."""
+    rows = await connection.fetch(f"SELECT DISTINCT tableoid::regclass::text FROM {table} WHERE job_id = $1", job_id)
+    return sorted(row[0] for row in rows)
+
+
+async def test_every_verb_works_on_partitioned_history(january: Engine, connection: Any, clock: MovableClock) -> None:
+    """Issue 2: events and attempts can be partitioned by time, beside a running engine and without copying them."""
+    worker = (await january.register()).id
+    lease = await start(january, worker)
+    await connection.execute(PARTITION.text)
+    clock.advance(MONTH)
+
+    await january.progress(worker, Progress(id=lease.id, token=lease.token, percent=50))
+    await january.fail(worker, lease.id, lease.token, "E_TEMPORARY", retry_after_seconds=0)
+    await january.claim(worker)
+    clock.advance(31)
+    assert [row["id"] for row in await january.reap()] == [lease.id]
+    clock.advance(2)  # the backoff
+    [again] = await january.claim(worker)
+    await january.release(worker, again.id, again.token)
+    [last] = await january.claim(worker)
+    await january.complete(worker, last.id, last.token)
+    assert (await january.complete(worker, last.id, last.token)).state is State.SUCCEEDED, "a repeat finds its attempt"
+
+    history = await january.history(lease.id)
+    assert [event.seq for event in history] == list(range(1, len(history) + 1))
+    assert [attempt.outcome for attempt in await january.attempts(lease.id)] == [
+        *("failed", "lost", "released", "succeeded")
+    ]
+    assert await partitions(connection, "events", lease.id) == ["events_2026_02", "events_before_2026_02"]
+    assert await partitions(connection, "attempts", lease.id) == ["attempts_2026_02"]
+
+
+async def test_partitioned_history_is_still_append_only(january: Engine, connection: Any, clock: MovableClock) -> None:
+    worker = (await january.register()).id
+    before = await finish(january, worker)
+    await connection.execute(PARTITION.text)
+    clock.advance(MONTH)
+    after = await finish(january, worker)
+    for job in (before, after):
+        for table in ("events", "attempts"):
+            with pytest.raises(asyncpg.PostgresError, match="append-only") as refused:
+                await connection.execute(f"UPDATE {table} SET tenant = 'other' WHERE job_id = $1", job.id)
+            assert refused.value.sqlstate == "HF002"
+
+
+async def test_the_oldest_partition_can_be_dropped(january: Engine, connection: Any, clock: MovableClock) -> None:
+    worker = (await january.register()).id
+    old = await finish(january, worker)
+    await connection.execute(PARTITION.text)
+    clock.advance(MONTH)
+    new = await finish(january, worker)
+    await connection.execute(EACH_MONTH.text)
+
+    assert (await january.history(old.id), await january.attempts(old.id)) == ([], [])
+    assert len(await january.history(new.id)) == 4
+    assert len(await january.attempts(new.id)) == 1
+    with pytest.raises(LeaseLost):  # the page warns of it
+        await january.complete(worker, old.id, old.token)
+    assert await january.prune(Retention(succeeded=1)) == 1, "the job itself leaves by retention"
+
+
+async def test_nothing_fails_when_nobody_made_the_next_partition(
+    january: Engine, connection: Any, clock: MovableClock
+) -> None:
+    worker = (await january.register()).id
+    await connection.execute(PARTITION.text)
+    clock.advance(6 * MONTH)
+    late = await finish(january, worker)
+    assert await partitions(connection, "events", late.id) == ["events_later"]
+    assert await partitions(connection, "attempts", late.id) == ["attempts_later"]
+
+
+async def test_the_printed_sql_makes_the_schema_on_postgresql(fresh_postgres_url: str, connection: Any) -> None:
+    await connection.execute("CREATE SCHEMA by_hand")
+    url = f"{fresh_postgres_url}?options=-csearch_path%3Dby_hand"
+    assert await missing(url)
+    by_hand = await asyncpg.connect(url)
+    await by_hand.execute(as_sql("postgres"))
+    await by_hand.close()
+    assert await missing(url) == []
+
+
+async def test_the_printed_sql_makes_the_schema_on_sqlite(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as by_hand:
+        by_hand.executescript(as_sql("sqlite"))
+    assert await missing(f"sqlite:///{tmp_path}/jobs.db") == []
+
+
+def test_every_clause_of_why_is_explained() -> None:
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(why))) if isinstance(node, ast.Call)]
+    clauses = {
+        node.args[0].value
+        for node in calls
+        if isinstance(node.func, ast.Name) and node.func.id == "Clause" and isinstance(node.args[0], ast.Constant)
+    }
+    assert clauses
+    assert sorted(first_cells(PAGE)) == sorted(map(str, clauses))

@@ -1,0 +1,102 @@
+"""prune: finished jobs leave with their history when their time is over."""
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine, Limits, Progress, Retention
+from holdfast.errors import Invalid, NotFound
+from holdfast.lifecycle import FINAL, Lifecycles, State
+from holdfast.model import NewJob, Part
+from tests.engine.steps import ask, bring, run
+
+DAY = 86_400
+
+
+async def states(engine: Engine) -> list[str]:
+    return [row["state"] for row in await ask(engine, "SELECT state FROM jobs ORDER BY state")]
+
+
+async def test_each_final_state_has_a_time_of_its_own(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-23: succeeded 7 days, the rest 30; only final rows ever leave, however old the others are."""
+    for state in State:
+        await bring(engine, worker, Lifecycles()["default"], state)
+    everything = await states(engine)
+    clock.advance(7 * DAY - 1)
+    assert await engine.prune(Retention()) == 0
+    clock.advance(1)
+    assert await engine.prune(Retention()) == 1
+    assert await states(engine) == [state for state in everything if state != "succeeded"]
+    clock.advance(23 * DAY - 1)
+    assert await engine.prune(Retention()) == 0
+    clock.advance(1)
+
+    assert await engine.prune(Retention()) == 3
+    assert await states(engine) == sorted(set(State) - FINAL)
+    clock.advance(3650 * DAY)
+    assert await engine.prune(Retention()) == 0
+
+
+async def test_a_job_leaves_with_its_history(engine: Engine, worker: str, clock: MovableClock) -> None:
+    kept = await run(engine, worker)
+    gone = await run(engine, worker)
+    for lease in (kept, gone):
+        await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[Part(name="a")]))
+        await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=0)
+    [again, other] = await engine.claim(worker, limit=2)
+    finished = again if again.id == gone.id else other
+    await engine.complete(worker, finished.id, finished.token)
+    clock.advance(DAY)
+
+    assert await engine.prune(Retention(succeeded=DAY)) == 1
+
+    with pytest.raises(NotFound):
+        await engine.get(gone.id)
+    for table in ("events", "attempts", "parts"):
+        assert {row["job_id"] for row in await ask(engine, f"SELECT job_id FROM {table}")} == {kept.id}
+
+
+async def test_age_counts_from_the_end_not_from_the_creation(engine: Engine, worker: str, clock: MovableClock) -> None:
+    lease = await run(engine, worker)
+    clock.advance(10 * DAY)
+    await engine.complete(worker, lease.id, lease.token)
+    clock.advance(7 * DAY - 1)
+    assert await engine.prune(Retention()) == 0
+    clock.advance(1)
+    assert await engine.prune(Retention()) == 1
+
+
+async def test_a_state_without_a_limit_is_kept_for_ever(engine: Engine, worker: str, clock: MovableClock) -> None:
+    for state in sorted(FINAL):
+        await bring(engine, worker, Lifecycles()["default"], state)
+    clock.advance(3650 * DAY)
+    forever = Retention(succeeded=None, dead=None, canceled=None, rejected=None)
+    assert await engine.prune(forever) == 0
+    assert await engine.prune(Retention(succeeded=None, dead=0, canceled=None, rejected=None)) == 1
+    assert await states(engine) == ["canceled", "rejected", "succeeded"]
+    with pytest.raises(Invalid):
+        Retention(dead=-1)
+
+
+async def test_pruning_is_bounded_per_call_and_takes_the_oldest_first(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    engine.rules.limits = Limits(sweep_batch=3)
+    jobs = await engine.create_many([NewJob(type="n") for _ in range(7)])
+    for job in jobs:
+        await engine.cancel(job.id)
+    clock.advance(60 * DAY)
+
+    assert await engine.prune(Retention(), limit=2) == 2
+    assert [job.id for job in (await engine.page()).jobs][::-1] == [job.id for job in jobs[2:]]
+    assert [await engine.prune(Retention(), limit=100) for _ in range(3)] == [3, 2, 0]
+
+
+async def test_a_pruned_job_frees_its_key(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-18: a key names one job for as long as its row exists."""
+    request = NewJob(type="pay", idempotency_key="k")
+    first = await engine.create(request)
+    await engine.cancel(first.id)
+    clock.advance(30 * DAY)
+    await engine.prune(Retention())
+
+    assert (await engine.create(request)).id != first.id

@@ -1,0 +1,154 @@
+"""The registry of workers, and pausing queues: an operator's word and a heartbeat's never overwrite each other."""
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.errors import Invalid, NotFound
+from holdfast.model import Liveness, NewJob, Worker
+from holdfast.store import Tx
+from holdfast.store.queries import q
+from tests.engine.steps import NOBODYS
+
+
+async def find(engine: Engine, worker: str) -> Worker:
+    [found] = [w for w in await engine.workers() if w.id == worker]
+    return found
+
+
+async def test_a_worker_is_kept_as_it_registered(engine: Engine, clock: MovableClock) -> None:
+    """R003-24..28, R003-29: active, enabled, never heard from."""
+    worker = await engine.register(
+        name="gpu-1",
+        kind="remote",
+        tenants=["b", "a"],
+        capabilities={"gpu": True, "codecs": ["h264", "vp9"], "cuda": 12, "none": None},
+        metadata={"pod": "x-1"},
+        slots=4,
+        heartbeat_seconds=30,
+        offline_seconds=300,
+    )
+    assert (worker.name, worker.kind, worker.tenants, worker.slots) == ("gpu-1", "remote", ["a", "b"], 4)
+    assert worker.offers == ["codecs", "codecs:h264", "codecs:vp9", "cuda", "cuda:12", "gpu"]
+    assert (worker.metadata, worker.registered_at) == ({"pod": "x-1"}, clock.now())
+    assert (worker.enabled, worker.liveness, worker.last_heartbeat_at) == (True, Liveness.ACTIVE, None)
+    assert await engine.workers() == [worker]
+
+
+async def test_a_registration_that_makes_no_sense_is_refused(engine: Engine) -> None:
+    """R003-95: also capabilities or metadata over 10 KB."""
+    for wrong in (
+        {"id": "me"},
+        {"name": "\n"},
+        {"kind": ""},
+        {"tenants": [""]},
+        {"capabilities": {"x": "y" * 10_240}},
+        {"metadata": {"x": "y" * 10_240}},
+        {"metadata": {"x": float("nan")}},
+        {"capabilities": {"": True}},
+        {"slots": 2**40},
+        {"slots": -1},
+        {"heartbeat_seconds": 0},
+        {"offline_seconds": -5},
+    ):
+        with pytest.raises(Invalid):
+            await engine.register(**wrong)
+    assert await engine.workers() == []
+
+
+async def test_a_silent_worker_goes_offline_by_its_own_threshold_and_comes_back(
+    engine: Engine, clock: MovableClock
+) -> None:
+    """R003-85, R003-86, R003-100, R003-102, R003-148."""
+    quick = (await engine.register(offline_seconds=60)).id
+    slow = (await engine.register(offline_seconds=300)).id
+    for worker in (quick, slow):
+        await engine.heartbeat(worker, [])
+    clock.advance(59.999)
+    assert await engine.mark_silent_workers() == []
+    clock.advance(0.001)
+
+    assert [worker.id for worker in await engine.mark_silent_workers()] == [quick]
+    assert await engine.mark_silent_workers() == [], "told once"
+    assert (await find(engine, quick)).liveness is Liveness.OFFLINE
+    await engine.heartbeat(quick, [])
+    assert (await find(engine, quick)).liveness is Liveness.IDLE
+    assert (await find(engine, slow)).liveness is Liveness.IDLE
+
+
+async def test_a_worker_that_never_beat_goes_offline_by_its_registration(engine: Engine, clock: MovableClock) -> None:
+    """R003-111, R003-163 (#273): null heartbeat."""
+    worker = (await engine.register(offline_seconds=60)).id
+    clock.advance(60)
+    assert [found.id for found in await engine.mark_silent_workers()] == [worker]
+
+
+async def test_a_heartbeat_between_the_look_and_the_mark_wins(engine: Engine, clock: MovableClock) -> None:
+    """R003-106, R003-152: the silence is judged again in the update itself, so there is no gap to fall into."""
+    worker = (await engine.register(offline_seconds=60)).id
+    clock.advance(60)
+
+    async def beat_then_mark(tx: Tx) -> list[object]:
+        await tx.one(q.beat_worker, worker=worker, liveness="idle", slots=None)
+        return [*await tx.all(q.silent_workers)]
+
+    assert await engine.store.write(beat_then_mark) == []
+    assert (await find(engine, worker)).liveness is Liveness.IDLE
+
+
+async def test_what_an_operator_said_is_kept_apart_from_what_heartbeats_say(
+    engine: Engine, clock: MovableClock
+) -> None:
+    """C-32, R003-30: neither silence nor a beat nor a new registration switches a disabled worker on."""
+    worker = (await engine.register(offline_seconds=60)).id
+    disabled = await engine.disable(worker)
+    assert (disabled.status, disabled.liveness) == ("disabled", Liveness.ACTIVE)
+    clock.advance(60)
+    await engine.mark_silent_workers()
+    assert (await find(engine, worker)).status == "disabled"
+    assert (await engine.heartbeat(worker, [])).enabled is False
+    assert (await find(engine, worker)).enabled is False
+    again = await engine.register(id=worker, name="again", capabilities={"gpu": True})
+    assert (again.enabled, again.name, again.offers) == (False, "again", ["gpu"])
+
+    enabled = await engine.enable(worker)
+    assert (enabled.enabled, enabled.status) == (True, "idle")
+
+
+async def test_registering_again_keeps_what_the_heartbeats_said(engine: Engine, clock: MovableClock) -> None:
+    worker = (await engine.register(id=NOBODYS)).id
+    await engine.heartbeat(worker, [])
+    first = await find(engine, worker)
+    clock.advance(10)
+    again = await engine.register(id=worker, slots=2)
+
+    assert (again.registered_at, again.last_heartbeat_at) == (first.registered_at, first.last_heartbeat_at)
+    assert (again.liveness, again.slots) == (Liveness.IDLE, 2)
+
+
+async def test_an_unknown_worker_can_be_neither_enabled_nor_disabled(engine: Engine) -> None:
+    for worker in (NOBODYS, "no id at all"):
+        for verb in (engine.enable, engine.disable):
+            with pytest.raises(NotFound):
+                await verb(worker)
+
+
+async def test_a_queue_paused_twice_remembers_who_was_first(engine: Engine, worker: str, clock: MovableClock) -> None:
+    await engine.pause("q", by="ann")
+    since = clock.now()
+    clock.advance(60)
+    await engine.pause("q", by="bob")
+    job = await engine.create(NewJob(type="n", queue="q"))
+
+    [clause] = [clause for clause in await engine.why(job.id) if clause.name == "queue"]
+    assert clause.says == f"queue 'q' is paused since {since:%H:%M:%S} UTC by ann"
+    await engine.resume("q")
+    assert len(await engine.claim(worker)) == 1
+
+
+async def test_a_queue_name_that_is_none_cannot_be_paused(engine: Engine) -> None:
+    for wrong in ("", "\x00", "a\nb", "x" * 201):
+        with pytest.raises(Invalid):
+            await engine.pause(wrong)
+        with pytest.raises(Invalid):
+            await engine.resume(wrong)

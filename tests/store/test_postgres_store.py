@@ -1,0 +1,273 @@
+"""The store on PostgreSQL under faults: what can be retried is retried unseen, what is uncertain is said to be so."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from typing import Any
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.ids import Ids
+from holdfast.model import NewJob
+from holdfast.store import PostgresStore, Tx, q
+from holdfast.store.migrate import migrate
+from tests.servers.postgres import running
+from tests.servers.proxy import Proxy
+from tests.store.counting import SET_SLOTS, add_counters, count_up, counted, counter_id
+
+before_or_after = pytest.mark.parametrize("after", [False, True], ids=["unheard", "heard"])
+
+
+@pytest.fixture
+async def store(fresh_postgres_url: str, postgres: Any) -> AsyncIterator[PostgresStore]:
+    await postgres.execute(
+        "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET deadlock_timeout = 10'; END $$"
+    )
+    store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids())
+    await add_counters(store, 1, 2)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def proxy(fresh_postgres_url: str) -> AsyncIterator[Proxy]:
+    async with Proxy.to(fresh_postgres_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def far(proxy: Proxy, store: PostgresStore) -> AsyncIterator[PostgresStore]:
+    """A second store on the same database, at the other end of a wire that can be cut."""
+    far = await PostgresStore.open(proxy.url, Clock(), Ids())
+    yield far
+    await far.close()
+
+
+async def test_two_writers_that_lock_crosswise_both_get_through(store: PostgresStore) -> None:
+    """F22, K36, R003-157: a deadlock is retried, and its caller never hears of it."""
+    both_hold_one, tries = asyncio.Barrier(2), Counter[int]()
+
+    async def cross(first: int, second: int) -> None:
+        async def work(tx: Tx) -> None:
+            tries[first] += 1
+            await count_up(tx, first)
+            if tries[first] == 1:
+                await both_hold_one.wait()
+            await count_up(tx, second)
+
+        await store.write(work)
+
+    await asyncio.gather(cross(1, 2), cross(2, 1))
+    assert tries.total() == 3, "one of them was the victim, once"
+    assert [await counted(store, number) for number in (1, 2)] == [2, 2]
+
+
+async def test_two_writers_that_read_the_same_both_get_through(fresh_postgres_url: str, postgres: Any) -> None:
+    """F22: a serialization failure is retried, and no update is lost."""
+    await postgres.execute(
+        "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database()"
+        " || ' SET default_transaction_isolation = ''serializable'''; END $$"
+    )
+    store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids())
+    await add_counters(store)
+    both_have_read, tries = asyncio.Barrier(2), Counter[str]()
+
+    def writer(name: str) -> Callable[[Tx], Coroutine[Any, Any, None]]:
+        async def work(tx: Tx) -> None:
+            tries[name] += 1
+            row = await tx.one(q.worker, id=counter_id())
+            assert row is not None
+            if tries[name] == 1:
+                await both_have_read.wait()
+            await tx.one(SET_SLOTS, id=counter_id(), slots=row["slots"] + 1)
+
+        return work
+
+    try:
+        await asyncio.gather(store.write(writer("a")), store.write(writer("b")))
+        assert await counted(store) == 2
+        assert tries.total() >= 3
+    finally:
+        await store.close()
+
+
+async def test_a_connection_lost_before_the_commit_is_retried_and_takes_effect_once(
+    proxy: Proxy, far: PostgresStore
+) -> None:
+    """S14: nothing was committed, so running the work again is safe."""
+    tries: list[int] = []
+
+    async def work(tx: Tx) -> Any:
+        tries.append(1)
+        slots = await count_up(tx)
+        if len(tries) == 1:
+            proxy.cut()
+        await count_up(tx, 2)
+        return slots
+
+    assert await far.write(work) == 1
+    assert (len(tries), proxy.cuts) == (2, 1)
+    assert [await counted(far, number) for number in (1, 2)] == [1, 1]
+
+
+async def test_a_read_that_loses_its_connection_is_repeated(proxy: Proxy, far: PostgresStore) -> None:
+    assert await counted(far) == 0
+    proxy.cut_at(counter_id().encode(), after=True)
+    assert await counted(far) == 0
+    assert proxy.cuts == 1
+
+
+@before_or_after
+async def test_a_lost_answer_to_a_commit_is_uncertain_and_never_success(
+    proxy: Proxy, far: PostgresStore, store: PostgresStore, after: bool
+) -> None:
+    """S14, F6: whether the server heard the COMMIT or not, the caller is told that nobody knows."""
+    told: list[str] = []
+
+    async def work(tx: Tx) -> None:
+        tx.after_commit(lambda: told.append("committed"))
+        await count_up(tx)
+
+    proxy.cut_at(b"COMMIT", after=after)
+    with pytest.raises(OutcomeUnknown, match="it may have happened: repeat the request") as caught:
+        await far.write(work)
+    assert caught.value.code == "outcome_unknown"
+    assert (proxy.cuts, told) == (1, [])
+    assert await counted(store) == (1 if after else 0)
+
+    await far.write(work)
+    assert await counted(store) == (2 if after else 1)
+
+
+@before_or_after
+async def test_a_lost_answer_to_a_single_statement_is_uncertain_and_its_repeat_finds_the_job(
+    proxy: Proxy, far: PostgresStore, store: PostgresStore, after: bool
+) -> None:
+    """S2, S14, F6, R001-43: the create that was not answered is repeated with its key; there is one job."""
+    job = NewJob(type="echo", payload={"mark": "cut-the-wire-here"}, idempotency_key="once")
+    far_engine, engine = Engine(far), Engine(store)
+    await far_engine.create(NewJob(type="echo"))
+    proxy.cut_at(b"cut-the-wire-here", after=after)
+    with pytest.raises(OutcomeUnknown):
+        await far_engine.create(job)
+    assert proxy.cuts == 1
+    assert (await engine.create(job)).existed is after
+    assert sum(number for *_, number in await engine.counts()) == 2
+
+
+@before_or_after
+async def test_a_repeated_complete_gets_the_answer_that_was_lost(
+    proxy: Proxy, far: PostgresStore, store: PostgresStore, after: bool
+) -> None:
+    """S14, K7: complete is one statement; repeated with the same token it is answered alike."""
+    engine, far_engine = Engine(store), Engine(far)
+    job = await engine.create(NewJob(type="echo"))
+    worker = (await engine.register(name="w")).id
+    [held] = await far_engine.claim(worker)
+    proxy.cut_at(b"cut-the-wire-here", after=after)
+    with pytest.raises(OutcomeUnknown):
+        await far_engine.complete(worker, held.id, held.token, {"mark": "cut-the-wire-here"})
+    settled = await far_engine.complete(worker, held.id, held.token, {"mark": "cut-the-wire-here"})
+    assert settled.state == "succeeded"
+    assert [event.verb for event in await engine.history(job.id)].count("complete") == 1
+    assert len(await engine.attempts(job.id)) == 1
+
+
+async def test_sessions_that_an_operator_ends_are_replaced(store: PostgresStore, postgres: Any) -> None:
+    """F5, L5: idle connections of the pool die, and nobody who comes later notices."""
+    await asyncio.gather(*(store.write(count_up) for _ in range(5)))
+    ended = await postgres.fetchval(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    assert ended >= 1
+    await asyncio.gather(*(store.write(count_up) for _ in range(5)))
+    assert await counted(store) == 10
+
+
+async def test_a_stopped_server_is_unavailable_and_back_after_its_restart() -> None:
+    """L5, F4, R001-75: no process of ours needs a restart, and what was committed is there."""
+    with running() as server:
+        await migrate(server.dsn())
+        store = await PostgresStore.open(server.dsn(), Clock(), Ids())
+        await add_counters(store)
+        await store.write(count_up)
+        await asyncio.to_thread(server.stop)
+        for attempt in (store.write(count_up), store.write(count_up, alone=True), counted(store)):
+            with pytest.raises(StoreUnavailable, match="nothing was written") as caught:
+                await attempt
+            assert caught.value.code == "store_unavailable"
+        await asyncio.to_thread(server.start)
+        assert await store.write(count_up) == 2
+        await store.close()
+
+
+class CancelAt:
+    """Runs a coroutine and cancels its task for real at its n-th pause, and at `again` pauses right after that."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], pause: int, *, again: int = 0) -> None:
+        self._coroutine, self._pause, self._again = coroutine, pause, again
+        self.reached = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        task = asyncio.current_task()
+        assert task
+        steps = self._coroutine.__await__()
+        paused = 0
+        value: Any = None
+        try:
+            waited = steps.send(None)
+            while True:
+                paused += 1
+                if self._pause <= paused <= self._pause + self._again:
+                    self.reached = True
+                    task.cancel()
+                try:
+                    value = yield waited
+                except BaseException as error:
+                    waited = steps.throw(error)
+                else:
+                    waited = steps.send(value)
+        except StopIteration as done:
+            return done.value
+
+
+@pytest.mark.parametrize("again", [0, 1, 2])
+async def test_a_caller_that_is_cancelled_at_any_await_leaves_no_open_transaction(
+    fresh_postgres_url: str, postgres: Any, again: int
+) -> None:
+    """F42, K37: with one connection in the pool, whoever comes next finds it clean; the write is done or not."""
+    store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids(), connections=1)
+    await add_counters(store, 1, 2)
+
+    async def work(tx: Tx) -> None:
+        await count_up(tx, 1)
+        await count_up(tx, 2)
+
+    cancelled = 0
+    try:
+        for pause in range(1, 100):
+            attempt = CancelAt(store.write(work), pause, again=again)
+
+            async def run(attempt: CancelAt = attempt) -> None:
+                await attempt
+
+            task = asyncio.create_task(run())
+            await asyncio.wait([task])
+            assert not task.cancelled() or attempt.reached
+            cancelled += task.cancelled()
+            one, two = await asyncio.gather(counted(store, 1), counted(store, 2))
+            assert one == two, f"half a write after a cancel at pause {pause}"
+            left_open = await postgres.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
+            )
+            assert left_open == 0, f"an open transaction after a cancel at pause {pause}"
+            if not attempt.reached:
+                break
+        assert cancelled >= 4, "BEGIN, two statements and COMMIT wait at least once each"
+        assert not attempt.reached
+    finally:
+        await store.close()

@@ -1,0 +1,123 @@
+"""What every store promises, on both databases."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import Conflict, HoldfastError, IllegalMove, StoreError, StoreUnavailable
+from holdfast.ids import Ids
+from holdfast.lifecycle import Actor, State
+from holdfast.model import NewJob
+from holdfast.store import Tx, open_store, q
+from holdfast.store.base import Store
+from holdfast.store.queries import Query
+from tests.store.counting import add_counters, count_up, counted
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Any]:
+    store = await open_store(store_url, Clock(), Ids())
+    await add_counters(store)
+    yield store
+    await store.close()
+
+
+async def test_work_is_all_or_nothing(store: Store) -> None:
+    async def fails_late(tx: Tx) -> None:
+        await count_up(tx)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await store.write(fails_late)
+    assert await counted(store) == 0
+    assert await store.write(count_up) == 1
+    assert await counted(store) == 1
+
+
+async def test_callbacks_run_after_the_commit_and_only_then(store: Store) -> None:
+    told: list[str] = []
+
+    async def succeeds(tx: Tx) -> None:
+        tx.after_commit(lambda: told.append("done"))
+        await count_up(tx)
+        assert told == []
+
+    async def fails(tx: Tx) -> None:
+        tx.after_commit(lambda: told.append("never"))
+        raise ZeroDivisionError
+
+    await store.write(succeeds)
+    assert told == ["done"]
+    with pytest.raises(ZeroDivisionError):
+        await store.write(fails)
+    assert told == ["done"]
+
+
+async def test_a_callback_that_fails_does_not_hide_that_the_work_is_done(store: Store) -> None:
+    async def work(tx: Tx) -> None:
+        tx.after_commit(lambda: 1 // 0)
+        await count_up(tx)
+
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(store.write(work), 5)
+    assert await counted(store) == 1
+
+
+async def test_writers_at_once_all_get_through(store: Store) -> None:
+    assert sorted(await asyncio.gather(*(store.write(count_up) for _ in range(50)))) == list(range(1, 51))
+
+
+REFUSED: list[tuple[str, type[HoldfastError], str]] = [
+    ("UPDATE jobs SET state = 'succeeded', due = NULL, finished_at = {now}", IllegalMove, "illegal_move"),
+    ("UPDATE jobs SET epoch = 7", IllegalMove, "illegal_move"),
+    ("DELETE FROM jobs", IllegalMove, "illegal_move"),
+    ("UPDATE events SET reason = 'rewritten'", Conflict, "append_only"),
+    ("UPDATE events SET actor = 'nobody'", Conflict, "append_only"),
+    ("UPDATE jobs SET priority = 101", StoreError, "constraint_violated"),
+    ("INSERT INTO queues (tenant, name) VALUES (NULL, 'x')", StoreError, "constraint_violated"),
+    (
+        "INSERT INTO events (job_id, seq, tenant, at, verb, to_state, attempt, epoch, actor)"
+        " SELECT id, 99, tenant, {now}, 'claim', 'running', 0, 0, 'api' FROM jobs",
+        IllegalMove,
+        "actor_not_allowed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "error", "code"), REFUSED, ids=range(len(REFUSED)))
+async def test_a_refusal_of_the_database_comes_in_our_words(
+    engine: Engine, sql: str, error: type[HoldfastError], code: str
+) -> None:
+    """S5."""
+    job = await engine.create(NewJob(type="echo"))
+    column = sql.split()[1] if sql.startswith("UPDATE") else None
+    returning = "id" if column == "jobs" or sql.startswith("DELETE") else "tenant"
+    with pytest.raises(error) as caught:
+        await engine.store.write(lambda tx: tx.all(Query("by_hand", f"{sql} RETURNING {returning}")))
+    assert caught.value.code == code
+    assert (await engine.get(job.id)).state is State.QUEUED
+
+
+async def test_a_move_whose_actor_may_not_make_it_is_refused_with_everything_around_it(engine: Engine) -> None:
+    """C-8: the event is refused, so the row does not move either."""
+    job = await engine.create(NewJob(type="echo"))
+    worker = (await engine.register(name="w")).id
+    [held] = await engine.claim(worker)
+    rows = [(held.id, held.token, None)]
+    with pytest.raises(IllegalMove) as caught:
+        await engine.store.write(lambda tx: tx.all(q.complete_jobs, actor=Actor.API.value, done=rows, worker=worker))
+    assert caught.value.code == "actor_not_allowed"
+    assert (await engine.get(job.id)).state is State.RUNNING
+    assert [event.verb for event in await engine.history(job.id)] == ["create", "accept", "claim"]
+
+
+async def test_a_closed_store_says_so(store: Store) -> None:
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(store.write(count_up), 10)
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(store.read(lambda tx: tx.all(q.clock)), 10)
