@@ -253,7 +253,7 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
         [
             name,
             f"{score.micros:.1f}",
-            f"{score.micros - plain.micros:+.1f}",
+            f"{score.micros_over(plain):+.1f}",
             "" if score.wal_bytes is None else f"{score.wal_bytes:,.0f}",
             *("refused" if refusals[name][kind] else "-" for kind in ATTACKS),
         ]

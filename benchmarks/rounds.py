@@ -1,7 +1,7 @@
 """Rates that can be compared on a machine that also does other things.
 
 A round is cut into slices, contestants take turns slice by slice, and what counts is the median of the rounds. A ratio
-is the median of the ratios within each round, where both sides met the same disturbances.
+or a difference is the median of those within each round, where both sides met the same disturbances.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ class Score:
 
     def ratio_to(self, other: Score) -> float:
         return median(mine.rate / its.rate for mine, its in zip(self.rounds, other.rounds, strict=True))
+
+    def micros_over(self, other: Score) -> float:
+        return median(1e6 / mine.rate - 1e6 / its.rate for mine, its in zip(self.rounds, other.rounds, strict=True))
 
     @property
     def micros(self) -> float:

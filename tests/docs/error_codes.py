@@ -1,77 +1,123 @@
-"""Every error code the source can raise, found by reading it: literals, class codes, and codes made of a word."""
+"""Every error code the source can raise, found by reading it: literals, class codes, and codes made of a word.
+
+`code=f"invalid_{what}"` makes a code of a word. If the word is an argument, the function is a maker of codes, and so is
+whoever hands its own argument on to a maker. Where a literal is handed in at last, the code is known.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import holdfast
 
 SOURCE = Path(next(iter(holdfast.__path__)))
 
-# Functions that make a code of a word they are given: where the word stands among the arguments, and what comes of it.
-MAKERS = {
-    "check_name": (1, ("invalid_{}",)),
-    "check_names": (1, ("invalid_{}",)),
-    "_check_number": (1, ("invalid_{}",)),
-    "encode": (1, ("{}_not_json", "{}_too_large")),
-    "UnknownName.of": (0, ("unknown_{}",)),
-    "_known": (1, ("unknown_{}",)),
-}
-INSIDE = {*(maker.rpartition(".")[2] for maker in MAKERS), "_refuse"}  # model/json.py refuses what encode was given
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 def error_codes() -> set[str]:
-    return {code for path in SOURCE.rglob("*.py") for code in codes_in(path.read_text(encoding="utf-8"))}
+    return codes_in(path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py")))
 
 
-def codes_in(source: str) -> Iterator[str]:
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        match node:
-            case ast.ClassDef(body=lines):
-                yield from _class_codes(lines)
-            case ast.keyword(arg="code", value=ast.Constant(value=str(code))):
-                yield code
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from _made_codes(node)
+def codes_in(modules: Iterable[str]) -> set[str]:
+    trees = [ast.parse(source) for source in modules]
+    plain = {code for tree in trees for node in ast.walk(tree) for code in _plain_codes(node)}
+    functions = [_Function.of(node, tree) for tree in trees for node in ast.walk(tree) if isinstance(node, _DEF)]
+    makers: dict[str, set[_Make]] = {}
+    while found := {(f.name, make) for f in functions for make in f.makes(makers)} - _pairs(makers):
+        for name, make in found:
+            makers.setdefault(name, set()).add(make)
+    return plain | {code for function in functions for code in function.codes(makers)}
 
 
-def _class_codes(lines: list[ast.stmt]) -> Iterator[str]:
-    for line in lines:
-        match line:
-            case ast.Assign(targets=[ast.Name(id="code")], value=ast.Constant(value=str(code))):
-                yield code
+_DEF = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def _made_codes(function: Function) -> Iterator[str]:
-    for node in ast.walk(function):
-        match node:
-            case ast.Call(func=maker, args=arguments) if ast.unparse(maker) in MAKERS:
-                place, forms = MAKERS[ast.unparse(maker)]
-            case ast.keyword(arg="code", value=ast.JoinedStr(values=[ast.Constant(value=prefix), made])):
-                arguments, place, forms = [made.value], 0, (f"{prefix}{{}}",)
-            case _:
-                continue
-        for word in _words(arguments[place], function):
-            yield from (form.format(word.replace(" ", "_")) for form in forms)
+@dataclass(frozen=True)
+class _Make:
+    """The argument at `place` becomes a code of this form."""
+
+    place: int
+    form: str
 
 
-def _words(argument: ast.expr, function: Function) -> list[str]:
-    """The words an argument can be: a literal, or a loop's variable. Inside a maker, its callers know."""
-    match argument:
-        case ast.Constant(value=str(word)):
-            return [word]
-        case ast.Name(id=name) if words := list(_looped_over(name, function)):
-            return words
-    assert function.name in INSIDE, f"{function.name} makes codes of words it is given: add it to MAKERS"
-    return []
+def _pairs(makers: dict[str, set[_Make]]) -> set[tuple[str, _Make]]:
+    return {(name, make) for name, makes in makers.items() for make in makes}
 
 
-def _looped_over(name: str, function: Function) -> Iterator[str]:
-    for loop in ast.walk(function):
-        if isinstance(loop, ast.For | ast.comprehension) and name in ast.unparse(loop.target).strip("()").split(", "):
-            yield from (node.value for node in ast.walk(loop.iter) if isinstance(node, ast.Constant))
+def _plain_codes(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.keyword(arg="code", value=ast.Constant(value=str(code))):
+            yield code
+        case ast.ClassDef(body=lines):
+            for line in lines:
+                match line:
+                    case ast.Assign(targets=[ast.Name(id="code")], value=ast.Constant(value=str(code))):
+                        yield code
+
+
+@dataclass(frozen=True)
+class _Function:
+    """`name` is the one it is called by: `.of` for a method, with its module in front if it is private."""
+
+    name: str
+    parameters: list[str]
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+    module: ast.Module
+
+    @classmethod
+    def of(cls, node: ast.FunctionDef | ast.AsyncFunctionDef, module: ast.Module) -> _Function:
+        parameters = [argument.arg for argument in node.args.posonlyargs + node.args.args]
+        if parameters[:1] in (["self"], ["cls"]):
+            return cls(f".{node.name}", parameters[1:], node, module)
+        return cls(_private(node.name, module), parameters, node, module)
+
+    def makes(self, makers: dict[str, set[_Make]]) -> Iterator[_Make]:
+        for word, form in self._uses(makers):
+            if isinstance(word, ast.Name) and word.id in self.parameters:
+                yield _Make(self.parameters.index(word.id), form)
+
+    def codes(self, makers: dict[str, set[_Make]]) -> Iterator[str]:
+        for word, form in self._uses(makers):
+            for text in self._words(word):
+                yield form.format(text.replace(" ", "_"))
+
+    def _uses(self, makers: dict[str, set[_Make]]) -> Iterator[tuple[ast.expr, str]]:
+        """Words that become codes in here, and the form they take."""
+        for node in ast.walk(self.node):
+            match node:
+                case ast.keyword(arg="code", value=ast.JoinedStr(values=parts)):
+                    [made] = [part for part in parts if isinstance(part, ast.FormattedValue)]
+                    form = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+                    yield next(n for n in ast.walk(made) if isinstance(n, ast.Name)), form
+                case ast.Call(func=ast.Name(id=name), args=arguments):
+                    yield from _handed(arguments, makers.get(_private(name, self.module), ()))
+                case ast.Call(func=ast.Attribute(attr=name), args=arguments):
+                    yield from _handed(arguments, makers.get(f".{name}", ()))
+
+    def _words(self, word: ast.expr) -> list[str]:
+        """A literal, or a loop's variable; what is handed in is known where it is handed in."""
+        match word:
+            case ast.Constant(value=str(text)):
+                return [text]
+            case ast.Name(id=name) if name in self.parameters:
+                return []
+            case ast.Name(id=name) if looped := list(self._looped_over(name)):
+                return looped
+        raise AssertionError(f"{self.name}: cannot tell what the code made of {ast.unparse(word)} can be")
+
+    def _looped_over(self, name: str) -> Iterator[str]:
+        for loop in ast.walk(self.node):
+            if isinstance(loop, ast.For | ast.comprehension):
+                targets = [node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)]
+                if name in targets:
+                    yield from (str(node.value) for node in ast.walk(loop.iter) if isinstance(node, ast.Constant))
+
+
+def _handed(arguments: list[ast.expr], makes: Iterable[_Make]) -> Iterator[tuple[ast.expr, str]]:
+    return ((arguments[make.place], make.form) for make in makes if make.place < len(arguments))
+
+
+def _private(name: str, module: ast.Module) -> str:
+    return f"{id(module)}{name}" if name.startswith("_") else name

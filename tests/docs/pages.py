@@ -50,9 +50,9 @@ def section(page: str, heading: str) -> str:
     return _HEADING.split(rest, maxsplit=1)[0]
 
 
-def first_cells(page: str) -> list[str]:
-    """The first cell of each row of each table of a page, if it is one word in backticks."""
-    return re.findall(r"(?m)^\| `([^`|]+)` +\|", PAGES[page])
+def first_cells(text: str) -> list[str]:
+    """The first cell of each row of each table, if it is one word in backticks."""
+    return re.findall(r"(?m)^\| `([^`|]+)` +\|", text)
 
 
 def links(page: str) -> list[str]:

@@ -19,7 +19,7 @@ from holdfast.lifecycle import State
 from holdfast.model import Lease, NewJob
 from holdfast.settings import Settings
 from holdfast.store.migrate import as_sql, missing
-from tests.docs.pages import blocks, first_cells
+from tests.docs.pages import PAGES, blocks, first_cells
 
 PAGE = "docs/operate.md"
 MONTH = 31 * 86_400
@@ -151,4 +151,4 @@ def test_every_clause_of_why_is_explained() -> None:
         if isinstance(node.func, ast.Name) and node.func.id == "Clause" and isinstance(node.args[0], ast.Constant)
     }
     assert clauses
-    assert sorted(first_cells(PAGE)) == sorted(map(str, clauses))
+    assert sorted(first_cells(PAGES[PAGE])) == sorted(map(str, clauses))

@@ -12,7 +12,7 @@ PAGE = "docs/settings.md"
 
 
 def test_every_setting_is_explained_and_every_explained_setting_exists() -> None:
-    assert sorted(first_cells(PAGE)) == sorted(Settings.__struct_fields__)
+    assert sorted(first_cells(PAGES[PAGE])) == sorted(Settings.__struct_fields__)
 
 
 def test_the_defaults_on_the_page_are_the_real_ones() -> None:

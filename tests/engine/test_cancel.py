@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Limits
-from holdfast.errors import Conflict, IllegalMove, LeaseLost, NotFound
+from holdfast.errors import Conflict, IllegalMove, Invalid, LeaseLost, NotFound
 from holdfast.lifecycle import Actor, Lifecycles, State
 from holdfast.model import NewJob
 from tests.engine.steps import bring, held, run, stored, sweep
@@ -132,6 +132,16 @@ async def test_a_tenant_cannot_cancel_another_tenants_job(engine: Engine) -> Non
     with pytest.raises(NotFound):
         await engine.cancel(job.id, tenant="b")
     assert (await engine.cancel(job.id, tenant="a")).canceled
+
+
+async def test_a_reason_that_cannot_be_stored_is_refused(engine: Engine, worker: str) -> None:
+    lease = await run(engine, worker, lifecycle="default")
+    await engine.fail(worker, lease.id, lease.token, "E")
+    before = await stored(engine, lease.id)
+    for verb in (engine.cancel, engine.requeue, engine.discard):
+        with pytest.raises(Invalid):
+            await verb(lease.id, reason="\x00")
+    assert await stored(engine, lease.id) == before
 
 
 # -- requeue ----------------------------------------------------------------------------------------------------

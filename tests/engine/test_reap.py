@@ -244,7 +244,9 @@ async def test_a_job_that_runs_too_long_is_taken_however_lively_it_is(
 # -- many -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_full_batch_of_others_does_not_hide_the_one_that_is_lost(store_url: str, clock: MovableClock) -> None:
+async def test_a_full_batch_of_others_does_not_hide_the_one_that_is_lost(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """K2 (river#1318): ineligible rows before an eligible one, more of them than a batch holds."""
     engine.rules.limits = Limits(sweep_batch=10)
     await engine.create_many([NewJob(type="n") for _ in range(101)])

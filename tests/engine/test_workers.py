@@ -48,7 +48,7 @@ async def test_a_registration_that_makes_no_sense_is_refused(engine: Engine) -> 
         {"capabilities": {"": True}},
         {"slots": 2**40},
         {"slots": -1},
-        {"heartbeat_seconds": 0},
+        {"heartbeat_seconds": float("nan")},
         {"offline_seconds": -5},
     ):
         with pytest.raises(Invalid):
@@ -152,3 +152,7 @@ async def test_a_queue_name_that_is_none_cannot_be_paused(engine: Engine) -> Non
             await engine.pause(wrong)
         with pytest.raises(Invalid):
             await engine.resume(wrong)
+        with pytest.raises(Invalid):
+            await engine.pause("q", by=wrong)
+        with pytest.raises(Invalid):
+            await engine.resume("q", tenant=wrong)

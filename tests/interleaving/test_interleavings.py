@@ -53,13 +53,11 @@ async def test_a_queued_job_goes_to_one_worker_or_is_canceled(stage: Stage, firs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", UNDER_A_LEASE)
 @pytest.mark.parametrize("second", ["claim", "cancel", "reap"])
-async def test_a_worker_that_lost_its_lease_is_refused_while_others_take_the_job(
-    stage: Stage, first: str, second: str
-) -> None:
+async def test_a_worker_that_lost_its_lease_is_refused_while_others_take_the_job(stage: Stage, second: str) -> None:
     """S4, K26, K27: the old token is worthless before, while and after somebody else takes the job."""
-    assert await stage.all_orders(first, second, job="lost") > 1
+    for first in UNDER_A_LEASE:
+        assert await stage.all_orders(first, second, job="lost") > 1
 
 
 # The judge is on trial here: each of these queries lacks one guard, and that must not go unnoticed.

@@ -66,7 +66,7 @@ def step(weight: int, **arguments: st.SearchStrategy[Any]) -> Callable[[T], T]:
 
 def any_step() -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
     names = [name for name, (weight, _) in STEPS.items() for _ in range(weight)]
-    calls = {name: st.tuples(st.just(name), st.fixed_dictionaries(arguments)) for name, (_, arguments) in STEPS.items()}
+    calls = {name: st.tuples(st.just(name), st.builds(dict, **arguments)) for name, (_, arguments) in STEPS.items()}
     return st.sampled_from(names).flatmap(calls.__getitem__)
 
 

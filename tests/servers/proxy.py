@@ -43,6 +43,14 @@ class Proxy:
             self.cuts += 1
             wire.cancel()
 
+    async def cut_and_seen(self) -> None:
+        """Every connection, and the clients have had time to notice."""
+        wires = list(self._wires)
+        self.cut()
+        await asyncio.gather(*wires, return_exceptions=True)
+        for _ in range(10):
+            await asyncio.sleep(0)
+
     def cut_at(self, marker: bytes, *, after: bool) -> None:
         """Once, when the client sends these bytes: before the server hears them, or after it has answered."""
         self._marker, self._after = marker, after

@@ -21,11 +21,15 @@ from tests.store.counting import SET_SLOTS, add_counters, count_up, counted, cou
 before_or_after = pytest.mark.parametrize("after", [False, True], ids=["unheard", "heard"])
 
 
+async def configure(postgres: Any, setting: str, value: str) -> None:
+    """For every later session of this database."""
+    database = await postgres.fetchval("SELECT current_database()")
+    await postgres.execute(f"ALTER DATABASE {database} SET {setting} = '{value}'")
+
+
 @pytest.fixture
 async def store(fresh_postgres_url: str, postgres: Any) -> AsyncIterator[PostgresStore]:
-    await postgres.execute(
-        "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET deadlock_timeout = 10'; END $$"
-    )
+    await configure(postgres, "deadlock_timeout", "10ms")
     store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids())
     await add_counters(store, 1, 2)
     yield store
@@ -67,10 +71,7 @@ async def test_two_writers_that_lock_crosswise_both_get_through(store: PostgresS
 
 async def test_two_writers_that_read_the_same_both_get_through(fresh_postgres_url: str, postgres: Any) -> None:
     """F22: a serialization failure is retried, and no update is lost."""
-    await postgres.execute(
-        "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database()"
-        " || ' SET default_transaction_isolation = ''serializable'''; END $$"
-    )
+    await configure(postgres, "default_transaction_isolation", "serializable")
     store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids())
     await add_counters(store)
     both_have_read, tries = asyncio.Barrier(2), Counter[str]()
@@ -176,6 +177,22 @@ async def test_a_repeated_complete_gets_the_answer_that_was_lost(
     assert len(await engine.attempts(job.id)) == 1
 
 
+async def test_work_that_commits_by_itself_is_never_run_again_once_a_part_of_it_has_happened(
+    proxy: Proxy, far: PostgresStore, store: PostgresStore
+) -> None:
+    """S14: a claim takes from several lanes, each by a statement of its own; a second run would forget the first."""
+
+    async def work(tx: Tx) -> None:
+        await count_up(tx)
+        if await counted(store) == 1:
+            await proxy.cut_and_seen()
+        await count_up(tx, 2)
+
+    with pytest.raises(OutcomeUnknown):
+        await far.write(work, alone=True)
+    assert await counted(store) == 1
+
+
 async def test_sessions_that_an_operator_ends_are_replaced(store: PostgresStore, postgres: Any) -> None:
     """F5, L5: idle connections of the pool die, and nobody who comes later notices."""
     await asyncio.gather(*(store.write(count_up) for _ in range(5)))
@@ -248,6 +265,8 @@ async def test_a_caller_that_is_cancelled_at_any_await_leaves_no_open_transactio
         await count_up(tx, 2)
 
     cancelled = 0
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
     try:
         for pause in range(1, 100):
             attempt = CancelAt(store.write(work), pause, again=again)
@@ -269,5 +288,6 @@ async def test_a_caller_that_is_cancelled_at_any_await_leaves_no_open_transactio
                 break
         assert cancelled >= 4, "BEGIN, two statements and COMMIT wait at least once each"
         assert not attempt.reached
+        assert complaints == []
     finally:
         await store.close()

@@ -10,6 +10,7 @@ from holdfast.engine.rules import Rules
 from holdfast.errors import Conflict, NotFound
 from holdfast.lifecycle import Actor, State
 from holdfast.model import Job
+from holdfast.model.names import check_name
 from holdfast.store import Tx, q
 
 
@@ -34,6 +35,7 @@ async def cancel(
     tenant: str | None = None,
 ) -> Canceling:
     """Canceling a canceled job again is harmless; a job that ended otherwise is a conflict."""
+    check_name(reason, "reason")
     for _ in range(3):  # a claim, release or end may slip in between the look and the move; then look again
         row = await tx.one(q.job, id=job_id)
         job = None if row is None else Job.from_row(row)

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.engine.move import move
 from holdfast.engine.registry import Resolved
 from holdfast.engine.rules import Rules
-from holdfast.errors import Conflict, Invalid, KeyReused
+from holdfast.errors import Conflict, Invalid, KeyReused, Refused
 from holdfast.lifecycle import FINAL, STATUS, Actor, Idempotency, State
 from holdfast.model import NewJob
 from holdfast.model.json import encode
@@ -75,7 +75,7 @@ async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool) ->
         job.check()
         resolved = await rules.registry.resolve(tx, job, batch.resolved)
         if rules.hooks.guarded("create"):
-            await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
+            await _ask_guards(tx, rules, job, resolved)
         number = numbers.setdefault(resolved, len(numbers))
         if number == len(batch.kinds):
             batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept)))
@@ -112,12 +112,28 @@ def _particulars(job: NewJob, resolved: Resolved) -> tuple[Any, ...]:
     )
 
 
+async def _ask_guards(tx: Tx, rules: Rules, job: NewJob, resolved: Resolved) -> None:
+    """A repeat makes nothing new: it gets its job, though the first request may have used up what a guard watches."""
+    try:
+        await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
+    except Refused:
+        holder = await _holder(tx, job, resolved)
+        if holder is None or _is_free(holder, resolved):
+            raise
+
+
+async def _holder(tx: Tx, job: NewJob, resolved: Resolved) -> Row | None:
+    if job.idempotency_key is None:
+        return None
+    window = float(resolved.policy.idempotency_window_seconds)
+    return await tx.one(q.jobs_by_key, tenant=job.tenant, key=job.idempotency_key, window_seconds=window)
+
+
 async def _existing(tx: Tx, rules: Rules, job: NewJob, row: tuple[Any, ...], batch: _Batch, actor: Actor) -> Created:
     """The job that holds the key, or ours if that key is free to take over."""
     for _ in range(TAKEOVERS_MAX):
         resolved = await rules.registry.resolve(tx, job, batch.resolved)
-        window = resolved.policy.idempotency_window_seconds
-        holder = await tx.one(q.jobs_by_key, tenant=job.tenant, key=job.idempotency_key, window_seconds=float(window))
+        holder = await _holder(tx, job, resolved)
         if holder is not None and not _is_free(holder, resolved):
             if holder["fingerprint"] != row[_FINGERPRINT]:
                 raise KeyReused(

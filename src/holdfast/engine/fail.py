@@ -11,10 +11,11 @@ from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, 
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
-from holdfast.errors import Invalid, LeaseLost
+from holdfast.errors import LeaseLost
 from holdfast.lifecycle import Actor, State
 from holdfast.model.json import encode
 from holdfast.model.names import check_name
+from holdfast.model.numbers import check_number
 from holdfast.store import Row, Tx, q
 
 CONTEXT_BYTES_MAX = 16 * 1024
@@ -117,6 +118,7 @@ async def _carry_out(
 
 async def discard(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason: str = "discarded") -> list[Row]:
     """Give up on retries that still wait."""
+    check_name(reason, "reason")
     waiting = await movable(tx, rules, ids, "fail", State.RETRYING, State.DEAD, actor)
     if not waiting:
         return []
@@ -138,6 +140,5 @@ def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] 
 
 def _check(failure: Failure) -> None:
     check_name(failure.code, "error code")
-    after = failure.retry_after_seconds
-    if after is not None and (type(after) not in (int, float) or not 0 <= after <= 10**9):
-        raise Invalid(f"retry_after_seconds must be 0 or more, got {after!r}", code="invalid_retry_after")
+    if failure.retry_after_seconds is not None:
+        check_number(failure.retry_after_seconds, "retry_after_seconds", code="invalid_retry_after")

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.engine.held import Held, check_worker, token_rows
 from holdfast.errors import NotFound
 from holdfast.model import Liveness
+from holdfast.model.numbers import check_count
 from holdfast.store import Tx, q
 
 
@@ -26,6 +27,8 @@ async def heartbeat(
 ) -> Beat:
     """Renew what is still held. A token that is not current renews nothing: a late beat cannot steal a lease back."""
     check_worker(worker)
+    if slots is not None:
+        check_count(slots, "slots", code="invalid_slots")
     held = token_rows(leases)
     rows = await tx.all(q.renew_leases, held=held, worker=worker) if held else []
     renewed = {Held(row["id"], row["lease_token"]): row for row in rows}

@@ -16,11 +16,11 @@ from holdfast.lifecycle import Actor
 from holdfast.model import Part
 from holdfast.model.json import decode_or_none, encode
 from holdfast.model.names import check_name
+from holdfast.model.numbers import check_count, check_number
 from holdfast.store import Tx, q
 
 COUNTERS_BYTES_MAX = 16 * 1024
 PARTS_MAX = 1000
-COUNT_MAX = 2**31 - 1
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,24 +104,23 @@ async def _refused(tx: Tx, report: Progress, worker: str) -> LeaseLost:
 
 
 def _check(report: Progress) -> None:
-    _check_number(report.percent, "percent", 100)
+    if report.percent is not None:
+        check_number(report.percent, "percent", code="invalid_percent", most=100)
     if report.step is not None:
         check_name(report.step, "step")
-    _check_number(report.eta_seconds, "eta_seconds", 10**9)
+    if report.eta_seconds is not None:
+        check_number(report.eta_seconds, "eta_seconds", code="invalid_eta")
     if len(report.parts) > PARTS_MAX:
         raise Invalid(f"a job has at most {PARTS_MAX} parts, got {len(report.parts)}", code="too_many_parts")
     if len({part.name for part in report.parts}) != len(report.parts):
         raise Invalid("two parts in one report have the same name", code="invalid_part")
     for part in report.parts:
         check_name(part.name, "part")
-        _check_number(part.percent, "percent", 100)
-        _check_number(part.total, "total", COUNT_MAX, int)
-        _check_number(part.done, "done", COUNT_MAX, int)
-
-
-def _check_number(value: float | None, what: str, most: int, *kinds: type) -> None:
-    if value is not None and (type(value) not in (kinds or (int, float)) or not 0 <= value <= most):
-        raise Invalid(f"{what} must be 0 to {most}, got {value!r}", code=f"invalid_{what}")
+        if part.percent is not None:
+            check_number(part.percent, "percent", code="invalid_percent", most=100)
+        for count, what in ((part.total, "total"), (part.done, "done")):
+            if count is not None:
+                check_count(count, what, code="invalid_part")
 
 
 def _part_row(rules: Rules, job_id: str, place: int, part: Part) -> tuple[Any, ...]:

@@ -12,6 +12,8 @@ from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Event, Job, Part
 from holdfast.model.history import PartStatus
+from holdfast.model.names import check_name
+from holdfast.model.numbers import COUNT_MAX, check_count
 from holdfast.store import Tx, q
 
 PAGE_MAX = 500
@@ -37,6 +39,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         for state in self.states or ():
             if state not in known:
                 raise UnknownName.of("state", state, known)
+        for name in (self.tenant, self.tag, self.error_code, *(self.types or ()), *(self.queues or ())):
+            if name is not None:
+                check_name(name, "filter")
+        if self.redrive_of is not None and not is_uuid(self.redrive_of):
+            raise Invalid(f"redrive_of must be the id of a job, got {self.redrive_of!r}", code="invalid_redrive_of")
         given = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -52,6 +59,10 @@ class Cursor(msgspec.Struct, frozen=True):
     pos: int = 0
     job_id: str = NOWHERE
     seq: int = 0
+
+    def check(self) -> None:
+        if not (0 <= self.pos < 2**63 and 0 <= self.seq <= COUNT_MAX and is_uuid(self.job_id)):
+            raise Invalid("this cursor was not given out by a feed", code="invalid_cursor")
 
 
 async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
@@ -85,6 +96,7 @@ async def counts(tx: Tx, wanted: Filter) -> list[tuple[str, str, State, int]]:
 async def history(tx: Tx, job_id: str, *, after: int = 0, limit: int = HISTORY_MAX) -> list[Event]:
     if not is_uuid(job_id):
         return []
+    check_count(after, "after", code="invalid_cursor")
     return [
         Event.from_row(row) for row in await tx.all(q.history, id=job_id, after=after, limit=min(limit, HISTORY_MAX))
     ]
@@ -92,6 +104,7 @@ async def history(tx: Tx, job_id: str, *, after: int = 0, limit: int = HISTORY_M
 
 async def feed(tx: Tx, after: Cursor, *, limit: int = 1000) -> tuple[list[Event], Cursor]:
     """Events of all jobs behind a cursor, and the cursor to go on from. Nothing is skipped, nothing comes twice."""
+    after.check()
     rows = await tx.all(q.feed, pos=after.pos, job_id=after.job_id, seq=after.seq, limit=min(limit, HISTORY_MAX))
     events = [Event.from_row(row) for row in rows]
     last = events[-1] if events else None

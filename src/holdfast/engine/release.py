@@ -7,8 +7,9 @@ import msgspec
 from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
-from holdfast.errors import Invalid, LeaseLost
+from holdfast.errors import LeaseLost
 from holdfast.lifecycle import Actor, State
+from holdfast.model.numbers import check_number
 from holdfast.store import Tx, q
 
 
@@ -26,8 +27,7 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
     """Back to the queue, at once or after a delay. A job whose cancel was asked for ends here instead."""
     check_worker(worker)
     for item in items:
-        if type(item.delay_seconds) not in (int, float) or not 0 <= item.delay_seconds <= 10**9:
-            raise Invalid(f"delay_seconds must be 0 or more, got {item.delay_seconds!r}", code="invalid_delay")
+        check_number(item.delay_seconds, "delay_seconds", code="invalid_delay")
     held = await tx.all(q.held_jobs, held=token_rows([item.held for item in items]), worker=worker)
     stopping = {row["id"] for row in held if await _ends_canceled(tx, rules, row)}
     freed = [

@@ -8,6 +8,7 @@ from holdfast.engine.rules import Rules
 from holdfast.errors import Conflict, NotFound
 from holdfast.lifecycle import Actor, State
 from holdfast.model import Job
+from holdfast.model.names import check_name
 from holdfast.store import Row, Tx, q
 
 
@@ -22,6 +23,7 @@ async def requeue_due(tx: Tx, rules: Rules) -> int:
 
 async def requeue(tx: Tx, rules: Rules, job_id: str, *, actor: Actor, reason: str = "requeued") -> Job:
     """Do not wait for the backoff of this job."""
+    check_name(reason, "reason")
     row = await tx.one(q.job, id=job_id)
     if row is None:
         raise NotFound(f"no job {job_id}", code="job_not_found", job_id=job_id)

@@ -12,6 +12,7 @@ from holdfast.ids import is_uuid
 from holdfast.model import Worker
 from holdfast.model.json import encode
 from holdfast.model.names import capabilities_of, check_name, check_names
+from holdfast.model.numbers import check_count, check_number
 from holdfast.store import Tx, q
 
 
@@ -34,6 +35,10 @@ async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
         raise Invalid(f"a worker id is a UUID, got {new.id!r}", code="invalid_worker_id")
     if new.name is not None:
         check_name(new.name, "worker name")
+    if new.slots is not None:
+        check_count(new.slots, "slots", code="invalid_slots")
+    for seconds in ("heartbeat_seconds", "offline_seconds"):
+        check_number(getattr(new, seconds), seconds, code="invalid_heartbeat")
     limit = rules.limits.worker_json_bytes_max
     tenants = None if new.tenants is None else msgspec.json.encode(check_names(new.tenants, "tenant")).decode()
     row = await tx.one(

@@ -1,0 +1,256 @@
+"""Guards and effects: an app's own rules and rows, in the same transaction as the verb."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from random import Random
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Done, Engine, Failure, Verdict
+from holdfast.errors import HoldfastError, LeaseLost, Refused, UnknownName
+from holdfast.lifecycle import Lifecycles, State
+from holdfast.model import NewJob
+from holdfast.store import Row, Tx
+from holdfast.store.migrate import sqlite_path
+from holdfast.store.queries import Query
+from tests.engine.steps import ask, bring, run, stored, sweep
+
+VERBS = ("create", "complete", "fail", "reject", "cancel")
+WRITE = Query("write_entry", "INSERT INTO ledger (job, entry) VALUES (:job, :entry) RETURNING entry")
+
+
+@pytest.fixture
+async def ledger(engine: Engine, store_url: str) -> None:
+    """A table of the app's own, beside ours."""
+    table = "CREATE TABLE ledger (job text NOT NULL, entry text NOT NULL)"
+    if engine.store.dialect == "sqlite":
+        with closing(sqlite3.connect(sqlite_path(store_url))) as connection:
+            connection.execute(table)
+    else:
+        connection = await asyncpg.connect(store_url)
+        await connection.execute(table)
+        await connection.close()
+
+
+async def entries(engine: Engine) -> list[tuple[str, str]]:
+    return [
+        (row["job"], row["entry"]) for row in await ask(engine, "SELECT job, entry FROM ledger ORDER BY job, entry")
+    ]
+
+
+async def no(_tx: Tx, request: Any) -> None:
+    raise Refused(f"no {type(request).__name__}")
+
+
+async def act(engine: Engine, worker: str, verb: str, job_id: str, token: str) -> Any:
+    match verb:
+        case "complete":
+            return await engine.complete(worker, job_id, token)
+        case "fail":
+            return await engine.fail(worker, job_id, token, "E", permanent=True)
+        case "reject":
+            return await engine.reject(worker, job_id, token, "E")
+        case "cancel":
+            return await engine.cancel(job_id)
+        case _:
+            return await engine.create(NewJob(type="n"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_guard_refuses_and_nothing_is_written(engine: Engine, worker: str, verb: str) -> None:
+    """R004-8..11: the guard sees the request before the move."""
+    lease = await run(engine, worker)
+    before = await stored(engine, lease.id)
+    engine.guard(verb)(no)
+
+    with pytest.raises(Refused):
+        await act(engine, worker, verb, lease.id, lease.token)
+
+    assert await stored(engine, lease.id) == before
+    assert len((await engine.page()).jobs) == 1
+
+
+@pytest.mark.usefixtures("ledger")
+@pytest.mark.parametrize("verb", VERBS)
+async def test_an_effect_that_raises_takes_the_move_back(engine: Engine, worker: str, verb: str) -> None:
+    """The move, its event and its attempt roll back with whatever the effect had written."""
+    lease = await run(engine, worker)
+    before = await stored(engine, lease.id)
+
+    @engine.effect(verb)
+    async def half(tx: Tx, _verb: str, row: Row) -> None:
+        await tx.one(WRITE, job=row["id"], entry="half")
+        raise HoldfastError("the other half failed")
+
+    with pytest.raises(HoldfastError, match="the other half"):
+        await act(engine, worker, verb, lease.id, lease.token)
+
+    assert await stored(engine, lease.id) == before
+    assert await entries(engine) == []
+    assert len((await engine.page()).jobs) == 1
+
+
+@pytest.mark.usefixtures("ledger")
+async def test_an_effect_commits_with_its_move(engine: Engine, worker: str) -> None:
+    @engine.effect(*VERBS, "reap")
+    async def note(tx: Tx, verb: str, row: Row) -> None:
+        await tx.one(WRITE, job=row["id"], entry=f"{verb} {row['state']}")
+
+    ends: dict[str, str] = {}
+    for verb in VERBS[1:]:
+        lease = await run(engine, worker)
+        await act(engine, worker, verb, lease.id, lease.token)
+        ends[lease.id] = {
+            "complete": "complete succeeded",
+            "fail": "fail dead",
+            "reject": "reject rejected",
+            "cancel": "cancel running",  # only a wish yet
+        }[verb]
+    lost = await run(engine, worker, instance="gone")
+    await engine.reap(gone=["gone"])
+    ends[lost.id] = "reap retrying"
+
+    assert await entries(engine) == sorted([*ends.items(), *((job_id, "create queued") for job_id in ends)])
+
+
+async def test_hooks_are_for_the_jobs_they_name(engine: Engine, worker: str) -> None:
+    engine.guard("create", lifecycle="generation")(no)
+    engine.guard("create", job_type="b")(no)
+
+    for refused in (NewJob(type="a", lifecycle="generation"), NewJob(type="b")):
+        with pytest.raises(Refused):
+            await engine.create_many([NewJob(type="a"), refused])
+    assert len(await engine.create_many([NewJob(type="a"), NewJob(type="a", lifecycle="crawl")])) == 2
+    assert len((await engine.page()).jobs) == 2
+
+
+async def test_a_hook_on_a_verb_that_has_none_is_refused(engine: Engine) -> None:
+    for register in (engine.guard, engine.effect):
+        with pytest.raises(UnknownName, match="heartbeat"):
+            register("heartbeat")
+    with pytest.raises(UnknownName, match="reap"):
+        engine.guard("reap")
+
+
+async def test_a_guard_of_reject_holds_also_before_a_job_has_started(engine: Engine) -> None:
+    engine.guard("reject")(no)
+    queued = await engine.create(NewJob(type="image", lifecycle="generation"))
+    with pytest.raises(Refused):
+        await engine.reject_queued(Verdict(id=queued.id, code="E"))
+    assert (await engine.get(queued.id)).state is State.QUEUED
+
+
+async def test_a_guard_is_not_asked_about_a_job_the_caller_does_not_hold(engine: Engine, worker: str) -> None:
+    """A repeat gets its answer again, and a lost lease is a lost lease, whatever the guard would say."""
+    done, lost = await run(engine, worker), await run(engine, worker)
+    first = await engine.complete(worker, done.id, done.token, {"n": 1})
+    await engine.release(worker, lost.id, lost.token)
+    engine.guard("complete", "fail")(no)
+
+    assert await engine.complete(worker, done.id, done.token, {"n": 1}) == first
+    for verb in ("complete", "fail"):
+        with pytest.raises(LeaseLost):
+            await act(engine, worker, verb, lost.id, lost.token)
+
+
+async def test_a_repeated_request_gets_its_job_though_the_guard_would_refuse_it_now(engine: Engine) -> None:
+    """R001-41, R004-28, R004-29, C-19: the first request used up the quota; its retry is no new one."""
+
+    @engine.guard("create")
+    async def one_job_each(tx: Tx, new: NewJob) -> None:
+        sql = "SELECT count(*) AS jobs FROM jobs WHERE tenant = :tenant"
+        if (await tx.all(Query("quota", sql), tenant=new.tenant))[0]["jobs"] >= 1:
+            raise Refused("quota exceeded")
+
+    request = NewJob(type="image", lifecycle="generation", idempotency_key="k")
+    first = await engine.create(request)
+
+    assert (await engine.create(request)).id == first.id
+    assert {answer.id for answer in await asyncio.gather(*(engine.create(request) for _ in range(5)))} == {first.id}
+    for another in (NewJob(type="image"), NewJob(type="image", idempotency_key="other")):
+        with pytest.raises(Refused):
+            await engine.create(another)
+    await engine.reject_queued(Verdict(id=first.id, code="E"))
+    with pytest.raises(Refused):
+        await engine.create(request)  # its key is free again, so this would be a new job
+
+
+# -- the ledger -------------------------------------------------------------------------------------------------
+
+
+def keep_ledger(engine: Engine) -> None:
+    """C-40: reserve on create; then exactly one of commit, release, forfeit, when the job ends."""
+    entry = {"succeeded": "commit", "dead": "release", "canceled": "release", "rejected": "forfeit"}
+
+    @engine.effect("create")
+    async def reserve(tx: Tx, _verb: str, row: Row) -> None:
+        await tx.one(WRITE, job=row["id"], entry="reserve")
+
+    @engine.effect("complete", "fail", "reject", "cancel", "reap")
+    async def settle(tx: Tx, _verb: str, row: Row) -> None:
+        if row["state"] in entry:
+            await tx.one(WRITE, job=row["id"], entry=entry[row["state"]])
+
+
+@pytest.mark.usefixtures("ledger")
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_ledger_balances_over_random_outcomes(
+    engine: Engine, worker: str, clock: MovableClock, seed: int
+) -> None:
+    """S11, C-40, H13, R004-12, R004-25: reserved = committed + released + forfeited, whatever happens to the jobs."""
+    keep_ledger(engine)
+    random = Random(seed)
+    machines = Lifecycles()
+    for _ in range(60):
+        match random.randrange(8):
+            case 0 | 1:
+                lifecycle = random.choice(["generation", "default", "orchestration"])
+                key = f"{lifecycle}-{random.randrange(6)}"
+                await engine.create(NewJob(type="n", lifecycle=lifecycle, idempotency_key=key, max_attempts=2))
+            case 2:
+                await sweep(engine, clock, random.choice([10, 40]))
+            case 3:
+                jobs = (await engine.page()).jobs
+                for job in random.sample(jobs, k=min(len(jobs), 2)):
+                    if machines[job.lifecycle].targets("cancel", job.state):
+                        await engine.cancel(job.id)
+                    if machines[job.lifecycle].targets("reject", State.QUEUED):
+                        await engine.reject_queued(Verdict(id=job.id, code="E"))
+            case 4:
+                await engine.discard(*[job.id for job in (await engine.page()).jobs])
+            case end:
+                leases = [lease for lease in await engine.claim(worker, limit=3) if random.random() < 0.8]
+                if end == 5:
+                    await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases] * 2)
+                elif end == 6:
+                    hopeless = random.random() < 0.5
+                    await engine.fail_many(
+                        worker,
+                        [Failure(id=lease.id, token=lease.token, code="E", permanent=hopeless) for lease in leases],
+                    )
+                else:
+                    for lease in leases:
+                        await engine.release(worker, lease.id, lease.token)
+
+    ends = {State.SUCCEEDED: "commit", State.DEAD: "release", State.CANCELED: "release", State.REJECTED: "forfeit"}
+    jobs = (await engine.page(limit=500)).jobs
+    expected = [(job.id, "reserve") for job in jobs] + [(job.id, ends[job.state]) for job in jobs if job.final]
+    assert await entries(engine) == sorted(expected)
+    assert len({job.state for job in jobs}) > 3, "the story was too dull to prove anything"
+
+
+@pytest.mark.usefixtures("ledger")
+async def test_dying_by_way_of_retrying_is_settled_once(engine: Engine, worker: str) -> None:
+    """C-3, C-40: two moves in one transaction, one entry."""
+    keep_ledger(engine)
+    lease = await run(engine, worker, lifecycle="orchestration")
+    await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
+    job = await bring(engine, worker, Lifecycles()["generation"], State.REJECTED)
+
+    assert await entries(engine) == sorted(
+        [(lease.id, "reserve"), (lease.id, "release"), (job.id, "reserve"), (job.id, "forfeit")]
+    )

@@ -1,0 +1,132 @@
+"""why: the claim's conditions for one job, clause by clause; the first that does not hold is the answer."""
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine, Verdict
+from holdfast.lifecycle import Lifecycles, State
+from holdfast.model import NewJob
+from tests.engine.steps import bring, run
+
+
+async def answer(engine: Engine, job_id: str) -> tuple[str, str] | None:
+    """The first clause that does not hold, or None: nothing is in the way."""
+    clauses = await engine.why(job_id)
+    return next(((clause.name, clause.says) for clause in clauses if not clause.holds), None)
+
+
+async def test_nothing_stands_in_the_way_of_a_job_that_a_claim_would_take(engine: Engine, worker: str) -> None:
+    job = await engine.create(NewJob(type="n"))
+
+    clauses = await engine.why(job.id)
+
+    assert [clause.name for clause in clauses] == ["state", "time", "queue", "workers", "turn"]
+    assert all(clause.holds for clause in clauses)
+    assert len(await engine.claim(worker)) == 1
+
+
+async def test_its_state(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """In the lifecycle's own words; nothing else matters then."""
+    says = {}
+    for state in (State.CREATED, State.RUNNING, State.SUCCEEDED, State.DEAD):
+        job = await bring(engine, worker, Lifecycles()["orchestration"], state)
+        assert len(await engine.why(job.id)) == 1
+        says[state] = await answer(engine, job.id)
+
+    assert says == {
+        State.CREATED: ("state", "it is CREATED: nobody has accepted it yet"),
+        State.RUNNING: ("state", f"it is RUNNING: attempt 1 is with worker {worker} until 00:00:30 UTC"),
+        State.SUCCEEDED: ("state", "it is SUCCESS, which is final (done)"),
+        State.DEAD: ("state", "it is DEAD, which is final (E_BROUGHT)"),
+    }
+
+
+async def test_a_cancel_that_was_asked_for(engine: Engine, worker: str) -> None:
+    lease = await run(engine, worker)
+    await engine.cancel(lease.id)
+    found = await answer(engine, lease.id)
+    assert found is not None
+    assert found[1].endswith("; cancel was asked for")
+
+
+async def test_what_its_last_attempt_came_to(engine: Engine, worker: str) -> None:
+    lease = await run(engine, worker)
+    await engine.fail(worker, lease.id, lease.token, "E_DISK", retry_after_seconds=0)
+    state = (await engine.why(lease.id))[0]
+    assert (state.holds, state.says) == (True, "it is retrying, attempt 1 of 5 is over (E_DISK)")
+
+
+async def test_its_time(engine: Engine, worker: str, clock: MovableClock) -> None:
+    job = await engine.create(NewJob(type="n", delay_seconds=90))
+    assert await answer(engine, job.id) == ("time", "it waits 90 s more, until 2026-01-01 00:01:30 UTC")
+    clock.advance(90)
+    assert await answer(engine, job.id) == ("due", "its time has come; the next claim or sweep makes it claimable")
+    await engine.requeue_due()
+    assert await answer(engine, job.id) is None
+
+
+async def test_its_queue(engine: Engine, worker: str) -> None:
+    job = await engine.create(NewJob(type="n", queue="mail"))
+    await engine.pause("mail", tenant="somebody else")
+    assert await answer(engine, job.id) is None
+    await engine.pause("mail", by="ann")
+    assert await answer(engine, job.id) == ("queue", "queue 'mail' is paused since 00:00:00 UTC by ann")
+
+
+async def test_no_worker_at_all(engine: Engine) -> None:
+    job = await engine.create(NewJob(type="n"))
+    assert await answer(engine, job.id) == ("workers", "none of 0 registered workers is enabled and alive")
+
+
+@pytest.mark.parametrize("trouble", ["disabled", "offline"])
+async def test_no_worker_that_is_up(engine: Engine, worker: str, clock: MovableClock, trouble: str) -> None:
+    job = await engine.create(NewJob(type="n"))
+    if trouble == "disabled":
+        await engine.disable(worker)
+    else:
+        clock.advance(90)
+        await engine.mark_silent_workers()
+    assert await answer(engine, job.id) == ("workers", "none of 1 registered workers is enabled and alive")
+
+
+async def test_no_worker_that_can(engine: Engine, worker: str) -> None:
+    job = await engine.create(NewJob(type="n", requires=["gpu", "codecs:h264"]))
+    assert await answer(engine, job.id) == ("capabilities", "no live worker offers codecs:h264, gpu")
+
+
+async def test_no_worker_for_its_tenant(engine: Engine) -> None:
+    await engine.register(tenants=["other"])
+    job = await engine.create(NewJob(type="n"))
+    assert await answer(engine, job.id) == ("capabilities", "no live worker offers its tenant")
+
+
+async def test_its_preference(engine: Engine, worker: str) -> None:
+    await engine.register(capabilities={"gpu": True})
+    job = await engine.create(NewJob(type="n", prefers=["gpu"]))
+
+    [preference] = [clause for clause in await engine.why(job.id) if clause.name == "preference"]
+
+    assert preference.says == "it prefers gpu: 1 such workers are alive"
+
+
+async def test_its_turn(engine: Engine, worker: str) -> None:
+    """Behind what is more urgent or older in its lane; what waits in other lanes or is delayed does not count."""
+    for other in (
+        NewJob(type="n"),
+        NewJob(type="n"),
+        NewJob(type="n", delay_seconds=60),
+        NewJob(type="other"),
+        NewJob(type="n", priority=-1),
+    ):
+        await engine.create(other)
+    job = await engine.create(NewJob(type="n"))
+    await engine.create(NewJob(type="n", priority=1))
+    await engine.create(NewJob(type="n"))
+
+    assert await answer(engine, job.id) == ("turn", "3 jobs like it are ahead")
+
+
+async def test_a_rejected_job_says_why(engine: Engine) -> None:
+    job = await engine.create(NewJob(type="n", lifecycle="generation"))
+    await engine.reject_queued(Verdict(id=job.id, code="SAFE_BLOCK"))
+    assert await answer(engine, job.id) == ("state", "it is rejected, which is final (SAFE_BLOCK)")

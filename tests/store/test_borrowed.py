@@ -1,0 +1,200 @@
+"""Creating a job inside the caller's own transaction: it commits and vanishes with the caller's own rows."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import asyncpg
+import psycopg
+import psycopg.rows
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import Invalid, KeyReused, NotFound
+from holdfast.ids import Ids
+from holdfast.lifecycle import State
+from holdfast.model import NewJob
+from holdfast.store import open_store
+from holdfast.store.migrate import sqlite_path
+
+ORDERS = "CREATE TABLE orders (id integer)"
+ORDER = "INSERT INTO orders VALUES (1)"
+
+
+class Caller(NamedTuple):
+    """Somebody with a connection of their own, and a table of their own beside ours."""
+
+    connection: Any
+    run: Callable[[str], Awaitable[Any]]
+    close: Callable[[], Awaitable[Any]]
+
+
+async def with_asyncpg(url: str) -> Caller:
+    connection = await asyncpg.connect(url)
+    return Caller(connection, connection.execute, connection.close)
+
+
+async def with_psycopg(url: str, **options: Any) -> Caller:
+    connection = await psycopg.AsyncConnection.connect(url, autocommit=True, **options)
+    return Caller(connection, connection.execute, connection.close)
+
+
+async def with_psycopg_dicts(url: str) -> Caller:
+    return await with_psycopg(url, row_factory=psycopg.rows.dict_row)
+
+
+def in_sync(connection: Any) -> Caller:
+    async def run(sql: str) -> None:
+        connection.execute(sql)
+
+    async def close() -> None:
+        connection.close()
+
+    return Caller(connection, run, close)
+
+
+async def with_sync_psycopg(url: str) -> Caller:
+    return in_sync(psycopg.connect(url, autocommit=True))
+
+
+async def with_sqlite(url: str) -> Caller:
+    return in_sync(sqlite3.connect(sqlite_path(url), isolation_level=None))
+
+
+async def with_sqlite_rows(url: str) -> Caller:
+    caller = await with_sqlite(url)
+    caller.connection.row_factory = sqlite3.Row
+    return caller
+
+
+async def with_sqlite_dicts(url: str) -> Caller:
+    caller = await with_sqlite(url)
+    caller.connection.row_factory = lambda cursor, row: dict(zip([c[0] for c in cursor.description], row, strict=True))
+    return caller
+
+
+CALLERS = [
+    *(
+        pytest.param((connect, "fresh_postgres_url"), marks=pytest.mark.postgres, id=connect.__name__)
+        for connect in (with_asyncpg, with_psycopg, with_psycopg_dicts, with_sync_psycopg)
+    ),
+    *(
+        pytest.param((connect, "fresh_sqlite_url"), marks=pytest.mark.sqlite, id=connect.__name__)
+        for connect in (with_sqlite, with_sqlite_rows, with_sqlite_dicts)
+    ),
+]
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Engine]:
+    engine = Engine(await open_store(url, Clock(), Ids()))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+@pytest.fixture(params=CALLERS)
+def way_in(request: pytest.FixtureRequest) -> tuple[Callable[[str], Awaitable[Caller]], str]:
+    connect, fixture = request.param
+    return connect, str(request.getfixturevalue(fixture))
+
+
+@pytest.fixture
+async def both(way_in: tuple[Callable[[str], Awaitable[Caller]], str]) -> AsyncIterator[tuple[Engine, Caller]]:
+    connect, url = way_in
+    async with opened(url) as engine:
+        caller = await connect(url)
+        await caller.run(ORDERS)
+        yield engine, caller
+        await caller.close()
+
+
+async def test_a_job_appears_when_the_caller_commits(both: tuple[Engine, Caller]) -> None:
+    engine, caller = both
+    await caller.run("BEGIN")
+    await caller.run(ORDER)
+    created = await engine.create(NewJob(type="bill", payload={"order": 1}, tags=["a"]), connection=caller.connection)
+    with pytest.raises(NotFound):
+        await engine.get(created.id)
+    await caller.run("COMMIT")
+    job = await engine.get(created.id)
+    assert (job.state, job.payload, job.tags) == (State.QUEUED, {"order": 1}, ["a"])
+    assert [event.verb for event in await engine.history(job.id)] == ["create", "accept"]
+
+
+async def test_a_job_vanishes_when_the_caller_rolls_back(both: tuple[Engine, Caller]) -> None:
+    """Also what was interned on the way: a later create must not lean on rows that are gone."""
+    engine, caller = both
+    await caller.run("BEGIN")
+    created = await engine.create(NewJob(type="bill", queue="new queue"), connection=caller.connection)
+    await caller.run("ROLLBACK")
+    with pytest.raises(NotFound):
+        await engine.get(created.id)
+    assert await engine.history(created.id) == []
+
+    again = await engine.create(NewJob(type="bill", queue="new queue"))
+    worker = (await engine.register(name="w")).id
+    assert [lease.id for lease in await engine.claim(worker, limit=10)] == [again.id]
+
+
+async def test_a_key_names_one_job_inside_a_callers_transaction_too(both: tuple[Engine, Caller]) -> None:
+    """C-18, C-19, S2."""
+    engine, caller = both
+    job = NewJob(type="bill", idempotency_key="order-1")
+    first = await engine.create(job)
+    await caller.run("BEGIN")
+    repeated = await engine.create(job, connection=caller.connection)
+    fresh = NewJob(type="bill", idempotency_key="order-2")
+    twice = [await engine.create(fresh, connection=caller.connection) for _ in range(2)]
+    with pytest.raises(KeyReused):
+        await engine.create(NewJob(type="other", idempotency_key="order-1"), connection=caller.connection)
+    await caller.run("COMMIT")
+    assert (repeated.id, repeated.existed) == (first.id, True)
+    assert [(one.id, one.existed) for one in twice] == [(twice[0].id, False), (twice[0].id, True)]
+    assert sum(number for *_, number in await engine.counts()) == 2
+
+
+async def test_many_jobs_at_once_join_the_callers_transaction(both: tuple[Engine, Caller]) -> None:
+    engine, caller = both
+    await caller.run("BEGIN")
+    created = await engine.create_many(
+        [NewJob(type="bill", priority=n, delay_seconds=n) for n in range(20)], connection=caller.connection
+    )
+    assert await engine.counts() == []
+    await caller.run("COMMIT")
+    assert sum(number for *_, number in await engine.counts()) == len({one.id for one in created}) == 20
+
+
+async def test_a_bad_request_leaves_the_callers_transaction_usable(both: tuple[Engine, Caller]) -> None:
+    engine, caller = both
+    await caller.run("BEGIN")
+    await caller.run(ORDER)
+    with pytest.raises(Invalid):
+        await engine.create(NewJob(type="bill", payload={"x": float("nan")}), connection=caller.connection)
+    created = await engine.create(NewJob(type="bill"), connection=caller.connection)
+    await caller.run("COMMIT")
+    assert (await engine.get(created.id)).state is State.QUEUED
+
+
+async def test_a_connection_to_the_wrong_database_is_a_typed_error(
+    fresh_postgres_url: str, fresh_sqlite_url: str, postgres: Any
+) -> None:
+    sqlite = sqlite3.connect(":memory:")
+    for url, connection in ((fresh_postgres_url, sqlite), (fresh_sqlite_url, postgres)):
+        async with opened(url) as engine:
+            with pytest.raises(Invalid, match="the jobs live in") as caught:
+                await engine.create(NewJob(type="bill"), connection=connection)
+            assert caught.value.code == "invalid_connection"
+            assert await engine.counts() == []
+    sqlite.close()
+
+
+async def test_what_is_no_connection_at_all_is_a_typed_error(store_url: str) -> None:
+    async with opened(store_url) as engine:
+        with pytest.raises(Invalid) as caught:
+            await engine.create(NewJob(type="bill"), connection=object())
+        assert caught.value.code == "invalid_connection"
+        assert await engine.counts() == []
