@@ -9,7 +9,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.claim import claim
-from holdfast.errors import Invalid, NotFound, WorkerDisabled
+from holdfast.errors import Invalid, NotFound, StoreUnavailable, WorkerDisabled
 from holdfast.lifecycle import State
 from holdfast.model import Lease, Liveness, NewJob
 from tests.engine.steps import NOBODYS, ask, held, run, stored, sweep
@@ -288,6 +288,21 @@ async def test_a_due_retry_is_claimed_directly_or_queued_first_as_the_lifecycle_
         **dict.fromkeys(("default", "images", "crawl", "transcode"), direct),
         **dict.fromkeys(("orchestration", "generation"), through),
     }
+
+
+async def test_what_was_claimed_is_told_though_looking_for_more_failed(
+    engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease that its worker never hears of would run out, and count against the job."""
+    await engine.create(job("a"))
+
+    async def lost(_work: object) -> None:
+        raise StoreUnavailable("the connection is gone")
+
+    monkeypatch.setattr(engine.store, "read", lost)
+    assert names(await engine.claim(worker, limit=5)) == ["a"]
+    with pytest.raises(StoreUnavailable):
+        await engine.claim(worker)
 
 
 async def test_many_workers_at_once_never_share_a_job(engine: Engine, clock: MovableClock) -> None:

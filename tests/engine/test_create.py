@@ -256,7 +256,7 @@ async def test_the_request_wins_over_the_job_type_over_the_lifecycle_over_the_se
 ) -> None:
     """C-10, C-16: four layers, and a setting fills in only what the lifecycle leaves open."""
     ids = SeededIds(3)
-    settings = {"lease_seconds": 45, "max_attempts": 9}
+    settings: dict[str, float | None] = {"lease_seconds": 45, "max_attempts": 9}
     engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, defaults=settings)
     worker = (await engine.register()).id
     await engine.declare(JobType(name="site", lifecycle="crawl", queue="web", policy={"max_attempts": 2}))

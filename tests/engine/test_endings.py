@@ -298,7 +298,7 @@ async def test_a_failure_that_makes_no_sense_is_refused(engine: Engine, worker: 
         {"code": "E", "context": {"n": "x" * 50_000}},
     ):
         with pytest.raises(Invalid):
-            await engine.fail(worker, lease.id, lease.token, **wrong)  # type: ignore[arg-type]
+            await engine.fail(worker, lease.id, lease.token, **wrong)
     assert await stored(engine, lease.id) == before
 
 

@@ -31,9 +31,9 @@ async def ledger(engine: Engine, store_url: str) -> None:
         with closing(sqlite3.connect(sqlite_path(store_url))) as connection:
             connection.execute(table)
     else:
-        connection = await asyncpg.connect(store_url)
-        await connection.execute(table)
-        await connection.close()
+        server = await asyncpg.connect(store_url)
+        await server.execute(table)
+        await server.close()
 
 
 async def entries(engine: Engine) -> list[tuple[str, str]]:

@@ -73,6 +73,10 @@ class Try:
         return []
 
 
+def as_actor(verb: Callable[..., Awaitable[Any]], actor: Actor) -> Call:
+    return lambda engine, _worker, job: verb(engine, job.id, actor=actor)
+
+
 def tries() -> Iterator[Try]:
     running, waiting = (State.RUNNING,), (State.CREATED, State.QUEUED, State.RETRYING)
 
@@ -88,10 +92,10 @@ def tries() -> Iterator[Try]:
     yield by_worker("cancel", running, State.CANCELED, release, wished=True)
     yield by_worker("reject", running, State.REJECTED, lambda e, w, j: e.reject(w, j.id, j.token, "E_TRY"))
     for actor in Actor:
-        yield Try("accept", (State.CREATED,), State.QUEUED, actor, lambda e, w, j, a=actor: e.accept(j.id, actor=a))
-        yield Try("cancel", waiting, State.CANCELED, actor, lambda e, w, j, a=actor: e.cancel(j.id, actor=a))
-        yield Try("requeue", (State.RETRYING,), State.QUEUED, actor, lambda e, w, j, a=actor: e.requeue(j.id, actor=a))
-        yield Try("fail", (State.RETRYING,), State.DEAD, actor, lambda e, w, j, a=actor: e.discard(j.id, actor=a))
+        yield Try("accept", (State.CREATED,), State.QUEUED, actor, as_actor(Engine.accept, actor))
+        yield Try("cancel", waiting, State.CANCELED, actor, as_actor(Engine.cancel, actor))
+        yield Try("requeue", (State.RETRYING,), State.QUEUED, actor, as_actor(Engine.requeue, actor))
+        yield Try("fail", (State.RETRYING,), State.DEAD, actor, as_actor(Engine.discard, actor))
 
     def by_system(verb: str, sources: tuple[State, ...], target: State, call: Call, **more: Any) -> Try:
         return Try(verb, sources, target, Actor.SYSTEM, call, **more)

@@ -41,7 +41,7 @@ async def test_what_a_report_leaves_out_stays_and_counters_are_merged(engine: En
         {"counters": {"urls_processed": 2, "chunks_indexed": 7}},
         {"percent": 0},
     ):
-        await engine.progress(worker, Progress(id=lease.id, token=lease.token, **report))  # type: ignore[arg-type]
+        await engine.progress(worker, Progress(id=lease.id, token=lease.token, **report))
 
     job = await engine.get(lease.id)
     assert (job.step, job.percent, job.checkpoint) == ("fetch", 0, {"at": 1})

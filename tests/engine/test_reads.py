@@ -118,13 +118,13 @@ async def test_each_filter_finds_what_it_says(engine: Engine, worker: str, clock
 async def test_a_page_that_makes_no_sense_is_refused(engine: Engine) -> None:
     for wrong in ({"limit": 0}, {"limit": 501}, {"limit": True}, {"cursor": "page 2"}, {"cursor": ""}):
         with pytest.raises(Invalid):
-            await engine.page(**wrong)  # type: ignore[arg-type]
+            await engine.page(**wrong)
     with pytest.raises(UnknownName, match="did you mean 'running'"):
         await engine.page(Filter(states=["runing"]))
     for nothing in ({"redrive_of": "no id"}, {"tag": "\x00"}, {"types": [""]}, {"queues": ["\n"]}, {"tenant": ""}):
         for read in (engine.page, engine.counts):
             with pytest.raises(Invalid):
-                await read(Filter(**nothing))  # type: ignore[arg-type, operator]
+                await read(Filter(**nothing))
     for nowhere in (Cursor(job_id="no id"), Cursor(pos=-1), Cursor(pos=2**63), Cursor(seq=2**31)):
         with pytest.raises(Invalid):
             await engine.feed(nowhere)

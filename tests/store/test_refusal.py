@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.lifecycle import BIT, BUILT_IN, FINAL, PAIRS, Machine, State
 from tests.pure.declared import declare
-from tests.store.by_hand import OTHER, ByHand, insert, insert_anyhow, job_id, move
+from tests.store.by_hand import OTHER, ByHand, by_hand, insert, insert_anyhow, job_id, move
 
 DECLARED_BY_A_USER = declare(
     "approval",
@@ -135,6 +135,15 @@ async def test_only_finished_jobs_may_be_deleted(db: ByHand) -> None:
     await insert_anyhow(db, [insert(job_id(number), state) for number, state in states.items()])
     deleted = {state for n, state in states.items() if await db.accepts(f"DELETE FROM jobs WHERE id = '{job_id(n)}'")}
     assert deleted == FINAL
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.SUCCEEDED])
+async def test_no_job_is_replaced_by_another_of_its_id(fresh_sqlite_url: str, state: State) -> None:
+    """S6: SQLite's REPLACE deletes the old row without a word to the trigger that keeps it."""
+    async with by_hand(fresh_sqlite_url) as db:
+        await insert_anyhow(db, [insert(JOB, state)])
+        assert await db.refuses(insert(JOB).replace("INSERT", "INSERT OR REPLACE", 1)) == "HF001"
+        assert await db.run("SELECT state FROM jobs") == [(state.value,)]
 
 
 async def test_a_lease_token_changes_only_with_a_move(db: ByHand) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.errors import Conflict, HoldfastError, IllegalMove, StoreError, StoreUnavailable
+from holdfast.errors import Conflict, HoldfastError, IllegalMove, Invalid, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, State
 from holdfast.model import NewJob
@@ -117,6 +117,34 @@ async def test_a_move_whose_actor_may_not_make_it_is_refused_with_everything_aro
     assert caught.value.code == "actor_not_allowed"
     assert (await engine.get(job.id)).state is State.RUNNING
     assert [event.verb for event in await engine.history(job.id)] == ["create", "accept", "claim"]
+
+
+BAD: list[dict[str, Any]] = [
+    {"payload": {"x": float("nan")}},
+    {"payload": {"x": "x" * 300_000}},
+    {"payload": {"x": {1, 2}}, "idempotency_key": "k"},
+    {"trace": {"x": "\ud800"}},
+    {"queue": "bell\x07"},
+    {"lifecycle": "crawler"},
+    {"policy": {"lease_seconds": 0}},
+    {"policy": {"lease_secs": 5}},
+    {"requires": [""]},
+    {"max_attempts": 0},
+    {"delay_seconds": -1},
+    {"parent_id": "me"},
+]
+
+
+@pytest.mark.parametrize("fields", BAD, ids=range(len(BAD)))
+async def test_a_bad_request_writes_nothing_at_all(engine: Engine, fields: dict[str, Any]) -> None:
+    """The same typed error on both stores; not even a lane or a policy is left behind."""
+    with pytest.raises(Invalid):
+        await engine.create(NewJob(**{"type": "echo", **fields}))
+    for table in ("jobs", "events", "lanes", "policies"):
+        count = Query(f"count_{table}", f"SELECT count(*) AS n FROM {table}")
+        row = await engine.store.read(lambda tx, count=count: tx.one(count))
+        assert row is not None
+        assert row["n"] == 0, table
 
 
 async def test_a_closed_store_says_so(store: Store) -> None:

@@ -71,16 +71,22 @@ _ID, _FINGERPRINT = 0, 8
 async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool) -> _Batch:
     now, batch = rules.clock.now(), _Batch([], [], {})
     numbers: dict[Resolved, int] = {}
-    for job in jobs:
-        job.check()
+    texts = [_checked(job) for job in jobs]  # all of them before the first is resolved, which may write
+    for job, (payload, trace) in zip(jobs, texts, strict=True):
         resolved = await rules.registry.resolve(tx, job, batch.resolved)
         if rules.hooks.guarded("create"):
             await _ask_guards(tx, rules, job, resolved)
         number = numbers.setdefault(resolved, len(numbers))
         if number == len(batch.kinds):
             batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept)))
-        batch.fresh.append((rules.ids.job_id(now), number, *_particulars(job, resolved)))
+        batch.fresh.append((rules.ids.job_id(now), number, *_particulars(job, resolved, payload, trace)))
     return batch
+
+
+def _checked(job: NewJob) -> tuple[str, str | None]:
+    """Its payload and its trace as text, if it is a job at all."""
+    job.check()
+    return job.encoded_payload(), encode(job.trace, "trace", max_bytes=4096) if job.trace else None
 
 
 def _kind(resolved: Resolved, *, accept: bool) -> tuple[Any, ...]:
@@ -94,17 +100,17 @@ def _kind(resolved: Resolved, *, accept: bool) -> tuple[Any, ...]:
     )
 
 
-def _particulars(job: NewJob, resolved: Resolved) -> tuple[Any, ...]:
+def _particulars(job: NewJob, resolved: Resolved, payload: str, trace: str | None) -> tuple[Any, ...]:
     return (
         job.priority,
         job.max_attempts or resolved.policy.max_attempts,
         job.run_at,
         float(job.delay_seconds or 0),
-        job.encoded_payload(),
+        payload,
         job.idempotency_key,
         job.fingerprint() if job.idempotency_key is not None else None,
         msgspec.json.encode(sorted(set(job.tags))).decode() if job.tags else None,
-        encode(job.trace, "trace", max_bytes=4096) if job.trace else None,
+        trace,
         job.partition_key,
         job.redrive_of,
         job.root_id,

@@ -26,7 +26,7 @@ from holdfast.engine import workers as _workers
 from holdfast.engine.held import Held, Settled, in_rounds
 from holdfast.engine.registry import Registry
 from holdfast.engine.rules import Limits, Rules
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
@@ -133,10 +133,14 @@ class Engine:
             )
 
         leases = await take(limit)
-        if len(leases) < limit and await self.store.read(lambda tx: _claim.overdue(tx, queues)):
-            await self.requeue_due()
-            await self.reap(queues=queues)
-            leases += await take(limit - len(leases))
+        try:
+            if len(leases) < limit and await self.store.read(lambda tx: _claim.overdue(tx, queues)):
+                await self.requeue_due()
+                await self.reap(queues=queues)
+                leases += await take(limit - len(leases))
+        except StoreError:
+            if not leases:  # what was claimed is committed: the worker must hear of it
+                raise
         if not leases:
             await self.store.read(lambda tx: _claim.refuse_worker(tx, worker))
         return leases

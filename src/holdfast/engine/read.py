@@ -39,9 +39,16 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         for state in self.states or ():
             if state not in known:
                 raise UnknownName.of("state", state, known)
-        for name in (self.tenant, self.tag, self.error_code, *(self.types or ()), *(self.queues or ())):
-            if name is not None:
-                check_name(name, "filter")
+        for what, names in (
+            ("tenant", [self.tenant]),
+            ("job type", self.types or []),
+            ("queue", self.queues or []),
+            ("tag", [self.tag]),
+            ("error code", [self.error_code]),
+        ):
+            for name in names:
+                if name is not None:
+                    check_name(name, what)
         if self.redrive_of is not None and not is_uuid(self.redrive_of):
             raise Invalid(f"redrive_of must be the id of a job, got {self.redrive_of!r}", code="invalid_redrive_of")
         given = {name: getattr(self, name) for name in self.__struct_fields__}

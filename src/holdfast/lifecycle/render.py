@@ -15,14 +15,16 @@ from holdfast.lifecycle.states import FINAL
 
 
 def mermaid(machine: Machine) -> str:
-    """A state diagram in the lifecycle's own words."""
+    """A state diagram in the lifecycle's own words. A word that is no plain name gets an id of its own."""
+    ids = {state: word if word.isidentifier() else f"{state}_" for state, word in machine.words.items()}
     verbs: dict[tuple[str, str], list[str]] = {}
     for move in machine.moves:
-        pair = machine.words[move.source], machine.words[move.target]
-        verbs.setdefault(pair, []).append(move.verb)
-    lines = ["stateDiagram-v2", f"    [*] --> {machine.words[machine.initial]}: create"]
+        verbs.setdefault((ids[move.source], ids[move.target]), []).append(move.verb)
+    lines = ["stateDiagram-v2"]
+    lines += [f'    state "{machine.words[state]}" as {name}' for state, name in ids.items() if name.endswith("_")]
+    lines += [f"    [*] --> {ids[machine.initial]}: create"]
     lines += [f"    {source} --> {target}: {', '.join(names)}" for (source, target), names in verbs.items()]
-    lines += [f"    {word} --> [*]" for state, word in machine.words.items() if state in FINAL]
+    lines += [f"    {name} --> [*]" for state, name in ids.items() if state in FINAL]
     return "\n".join(lines) + "\n"
 
 

@@ -180,7 +180,7 @@ BEGIN
 END;
 
 CREATE TRIGGER jobs_legal_move BEFORE UPDATE OF state
-    ON jobs WHEN NEW.state <> OLD.state AND (
+    ON jobs WHEN OLD.finished_at IS NULL AND NEW.state <> OLD.state AND (
         NEW.epoch <> OLD.epoch + CASE NEW.state WHEN 'running' THEN 1 ELSE 0 END
         OR 0 = OLD.moves & CASE OLD.state
             WHEN 'running' THEN CASE NEW.state

@@ -1,0 +1,676 @@
+"""What went wrong in other systems, each as a test with the number of our catalogue and where it happened."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from itertools import permutations
+from random import Random
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Done, Engine, Failure, Freed, Progress, Retention, Verdict
+from holdfast.engine.reap import reap
+from holdfast.errors import Conflict, HoldfastError, LeaseLost
+from holdfast.ids import SeededIds
+from holdfast.lifecycle import FINAL, Lifecycles, State
+from holdfast.model import Lease, NewJob, Part
+from holdfast.store import Row, Tx, open_store, q
+from holdfast.store.base import Work
+from holdfast.store.queries import Query
+from tests.engine.steps import NOBODYS, ask, bring, held, run, stored, sweep
+
+
+async def ends(engine: Engine, job_id: str) -> list[str | None]:
+    """The terminal states in a job's history; more than one is a lie."""
+    return [event.to_state for event in await engine.history(job_id) if event.to_state in FINAL]
+
+
+class Remembering:
+    """A transaction of a reaper that was paused after its look: it judges by what it saw then."""
+
+    def __init__(self, tx: Tx, seen: list[Row]) -> None:
+        self._tx = tx
+        self._seen = seen
+
+    async def all(self, query: Query, **params: Any) -> list[Row]:
+        return self._seen if query is q.lost_jobs else await self._tx.all(query, **params)
+
+    async def one(self, query: Query, **params: Any) -> Row | None:
+        return await self._tx.one(query, **params)
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        self._tx.after_commit(callback)
+
+
+async def look(engine: Engine) -> list[Row]:
+    """What a reaper sees when it starts."""
+    return await engine.store.read(lambda tx: tx.all(q.lost_jobs, queues=None, gone=[], in_grace=False, limit=100))
+
+
+async def reap_late(engine: Engine, seen: list[Row]) -> list[Row]:
+    return await engine.store.write(lambda tx: reap(Remembering(tx, seen), engine.rules))
+
+
+# -- reaping ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("meanwhile", ["completed", "claimed again"])
+async def test_k1_a_reaper_paused_between_look_and_move_touches_nothing_that_moved_on(
+    engine: Engine, worker: str, clock: MovableClock, meanwhile: str
+) -> None:
+    """K1 (riverqueue/river#1302, #1373): rescued by id only, a finished or re-claimed job went back to retryable."""
+    lease = await run(engine, worker)
+    clock.advance(30)
+    seen = await look(engine)
+    assert [row["id"] for row in seen] == [lease.id]
+    if meanwhile == "completed":
+        await engine.complete(worker, lease.id, lease.token)
+    else:
+        await engine.release(worker, lease.id, lease.token)
+        await engine.claim(worker)
+    before = await stored(engine, lease.id)
+
+    assert await reap_late(engine, seen) == []
+
+    assert await stored(engine, lease.id) == before
+
+
+async def test_k4_a_job_never_both_finishes_and_fails(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """K4 (rails/solid_queue#589): a live worker was pruned while finishing; its job was finished and failed."""
+    leases = [await run(engine, worker, max_attempts=1) for _ in range(40)]
+    clock.advance(30)
+    seen = await look(engine)
+    first, second, *rest = leases
+    await engine.complete(worker, first.id, first.token)
+    assert await ends(engine, first.id) == ["succeeded"]
+
+    answers, reaped = await asyncio.gather(
+        engine.complete_many(worker, [Done(lease.id, lease.token) for lease in rest]), engine.reap()
+    )
+    with pytest.raises(LeaseLost):
+        await engine.complete(worker, second.id, second.token)
+    assert await reap_late(engine, seen) == []
+
+    dead = {row["id"] for row in reaped}
+    lost = {lease.id for lease, answer in zip(rest, answers, strict=True) if isinstance(answer, LeaseLost)}
+    assert dead == lost | {second.id}
+    for lease in leases:
+        assert await ends(engine, lease.id) == ["dead" if lease.id in dead else "succeeded"]
+
+
+@pytest.mark.parametrize("lifecycle", ["default", "transcode"])
+async def test_k5_the_lease_of_a_worker_whose_row_is_gone_still_expires(
+    engine: Engine, worker: str, clock: MovableClock, lifecycle: str
+) -> None:
+    """K5 (rails/solid_queue#422, #542): jobs stayed claimed by a process row that no longer existed."""
+    lease = await run(engine, worker, lifecycle=lifecycle, policy={"lease_seconds": 60})
+    await ask(engine, "DELETE FROM workers WHERE id = :id RETURNING id", id=worker)
+    assert await sweep(engine, clock, 59) == []
+    [row] = await sweep(engine, clock, 1)
+
+    assert (row["id"], row["state"]) == (lease.id, "retrying")
+    other = (await engine.register()).id
+    assert [again.id for again in await engine.claim(other)] == [lease.id]
+
+
+async def test_k6_of_two_reapers_with_the_same_list_one_acts(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """K6 (dbos-inc/dbos-transact-py#742): a second recovery used an old list and ran work it did not own."""
+    lease = await run(engine, worker, policy={"max_lost": 2})
+    clock.advance(30)
+    seen = await look(engine)
+    assert len(await reap_late(engine, seen)) == 1
+    before = await stored(engine, lease.id)
+
+    assert await reap_late(engine, seen) == []
+    assert await stored(engine, lease.id) == before
+    [again] = await engine.claim(worker)
+    assert await reap_late(engine, seen) == []
+    assert (await engine.get(lease.id)).lease_token == again.token
+
+
+@pytest.mark.parametrize("first", ["the row", "the jobs"])
+async def test_k9_a_dead_workers_row_may_go_before_or_after_its_jobs(
+    engine: Engine, worker: str, clock: MovableClock, first: str
+) -> None:
+    """K9a (procrastinate#1518): the worker row was pruned first, and a join then missed its jobs."""
+    lease = await run(engine, worker, lifecycle="transcode", policy={"lease_seconds": 60})
+    steps: list[Callable[[], Awaitable[Any]]] = [
+        lambda: ask(engine, "DELETE FROM workers WHERE id = :id RETURNING id", id=worker),
+        lambda: sweep(engine, clock, 300),
+    ]
+    for step in steps if first == "the row" else steps[::-1]:
+        await step()
+    assert (await engine.get(lease.id)).state is State.RETRYING
+
+
+async def test_k9_a_worker_that_restarts_under_its_old_id_does_not_inherit_its_leases(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """K9b (procrastinate#1518): a pod came back with the same name, and its heartbeat revived leases nobody ran."""
+    old = await run(engine, worker, instance="before")
+    new = await run(engine, worker, instance="after")
+    for _ in range(3):
+        await sweep(engine, clock, 10)
+        assert (await engine.heartbeat(worker, [held(new)])).lost == []
+
+    assert (await engine.get(old.id)).state is State.RETRYING
+    assert (await engine.get(new.id)).state is State.RUNNING
+
+
+async def test_k12_a_long_job_that_beats_is_never_taken(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """K12 (hexpm/hexpm#1825, oban-bg/oban#1141): time alone rescued 47-minute jobs and ran them two or three times."""
+    lease = await run(engine, worker)
+    thief = (await engine.register()).id
+    for _ in range(47 * 6):
+        assert await sweep(engine, clock, 10) == []
+        assert (await engine.heartbeat(worker, [held(lease)])).lost == []
+    assert await engine.claim(thief) == []
+
+    await engine.complete(worker, lease.id, lease.token)
+    assert len(await engine.attempts(lease.id)) == 1
+
+
+async def test_k15_a_job_far_in_the_future_is_claimed_once_when_its_time_comes(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """K15 (celery/kombu#337, celery/celery#2599): an ETA beyond the broker's timeout executed many copies."""
+    year = 366 * 86_400
+    job = await engine.create(NewJob(type="n", run_at=clock.now() + timedelta(seconds=year)))
+    for _ in range(12):
+        assert await engine.claim(worker, limit=9) == []
+        assert (await engine.requeue_due(), await engine.reap()) == (0, [])
+        clock.advance(year / 12 - 0.001)
+    clock.advance(0.012)
+    [lease] = await engine.claim(worker, limit=9)
+    await engine.complete(worker, lease.id, lease.token)
+
+    assert lease.id == job.id
+    assert [event.verb for event in await engine.history(job.id)] == ["create", "accept", "claim", "complete"]
+    assert await engine.claim(worker, limit=9) == []
+
+
+# -- fencing ----------------------------------------------------------------------------------------------------
+
+
+async def test_k26_a_late_heartbeat_does_not_steal_the_lease_back(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """K26 (brendanlong/lion-reader#917): a stalled worker came to, beat, and had the job of its successor."""
+    stalled = await run(engine, worker)
+    clock.advance(30)
+    successor = (await engine.register()).id
+    [current] = await engine.claim(successor)
+    assert current.id == stalled.id
+    before = await stored(engine, stalled.id)
+
+    assert (await engine.heartbeat(worker, [held(stalled)])).lost == [stalled.id]
+
+    assert await stored(engine, stalled.id) == before
+    assert (await engine.heartbeat(successor, [held(current)])).lost == []
+
+
+@pytest.mark.parametrize("successor", ["another worker", "the same worker"])
+async def test_k27_no_write_of_an_old_run_reaches_the_next_one(
+    engine: Engine, worker: str, clock: MovableClock, successor: str
+) -> None:
+    """K27 (nazarli-shabnam/clevis#262), H3: `WHERE status = 'processing'` alone matched the next owner's run."""
+    old = await run(engine, worker, lifecycle="default")
+    clock.advance(30)
+    holder = worker if successor == "the same worker" else (await engine.register()).id
+    [new] = await engine.claim(holder)
+    before = await stored(engine, old.id)
+
+    writes: Iterable[Awaitable[Any]] = (
+        engine.complete(worker, old.id, old.token, {"stale": True}),
+        engine.fail(worker, old.id, old.token, "E_STALE"),
+        engine.fail(worker, old.id, old.token, "E_STALE", permanent=True),
+        engine.release(worker, old.id, old.token),
+        engine.reject(worker, old.id, old.token, "E_STALE"),
+        engine.progress(worker, Progress(id=old.id, token=old.token, percent=99, parts=[Part(name="a")])),
+        engine.complete(worker, old.id, NOBODYS),
+    )
+    for write in writes:
+        with pytest.raises(LeaseLost):
+            await write
+        assert await stored(engine, old.id) == before
+    await engine.complete(holder, new.id, new.token, {"stale": False})
+    assert (await engine.get(old.id)).result == {"stale": False}
+
+
+@pytest.mark.parametrize("order", list(permutations(["claim", "cancel", "complete"])), ids="-".join)
+async def test_k41_cancel_claim_and_complete_in_every_order(
+    engine: Engine, worker: str, order: tuple[str, ...]
+) -> None:
+    """K41 (SamSaffron/term-llm#918): cancel overwrote a run that had just started or just finished."""
+    job = await engine.create(NewJob(type="n"))
+    token = NOBODYS
+    said: dict[str, bool] = {}
+    for verb in order:
+        try:
+            match verb:
+                case "claim":
+                    leases = await engine.claim(worker)
+                    token = leases[0].token if leases else NOBODYS
+                    said[verb] = bool(leases)
+                case "cancel":
+                    await engine.cancel(job.id)
+                    said[verb] = True
+                case _:
+                    await engine.complete(worker, job.id, token)
+                    said[verb] = True
+        except Conflict:
+            said[verb] = False
+
+    canceled_first = order.index("cancel") < order.index("claim")
+    completed = not canceled_first and order.index("claim") < order.index("complete")
+    finished_first = completed and order.index("complete") < order.index("cancel")
+    assert said == {"claim": not canceled_first, "complete": completed, "cancel": not finished_first}
+    state = State.CANCELED if canceled_first else State.SUCCEEDED if completed else State.RUNNING
+    row = await engine.get(job.id)
+    assert row.state is state
+    assert (row.cancel_requested_at is not None) == said["cancel"]
+    assert await ends(engine, job.id) == ([state] if row.final else [])
+
+
+async def test_k41_cancel_claim_and_complete_at_once(engine: Engine, worker: str) -> None:
+    """K41: raced, each job has one end, and everybody was told the truth about it."""
+    jobs = await engine.create_many([NewJob(type="n") for _ in range(40)])
+
+    async def work() -> None:
+        while leases := await engine.claim(worker, limit=3):
+            for lease in leases:
+                await engine.complete(worker, lease.id, lease.token)
+
+    answers, *_ = await asyncio.gather(
+        asyncio.gather(*(engine.cancel(job.id) for job in jobs), return_exceptions=True), work(), work()
+    )
+    await work()
+
+    for job, answer in zip(jobs, answers, strict=True):
+        row = await engine.get(job.id)
+        assert await ends(engine, job.id) == [row.state]
+        if isinstance(answer, BaseException):
+            assert isinstance(answer, Conflict)
+            assert row.state is State.SUCCEEDED
+        elif answer.canceled:
+            assert row.state is State.CANCELED
+        else:
+            assert row.state is State.SUCCEEDED
+            assert row.cancel_requested_at is not None
+
+
+@pytest.mark.parametrize("reaper", ["the sweeper", "a claim"])
+@pytest.mark.parametrize("lifecycle", [machine.name for machine in Lifecycles()])
+async def test_k42_a_job_with_one_attempt_runs_once(
+    engine: Engine, worker: str, clock: MovableClock, lifecycle: str, reaper: str
+) -> None:
+    """K42 (sourceant/sourceant#144): reclaim ignored the remaining attempts; `max_attempts=1` ran twice."""
+    policy = {"lease_seconds": 60, "no_progress_seconds": 120, "max_attempts": 1}
+    lease = await run(engine, worker, lifecycle=lifecycle, policy=policy)
+    clock.advance(3600)
+    if reaper == "the sweeper":
+        await engine.reap()
+    other = (await engine.register()).id
+    for _ in range(3):
+        assert await engine.claim(other, limit=9) == []
+        clock.advance(5)
+
+    job = await engine.get(lease.id)
+    assert (job.state, job.attempt, job.epoch) == (State.DEAD, 1, 1)
+    assert await ends(engine, lease.id) == ["dead"]
+
+
+# -- idempotency ------------------------------------------------------------------------------------------------
+
+
+async def test_k39_two_hundred_equal_first_requests_at_once_make_one_job(
+    engine: Engine, store_url: str, clock: MovableClock
+) -> None:
+    """K39 (thesongzhu/Friday#403, idempot-js#186), R001-33, R001-44, R001-59, R001-83: two servers, one job."""
+    ids = SeededIds(9)
+    second = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids)
+    request = NewJob(type="pay", payload={"sum": 1}, idempotency_key="req-1")
+    other = NewJob(type="pay", payload={"sum": 2}, idempotency_key="req-2")
+
+    batches = await asyncio.gather(
+        *(server.create_many([request]) for server in (engine, second) for _ in range(50)),
+        *(server.create_many([other, request]) for server in (engine, second) for _ in range(50)),
+    )
+    await second.close()
+
+    ones = [batch[-1] for batch in batches]
+    assert len({one.id for one in ones}) == 1
+    assert sum(not one.existed for one in ones) == 1
+    [counted] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
+    assert counted["jobs"] == 2
+
+
+# -- crash points -----------------------------------------------------------------------------------------------
+
+
+class Crash(Exception):
+    """The process died here."""
+
+
+class Brittle:
+    """A store that dies before its n-th statement, whatever work it is doing."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.dialect = store.dialect
+        self.close = store.close
+        self.left = -1
+        self.alone = False
+
+    async def write(self, work: Work[Any], *, alone: bool = False) -> Any:
+        self.alone = alone
+        return await self._store.write(lambda tx: work(BrittleTx(tx, self)), alone=alone)
+
+    async def read(self, work: Work[Any]) -> Any:
+        return await self._store.read(work)
+
+    def step(self) -> None:
+        if self.left == 0:
+            raise Crash
+        self.left -= 1
+
+
+class BrittleTx:
+    def __init__(self, tx: Tx, store: Brittle) -> None:
+        self._tx = tx
+        self._store = store
+        self.after_commit = tx.after_commit
+
+    async def all(self, query: Query, **params: Any) -> list[Row]:
+        self._store.step()
+        rows = await self._tx.all(query, **params)
+        self._store.step()
+        return rows
+
+    async def one(self, query: Query, **params: Any) -> Row | None:
+        rows = await self.all(query, **params)
+        return rows[0] if rows else None
+
+
+class BrittleConnection(sqlite3.Connection):
+    """The same, one layer deeper: before each statement of the writer, history, savepoints and commits included."""
+
+    left = -1
+
+    def execute(self, *args: Any) -> sqlite3.Cursor:
+        self.step()
+        return super().execute(*args)
+
+    def executemany(self, *args: Any) -> sqlite3.Cursor:
+        self.step()
+        return super().executemany(*args)
+
+    @classmethod
+    def step(cls) -> None:
+        if threading.current_thread().name != "holdfast-sqlite-write":
+            return
+        if cls.left == 0:
+            cls.left = -1
+            raise sqlite3.OperationalError("the process died here")
+        cls.left -= 1
+
+
+async def everything(engine: Engine) -> list[tuple[Any, ...]]:
+    tables = [("jobs", "id"), ("events", "job_id, seq"), ("attempts", "job_id, epoch"), ("parts", "job_id, name")]
+    return [
+        tuple(row) for table, order in tables for row in await ask(engine, f"SELECT * FROM {table} ORDER BY {order}")
+    ]
+
+
+async def assert_whole(engine: Engine) -> None:
+    """S7, S12: each row agrees with its own history, and each execution that ended has one record."""
+    for job in (await engine.page(limit=500)).jobs:
+        history = await engine.history(job.id)
+        assert [event.seq for event in history] == list(range(1, job.version + 1))
+        assert [event.to_state for event in history if event.to_state][-1] == job.state
+        assert len(await engine.attempts(job.id)) == job.epoch - (job.state is State.RUNNING)
+
+
+class Scene:
+    """Jobs of every kind, held by one worker, and a verb to do to many of them at once."""
+
+    def __init__(self, engine: Engine, worker: str, clock: MovableClock) -> None:
+        self.engine, self.worker, self.clock = engine, worker, clock
+
+    async def hold(self, *lifecycles: str) -> list[Lease]:
+        return [
+            await run(self.engine, self.worker, lifecycle=name, instance="here", max_attempts=2) for name in lifecycles
+        ]
+
+    async def create(self) -> Callable[[], Awaitable[Any]]:
+        freed = NewJob(type="a", lifecycle="generation", idempotency_key="freed")
+        kept = NewJob(type="b", idempotency_key="kept")
+        rejected, _ = await self.engine.create_many([freed, kept])
+        await self.engine.reject_queued(Verdict(id=rejected.id, code="E"))
+        return lambda: self.engine.create_many([NewJob(type="new"), kept, freed, NewJob(type="newer", queue="q")])
+
+    async def accept(self) -> Callable[[], Awaitable[Any]]:
+        jobs = [NewJob(type="a"), NewJob(type="b", lifecycle="orchestration")]
+        ids = [created.id for created in await self.engine.create_many(jobs, accept=False)]
+        return lambda: self.engine.accept(*ids)
+
+    async def accept_orphans(self) -> Callable[[], Awaitable[Any]]:
+        await self.accept()
+        self.clock.advance(60)
+        return self.engine.accept_orphans
+
+    async def claim(self) -> Callable[[], Awaitable[Any]]:
+        await self.engine.create_many([NewJob(type=f"type-{n % 2}", priority=n) for n in range(4)])
+        return lambda: self.engine.claim(self.worker, limit=9)
+
+    async def claim_what_is_overdue(self) -> Callable[[], Awaitable[Any]]:
+        await self.hold("default", "generation")
+        await self.engine.create(NewJob(type="late", delay_seconds=5))
+        self.clock.advance(60)
+        return lambda: self.engine.claim(self.worker, limit=9)
+
+    async def heartbeat(self) -> Callable[[], Awaitable[Any]]:
+        leases = await self.hold("default", "crawl")
+        self.clock.advance(5)
+        return lambda: self.engine.heartbeat(self.worker, [held(lease) for lease in leases])
+
+    async def progress(self) -> Callable[[], Awaitable[Any]]:
+        leases = await self.hold("default", "transcode")
+        reports = [
+            Progress(id=lease.id, token=lease.token, counters={"n": 1}, parts=[Part(name="a"), Part(name="b")])
+            for lease in leases
+        ]
+        return lambda: self.engine.progress_many(self.worker, reports * 2)
+
+    async def complete(self) -> Callable[[], Awaitable[Any]]:
+        leases = await self.hold("default", "crawl")
+        stale = Done(leases[0].id, NOBODYS)
+        done = [stale, *(Done(lease.id, lease.token, {"n": 1}) for lease in leases)]
+        return lambda: self.engine.complete_many(self.worker, done)
+
+    async def fail(self) -> Callable[[], Awaitable[Any]]:
+        leases = await self.hold("default", "crawl", "orchestration", "default")
+        await self.engine.cancel(leases[3].id)
+        failures = [
+            Failure(id=lease.id, token=lease.token, code="E", permanent=n in (1, 2)) for n, lease in enumerate(leases)
+        ]
+        return lambda: self.engine.fail_many(self.worker, failures)
+
+    async def release(self) -> Callable[[], Awaitable[Any]]:
+        leases = await self.hold("default", "crawl", "default")
+        await self.engine.cancel(leases[2].id)
+        return lambda: self.engine.release_many(self.worker, [Freed(lease.id, lease.token, 5) for lease in leases])
+
+    async def reject(self) -> Callable[[], Awaitable[Any]]:
+        leases = await self.hold("default", "generation")
+        verdicts = [Verdict(id=lease.id, token=lease.token, code="E") for lease in leases]
+        return lambda: self.engine.reject_many(self.worker, verdicts)
+
+    async def reject_queued(self) -> Callable[[], Awaitable[Any]]:
+        created = await self.engine.create_many([NewJob(type="a"), NewJob(type="b", lifecycle="generation")])
+        return lambda: self.engine.reject_queued(*(Verdict(id=job.id, code="E") for job in created))
+
+    async def cancel_waiting(self) -> Callable[[], Awaitable[Any]]:
+        job = await self.engine.create(NewJob(type="a"))
+        return lambda: self.engine.cancel(job.id)
+
+    async def cancel_running(self) -> Callable[[], Awaitable[Any]]:
+        [lease] = await self.hold("default")
+        return lambda: self.engine.cancel(lease.id)
+
+    async def requeue(self) -> Callable[[], Awaitable[Any]]:
+        job = await bring(self.engine, self.worker, Lifecycles()["default"], State.RETRYING)
+        return lambda: self.engine.requeue(job.id)
+
+    async def requeue_due(self) -> Callable[[], Awaitable[Any]]:
+        for name in ("default", "orchestration"):
+            await bring(self.engine, self.worker, Lifecycles()[name], State.RETRYING)
+        await self.engine.create(NewJob(type="a", delay_seconds=5))
+        self.clock.advance(3600)
+        return self.engine.requeue_due
+
+    async def discard(self) -> Callable[[], Awaitable[Any]]:
+        jobs = [await bring(self.engine, self.worker, Lifecycles()["images"], State.RETRYING) for _ in range(2)]
+        return lambda: self.engine.discard(*(job.id for job in jobs))
+
+    async def reap(self) -> Callable[[], Awaitable[Any]]:
+        for lifecycle in ("default", "orchestration"):
+            await run(self.engine, self.worker, instance="here", max_attempts=1, lifecycle=lifecycle)
+        wished, _ = await self.hold("default", "crawl")
+        await self.engine.cancel(wished.id)
+        return lambda: self.engine.reap(gone=["here"])
+
+    async def redrive(self) -> Callable[[], Awaitable[Any]]:
+        job = await bring(self.engine, self.worker, Lifecycles()["default"], State.DEAD)
+        return lambda: self.engine.redrive(job.id, payload={"again": 1})
+
+    async def prune(self) -> Callable[[], Awaitable[Any]]:
+        for state in sorted(FINAL):
+            await bring(self.engine, self.worker, Lifecycles()["default"], state)
+        self.clock.advance(100 * 86_400)
+        return lambda: self.engine.prune(Retention())
+
+
+SCENES = [name for name in vars(Scene) if not name.startswith("_") and name != "hold"]
+SEVERAL = ("claim_what_is_overdue",)  # requeue, reap and claim: three transactions, each whole by itself
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_k7_a_crash_between_any_two_statements_leaves_nothing_half_done(
+    engine: Engine, worker: str, clock: MovableClock, scene: str
+) -> None:
+    """K7 (dbos-inc/dbos-transact-py#232, -ts#779): dying between two writes left a status wrong for ever.
+
+    Each verb dies before and after each of its statements in turn. Inside a transaction nothing remains; where a
+    statement stands alone it is whole by itself. Then the verb is called again and does its work.
+    """
+    verb = await getattr(Scene(engine, worker, clock), scene)()
+    store = Brittle(engine.store)
+    engine.store = store  # type: ignore[assignment]
+    deaths, before = 0, await everything(engine)
+    while deaths < 500:
+        store.left = deaths
+        try:
+            await verb()
+            break
+        except Crash:
+            store.left = -1
+            deaths += 1
+        if scene not in SEVERAL and (store.dialect == "sqlite" or not store.alone):
+            assert await everything(engine) == before
+        await assert_whole(engine)
+        before = await everything(engine)
+    store.left = -1
+    assert deaths >= 2, "a verb has at least one statement to die before and after"
+    assert deaths < 500
+    await assert_whole(engine)
+
+
+@pytest.fixture
+async def brittle(fresh_sqlite_url: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=BrittleConnection))
+    ids = SeededIds(4)
+    engine = Engine(await open_store(fresh_sqlite_url, clock, ids), clock=clock, ids=ids)
+    yield engine
+    BrittleConnection.left = -1
+    await engine.close()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_k7_a_crash_inside_sqlite_leaves_nothing_half_done(
+    brittle: Engine, clock: MovableClock, scene: str
+) -> None:
+    """K7: between a move and its history, before a savepoint is released, before the commit itself."""
+    worker = (await brittle.register()).id
+    verb = await getattr(Scene(brittle, worker, clock), scene)()
+    before = await everything(brittle)
+    for deaths in range(500):
+        BrittleConnection.left = deaths
+        with suppress(HoldfastError):
+            await verb()
+        if BrittleConnection.left >= 0:
+            break
+        if scene not in SEVERAL:
+            assert await everything(brittle) == before
+        await assert_whole(brittle)
+    BrittleConnection.left = -1
+    assert 3 < deaths < 499
+    await assert_whole(brittle)
+
+
+# -- deadlocks --------------------------------------------------------------------------------------------------
+
+
+async def test_k36_batches_in_every_order_never_surface_a_deadlock(
+    fresh_postgres_url: str, clock: MovableClock
+) -> None:
+    """K36 (oban-bg/oban#168, getsentry/taskbroker#778): a pruner and batch updates deadlocked each other."""
+    ids = SeededIds(6)
+    engines = [Engine(await open_store(fresh_postgres_url, clock, ids), clock=clock, ids=ids) for _ in range(2)]
+    first = engines[0]
+    worker = (await first.register()).id
+    await first.create_many([NewJob(type=f"type-{n % 3}", max_attempts=9) for n in range(300)])
+    leases = await first.claim(worker, limit=300, instance="here")
+    keep = Retention(succeeded=0, dead=0, canceled=0, rejected=0)
+
+    async def storm(seed: int) -> None:
+        random, engine = Random(seed), engines[seed % 2]
+        for _ in range(12):
+            batch = random.sample(leases, 40)
+            match seed % 8:
+                case 0 | 1:
+                    await engine.heartbeat(worker, [held(lease) for lease in batch])
+                case 2:
+                    await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in batch[:10]])
+                case 3:
+                    await engine.fail_many(
+                        worker, [Failure(id=lease.id, token=lease.token, code="E") for lease in batch[:10]]
+                    )
+                case 4:
+                    await engine.reap(gone=["here"], limit=5)
+                    await engine.requeue_due()
+                case 5:
+                    await engine.prune(keep, limit=5)
+                case 6:
+                    await engine.progress_many(
+                        worker, [Progress(id=lease.id, token=lease.token, counters={"n": seed}) for lease in batch]
+                    )
+                case _:
+                    await engine.claim(worker, limit=5, instance="there")
+                    await engine.release_many(worker, [Freed(lease.id, lease.token) for lease in batch[:5]])
+
+    await asyncio.gather(*(storm(seed) for seed in range(16)))
+    await assert_whole(first)
+    for engine in engines:
+        await engine.close()
+    connection = await asyncpg.connect(fresh_postgres_url)
+    deadlocks = await connection.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    await connection.close()
+    assert deadlocks == 0, "the store would have retried them; a fixed order of locks has none"
