@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -20,6 +21,26 @@ STORES = ("postgres", "sqlite")
 # A checkpoint or a vacuum at its own time would hit one contestant and spare the other: `settle` vacuums before
 # each round instead, and the settings leave room for a whole run between two checkpoints.
 _QUIET = ("autovacuum = off", "checkpoint_timeout = '1h'", "max_wal_size = '16GB'")
+
+
+class Spent(NamedTuple):
+    """What a database has used so far: differences count. None where that cannot be known."""
+
+    cpu_seconds: float | None
+    wal_bytes: int | None
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(
+            None if self.cpu_seconds is None or before.cpu_seconds is None else self.cpu_seconds - before.cpu_seconds,
+            None if self.wal_bytes is None or before.wal_bytes is None else self.wal_bytes - before.wal_bytes,
+        )
+
+
+def _cpu_seconds(processes: list[int]) -> float | None:
+    try:
+        return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in processes) / 1e9
+    except OSError:
+        return None
 
 
 class PostgresDatabase:
@@ -52,8 +73,12 @@ class PostgresDatabase:
     async def flush(self) -> None:
         await self.run("CHECKPOINT")
 
-    async def wal_position(self) -> int | None:
-        return await self.connection.fetchval("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")  # type: ignore[no-any-return]
+    async def spent(self) -> Spent:
+        """By all sessions of this database together."""
+        row = await self.connection.fetchrow("""
+            SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS written,
+                   (SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database()) AS processes""")
+        return Spent(_cpu_seconds(row["processes"]), row["written"])
 
     @asynccontextmanager
     async def without_triggers(self) -> AsyncIterator[None]:
@@ -97,8 +122,9 @@ class SqliteDatabase:
     async def flush(self) -> None:
         await self.run("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    async def wal_position(self) -> int | None:
-        return None
+    async def spent(self) -> Spent:
+        """The database is this process."""
+        return Spent(time.process_time(), None)
 
     @asynccontextmanager
     async def without_triggers(self) -> AsyncIterator[None]:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.databases import Database, Host, PostgresDatabase, host
-from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
+from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, shown, write_results
 from benchmarks.rounds import Contestant, race
 from benchmarks.sides import LEASE_SECONDS, RawPostgres, RawSqlite, Side, raw_side
 from benchmarks.work import beat, drain, filled, holding
@@ -149,9 +149,9 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
                 scores = await race(f"{store}, {size}, {task}", contestants, rounds=rounds, slices=slices)
                 found.append({"task": task, "payload": size, "ways": rounds_of(scores)})
                 for name, score in scores.items():
-                    wal = "" if score.wal_bytes is None else f"{score.wal_bytes:,.0f}"
-                    rows.append([f"{task}, {size}: {name}", f"{score.rate:,.0f}", f"{score.micros:.1f}", wal])
-    print_table(await machine.version(), ["", "per second", "us each", "WAL bytes each"], rows)
+                    used = [shown(score.cpu_micros, ".1f"), shown(score.wal_bytes, ",.0f")]
+                    rows.append([f"{task}, {size}: {name}", f"{score.rate:,.0f}", f"{score.micros:.1f}", *used])
+    print_table(await machine.version(), ["", "per second", "us each", "CPU us", "WAL bytes"], rows)
     return found
 
 

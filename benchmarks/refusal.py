@@ -21,7 +21,7 @@ from typing import Any
 import asyncpg
 
 from benchmarks.databases import Database, Host, host
-from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
+from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, shown, write_results
 from benchmarks.rounds import Contestant, race
 from benchmarks.sides import Side, raw_side
 from benchmarks.work import drain, filled
@@ -248,18 +248,17 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
             for name, side in sides.items()
         ]
         scores = await race(store, contestants, rounds=rounds, slices=slices)
-    plain = scores[WAYS[0].name]
     rows = [
         [
             name,
             f"{score.micros:.1f}",
-            f"{score.micros_over(plain):+.1f}",
-            "" if score.wal_bytes is None else f"{score.wal_bytes:,.0f}",
+            shown(score.cpu_micros, ".1f"),
+            shown(score.wal_bytes, ",.0f"),
             *("refused" if refusals[name][kind] else "-" for kind in ATTACKS),
         ]
         for name, score in scores.items()
     ]
-    header = ["claim+complete by 100", "us/job", "more", "WAL bytes", *ATTACKS]
+    header = ["claim+complete by 100", "us/job", "CPU us", "WAL bytes", *ATTACKS]
     print_table(await machine.version(), header, rows)
     return [{"way": name, "refuses": refusals[name], **told} for name, told in rounds_of(scores).items()]
 

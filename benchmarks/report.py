@@ -44,12 +44,18 @@ def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
         print("  ".join(cells).rstrip())
 
 
+def shown(figure: float | None, form: str) -> str:
+    """Empty where it is not known."""
+    return "" if figure is None else format(figure, form)
+
+
 def rounds_of(scores: dict[str, Score]) -> dict[str, Any]:
     return {
         name: {
             "per_second": round(score.rate, 1),
+            "cpu_micros_per_unit": score.cpu_micros and round(score.cpu_micros, 2),
             "wal_bytes_per_unit": score.wal_bytes and round(score.wal_bytes),
-            "rounds": [[taken.units, round(taken.seconds, 6), taken.wal_bytes] for taken in score.rounds],
+            "rounds": [[taken.units, round(taken.seconds, 6)] for taken in score.rounds],
         }
         for name, score in scores.items()
     }

@@ -1,7 +1,7 @@
 """Rates that can be compared on a machine that also does other things.
 
 A round is cut into slices, contestants take turns slice by slice, and what counts is the median of the rounds. A ratio
-or a difference is the median of those within each round, where both sides met the same disturbances.
+is the median of the ratios within each round, where both sides met the same disturbances.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Contestant:
 class Round:
     units: int = 0
     seconds: float = 0.0
+    cpu_seconds: float | None = None
     wal_bytes: int | None = None
 
     @property
@@ -48,17 +49,20 @@ class Score:
     def ratio_to(self, other: Score) -> float:
         return median(mine.rate / its.rate for mine, its in zip(self.rounds, other.rounds, strict=True))
 
-    def micros_over(self, other: Score) -> float:
-        return median(1e6 / mine.rate - 1e6 / its.rate for mine, its in zip(self.rounds, other.rounds, strict=True))
-
     @property
     def micros(self) -> float:
         """Per unit."""
         return 1e6 / self.rate
 
     @property
+    def cpu_micros(self) -> float | None:
+        """Per unit, of the database alone on PostgreSQL, of the whole process on SQLite."""
+        known = [1e6 * taken.cpu_seconds / taken.units for taken in self.rounds if taken.cpu_seconds is not None]
+        return median(known) if known else None
+
+    @property
     def wal_bytes(self) -> float | None:
-        """Per unit; None where the database does not tell."""
+        """Per unit."""
         known = [taken.wal_bytes / taken.units for taken in self.rounds if taken.wal_bytes is not None]
         return median(known) if known else None
 
@@ -89,13 +93,15 @@ async def _round(contestants: list[Contestant], slices: int) -> dict[str, Round]
 
 
 async def _time_slice(contestant: Contestant, taken: Round) -> None:
-    before = await contestant.database.wal_position()
+    before = await contestant.database.spent()
     begin = time.perf_counter()
     taken.units += await contestant.run()
     taken.seconds += time.perf_counter() - begin
-    after = await contestant.database.wal_position()
-    if before is not None and after is not None:
-        taken.wal_bytes = (taken.wal_bytes or 0) + after - before
+    spent = (await contestant.database.spent()).since(before)
+    if spent.cpu_seconds is not None:
+        taken.cpu_seconds = (taken.cpu_seconds or 0.0) + spent.cpu_seconds
+    if spent.wal_bytes is not None:
+        taken.wal_bytes = (taken.wal_bytes or 0) + spent.wal_bytes
 
 
 def say(text: str) -> None:

@@ -68,6 +68,27 @@ async def test_the_owner_obeys_by_failing_or_releasing(engine: Engine, worker: s
     assert (event.verb, event.from_state, event.to_state, event.actor) == ("cancel", "running", "canceled", "worker")
 
 
+async def test_a_canceled_run_records_its_own_error_and_answers_to_its_own_verb(engine: Engine, worker: str) -> None:
+    """S14, C-30: not the error of the run before; and what was told as a failure is not a release."""
+    lease = await run(engine, worker)
+    await engine.fail(worker, lease.id, lease.token, "E_BEFORE", retry_after_seconds=0)
+    [lease] = await engine.claim(worker)
+    await engine.cancel(lease.id)
+    await engine.release(worker, lease.id, lease.token)
+    assert [attempt.error and attempt.error["code"] for attempt in await engine.attempts(lease.id)] == [
+        "E_BEFORE",
+        None,
+    ]
+    with pytest.raises(LeaseLost):
+        await engine.fail(worker, lease.id, lease.token, "E_BEFORE")
+
+    failed = await run(engine, worker)
+    await engine.cancel(failed.id)
+    await engine.fail(worker, failed.id, failed.token, "E_STOPPED")
+    with pytest.raises(LeaseLost):
+        await engine.release(worker, failed.id, failed.token)
+
+
 async def test_a_job_that_finished_all_the_same_has_succeeded(engine: Engine, worker: str) -> None:
     """Best effort: the work is done, and the wish came too late; it is then a conflict to cancel it."""
     lease = await run(engine, worker)

@@ -47,6 +47,7 @@ def test_whatever_is_asked_the_engine_does_what_the_model_does(machine: type[Eng
                 stateful_step_count=STEPS,
                 database=None,
                 deadline=None,
+                report_multiple_bugs=False,
                 phases=(Phase.generate, Phase.shrink),
                 suppress_health_check=list(HealthCheck),
             ),

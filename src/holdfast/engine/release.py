@@ -46,7 +46,7 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
     return [
         Settled(item.id, settled[item.id])
         if item.id in settled
-        else await settle_or_refuse(tx, item.held, worker, outcomes=("released", "canceled"), same={})
+        else await settle_or_refuse(tx, item.held, worker, outcomes=("released", "canceled"), same={"error": None})
         for item in items
     ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from holdfast.store.queries import Query
 from holdfast.store.render import Statement
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class Row(Protocol):
@@ -48,6 +50,15 @@ class Store(Protocol):
     async def read(self, work: Work[T]) -> T: ...
 
     async def close(self) -> None: ...
+
+
+def tell(callbacks: Iterable[Callable[[], None]]) -> None:
+    """The work is on disk: a listener that fails cannot undo it, and must not make it look undone (S14)."""
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception:
+            log.exception("a callback after a commit failed")
 
 
 def check_params(query: Query, statement: Statement, params: dict[str, Any]) -> None:

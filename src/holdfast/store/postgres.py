@@ -11,7 +11,7 @@ import asyncpg
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import Row, T, Work, check_params
+from holdfast.store.base import Row, T, Work, check_params, tell
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal
 from holdfast.store.render import POSTGRES, Statement, render
@@ -27,6 +27,7 @@ _NOT_DONE = (
     asyncpg.CannotConnectNowError,
     asyncpg.TooManyConnectionsError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # "cannot switch to state": the server has just said goodbye on this connection
 )
 # The connection went while a statement was under way: that statement may or may not have happened.
 _CUT_OFF = (
@@ -43,12 +44,15 @@ class PostgresTx:
         self._connection = connection
         self._clock = clock
         self.callbacks: list[Callable[[], None]] = []
+        self.wrote = False
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
         statement = render(query, POSTGRES, limit, filters)
-        return await self._connection.fetch(statement.text, *bind(query, statement, params, self._clock))  # type: ignore[no-any-return]
+        rows: list[Row] = await self._connection.fetch(statement.text, *bind(query, statement, params, self._clock))
+        self.wrote = self.wrote or not query.text.startswith("SELECT")
+        return rows
 
     async def one(self, query: Query, **params: Any) -> Row | None:
         rows = await self.all(query, **params)
@@ -82,6 +86,7 @@ class PostgresStore:
 
     def __init__(self, pool: Any, clock: Clock, ids: Ids) -> None:
         self._pool = pool
+        self._closed = False
         self._clock = clock
         self._ids = ids
 
@@ -102,6 +107,7 @@ class PostgresStore:
         return cls(pool, clock, ids)
 
     async def close(self) -> None:
+        self._closed = True
         await self._pool.close()
 
     async def read(self, work: Work[T]) -> T:
@@ -112,13 +118,15 @@ class PostgresStore:
 
     async def _persist(self, work: Work[T], run: Any, *, harmless: bool) -> T:
         """Run, and run again while the database says it rolled back or could not be reached."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed", code="store_closed")
         last: BaseException | None = None
         for attempt in range(TRIES_MAX):
             try:
                 return await run(work)  # type: ignore[no-any-return]
             except (*_NOT_DONE, *_CUT_OFF, OutcomeUnknown) as error:
-                if isinstance(error, OutcomeUnknown) and not harmless:
-                    raise
+                if isinstance(error, ValueError) or (isinstance(error, OutcomeUnknown) and not harmless):
+                    raise  # asyncpg calls an argument it cannot encode an InterfaceError too; that is our own mistake
                 last = error
             except asyncpg.PostgresError as error:
                 raise _in_our_words(error) from error
@@ -130,15 +138,14 @@ class PostgresStore:
     async def _run_in_transaction(self, work: Work[T]) -> T:
         async with self._pool.acquire() as connection:
             tx = PostgresTx(connection, self._clock)
-            await connection.execute("BEGIN")
             try:
+                await connection.execute("BEGIN")
                 result = await work(tx)
             except BaseException:
                 await _roll_back(connection)
                 raise
             await _commit(connection)
-        for callback in tx.callbacks:
-            callback()
+        tell(tx.callbacks)
         return result
 
     async def _run_alone(self, work: Work[T]) -> T:
@@ -147,10 +154,11 @@ class PostgresStore:
             tx = PostgresTx(connection, self._clock)
             try:
                 result = await work(tx)
-            except _CUT_OFF as error:
-                raise _unknown(error) from error
-        for callback in tx.callbacks:
-            callback()
+            except (*_NOT_DONE, *_CUT_OFF) as error:
+                if tx.wrote or isinstance(error, _CUT_OFF):  # running it again would forget what has happened already
+                    raise _unknown(error) from error
+                raise
+        tell(tx.callbacks)
         return result
 
 
@@ -169,8 +177,10 @@ async def _roll_back(connection: Any) -> None:
     try:
         if not connection.is_closed():
             await connection.execute("ROLLBACK")
-    except Exception:
+    except BaseException as error:
         connection.terminate()
+        if not isinstance(error, Exception):  # cancelled once more
+            raise
 
 
 def _unknown(error: BaseException) -> OutcomeUnknown:

@@ -25,7 +25,7 @@ import msgspec
 from holdfast.clock import Clock, from_micros, to_micros
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import Row, T, Work, check_params
+from holdfast.store.base import Row, T, Work, check_params, tell
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal
 from holdfast.store.render import GIVES, SQLITE, Insert, Statement, history_of, render
@@ -49,7 +49,9 @@ class SqliteTx:
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
         statement = render(query, SQLITE, limit, filters)
-        cursor = self._connection.execute(statement.text, self._bind(query, statement, params))
+        cursor = self._connection.cursor()
+        cursor.row_factory = None  # a borrowed connection may make its rows into something else
+        cursor.execute(statement.text, self._bind(query, statement, params))
         names = tuple(column[0] for column in cursor.description)
         raw = cursor.fetchall()
         if query.recorded and raw:
@@ -153,9 +155,8 @@ class _Piece:
         if self.error is not None:
             self.future.set_exception(self.error)
             return
-        for callback in self.callbacks or ():
-            callback()
         self.future.set_result(self.result)
+        tell(self.callbacks or ())
 
 
 class SqliteStore:
@@ -326,6 +327,9 @@ def finish(work: Coroutine[Any, Any, T] | Any) -> T:
         work.send(None)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        if "no running event loop" not in str(error):
+            raise  # else: it wanted a loop in order to wait
     work.close()
     raise StoreError(
         "work inside a transaction may only await that transaction; do slow things before or after it",

@@ -36,7 +36,7 @@ UPDATE jobs
    SET came_from   = state,
        state       = {to:cancel},
        version     = version + 1,
-       error       = coalesce(stopped.error, jobs.error),
+       error       = stopped.error,
        {lease ended},
        finished_at = {now},
        updated_at  = {now}

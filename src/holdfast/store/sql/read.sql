@@ -34,9 +34,6 @@ SELECT job_id, name, status, percent, total, done, error, data, started_at, comp
  WHERE job_id {in:ids uuid}
  ORDER BY job_id, place, name
 
--- name: successors
-SELECT id FROM jobs WHERE redrive_of = :id ORDER BY id
-
 -- name: lane
 SELECT tenant, queue, type, requires, prefers, defer_seconds FROM lanes WHERE id = :id
 

@@ -31,10 +31,3 @@ UPDATE workers
  WHERE liveness <> 'offline'
    AND coalesce(last_heartbeat_at, registered_at) <= {now-offline_seconds}
 RETURNING {worker}
-
--- name: leases_of_worker
-SELECT id, lease_instance, lease_expires_at, claimed_at
-  FROM jobs
- WHERE state = 'running'
-   AND lease_worker = :worker
- ORDER BY claimed_at, id

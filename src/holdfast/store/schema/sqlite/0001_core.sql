@@ -159,6 +159,7 @@ END;
 CREATE TRIGGER jobs_first_state BEFORE INSERT
     ON jobs WHEN NEW.epoch <> 0
               OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0)
+              OR EXISTS (SELECT 1 FROM jobs WHERE id = NEW.id)  -- REPLACE deletes without asking the triggers
 BEGIN
     SELECT RAISE(ABORT, 'HF001 no job starts in this state');
 END;
