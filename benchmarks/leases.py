@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import random
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -121,7 +122,7 @@ async def _with_room(side: RawPostgres | RawSqlite) -> Side:
     return side
 
 
-WAYS = {
+WAYS: dict[str, Callable[[Database, str], Awaitable[Side]]] = {
     "on the job row": on_the_row,
     "on the job row, expiry indexed": partial(on_the_row, indexed=True),
     "in a narrow table": in_a_table,

@@ -25,11 +25,18 @@ from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, 
 from benchmarks.rounds import Contestant, race
 from benchmarks.sides import Side, raw_side
 from benchmarks.work import drain, filled
-from holdfast.lifecycle import BIT, DEFAULT, IMAGES, Machine
+from holdfast.lifecycle import BIT, Machine
+from holdfast.lifecycle.default import DEFAULT
+from holdfast.lifecycle.images import IMAGES
 
 # Retries, but no cancel and no reject: what `images` has, under names that no schema file can know.
 USERS = [
-    Machine(f"user_{number}", words=IMAGES.words, moves=[str(move) for move in IMAGES.moves]) for number in range(1, 21)
+    Machine(
+        f"user_{number}",
+        words={str(state): word for state, word in IMAGES.words.items()},
+        moves=[str(move) for move in IMAGES.moves],
+    )
+    for number in range(1, 21)
 ]
 MINE = USERS[-1]
 LIFECYCLES = [DEFAULT, *USERS]
@@ -227,7 +234,7 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
     async with AsyncExitStack() as stack:
         sides: dict[str, Side] = {}
         for way in WAYS:
-            database = await stack.enter_async_context(machine.fresh())
+            database: Database = await stack.enter_async_context(machine.fresh())
             await install(way, database)
             sides[way.name] = raw_side(
                 database,

@@ -19,7 +19,9 @@ REAP_BATCH = 1000
 
 
 class Side(Protocol):
-    database: Database
+    @property
+    def database(self) -> Database: ...
+
     tables: tuple[str, ...]  # the first holds the jobs
     held: list[Any]  # leases that a round begins with
 
@@ -37,7 +39,7 @@ class Side(Protocol):
 class Ours:
     """The engine as an embedding program calls it."""
 
-    tables = ("jobs", "events", "attempts", "sweeps")
+    tables: tuple[str, ...] = ("jobs", "events", "attempts", "sweeps")
 
     def __init__(self, database: Database, engine: Engine, worker: str) -> None:
         self.database = database
@@ -117,7 +119,7 @@ class Raw:
         payload: str | None = None,
     ) -> None:
         self.table = table
-        self.tables = (table,)
+        self.tables: tuple[str, ...] = (table,)
         self.held: list[Any] = []
         self.ready = ready
         self.also = f", {also}" if also else ""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks import core, leases, refusal
+from benchmarks.crowds import crowds
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +32,7 @@ def test_the_core_benchmark_gives_every_figure_and_every_crowd(
     sizes = core.QUICK
     assert [result["figure"] for result in results] == [
         *(figure.name for figure in core.figures(sizes)),
-        *(f"beside {crowd.name}" for crowd in core.crowds(sizes.million)),
+        *(f"beside {crowd.name}" for crowd in crowds(sizes.million)),
     ]
     assert all(result["ratio"] > 0 for result in results)
     assert "claim+complete by 100" in capsys.readouterr().out

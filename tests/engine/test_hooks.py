@@ -46,6 +46,14 @@ async def no(_tx: Tx, request: Any) -> None:
     raise Refused(f"no {type(request).__name__}")
 
 
+async def begin(engine: Engine, worker: str, verb: str) -> tuple[str, str]:
+    """A job that the verb can move, and the token for it: only what nobody runs is canceled at once."""
+    if verb == "cancel":
+        return (await engine.create(NewJob(type="n"))).id, ""
+    lease = await run(engine, worker)
+    return lease.id, lease.token
+
+
 async def act(engine: Engine, worker: str, verb: str, job_id: str, token: str) -> Any:
     match verb:
         case "complete":
@@ -78,8 +86,8 @@ async def test_a_guard_refuses_and_nothing_is_written(engine: Engine, worker: st
 @pytest.mark.parametrize("verb", VERBS)
 async def test_an_effect_that_raises_takes_the_move_back(engine: Engine, worker: str, verb: str) -> None:
     """The move, its event and its attempt roll back with whatever the effect had written."""
-    lease = await run(engine, worker)
-    before = await stored(engine, lease.id)
+    job_id, token = await begin(engine, worker, verb)
+    before = await stored(engine, job_id)
 
     @engine.effect(verb)
     async def half(tx: Tx, _verb: str, row: Row) -> None:
@@ -87,9 +95,9 @@ async def test_an_effect_that_raises_takes_the_move_back(engine: Engine, worker:
         raise HoldfastError("the other half failed")
 
     with pytest.raises(HoldfastError, match="the other half"):
-        await act(engine, worker, verb, lease.id, lease.token)
+        await act(engine, worker, verb, job_id, token)
 
-    assert await stored(engine, lease.id) == before
+    assert await stored(engine, job_id) == before
     assert await entries(engine) == []
     assert len((await engine.page()).jobs) == 1
 
@@ -102,19 +110,32 @@ async def test_an_effect_commits_with_its_move(engine: Engine, worker: str) -> N
 
     ends: dict[str, str] = {}
     for verb in VERBS[1:]:
-        lease = await run(engine, worker)
-        await act(engine, worker, verb, lease.id, lease.token)
-        ends[lease.id] = {
+        job_id, token = await begin(engine, worker, verb)
+        await act(engine, worker, verb, job_id, token)
+        ends[job_id] = {
             "complete": "complete succeeded",
             "fail": "fail dead",
             "reject": "reject rejected",
-            "cancel": "cancel running",  # only a wish yet
+            "cancel": "cancel canceled",
         }[verb]
     lost = await run(engine, worker, instance="gone")
     await engine.reap(gone=["gone"])
     ends[lost.id] = "reap retrying"
 
     assert await entries(engine) == sorted([*ends.items(), *((job_id, "create queued") for job_id in ends)])
+
+
+@pytest.mark.usefixtures("ledger")
+async def test_the_wish_to_cancel_has_no_effect_until_the_job_is_canceled(engine: Engine, worker: str) -> None:
+    @engine.effect("cancel")
+    async def note(tx: Tx, verb: str, row: Row) -> None:
+        await tx.one(WRITE, job=row["id"], entry=f"{verb} {row['state']}")
+
+    lease = await run(engine, worker)
+    await engine.cancel(lease.id)
+    assert await entries(engine) == []
+    await engine.release(worker, lease.id, lease.token)
+    assert await entries(engine) == [(lease.id, "cancel canceled")]
 
 
 async def test_hooks_are_for_the_jobs_they_name(engine: Engine, worker: str) -> None:

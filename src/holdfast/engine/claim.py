@@ -64,10 +64,16 @@ async def claim(
 _LEASE = len(Lease.__struct_fields__)
 
 
-async def overdue(tx: Tx, queues: list[str] | None) -> bool:
-    """Would requeue or reap find something that a claim could then take?"""
-    row = await tx.one(q.overdue, queues=queues)
-    return row is not None and bool(row["ripe"] or row["lost"])
+async def overdue(tx: Tx, worker: str, queues: list[str] | None) -> bool:
+    """Would requeue or reap find something that a claim could then take? An error if the worker may not claim."""
+    row = await tx.one(q.overdue, worker=worker, queues=queues)
+    if row is None:
+        raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
+    if not row["enabled"]:
+        raise WorkerDisabled(
+            f"worker {worker} was disabled by an operator; it may finish what it holds but claims nothing more"
+        )
+    return bool(row["ripe"] or row["lost"])
 
 
 def check_claim(
@@ -82,14 +88,3 @@ def check_claim(
         check_name(name, "queue")
     for name in types or ():
         check_name(name, "job type")
-
-
-async def refuse_worker(tx: Tx, worker: str) -> None:
-    """Nothing was claimed: say so loudly if the reason is the worker itself."""
-    row = await tx.one(q.worker, id=worker)
-    if row is None:
-        raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
-    if not row["enabled"]:
-        raise WorkerDisabled(
-            f"worker {worker} was disabled by an operator; it may finish what it holds but claims nothing more"
-        )

@@ -43,6 +43,6 @@ async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> l
     return [
         Settled(item.id, State.SUCCEEDED)
         if item.id in done
-        else await settle_or_refuse(tx, item.held, worker, outcomes=("succeeded",), same={"result": item.result})
+        else await settle_or_refuse(tx, item.held, worker, {"succeeded": {"result": item.result}})
         for item in items
     ]

@@ -26,7 +26,7 @@ from holdfast.engine import workers as _workers
 from holdfast.engine.held import Held, Settled, in_rounds
 from holdfast.engine.registry import Registry
 from holdfast.engine.rules import Limits, Rules
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
@@ -95,8 +95,8 @@ class Engine:
         if not jobs:
             return []
         if connection is not None:
-            tx = borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids)
-            return await _create.create(tx, self.rules, jobs, actor=actor, accept=accept)
+            async with borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids) as tx:
+                return await _create.create(tx, self.rules, jobs, actor=actor, accept=accept)
         keyless = all(job.idempotency_key is None for job in jobs)
         alone = (keyless or len(jobs) == 1) and not self.rules.hooks.any_for("create")
         try:
@@ -133,16 +133,16 @@ class Engine:
             )
 
         leases = await take(limit)
+        if len(leases) == limit:
+            return leases
         try:
-            if len(leases) < limit and await self.store.read(lambda tx: _claim.overdue(tx, queues)):
+            if await self.store.read(lambda tx: _claim.overdue(tx, worker, queues)):
                 await self.requeue_due()
                 await self.reap(queues=queues)
                 leases += await take(limit - len(leases))
-        except StoreError:
+        except (StoreError, WorkerDisabled):
             if not leases:  # what was claimed is committed: the worker must hear of it
                 raise
-        if not leases:
-            await self.store.read(lambda tx: _claim.refuse_worker(tx, worker))
         return leases
 
     async def heartbeat(
@@ -272,7 +272,7 @@ class Engine:
         return await self.store.write(lambda tx: _prune.prune(tx, self.rules, retention, limit=limit))
 
     async def mark_silent_workers(self) -> list[Worker]:
-        return await self.store.write(_workers.mark_silent)
+        return await self.store.write(lambda tx: _workers.mark_silent(tx, self.rules))
 
     # -- workers ----------------------------------------------------------------------------------------------
 

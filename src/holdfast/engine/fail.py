@@ -13,7 +13,7 @@ from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
 from holdfast.lifecycle import Actor, State
-from holdfast.model.json import encode
+from holdfast.model.json import decode, encode
 from holdfast.model.names import check_name
 from holdfast.model.numbers import check_number
 from holdfast.store import Row, Tx, q
@@ -48,15 +48,14 @@ async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) ->
     return [
         Settled(failure.id, settled[failure.id])
         if failure.id in settled
-        else await settle_or_refuse(
-            tx,
-            failure.held,
-            worker,
-            outcomes=("failed", "canceled"),
-            same={"error": msgspec.json.decode(errors[failure.id])},
-        )
+        else await _repeated(tx, failure, errors[failure.id], worker)
         for failure in failures
     ]
+
+
+async def _repeated(tx: Tx, failure: Failure, error: str, worker: str) -> Settled | LeaseLost:
+    same = {"error": decode(error)}
+    return await settle_or_refuse(tx, failure.held, worker, {"failed": same, "canceled": same})
 
 
 async def _decide(tx: Tx, rules: Rules, failures: list[Failure], worker: str) -> dict[str, Decision]:

@@ -69,10 +69,11 @@ class Settled(msgspec.Struct, frozen=True):
     state: State
 
 
-async def settle_or_refuse(
-    tx: Tx, lease: Held, worker: str, *, outcomes: tuple[str, ...], same: dict[str, Any]
-) -> Settled | LeaseLost:
-    """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost."""
+async def settle_or_refuse(tx: Tx, lease: Held, worker: str, repeats: dict[str, dict[str, Any]]) -> Settled | LeaseLost:
+    """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost.
+
+    `repeats` says how the execution has ended if this is a repeat, and what must then be the same as before.
+    """
     if not lease.plausible:
         return _lost(lease, "it is unknown here", reassigned=False)
     row = await tx.one(q.attempt_by_token, id=lease.id, token=lease.token)
@@ -82,8 +83,10 @@ async def settle_or_refuse(
     job = Job.from_row(job_row)
     if row is not None:
         attempt = Attempt.from_row(row)
-        said = {"result": job.result if job.epoch == attempt.epoch else None, "error": attempt.error}
-        if attempt.worker_id == worker and attempt.outcome in outcomes and all(said[k] == v for k, v in same.items()):
+        result = job.result if job.epoch == attempt.epoch else None
+        said = {"result": result, "error": attempt.error, "reason": attempt.reason}
+        same = repeats.get(attempt.outcome)
+        if attempt.worker_id == worker and same is not None and all(said[name] == same[name] for name in same):
             return Settled(job.id, _went_to(attempt, job))
         return _lost(
             lease, f"that execution ended as {attempt.outcome} at {attempt.ended_at:%H:%M:%S}", reassigned=_again(job)

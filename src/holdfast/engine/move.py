@@ -16,8 +16,8 @@ async def move(
     """Run a guarded move. The rows that come back are the ones that moved; the rest were refused."""
     rows = await tx.all(query, limit=limit, actor=actor.value, **params)
     if rows:
-        verb = "create" if query.create else query.move or query.note or ""
-        await rules.hooks.apply(tx, verb, rows)
+        if verb := "create" if query.create else query.move:  # a wish or a report moves nothing
+            await rules.hooks.apply(tx, verb, rows)
         if rules.observers:
             tx.after_commit(lambda: _tell(rules, query, rows, actor))
     return rows

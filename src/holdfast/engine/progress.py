@@ -98,7 +98,7 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
 
 
 async def _refused(tx: Tx, report: Progress, worker: str) -> LeaseLost:
-    refusal = await settle_or_refuse(tx, report.held, worker, outcomes=(), same={})
+    refusal = await settle_or_refuse(tx, report.held, worker, {})
     assert isinstance(refusal, LeaseLost)  # noqa: S101  nothing can be a repeat of progress
     return refusal
 

@@ -24,12 +24,11 @@ async def reap(
 
     `gone` names worker instances that were seen to die; their jobs need not wait for the lease.
     """
-    in_grace = await _in_grace(tx, rules)
     rows = await tx.all(
         q.lost_jobs,
         queues=queues,
         gone=gone or [],
-        in_grace=in_grace,
+        in_grace=await in_grace(tx, rules),
         limit=min(limit or rules.limits.sweep_batch, rules.limits.sweep_batch),
     )
     decided = []
@@ -82,7 +81,7 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
     return list({row["id"]: row for row in moved}.values())  # of two moves of a job, the later one counts
 
 
-async def _in_grace(tx: Tx, rules: Rules) -> bool:
+async def in_grace(tx: Tx, rules: Rules) -> bool:
     """Does silence prove anything yet? Not for a while after a gap in which nobody could sweep."""
     interval = float(rules.limits.sweep_seconds)
     row = await tx.one(q.sweep, interval=interval)

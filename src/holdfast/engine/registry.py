@@ -18,6 +18,7 @@ from holdfast.model import JobType, NewJob
 from holdfast.model.names import check_names
 from holdfast.store import Row, Tx, q
 
+REMEMBERED_MAX = 10_000
 TYPES_FRESH_SECONDS = 5  # how long another process's declaration may go unnoticed
 
 
@@ -84,8 +85,13 @@ class Registry:
             lane=await _intern_lane(tx, new.tenant, queue, new.type, requires, prefers, policy.defer_seconds),
         )
         # Only what is committed may be remembered: the caller's transaction may yet roll these rows back.
-        tx.after_commit(lambda: self._resolved.__setitem__(key, resolved))
+        tx.after_commit(lambda: self._remember(key, resolved))
         return resolved
+
+    def _remember(self, key: bytes, resolved: Resolved) -> None:
+        if len(self._resolved) >= REMEMBERED_MAX:  # requests that bring a policy of their own could go on for ever
+            self._resolved.clear()
+        self._resolved[key] = resolved
 
     def _below(self, machine: Machine) -> dict[str, float | None]:
         """Settings fill in what the lifecycle leaves at its default."""

@@ -13,6 +13,7 @@ from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
 from holdfast.lifecycle import Actor, State
+from holdfast.model.json import decode
 from holdfast.model.names import check_name
 from holdfast.store import Tx, q
 
@@ -45,9 +46,7 @@ async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) 
     return [
         Settled(v.id, State.REJECTED)
         if v.id in done
-        else await settle_or_refuse(
-            tx, v.held, worker, outcomes=("rejected",), same={"error": msgspec.json.decode(errors[v.id])}
-        )
+        else await settle_or_refuse(tx, v.held, worker, {"rejected": {"error": decode(errors[v.id])}})
         for v in verdicts
     ]
 

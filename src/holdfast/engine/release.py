@@ -10,7 +10,7 @@ from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_number
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 
 class Freed(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
     held = await tx.all(q.held_jobs, held=token_rows([item.held for item in items]), worker=worker)
     stopping = {row["id"] for row in held if await _ends_canceled(tx, rules, row)}
     freed = [
-        (item.id, item.token, "snoozed" if item.delay_seconds else "released", float(item.delay_seconds))
+        (item.id, item.token, _reason(item), float(item.delay_seconds))
         for item in sorted(items, key=lambda item: item.id)
         if item.held.plausible and item.id not in stopping
     ]
@@ -46,13 +46,19 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
     return [
         Settled(item.id, settled[item.id])
         if item.id in settled
-        else await settle_or_refuse(tx, item.held, worker, outcomes=("released", "canceled"), same={"error": None})
+        else await settle_or_refuse(
+            tx, item.held, worker, {"released": {"reason": _reason(item)}, "canceled": {"error": None}}
+        )
         for item in items
     ]
 
 
-async def _ends_canceled(tx: Tx, rules: Rules, row: object) -> bool:
-    if row["cancel_requested_at"] is None:  # type: ignore[index]
+def _reason(item: Freed) -> str:
+    return "snoozed" if item.delay_seconds else "released"
+
+
+async def _ends_canceled(tx: Tx, rules: Rules, row: Row) -> bool:
+    if row["cancel_requested_at"] is None:
         return False
-    snapshot = await rules.registry.snapshot(tx, row["policy"])  # type: ignore[index]
+    snapshot = await rules.registry.snapshot(tx, row["policy"])
     return snapshot.machine.has(State.RUNNING, State.CANCELED)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.reap import in_grace
 from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, NotFound
 from holdfast.ids import is_uuid
@@ -64,6 +65,8 @@ async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> Worker:
     return Worker.from_row(row)
 
 
-async def mark_silent(tx: Tx) -> list[Worker]:
+async def mark_silent(tx: Tx, rules: Rules) -> list[Worker]:
     """Workers not heard from for their own threshold go offline; their next heartbeat brings them back."""
+    if await in_grace(tx, rules):
+        return []
     return [Worker.from_row(row) for row in await tx.all(q.silent_workers)]

@@ -4,26 +4,50 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
+
+import asyncpg
 
 from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.store.base import Row, Tx
 from holdfast.store.postgres import PostgresTx, bind
+from holdfast.store.postgres import in_our_words as postgres_words
 from holdfast.store.queries import Query
-from holdfast.store.render import POSTGRES, render
+from holdfast.store.render import POSTGRES, SQLITE, render
 from holdfast.store.sqlite import SqliteTx, prepare
+from holdfast.store.sqlite import in_our_words as sqlite_words
 
 _NUMBERED = re.compile(r"\$(\d+)")
 
 
-def borrow(connection: Any, dialect: str, clock: Clock, ids: Ids) -> Tx:
-    """A transaction over an open connection of asyncpg, psycopg (either kind) or sqlite3."""
+@asynccontextmanager
+async def borrow(connection: Any, dialect: str, clock: Clock, ids: Ids) -> AsyncIterator[Tx]:
+    """A transaction over an open connection of asyncpg, psycopg (either kind) or sqlite3.
+
+    What is done in it stands behind a savepoint: a caller who catches our error and commits keeps all or nothing.
+    """
+    tx = _over(connection, dialect, clock, ids)
+    try:
+        async with _behind_savepoint(connection, open_already=_is_open(connection)):
+            yield tx
+    except asyncpg.PostgresError as error:
+        raise postgres_words(str(error.sqlstate), str(error)) from error
+    except sqlite3.Error as error:
+        raise sqlite_words(error) from error
+    except Exception as error:
+        if (state := getattr(error, "sqlstate", None)) is not None:  # psycopg's, which may not be installed
+            raise postgres_words(state, str(error)) from error
+        raise
+
+
+def _over(connection: Any, dialect: str, clock: Clock, ids: Ids) -> Tx:
     library = type(connection).__module__.partition(".")[0]
     if isinstance(connection, sqlite3.Connection):
-        if dialect != "sqlite":
+        if dialect != SQLITE:
             raise Invalid(
                 "the jobs live in PostgreSQL, but the connection given is SQLite's", code="invalid_connection"
             )
@@ -39,6 +63,38 @@ def borrow(connection: Any, dialect: str, clock: Clock, ids: Ids) -> Tx:
         f"cannot create jobs through a {type(connection).__qualname__}; give one of asyncpg, psycopg or sqlite3",
         code="invalid_connection",
     )
+
+
+@asynccontextmanager
+async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIterator[None]:
+    """A savepoint in the caller's transaction; a transaction of our own where the caller has none."""
+    begin, end, undo = (
+        ("SAVEPOINT holdfast", "RELEASE SAVEPOINT holdfast", "ROLLBACK TO SAVEPOINT holdfast")
+        if open_already
+        else ("BEGIN", "COMMIT", "ROLLBACK")
+    )
+    await _awaited(connection.execute(begin))
+    try:
+        yield
+    except BaseException:
+        await _awaited(connection.execute(undo))
+        raise
+    await _awaited(connection.execute(end))
+
+
+def _is_open(connection: Any) -> bool:
+    """Is the caller inside a transaction, or about to be by the rules of its library?"""
+    if isinstance(connection, sqlite3.Connection):
+        if connection.isolation_level is not None and not connection.in_transaction:
+            connection.execute("BEGIN")  # what the library does before the first change
+        return connection.in_transaction
+    if isinstance(connection, asyncpg.Connection):
+        return bool(connection.is_in_transaction())
+    return not connection.autocommit or connection.info.transaction_status.name != "IDLE"
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if hasattr(value, "__await__") else value
 
 
 class _BorrowedAsyncpg(PostgresTx):
@@ -59,11 +115,8 @@ class _BorrowedPsycopg(_BorrowedAsyncpg):
         values = bind(query, statement, params, self._clock)
         text = _NUMBERED.sub(r"%(p\1)s", statement.text.replace("%", "%%"))
         cursor = self._connection.execute(text, {f"p{n}": value for n, value in enumerate(values, start=1)})
-        if hasattr(cursor, "__await__"):
-            cursor = await cursor
-        fetched = cursor.fetchall()
-        if hasattr(fetched, "__await__"):
-            fetched = await fetched
+        cursor = await _awaited(cursor)
+        fetched = await _awaited(cursor.fetchall())
         names = [column.name for column in cursor.description]
         return [_plain(row if isinstance(row, dict) else dict(zip(names, row, strict=True))) for row in fetched]
 

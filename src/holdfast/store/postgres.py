@@ -129,7 +129,7 @@ class PostgresStore:
                     raise  # asyncpg calls an argument it cannot encode an InterfaceError too; that is our own mistake
                 last = error
             except asyncpg.PostgresError as error:
-                raise _in_our_words(error) from error
+                raise in_our_words(str(error.sqlstate), str(error)) from error
             await self._clock.sleep(PAUSE_SECONDS * 2**attempt * (0.5 + self._ids.jitter()))
         raise StoreUnavailable(
             f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: {last}"
@@ -190,12 +190,11 @@ def _unknown(error: BaseException) -> OutcomeUnknown:
     )
 
 
-def _in_our_words(error: asyncpg.PostgresError) -> HoldfastError:
-    state = str(getattr(error, "sqlstate", ""))
+def in_our_words(state: str, message: str) -> HoldfastError:
     code = {"42P01": "missing_table", "42703": "missing_table"}.get(
         state, "constraint" if state.startswith("23") else state
     )
-    return refusal(code, str(error)) or StoreUnavailable(f"PostgreSQL refused: {error}", code="store_refused")
+    return refusal(code, message) or StoreUnavailable(f"PostgreSQL refused: {message}", code="store_refused")
 
 
 async def _prepare_connection(connection: Any) -> None:

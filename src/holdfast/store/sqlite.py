@@ -208,7 +208,7 @@ class SqliteStore:
             try:
                 return finish(work(SqliteTx(connection, self._clock)))
             finally:
-                connection.execute("ROLLBACK")
+                connection.rollback()
         except sqlite3.Error as error:
             raise in_our_words(error) from error
 

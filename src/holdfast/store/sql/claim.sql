@@ -73,9 +73,12 @@ UPDATE jobs
 RETURNING {moved}
 
 -- name: overdue
--- Is there anything a claim that found too little could set free first?
-SELECT (SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now} AS ripe,
+-- Is there anything a claim that found too little could set free first? And may this worker claim at all?
+SELECT w.enabled,
+       (SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now} AS ripe,
        EXISTS (SELECT 1 FROM jobs
                 WHERE state = 'running'
                   AND {any:queues jobs.queue text}
                   AND lease_expires_at <= {now}) AS lost
+  FROM workers w
+ WHERE w.id = :worker

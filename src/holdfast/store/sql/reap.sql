@@ -14,8 +14,9 @@ SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.
    AND {any:queues jobs.queue text}
    AND (jobs.lease_instance {in:gone text}
         OR jobs.claimed_at <= {now-p.max_runtime_seconds}
-        OR coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds}
         OR jobs.cancel_requested_at <= {now-p.cancel_grace_seconds}
+        OR NOT :in_grace
+           AND coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds}
         OR NOT :in_grace
            AND jobs.lease_expires_at <= {now}
            AND (NOT p.waits_for_offline
@@ -85,7 +86,7 @@ RETURNING {moved}
 
 -- name: reap_to_canceled
 -- move: reap
--- ends: canceled
+-- ends: lost
 UPDATE jobs
    SET came_from   = state,
        state       = {to:reap>canceled},

@@ -214,14 +214,24 @@ CREATE TABLE events (
     percent    double precision,
     data       text,
     PRIMARY KEY (job_id, seq),
-    -- Who may do what, once more: only workers start and finish, only workers and the system fail.
+    -- Who may do what, once more: only workers start and finish, only workers and the system fail, and so on.
     CONSTRAINT events_actor CHECK (
         CASE to_state
             WHEN 'running'   THEN actor = 'worker'
             WHEN 'succeeded' THEN actor = 'worker'
             WHEN 'retrying'  THEN actor IN ('worker', 'system')
             WHEN 'dead'      THEN actor IN ('worker', 'system')
-            WHEN 'rejected'  THEN actor IN ('worker', 'system')
+            WHEN 'rejected'  THEN actor = CASE from_state WHEN 'queued' THEN 'system' ELSE 'worker' END
+            WHEN 'queued'    THEN CASE from_state
+                                      WHEN 'created'  THEN actor IN ('client', 'api', 'system')
+                                      WHEN 'running'  THEN actor IN ('worker', 'system')
+                                      WHEN 'retrying' THEN actor IN ('api', 'system')
+                                      ELSE actor IN ('client', 'api', 'worker', 'system')
+                                  END
+            WHEN 'canceled'  THEN CASE from_state
+                                      WHEN 'running' THEN actor IN ('worker', 'system')
+                                      ELSE actor IN ('client', 'api', 'system')
+                                  END
             ELSE actor IN ('client', 'api', 'worker', 'system')
         END)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
