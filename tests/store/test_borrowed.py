@@ -198,3 +198,22 @@ async def test_what_is_no_connection_at_all_is_a_typed_error(store_url: str) -> 
             await engine.create(NewJob(type="bill"), connection=object())
         assert caught.value.code == "invalid_connection"
         assert await engine.counts() == []
+
+
+async def test_a_caller_who_catches_our_error_and_commits_keeps_all_or_nothing(both: tuple[Engine, Caller]) -> None:
+    engine, caller = both
+    await engine.create(NewJob(type="bill", idempotency_key="taken"))
+    await caller.run("BEGIN")
+    await caller.run(ORDER)
+    with pytest.raises(KeyReused):
+        await engine.create_many(
+            [NewJob(type="new"), NewJob(type="other", idempotency_key="taken")], connection=caller.connection
+        )
+    await caller.run("COMMIT")
+    assert [(kind, number) for _, kind, _, number in await engine.counts()] == [("bill", 1)]
+
+
+async def test_a_connection_without_a_transaction_keeps_all_or_nothing_too(both: tuple[Engine, Caller]) -> None:
+    engine, caller = both
+    created = await engine.create(NewJob(type="bill"), connection=caller.connection)
+    assert (await engine.get(created.id)).state is State.QUEUED
