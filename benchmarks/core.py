@@ -92,8 +92,9 @@ class Measuring:
             print_table(f"{version}: beside crowds, of the rate on an empty table", header, rows)
 
     async def _against_raw(self, chosen: list[Figure]) -> list[list[str]]:
-        async with self._host.fresh() as database:
-            ours, raw = await Ours.open(database), raw_side(database)
+        # A database each: neither pays for the other's log, nor for pages that the other made stale.
+        async with self._host.fresh() as database, self._host.fresh() as other:
+            ours, raw = await Ours.open(database), raw_side(other)
             await raw.prepare()
             try:
                 return [await self._figure(figure, ours, raw) for figure in chosen]

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
+from holdfast.ids import Ids
 from holdfast.store.migrate import migrate
+from holdfast.store.sqlite import connect
 from tests.servers.postgres import PostgresServer, running
 
 STORES = ("postgres", "sqlite")
@@ -97,9 +99,7 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.url = f"sqlite:///{path}"
-        self.connection = sqlite3.connect(path, isolation_level=None, cached_statements=512)
-        self.connection.execute("PRAGMA journal_mode = WAL")
-        self.connection.execute("PRAGMA synchronous = FULL")
+        self.connection = connect(path, Ids())  # the raw loop gets the same settings as the store
 
     async def run(self, sql: str) -> None:
         self.connection.execute(sql)

@@ -45,6 +45,7 @@ async def claim(
                 rules,
                 q.claim_jobs,
                 actor=Actor.WORKER,
+                brief=True,
                 worker=worker,
                 instance=instance,
                 lane=lane["id"],
@@ -52,16 +53,13 @@ async def claim(
                 waits=float(lane["waits"]),
                 limit=limit - len(leases),
             )
-            leases += [Lease.from_row(list(row)[:_LEASE]) for row in rows]
+            leases += [Lease.from_row(row) for row in rows]
             taken += len(rows)
             if len(leases) == limit:
                 break
         if len(leases) == limit or not taken:
             break
     return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
-
-
-_LEASE = len(Lease.__struct_fields__)
 
 
 async def overdue(tx: Tx, worker: str, queues: list[str] | None) -> bool:

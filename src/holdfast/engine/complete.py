@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import Held, Settled, check_worker, is_plausible, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
@@ -29,17 +29,21 @@ class Done(msgspec.Struct, frozen=True):
 async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> list[Settled | LeaseLost]:
     """Finish the jobs this worker still leases; a lost lease changes nothing."""
     check_worker(worker)
-    results = [encode(item.result, "result", max_bytes=RESULT_BYTES_MAX) for item in items]
+    rows = sorted(
+        (
+            item.id,
+            item.token,
+            None if item.result is None else encode(item.result, "result", max_bytes=RESULT_BYTES_MAX),
+        )
+        for item in items
+        if is_plausible(item.id, item.token)
+    )
     if rules.hooks.guarded("complete"):
         by_id = {item.id: item for item in items}
         for row in await tx.all(q.held_jobs, held=token_rows([item.held for item in items]), worker=worker):
             await rules.hooks.check(tx, "complete", by_id[row["id"]], row["lifecycle"], row["type"])
-    rows = sorted(
-        (item.id, item.token, None if item.result is None else result)
-        for item, result in zip(items, results, strict=True)
-        if item.held.plausible
-    )
-    done = {row["id"] for row in await move(tx, rules, q.complete_jobs, actor=Actor.WORKER, done=rows, worker=worker)}
+    moved = await move(tx, rules, q.complete_jobs, actor=Actor.WORKER, brief=True, done=rows, worker=worker)
+    done = {row["id"] for row in moved}
     return [
         Settled(item.id, State.SUCCEEDED)
         if item.id in done

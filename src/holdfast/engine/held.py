@@ -31,8 +31,12 @@ class Held(msgspec.Struct, frozen=True):
 
     @property
     def plausible(self) -> bool:
-        """A token that no claim can have issued is not worth asking the database about."""
-        return is_uuid(self.id) and is_uuid(self.token)
+        return is_plausible(self.id, self.token)
+
+
+def is_plausible(job_id: str, token: str) -> bool:
+    """A token that no claim can have issued is not worth asking the database about."""
+    return is_uuid(job_id) and is_uuid(token)
 
 
 def check_worker(worker: str) -> None:
@@ -50,6 +54,8 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
 
     A worker that lost a job and claimed it again may report both runs together, and only one of them holds it.
     """
+    if len({item.id for item in items}) == len(items):
+        return await settle(list(items))
     answers: dict[int, _Answer] = {}
     waiting = dict(enumerate(items))
     while waiting:

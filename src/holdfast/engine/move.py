@@ -11,12 +11,24 @@ from holdfast.store.queries import Query
 
 
 async def move(
-    tx: Tx, rules: Rules, query: Query, *, actor: Actor, limit: int | None = None, **params: Any
+    tx: Tx,
+    rules: Rules,
+    query: Query,
+    *,
+    actor: Actor,
+    limit: int | None = None,
+    brief: bool = False,
+    **params: Any,
 ) -> list[Row]:
-    """Run a guarded move. The rows that come back are the ones that moved; the rest were refused."""
-    rows = await tx.all(query, limit=limit, actor=actor.value, **params)
-    if rows:
-        if verb := "create" if query.create else query.move:  # a wish or a report moves nothing
+    """Run a guarded move. The rows that come back are the ones that moved; the rest were refused.
+
+    `brief`: the caller needs little of them, so little is fetched unless somebody listens.
+    """
+    verb = "create" if query.create else query.move  # a wish or a report moves nothing
+    heard = bool(rules.observers) or (verb is not None and rules.hooks.any_for(verb))
+    rows = await tx.all(query.brief if brief and not heard else query, limit=limit, actor=actor.value, **params)
+    if rows and heard:
+        if verb is not None:
             await rules.hooks.apply(tx, verb, rows)
         if rules.observers:
             tx.after_commit(lambda: _tell(rules, query, rows, actor))

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import FINAL, STATUS, State
-from holdfast.model.json import decode_or_none, encode
+from holdfast.model.json import decode, encode
 from holdfast.model.names import check_name, check_names
 
 PAYLOAD_BYTES_MAX = 256 * 1024
@@ -163,7 +163,7 @@ class Job(msgspec.Struct, frozen=True):
         values[_DUE] = None if values[_DUE] is None else bool(values[_DUE])
         for place in _JSON:
             if values[place] is not None:
-                values[place] = decode_or_none(values[place])
+                values[place] = decode(values[place])
         return cls(*values)
 
     @property
@@ -210,8 +210,8 @@ class Lease(msgspec.Struct, frozen=True):
         values = list(row)
         for place in _LEASE_JSON:
             if values[place] is not None:
-                values[place] = decode_or_none(values[place])
-        return cls(*values)
+                values[place] = decode(values[place])
+        return cls(*values[:_LEASE])
 
 
 # The row behind a lease, in the order of its fields.
@@ -220,4 +220,5 @@ LEASE_COLUMNS = (
     *("lost", "lease_expires_at", "claimed_at", "created_at", "run_at", "payload", "checkpoint", "tags", "trace"),
     "policy",
 )
+_LEASE = len(LEASE_COLUMNS)
 _LEASE_JSON = [LEASE_COLUMNS.index(name) for name in ("payload", "checkpoint", "tags", "trace")]

@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.resources import files
 
 _HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*)\s*")
@@ -30,10 +31,15 @@ class Query:
     data: str | None = None
     gives: str | None = None
 
-    @property
+    @cached_property
     def recorded(self) -> bool:
         """It writes history."""
         return bool(self.move or self.note or self.create)
+
+    @cached_property
+    def brief(self) -> Query:
+        """The same, answering only with what nobody can do without."""
+        return replace(self, gives=f"brief {self.gives or 'move'}")
 
 
 class Queries:

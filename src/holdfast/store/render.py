@@ -2,14 +2,16 @@
 
 {now} {now+x} {now-x}   the database's time, plus or minus x seconds
 {rows:r(a int, ...)}    the list of tuples given as :r, as a table r
-{each:ids uuid}         the list given as :ids, for use behind IN
+{id:r}                  jobs.id is the first column of those rows, said so that PostgreSQL looks it up by key
+{in:ids uuid}           is in the list given as :ids
+{in picked}             is in the column `id` of that CTE
 {any:names col text}    col is in the list given as :names, or there is no such list
 {items:col}             the items of a JSON array in a column, as a table with the column `value`
 {skip_locked} {locked}  row locks; SQLite has one writer and needs none
 {from:verb} {to:verb}   the states of a verb as literals, so that partial indexes are used
 {bit:a>b}               the bit of a pair of states in `moves`
 {token}                 a fresh lease token, one per row
-{moved}                 what a move answers with, and what its history needs
+{moved}                 what a move answers with, and what its history needs: on SQLite, where the row is
 {lease ended}           the assignments that take a lease away
 {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
 {filters}               the one dynamic WHERE, from a fixed set
@@ -44,7 +46,13 @@ KEPT = (
     *("claimed_at", "lease_worker", "last_worker", "last_instance", "last_token"),
     *("step", "percent", "counters", "error"),
 )
-GIVES = {None: TOLD, "lease": tuple(dict.fromkeys(LEASE_COLUMNS + TOLD))}
+# A query answers with one of these; the first column is always the id.
+GIVES = {
+    None: TOLD,
+    "lease": tuple(dict.fromkeys(LEASE_COLUMNS + TOLD)),
+    "brief move": ("id",),
+    "brief lease": LEASE_COLUMNS,
+}
 
 FILTERS = {
     "tenant": "tenant = :tenant",
@@ -98,7 +106,8 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
                 raise TypeError(f"query {query.name} needs a limit")
             return str(int(limit))
         if word == "moved":
-            return ", ".join(f"jobs.{name}" for name in dict.fromkeys(GIVES[query.gives] + KEPT))
+            wanted = GIVES[query.gives] + (TOLD + KEPT if dialect == POSTGRES else ("rowid",))
+            return ", ".join(f"jobs.{name}" for name in dict.fromkeys(wanted))
         if word.startswith(("now+", "now-")):
             return _shifted_now(found[1][3], found[1][4:], dialect)
         if word in _SHARED:
@@ -111,12 +120,7 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
 def _with_history(query: Query, text: str) -> str:
     """PostgreSQL writes rows, events and attempts in one statement; SQLite cannot, and runs `history_of` afterwards."""
     steps = [f"moved AS (\n{text}\n)"]
-    for n, insert in enumerate(history_of(query)):
-        values = ", ".join(insert.values)
-        steps.append(
-            f"history{n} AS (INSERT INTO {insert.table} ({', '.join(insert.columns)})"
-            f" SELECT {values} FROM moved{insert.where})"
-        )
+    steps += [f"history{n} AS ({insert.sql('moved', 'TRUE')})" for n, insert in enumerate(history_of(query))]
     return "WITH " + ",\n".join(steps) + f"\nSELECT {', '.join(GIVES[query.gives])} FROM moved"
 
 
@@ -127,7 +131,11 @@ class Insert:
     table: str
     columns: tuple[str, ...]
     values: tuple[str, ...]
-    where: str = ""
+    where: str = "TRUE"
+
+    def sql(self, source: str, which: str) -> str:
+        columns, values = ", ".join(self.columns), ", ".join(self.values)
+        return f"INSERT INTO {self.table} ({columns}) SELECT {values} FROM {source} WHERE {which} AND {self.where}"
 
 
 @lru_cache(maxsize=256)
@@ -136,7 +144,7 @@ def history_of(query: Query) -> tuple[Insert, ...]:
         born = "CASE WHEN version = 2 THEN 'created' ELSE state END"
         return (
             _event("1", "create", "NULL", born, "NULL", query),
-            _event("2", "accept", "'created'", "state", "NULL", query, where=" WHERE version = 2"),
+            _event("2", "accept", "'created'", "state", "NULL", query, where="version = 2"),
         )
     worker = "last_worker" if query.ends else "lease_worker"
     if query.note:
@@ -158,7 +166,7 @@ def _event(
     *,
     data: str = "NULL",
     progress: bool = False,
-    where: str = "",
+    where: str = "TRUE",
 ) -> Insert:
     values = {
         "job_id": "id",
@@ -313,6 +321,8 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "in picked": lambda _: "= ANY(ARRAY(SELECT id FROM picked))",
         "in ripe": lambda _: "= ANY(ARRAY(SELECT id FROM ripe))",
         "any": _postgres_any,
+        # A join alone may be planned as a scan of all that runs, by statistics that are out of date.
+        "id": lambda rows: f"jobs.id = {rows}.id AND jobs.id = ANY(:{rows}.0::uuid[])",
         "items": lambda column: f"json_array_elements_text({column}::json)",
         "horizon": lambda _: "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint)",
     },
@@ -327,6 +337,7 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "in picked": lambda _: "IN (SELECT id FROM picked)",
         "in ripe": lambda _: "IN (SELECT id FROM ripe)",
         "any": _sqlite_any,
+        "id": lambda rows: f"jobs.id = {rows}.id",
         "items": lambda column: f"json_each({column})",
         "horizon": lambda _: str(2**63 - 1),
     },

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import re
 import sqlite3
 import threading
 from collections.abc import Callable, Coroutine
@@ -28,12 +27,13 @@ from holdfast.ids import Ids
 from holdfast.store.base import Row, T, Work, check_params, tell
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal
-from holdfast.store.render import GIVES, SQLITE, Insert, Statement, history_of, render
+from holdfast.store.render import SQLITE, Statement, history_of, render
 
 GROUP_MAX = 64  # pieces of work in one commit
 BUSY_SECONDS = 30  # how long another process may hold the file before we give up
 PAUSE_SECONDS = 0.005
 READERS = 4
+CHECKPOINT_PAGES = 4000  # 16 MiB of log: a page that changes often is then copied back once instead of many times
 CACHE_KIB = 64 * 1024  # per connection; the default of 2 MiB makes every claim read its pages again
 
 _encode = msgspec.json.Encoder().encode
@@ -55,9 +55,8 @@ class SqliteTx:
         names = tuple(column[0] for column in cursor.description)
         raw = cursor.fetchall()
         if query.recorded and raw:
-            for insert in history_of(query):
-                self._record(insert, names, raw, params)
-            names = GIVES[query.gives]
+            self._record(query, [row[-1] for row in raw], params)
+            return _rows(names[:-1], raw)
         return _rows(names, raw)
 
     async def one(self, query: Query, **params: Any) -> Row | None:
@@ -79,25 +78,12 @@ class SqliteTx:
             check_params(query, statement, params)
             raise
 
-    def _record(self, insert: Insert, names: tuple[str, ...], raw: list[Any], params: dict[str, Any]) -> None:
-        text, places = _history_statement(insert, names)
-        actor = params.get("actor")
-        self._connection.executemany(text, [[actor, *(row[place] for place in places)] for row in raw])
-
-
-@lru_cache(maxsize=256)
-def _history_statement(insert: Insert, names: tuple[str, ...]) -> tuple[str, tuple[int, ...]]:
-    """The insert for one moved row, with a parameter for each column it uses; ?1 is the actor."""
-    used = tuple(name for name in names if re.search(rf"\b{name}\b", " ".join((*insert.values, insert.where))))
-
-    def placed(sql: str) -> str:
-        return re.sub(r"'\w+'|:actor|\b[a-z_]+\b", lambda word: numbers.get(word[0], word[0]), sql)
-
-    numbers = {":actor": "?1"} | {name: f"?{place}" for place, name in enumerate(used, start=2)}
-    values = ", ".join(placed(value) for value in insert.values)
-    source = f"SELECT {values}{placed(insert.where)}" if insert.where else f"VALUES ({values})"
-    text = f"INSERT INTO {insert.table} ({', '.join(insert.columns)}) {source}"
-    return text, tuple(names.index(name) for name in used)
+    def _record(self, query: Query, moved: list[int], params: dict[str, Any]) -> None:
+        """The rows themselves now hold everything that their history says."""
+        rowids = _encode(moved).decode()
+        for insert in history_of(query):
+            text = insert.sql("jobs", "rowid IN (SELECT value FROM json_each(:moved))")
+            self._connection.execute(text, {"moved": rowids, "actor": params.get("actor")})
 
 
 def _stored(value: Any) -> Any:
@@ -128,12 +114,18 @@ def _row_class(names: tuple[str, ...]) -> tuple[type[_Tuple], tuple[int, ...]]:
 
 def _rows(names: tuple[str, ...], raw: list[tuple[Any, ...]]) -> list[Row]:
     row_class, times = _row_class(names)
+    width = len(names)
+    if not times:
+        return [row_class(row[:width]) for row in raw]
+    known: dict[int | None, datetime | None] = {None: None}  # rows of one batch share most of their times
     rows: list[Row] = []
     for row in raw:
-        values = list(row[: len(names)])
+        values = list(row[:width])
         for place in times:
-            if values[place] is not None:
-                values[place] = from_micros(values[place])
+            micros = values[place]
+            if micros not in known:
+                known[micros] = from_micros(micros)
+            values[place] = known[micros]
         rows.append(row_class(values))
     return rows
 
@@ -313,6 +305,7 @@ def connect(path: Path, ids: Ids) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     prepare(connection, ids)
     return connection
 

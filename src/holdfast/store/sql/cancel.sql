@@ -41,7 +41,7 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:stopped(id uuid, token uuid, error text)}
- WHERE jobs.id = stopped.id
+ WHERE {id:stopped}
    AND jobs.state = 'running'
    AND jobs.lease_token = stopped.token
    AND jobs.lease_worker = :worker

@@ -115,15 +115,21 @@ CREATE TABLE jobs (
     redrive_of          uuid,
     root_id             uuid,
     parent_id           uuid,
-    CONSTRAINT jobs_known_state CHECK (
-        state IN ('created', 'queued', 'running', 'retrying', 'succeeded', 'dead', 'canceled', 'rejected')),
-    CONSTRAINT jobs_lease_while_running CHECK (
-        (state = 'running') = (lease_token IS NOT NULL)
-        AND (lease_token IS NULL) = (lease_expires_at IS NULL)
-        AND (lease_token IS NULL) = (lease_worker IS NULL)),
-    CONSTRAINT jobs_finished_when_final CHECK (
-        (finished_at IS NOT NULL) = (state IN ('succeeded', 'dead', 'canceled', 'rejected'))),
-    CONSTRAINT jobs_due_while_waiting CHECK ((due IS NOT NULL) = (state IN ('queued', 'retrying'))),
+    -- What a job looks like in each state; any other state is none.
+    CONSTRAINT jobs_shape CHECK (CASE
+        WHEN state = 'running'
+        THEN due IS NULL AND finished_at IS NULL
+             AND lease_token IS NOT NULL AND lease_worker IS NOT NULL AND lease_expires_at IS NOT NULL
+        WHEN lease_token IS NOT NULL OR lease_worker IS NOT NULL OR lease_expires_at IS NOT NULL
+        THEN FALSE
+        WHEN state IN ('succeeded', 'dead', 'canceled', 'rejected')
+        THEN finished_at IS NOT NULL AND due IS NULL
+        WHEN state IN ('queued', 'retrying')
+        THEN finished_at IS NULL AND due IS NOT NULL
+        WHEN state = 'created'
+        THEN finished_at IS NULL AND due IS NULL
+        ELSE FALSE
+    END),
     CONSTRAINT jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
     CONSTRAINT jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);

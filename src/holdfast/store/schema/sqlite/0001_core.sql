@@ -116,15 +116,21 @@ CREATE TABLE jobs (
     redrive_of          text,
     root_id             text,
     parent_id           text,
-    CONSTRAINT jobs_known_state CHECK (
-        state IN ('created', 'queued', 'running', 'retrying', 'succeeded', 'dead', 'canceled', 'rejected')),
-    CONSTRAINT jobs_lease_while_running CHECK (
-        (state = 'running') = (lease_token IS NOT NULL)
-        AND (lease_token IS NULL) = (lease_expires_at IS NULL)
-        AND (lease_token IS NULL) = (lease_worker IS NULL)),
-    CONSTRAINT jobs_finished_when_final CHECK (
-        (finished_at IS NOT NULL) = (state IN ('succeeded', 'dead', 'canceled', 'rejected'))),
-    CONSTRAINT jobs_due_while_waiting CHECK ((due IS NOT NULL) = (state IN ('queued', 'retrying'))),
+    -- What a job looks like in each state; any other state is none.
+    CONSTRAINT jobs_shape CHECK (CASE
+        WHEN state = 'running'
+        THEN due IS NULL AND finished_at IS NULL
+             AND lease_token IS NOT NULL AND lease_worker IS NOT NULL AND lease_expires_at IS NOT NULL
+        WHEN lease_token IS NOT NULL OR lease_worker IS NOT NULL OR lease_expires_at IS NOT NULL
+        THEN FALSE
+        WHEN state IN ('succeeded', 'dead', 'canceled', 'rejected')
+        THEN finished_at IS NOT NULL AND due IS NULL
+        WHEN state IN ('queued', 'retrying')
+        THEN finished_at IS NULL AND due IS NOT NULL
+        WHEN state = 'created'
+        THEN finished_at IS NULL AND due IS NULL
+        ELSE FALSE
+    END),
     CONSTRAINT jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
     CONSTRAINT jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
 ) STRICT;
@@ -172,31 +178,29 @@ BEGIN
     SELECT RAISE(ABORT, 'HF001 the id, tenant and moves of a job never change');
 END;
 
-CREATE TRIGGER jobs_same_lease BEFORE UPDATE OF epoch, lease_token
-    ON jobs WHEN NEW.state = OLD.state AND (
-        NEW.epoch <> OLD.epoch
-        OR NEW.lease_token IS NOT OLD.lease_token)
+CREATE TRIGGER jobs_legal_move BEFORE UPDATE OF state, epoch, lease_token
+    ON jobs WHEN OLD.finished_at IS NULL AND CASE WHEN NEW.state = OLD.state
+        THEN NEW.epoch <> OLD.epoch
+             OR NEW.lease_token IS NOT OLD.lease_token
+        ELSE NEW.epoch <> OLD.epoch + CASE NEW.state WHEN 'running' THEN 1 ELSE 0 END
+             OR 0 = OLD.moves & CASE OLD.state
+                    WHEN 'running' THEN CASE NEW.state
+                        WHEN 'succeeded' THEN 16 WHEN 'retrying' THEN 32 WHEN 'dead' THEN 64 WHEN 'queued' THEN 128
+                        WHEN 'rejected' THEN 256 WHEN 'canceled' THEN 512 ELSE 0 END
+                    WHEN 'queued' THEN CASE NEW.state
+                        WHEN 'running' THEN 2 WHEN 'rejected' THEN 2048 WHEN 'canceled' THEN 8192 ELSE 0 END
+                    WHEN 'retrying' THEN CASE NEW.state
+                        WHEN 'running' THEN 4 WHEN 'queued' THEN 8 WHEN 'dead' THEN 1024
+                        WHEN 'canceled' THEN 16384 ELSE 0 END
+                    WHEN 'created' THEN CASE NEW.state
+                        WHEN 'queued' THEN 1 WHEN 'canceled' THEN 4096 ELSE 0 END
+                    ELSE 0 END
+        END
 BEGIN
-    SELECT RAISE(ABORT, 'HF001 the epoch and the lease token of a job change only with its state');
-END;
-
-CREATE TRIGGER jobs_legal_move BEFORE UPDATE OF state
-    ON jobs WHEN OLD.finished_at IS NULL AND NEW.state <> OLD.state AND (
-        NEW.epoch <> OLD.epoch + CASE NEW.state WHEN 'running' THEN 1 ELSE 0 END
-        OR 0 = OLD.moves & CASE OLD.state
-            WHEN 'running' THEN CASE NEW.state
-                WHEN 'succeeded' THEN 16 WHEN 'retrying' THEN 32 WHEN 'dead' THEN 64 WHEN 'queued' THEN 128
-                WHEN 'rejected' THEN 256 WHEN 'canceled' THEN 512 ELSE 0 END
-            WHEN 'queued' THEN CASE NEW.state
-                WHEN 'running' THEN 2 WHEN 'rejected' THEN 2048 WHEN 'canceled' THEN 8192 ELSE 0 END
-            WHEN 'retrying' THEN CASE NEW.state
-                WHEN 'running' THEN 4 WHEN 'queued' THEN 8 WHEN 'dead' THEN 1024
-                WHEN 'canceled' THEN 16384 ELSE 0 END
-            WHEN 'created' THEN CASE NEW.state
-                WHEN 'queued' THEN 1 WHEN 'canceled' THEN 4096 ELSE 0 END
-            ELSE 0 END)
-BEGIN
-    SELECT RAISE(ABORT, 'HF001 the lifecycle of the job has no such move');
+    SELECT CASE WHEN NEW.state = OLD.state
+                THEN RAISE(ABORT, 'HF001 the epoch and the lease token of a job change only with its state')
+                ELSE RAISE(ABORT, 'HF001 the lifecycle of the job has no such move')
+           END;
 END;
 
 CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs WHEN OLD.finished_at IS NULL
@@ -261,7 +265,7 @@ CREATE TABLE attempts (
     reason     text,
     error      text,
     PRIMARY KEY (job_id, epoch)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER events_append_only BEFORE UPDATE ON events
 BEGIN
