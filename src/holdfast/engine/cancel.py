@@ -6,10 +6,10 @@ import msgspec
 
 from holdfast.engine.lawful import require_move
 from holdfast.engine.move import move
+from holdfast.engine.read import get
 from holdfast.engine.rules import Rules
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict
 from holdfast.lifecycle import Actor, State
-from holdfast.model import Job
 from holdfast.model.names import check_name
 from holdfast.store import Tx, q
 
@@ -37,10 +37,7 @@ async def cancel(
     """Canceling a canceled job again is harmless; a job that ended otherwise is a conflict."""
     check_name(reason, "reason")
     for _ in range(3):  # a claim, release or end may slip in between the look and the move; then look again
-        row = await tx.one(q.job, id=job_id)
-        job = None if row is None else Job.from_row(row)
-        if job is None or (tenant is not None and job.tenant != tenant):
-            raise NotFound(f"no job {job_id}", code="job_not_found", job_id=job_id)
+        job = await get(tx, job_id, tenant)
         if job.state is State.CANCELED:
             return Canceling(job.id, job.state)
         if job.final:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock
@@ -26,12 +28,12 @@ from holdfast.engine import workers as _workers
 from holdfast.engine.held import Held, Settled, in_rounds
 from holdfast.engine.registry import Registry
 from holdfast.engine.rules import Limits, Rules
-from holdfast.errors import LeaseLost, StoreError, WorkerDisabled
+from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
 from holdfast.model.json import encode
-from holdfast.store import PostgresStore, Row, SqliteStore, borrow, q
+from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
 
 _Answer = TypeVar("_Answer")
 
@@ -223,17 +225,27 @@ class Engine:
 
     # -- operating --------------------------------------------------------------------------------------------
 
-    async def cancel(
-        self, job_id: str, *, actor: Actor = Actor.CLIENT, reason: str = "canceled", tenant: str | None = None
-    ) -> _cancel.Canceling:
-        await self.get(job_id, tenant)
-        return await self.store.write(
-            lambda tx: _cancel.cancel(tx, self.rules, job_id, actor=actor, reason=reason, tenant=tenant)
+    async def cancel(self, job_id: str, **options: Any) -> _cancel.Canceling:
+        return _raised(await self.cancel_many([job_id], **options))
+
+    async def cancel_many(
+        self, job_ids: list[str], *, actor: Actor = Actor.CLIENT, reason: str = "canceled", tenant: str | None = None
+    ) -> list[_cancel.Canceling | HoldfastError]:
+        return await self._each(
+            "cancel",
+            job_ids,
+            lambda tx, job: _cancel.cancel(tx, self.rules, job, actor=actor, reason=reason, tenant=tenant),
         )
 
-    async def requeue(self, job_id: str, *, actor: Actor = Actor.SYSTEM, reason: str = "requeued") -> Job:
-        await self.get(job_id)
-        return await self.store.write(lambda tx: _requeue.requeue(tx, self.rules, job_id, actor=actor, reason=reason))
+    async def requeue(self, job_id: str, **options: Any) -> Job:
+        return _raised(await self.requeue_many([job_id], **options))
+
+    async def requeue_many(
+        self, job_ids: list[str], *, actor: Actor = Actor.SYSTEM, reason: str = "requeued"
+    ) -> list[Job | HoldfastError]:
+        return await self._each(
+            "requeue", job_ids, lambda tx, job: _requeue.requeue(tx, self.rules, job, actor=actor, reason=reason)
+        )
 
     async def discard(self, *job_ids: str, actor: Actor = Actor.SYSTEM, reason: str = "discarded") -> list[str]:
         rows = await self.store.write(
@@ -241,11 +253,27 @@ class Engine:
         )
         return [row["id"] for row in rows]
 
-    async def redrive(
-        self, job_id: str, *, actor: Actor = Actor.API, payload: dict[str, Any] | None = None
-    ) -> _create.Created:
-        await self.get(job_id)
-        return await self.store.write(lambda tx: _redrive.redrive(tx, self.rules, job_id, actor=actor, payload=payload))
+    async def redrive(self, job_id: str, **options: Any) -> _create.Created:
+        return _raised(await self.redrive_many([job_id], **options))
+
+    async def redrive_many(
+        self, job_ids: list[str], *, actor: Actor = Actor.API, payload: dict[str, Any] | None = None
+    ) -> list[_create.Created | HoldfastError]:
+        return await self._each(
+            "create", job_ids, lambda tx, job: _redrive.redrive(tx, self.rules, job, actor=actor, payload=payload)
+        )
+
+    async def _each(
+        self, verb: str, job_ids: list[str], work: Callable[[Tx, str], Awaitable[_Answer]]
+    ) -> list[_Answer | HoldfastError]:
+        """An answer or a refusal for each job. One transaction for all, unless an app's hook may refuse half-way."""
+
+        async def answers(tx: Tx, ids: list[str]) -> list[_Answer | HoldfastError]:
+            return [await _answer(work(tx, job_id)) for job_id in ids]
+
+        if not self.rules.hooks.any_for(verb):
+            return await self.store.write(lambda tx: answers(tx, job_ids))
+        return [await _answer(self.store.write(partial(_with_job, work, job_id))) for job_id in job_ids]
 
     async def pause(self, queue: str, *, tenant: str = "default", by: str | None = None) -> None:
         await self.store.write(lambda tx: _queues.pause(tx, queue, tenant=tenant, by=by))
@@ -325,9 +353,22 @@ class Engine:
         return await self.store.read(lambda tx: _why.why(tx, self.rules, job_id, tenant))
 
 
-def _raised(answers: list[_Answer | LeaseLost]) -> _Answer:
+def _raised(answers: Sequence[_Answer | HoldfastError]) -> _Answer:
     """The one answer of a batch of one; a refusal is raised."""
     [answer] = answers
-    if isinstance(answer, LeaseLost):
+    if isinstance(answer, HoldfastError):
         raise answer
     return answer
+
+
+async def _answer(work: Awaitable[_Answer]) -> _Answer | HoldfastError:
+    try:
+        return await work
+    except StoreError:
+        raise
+    except HoldfastError as refusal:
+        return refusal
+
+
+async def _with_job(work: Callable[[Tx, str], Awaitable[_Answer]], job_id: str, tx: Tx) -> _Answer:
+    return await work(tx, job_id)

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.create import Created, create
+from holdfast.engine.read import get
 from holdfast.engine.rules import Rules
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict
 from holdfast.lifecycle import Actor
-from holdfast.model import Job, NewJob
+from holdfast.model import NewJob
 from holdfast.model.json import decode
 from holdfast.store import Tx, q
 
@@ -19,10 +20,7 @@ async def redrive(
     tx: Tx, rules: Rules, job_id: str, *, actor: Actor = Actor.API, payload: dict[str, Any] | None = None
 ) -> Created:
     """A new job with the old one's type, queue, payload, tags and policy; `root_id` leads back to the first of all."""
-    row = await tx.one(q.job, id=job_id)
-    if row is None:
-        raise NotFound(f"no job {job_id}", code="job_not_found", job_id=job_id)
-    job = Job.from_row(row)
+    job = await get(tx, job_id)
     if not job.final:
         raise Conflict(f"job {job_id} is {job.state}; only a finished job is redriven", code="not_final", job_id=job_id)
     lane = await tx.one(q.lane, id=job.lane)

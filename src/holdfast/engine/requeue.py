@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast.engine.lawful import require_move
 from holdfast.engine.move import move
+from holdfast.engine.read import get
 from holdfast.engine.rules import Rules
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict
 from holdfast.lifecycle import Actor, State
 from holdfast.model import Job
 from holdfast.model.names import check_name
@@ -24,10 +25,7 @@ async def requeue_due(tx: Tx, rules: Rules) -> int:
 async def requeue(tx: Tx, rules: Rules, job_id: str, *, actor: Actor, reason: str = "requeued") -> Job:
     """Do not wait for the backoff of this job."""
     check_name(reason, "reason")
-    row = await tx.one(q.job, id=job_id)
-    if row is None:
-        raise NotFound(f"no job {job_id}", code="job_not_found", job_id=job_id)
-    job = Job.from_row(row)
+    job = await get(tx, job_id)
     if job.state is not State.RETRYING:
         raise Conflict(
             f"job {job_id} is {job.state}; only a job that waits for a retry is requeued", code="not_retrying"
@@ -38,6 +36,4 @@ async def requeue(tx: Tx, rules: Rules, job_id: str, *, actor: Actor, reason: st
     if not moved:
         raise Conflict(f"job {job_id} has just moved on; look again", code="job_contended")
     tx.after_commit(lambda: rules.wake(row["queue"] for row in moved))
-    fresh = await tx.one(q.job, id=job_id)
-    assert fresh is not None  # noqa: S101
-    return Job.from_row(fresh)
+    return await get(tx, job_id)

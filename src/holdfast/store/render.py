@@ -2,7 +2,6 @@
 
 {now} {now+x} {now-x}   the database's time, plus or minus x seconds
 {rows:r(a int, ...)}    the list of tuples given as :r, as a table r
-{id:r}                  jobs.id is the first column of those rows, said so that PostgreSQL looks it up by key
 {in:ids uuid}           is in the list given as :ids
 {in picked}             is in the column `id` of that CTE
 {any:names col text}    col is in the list given as :names, or there is no such list
@@ -321,8 +320,6 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "in picked": lambda _: "= ANY(ARRAY(SELECT id FROM picked))",
         "in ripe": lambda _: "= ANY(ARRAY(SELECT id FROM ripe))",
         "any": _postgres_any,
-        # A join alone may be planned as a scan of all that runs, by statistics that are out of date.
-        "id": lambda rows: f"jobs.id = {rows}.id AND jobs.id = ANY(:{rows}.0::uuid[])",
         "items": lambda column: f"json_array_elements_text({column}::json)",
         "horizon": lambda _: "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint)",
     },
@@ -337,7 +334,6 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "in picked": lambda _: "IN (SELECT id FROM picked)",
         "in ripe": lambda _: "IN (SELECT id FROM ripe)",
         "any": _sqlite_any,
-        "id": lambda rows: f"jobs.id = {rows}.id",
         "items": lambda column: f"json_each({column})",
         "horizon": lambda _: str(2**63 - 1),
     },

@@ -41,7 +41,7 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:stopped(id uuid, token uuid, error text)}
- WHERE {id:stopped}
+ WHERE jobs.id = stopped.id
    AND jobs.state = 'running'
    AND jobs.lease_token = stopped.token
    AND jobs.lease_worker = :worker

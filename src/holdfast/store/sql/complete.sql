@@ -13,7 +13,7 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:done(id uuid, token uuid, result text)}
- WHERE {id:done}
+ WHERE jobs.id = done.id
    AND jobs.state {from:complete}
    AND jobs.lease_token = done.token
    AND jobs.lease_worker = :worker

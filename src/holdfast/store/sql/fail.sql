@@ -3,7 +3,7 @@
 SELECT jobs.id, jobs.type, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures, jobs.lost,
        jobs.cancel_requested_at, jobs.counters
   FROM jobs
-  JOIN {rows:held(id uuid, token uuid)} ON {id:held}
+  JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
  WHERE jobs.state = 'running'
    AND jobs.lease_token = held.token
    AND jobs.lease_worker = :worker
@@ -26,7 +26,7 @@ UPDATE jobs
        {lease ended},
        updated_at = {now}
   FROM {rows:failed(id uuid, token uuid, reason text, error text, delay_seconds float8)}
- WHERE {id:failed}
+ WHERE jobs.id = failed.id
    AND jobs.state {from:fail>retrying}
    AND jobs.lease_token = failed.token
    AND jobs.lease_worker = :worker
@@ -48,7 +48,7 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:failed(id uuid, token uuid, reason text, error text)}
- WHERE {id:failed}
+ WHERE jobs.id = failed.id
    AND jobs.state = 'running'
    AND jobs.lease_token = failed.token
    AND jobs.lease_worker = :worker
@@ -68,6 +68,6 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:buried(id uuid, reason text)}
- WHERE {id:buried}
+ WHERE jobs.id = buried.id
    AND jobs.state = 'retrying'
 RETURNING {moved}

@@ -4,7 +4,7 @@ UPDATE jobs
    SET lease_expires_at = {now+jobs.lease_seconds},
        updated_at       = {now}
   FROM {rows:held(id uuid, token uuid)}
- WHERE {id:held}
+ WHERE jobs.id = held.id
    AND jobs.state = 'running'
    AND jobs.lease_token = held.token
    AND jobs.lease_worker = :worker

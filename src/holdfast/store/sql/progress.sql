@@ -12,7 +12,7 @@ UPDATE jobs
        lease_expires_at = {now+jobs.lease_seconds},
        updated_at       = {now}
   FROM {rows:told(id uuid, token uuid, step text, percent float8, counters text, eta_seconds float8, checkpoint text)}
- WHERE {id:told}
+ WHERE jobs.id = told.id
    AND jobs.state = 'running'
    AND jobs.lease_token = told.token
    AND jobs.lease_worker = :worker

@@ -45,7 +45,7 @@ UPDATE jobs
        {lease ended},
        updated_at = {now}
   FROM {rows:gone(id uuid, token uuid, reason text, error text, delay_seconds float8)}
- WHERE {id:gone}
+ WHERE jobs.id = gone.id
    AND jobs.state {from:reap>retrying}
    AND jobs.lease_token = gone.token
 RETURNING {moved}
@@ -65,7 +65,7 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:gone(id uuid, token uuid, reason text, error text)}
- WHERE {id:gone}
+ WHERE jobs.id = gone.id
    AND jobs.state = 'running'
    AND jobs.lease_token = gone.token
 RETURNING {moved}
@@ -97,7 +97,7 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:gone(id uuid, token uuid, reason text)}
- WHERE {id:gone}
+ WHERE jobs.id = gone.id
    AND jobs.state = 'running'
    AND jobs.lease_token = gone.token
    AND jobs.cancel_requested_at IS NOT NULL

@@ -12,7 +12,7 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:verdict(id uuid, token uuid, reason text, error text)}
- WHERE {id:verdict}
+ WHERE jobs.id = verdict.id
    AND jobs.state = 'running'
    AND jobs.lease_token = verdict.token
    AND jobs.lease_worker = :worker
@@ -32,6 +32,6 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:verdict(id uuid, reason text, error text)}
- WHERE {id:verdict}
+ WHERE jobs.id = verdict.id
    AND jobs.state = 'queued'
 RETURNING {moved}

@@ -13,7 +13,7 @@ UPDATE jobs
        {lease ended},
        updated_at = {now}
   FROM {rows:freed(id uuid, token uuid, reason text, delay_seconds float8)}
- WHERE {id:freed}
+ WHERE jobs.id = freed.id
    AND jobs.state {from:release}
    AND jobs.lease_token = freed.token
    AND jobs.lease_worker = :worker
