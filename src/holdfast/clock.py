@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -15,7 +16,11 @@ def to_micros(at: datetime) -> int:
 
 
 def from_micros(micros: int) -> datetime:
-    return EPOCH + timedelta(microseconds=micros)
+    """Or the nearest time that Python knows: a row written by hand must not stop whoever reads it."""
+    try:
+        return EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return LAST if micros > 0 else FIRST
 
 
 class Clock:

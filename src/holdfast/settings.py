@@ -57,6 +57,32 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.database_url or f"sqlite:///{self.data_dir}/holdfast.db"
 
 
+_POSITIVE, _FROM_ZERO = (0.001, 10**9 - 1), (0, 10**9 - 1)
+# The least and the most that a number may be; one that may be off may also be None.
+RANGES: dict[str, tuple[float, float]] = {
+    "lease_seconds": _POSITIVE,
+    "heartbeat_seconds": _POSITIVE,
+    "max_attempts": (1, 1000),
+    "backoff_base": _FROM_ZERO,
+    "backoff_factor": (0.001, 1000),
+    "backoff_cap": _POSITIVE,
+    "backoff_jitter": (0, 1),
+    "no_progress_seconds": _POSITIVE,
+    "max_runtime_seconds": _POSITIVE,
+    "idempotency_ttl": (86_400, 10**9 - 1),
+    "worker_offline_seconds": _POSITIVE,
+    "sweep_seconds": _POSITIVE,
+    "startup_grace_seconds": _FROM_ZERO,
+    "accept_orphans_seconds": _FROM_ZERO,
+    "retain_succeeded_seconds": _FROM_ZERO,
+    "retain_dead_seconds": _FROM_ZERO,
+    "retain_canceled_seconds": _FROM_ZERO,
+    "retain_rejected_seconds": _FROM_ZERO,
+    "error_max_chars": (100, 100_000),
+    "worker_json_max_bytes": (100, 1_048_576),
+}
+
+
 def load(
     environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Settings:
@@ -66,10 +92,28 @@ def load(
     for name in values:
         if name not in Settings.__struct_fields__:
             raise UnknownName.of("setting", name, list(Settings.__struct_fields__))
+    for name, value in values.items():
+        _check(name, value)
+    settings = msgspec.convert(values, Settings, strict=False)
+    if settings.heartbeat_seconds >= settings.lease_seconds:
+        raise Invalid(
+            f"HOLDFAST_HEARTBEAT_SECONDS ({settings.heartbeat_seconds:g}) must be shorter than "
+            f"HOLDFAST_LEASE_SECONDS ({settings.lease_seconds:g}), or every lease runs out",
+            code="invalid_setting",
+        )
+    return settings
+
+
+def _check(name: str, value: Any) -> None:
+    allowed = RANGES.get(name)
     try:
-        return msgspec.convert(values, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        raise Invalid(f"settings: {error}", code="invalid_setting") from None
+        read = getattr(msgspec.convert({name: value}, Settings, strict=False), name)
+        fits = allowed is None or read is None or allowed[0] <= read <= allowed[1]
+    except ValueError:  # of another type; or bytes that are not text, which the environment can hold
+        fits = False
+    if not fits:
+        must = f"a number from {allowed[0]:,} to {allowed[1]:,}, got {value!r:.80}" if allowed else "text"
+        raise Invalid(f"{PREFIX}{name.upper()} must be {must}", code="invalid_setting")
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -77,8 +121,10 @@ def _from_file(path: Path) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise Invalid(f"{path} is not TOML: {error}", code="invalid_setting") from None
+    except OSError as error:
+        raise Invalid(f"cannot read {path}: {error.strerror}", code="invalid_setting") from None
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -99,3 +145,5 @@ def _secret(variable: str, path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise Invalid(f"{variable}: cannot read {path}: {error.strerror}", code="invalid_setting") from None
+    except UnicodeDecodeError:
+        raise Invalid(f"{variable}: {path} holds something that is not text", code="invalid_setting") from None

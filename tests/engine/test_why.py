@@ -100,13 +100,21 @@ async def test_no_worker_for_its_tenant(engine: Engine) -> None:
     assert await answer(engine, job.id) == ("capabilities", "no live worker offers its tenant")
 
 
-async def test_its_preference(engine: Engine, worker: str) -> None:
-    await engine.register(capabilities={"gpu": True})
+async def test_its_preference(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-33: others leave it to the better worker for a while, and then no longer."""
     job = await engine.create(NewJob(type="n", prefers=["gpu"]))
 
-    [preference] = [clause for clause in await engine.why(job.id) if clause.name == "preference"]
+    async def preference() -> tuple[bool, str]:
+        [clause] = [clause for clause in await engine.why(job.id) if clause.name == "preference"]
+        return clause.holds, clause.says
 
-    assert preference.says == "it prefers gpu: 1 such workers are alive"
+    assert await preference() == (True, "it prefers gpu: 0 such workers are alive")
+    await engine.register(capabilities={"gpu": True})
+    clock.advance(20)
+    alive = "it prefers gpu: 1 such workers are alive"
+    assert await preference() == (False, f"{alive}, and others leave it to them for 40 s more")
+    clock.advance(40)
+    assert await preference() == (True, alive)
 
 
 async def test_its_turn(engine: Engine, worker: str) -> None:

@@ -6,6 +6,7 @@ survivor, and the command fails and names it.
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,9 +20,27 @@ ROOT = Path(__file__).parents[2]
 PARALLEL = 2
 NO_TESTS_FAILED, SOME_FAILED = 0, 1
 
-# The tests that are run against each mutant, quickest and closest first.
-CLOSE = {"schema": ["tests/store/test_refusal.py", "tests/store/test_guards.py"]}
-EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/engine"]
+# The tests that are run against each mutant: first those closest to it on every store, then all that could notice.
+GUARDS = ["tests/store/test_guards.py"]
+CLOSE = {
+    "schema": ["tests/store/test_refusal.py"],
+    "open_lanes": ["tests/engine/test_claim.py"],
+    "claim_jobs": ["tests/engine/test_claim.py"],
+    "overdue": ["tests/engine/test_claim.py"],
+    "orphans": ["tests/engine/test_create.py"],
+    "jobs_by_key": ["tests/engine/test_create.py"],
+    "beat_worker": ["tests/engine/test_workers.py"],
+    "silent_workers": ["tests/engine/test_workers.py"],
+    "put_parts": ["tests/engine/test_progress.py"],
+    "parts": ["tests/engine/test_progress.py"],
+    "prunable_jobs": ["tests/engine/test_prune.py"],
+    "feed": ["tests/engine/test_reads.py"],
+    "ahead_in_lane": ["tests/engine/test_why.py"],
+    "lost_jobs": ["tests/engine/test_reap.py"],
+    "sweep": ["tests/engine/test_reap.py"],
+    "mark_sweep": ["tests/engine/test_reap.py"],
+}
+EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/store/test_plans.py", "tests/engine"]
 
 
 def main(arguments: list[str]) -> int:
@@ -47,19 +66,25 @@ def hunt(mutants: list[Mutant]) -> list[Mutant]:
     """Run them all, say how each ended, and return those that nobody noticed."""
     survivors = []
     with ThreadPoolExecutor(PARALLEL) as pool:
-        for mutant, (killed, seconds) in zip(mutants, pool.map(is_killed, mutants), strict=True):
-            print(f"{'killed  ' if killed else 'SURVIVED'} {seconds:5.1f} s  {mutant.name}", flush=True)
-            if not killed:
+        for mutant, (killer, seconds) in zip(mutants, pool.map(timed_killer, mutants), strict=True):
+            print(f"{'killed  ' if killer else 'SURVIVED'} {seconds:5.1f} s  {mutant.name}", flush=True)
+            if killer is None:
                 survivors.append(mutant)
+            else:
+                print(f"{'':19}{killer}", flush=True)
     print(f"{len(mutants) - len(survivors)}/{len(mutants)} killed")
     return survivors
 
 
-def is_killed(mutant: Mutant) -> tuple[bool, float]:
-    """A crash of the run itself is not a kill: the tests must have run, and one of them must have failed."""
+def timed_killer(mutant: Mutant) -> tuple[str | None, float]:
     began = time.monotonic()
-    for store in mutant.stores:
-        for tests in dict.fromkeys([tuple(CLOSE.get(mutant.area, EVERY[:1])), tuple(EVERY)]):
+    return killer_of(mutant), time.monotonic() - began
+
+
+def killer_of(mutant: Mutant) -> str | None:
+    """The first test that fails. A crash of the run itself is not a kill: the tests must have run."""
+    for tests in (CLOSE.get(mutant.area, GUARDS), EVERY):
+        for store in mutant.stores:
             outcome = subprocess.run(
                 [sys.executable, "-m", "pytest", "-x", "-q", "--store", store, "-p", "no:cacheprovider", *tests],
                 cwd=ROOT,
@@ -68,11 +93,13 @@ def is_killed(mutant: Mutant) -> tuple[bool, float]:
                 text=True,
                 check=False,
             )
-            if outcome.returncode == SOME_FAILED:
-                return True, time.monotonic() - began
+            if outcome.returncode == SOME_FAILED and (
+                failed := re.search(r"(?m)^(?:FAILED|ERROR) (.*)", outcome.stdout)
+            ):
+                return failed[1]
             if outcome.returncode != NO_TESTS_FAILED:
                 raise RuntimeError(f"the run against {mutant.name} did not work:\n{outcome.stdout[-2000:]}")
-    return False, time.monotonic() - began
+    return None
 
 
 def commit() -> str:

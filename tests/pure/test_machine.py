@@ -152,13 +152,24 @@ def test_an_actor_who_may_never_make_a_move_is_refused() -> None:
     [
         ("claim", "queued -> running", "nothing could ever run"),
         ("complete", "running -> succeeded", "nothing could ever succeed"),
-        ("release", "running -> queued", "a worker that stops must be able to hand its jobs back"),
+        ("release", "running -> queued by worker", "a worker that stops must be able to hand its jobs back"),
     ],
 )
 def test_a_lifecycle_without_a_way_through_is_refused(verb: str, pair: str, why: str) -> None:
     with pytest.raises(Invalid) as caught:
         declare(without=verb)
     assert f"the move '{verb}: {pair}' is missing: {why}" in caught.value.message
+
+
+def test_a_cancel_that_is_not_obeyed_must_be_able_to_end() -> None:
+    wish = "cancel: running -> canceled by worker, system"
+    with pytest.raises(Invalid, match="'reap: running -> canceled' is missing"):
+        declare(words={"canceled": "called off"}, moves=[wish])
+
+
+def test_the_worker_that_holds_a_job_must_be_the_one_who_hands_it_back() -> None:
+    with pytest.raises(Invalid, match="'release: running -> queued by worker' is missing"):
+        declare(without="release", moves=["release: running -> queued by system"])
 
 
 @pytest.mark.parametrize("verb", ["fail", "reap"])
@@ -182,7 +193,7 @@ def test_a_word_for_retrying_means_that_attempts_are_retried(verb: str) -> None:
 
 
 def test_a_retry_must_not_wait_for_ever() -> None:
-    with pytest.raises(Invalid, match="retrying has neither a claim nor a requeue"):
+    with pytest.raises(Invalid, match="without a claim from retrying, a retry would wait for ever"):
         declare(words=RETRYING, moves=RETRIES[:2])
 
 

@@ -32,9 +32,9 @@ BY_LEASE: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "held_jobs": lambda job, token: {"held": [(job, token)]},
 }
 BY_TOKEN_ALONE: dict[str, Callable[[str, str], dict[str, Any]]] = {
-    "reap_to_retry": lambda job, token: {"gone": [(job, token, "lease_expired", ERROR, 0.0)]},
-    "reap_to_dead": lambda job, token: {"gone": [(job, token, "poison", ERROR)]},
-    "reap_to_canceled": lambda job, token: {"gone": [(job, token, "cancel")]},
+    "reap_to_retry": lambda job, token: {"gone": [(job, token, 1, "lease_expired", ERROR, 0.0)]},
+    "reap_to_dead": lambda job, token: {"gone": [(job, token, 1, "poison", ERROR)]},
+    "reap_to_canceled": lambda job, token: {"gone": [(job, token, 1, "cancel")]},
 }
 # Statements that only a state guards, with a state that they do not leave.
 BY_STATE: dict[str, tuple[State, Callable[[str], dict[str, Any]]]] = {

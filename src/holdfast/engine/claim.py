@@ -24,14 +24,16 @@ async def claim(
     queues: list[str] | None,
     types: list[str] | None,
     limit: int,
-) -> list[Lease]:
+    leases: list[Lease],
+) -> None:
     """Take the most urgent jobs this worker may have: look at the heads of its lanes, then take from the best.
 
     The look is only a look; each take is one guarded statement. The best lane is taken from down to the priority of the
     next lane's head; whatever stands below may be beaten by what is behind another head, so it needs another look.
     So priorities hold across lanes. Claim never touches a running job.
+
+    Fills `leases` up to the limit as it goes: each take is committed, and must be heard of even if the next one fails.
     """
-    leases: list[Lease] = []
     for _ in range(PASSES_MAX):
         lanes = await tx.all(q.open_lanes, worker=worker, queues=queues, types=types, limit=rules.limits.lanes_max)
         taken, floor = 0, PRIORITY_MIN
@@ -59,7 +61,6 @@ async def claim(
                 break
         if len(leases) == limit or not taken:
             break
-    return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
 
 
 async def overdue(tx: Tx, worker: str, queues: list[str] | None) -> bool:
@@ -82,6 +83,8 @@ def check_claim(
         raise Invalid(f"claim 1 to {rules.limits.claim_max} jobs at once, got {limit!r}", code="invalid_limit")
     if instance is not None:
         check_name(instance, "instance")
+    if isinstance(queues, str) or isinstance(types, str):
+        raise Invalid("queues and types are lists of names, got a text", code="invalid_list")
     for name in queues or ():
         check_name(name, "queue")
     for name in types or ():

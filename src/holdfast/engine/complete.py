@@ -29,13 +29,12 @@ class Done(msgspec.Struct, frozen=True):
 async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> list[Settled | LeaseLost]:
     """Finish the jobs this worker still leases; a lost lease changes nothing."""
     check_worker(worker)
+    texts = [
+        None if item.result is None else encode(item.result, "result", max_bytes=RESULT_BYTES_MAX) for item in items
+    ]
     rows = sorted(
-        (
-            item.id,
-            item.token,
-            None if item.result is None else encode(item.result, "result", max_bytes=RESULT_BYTES_MAX),
-        )
-        for item in items
+        (item.id, item.token, text)
+        for item, text in zip(items, texts, strict=True)
         if is_plausible(item.id, item.token)
     )
     if rules.hooks.guarded("complete"):
@@ -47,6 +46,6 @@ async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> l
     return [
         Settled(item.id, State.SUCCEEDED)
         if item.id in done
-        else await settle_or_refuse(tx, item.held, worker, {"succeeded": {"result": item.result}})
-        for item in items
+        else await settle_or_refuse(tx, item.held, worker, {"succeeded": {"result": text}})
+        for item, text in zip(items, texts, strict=True)
     ]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.engine.accept import accept as accept_jobs
 from holdfast.engine.move import move
 from holdfast.engine.registry import Resolved
 from holdfast.engine.rules import Rules
@@ -39,12 +40,15 @@ async def create(
 ) -> list[Created]:
     """Store all jobs, or none. A job whose key is taken by an equal request is that request's job.
 
-    `accept=False` leaves the jobs of a lifecycle with a separate acceptance in `created`.
+    `accept=False` leaves jobs whose lifecycle knows `created` there, until somebody accepts them.
     """
+    actor = Actor.named(actor)
     if len(jobs) > rules.limits.batch_max:
         raise Invalid(f"{len(jobs)} jobs in one call, the limit is {rules.limits.batch_max}", code="batch_too_large")
     batch = await _prepare(tx, rules, jobs, accept=accept)
-    rows = await move(tx, rules, q.insert_jobs, actor=actor, fresh=batch.fresh, kind=batch.kinds)
+    # In the order of keys, so that two batches with the same keys never wait for each other crosswise.
+    fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
+    rows = await move(tx, rules, q.insert_jobs, actor=actor, fresh=fresh, kind=batch.kinds)
     inserted = {row["id"]: row for row in rows}
     if len(inserted) < len(jobs) and alone:
         raise NeedsTransaction
@@ -52,7 +56,7 @@ async def create(
     return [
         Created(row[_ID], State(inserted[row[_ID]]["state"]))
         if row[_ID] in inserted
-        else await _existing(tx, rules, job, row, batch, actor)
+        else await _existing(tx, rules, job, row, batch, actor=actor, accept=accept)
         for job, row in zip(jobs, batch.fresh, strict=True)
     ]
 
@@ -65,7 +69,7 @@ class _Batch(NamedTuple):
     resolved: dict[bytes, Resolved]
 
 
-_ID, _FINGERPRINT = 0, 8
+_ID, _KEY, _FINGERPRINT = 0, 7, 8
 
 
 async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool) -> _Batch:
@@ -123,31 +127,32 @@ async def _ask_guards(tx: Tx, rules: Rules, job: NewJob, resolved: Resolved) -> 
     try:
         await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
     except Refused:
-        holder = await _holder(tx, job, resolved)
-        if holder is None or _is_free(holder, resolved):
+        holder = await _holder(tx, job)
+        if holder is None or await _is_free(tx, rules, holder):
             raise
 
 
-async def _holder(tx: Tx, job: NewJob, resolved: Resolved) -> Row | None:
+async def _holder(tx: Tx, job: NewJob) -> Row | None:
+    """Who holds the key of this request."""
     if job.idempotency_key is None:
         return None
-    window = float(resolved.policy.idempotency_window_seconds)
-    return await tx.one(q.jobs_by_key, tenant=job.tenant, key=job.idempotency_key, window_seconds=window)
+    return await tx.one(q.jobs_by_key, tenant=job.tenant, key=job.idempotency_key)
 
 
-async def _existing(tx: Tx, rules: Rules, job: NewJob, row: tuple[Any, ...], batch: _Batch, actor: Actor) -> Created:
+async def _existing(
+    tx: Tx, rules: Rules, job: NewJob, row: tuple[Any, ...], batch: _Batch, *, actor: Actor, accept: bool
+) -> Created:
     """The job that holds the key, or ours if that key is free to take over."""
     for _ in range(TAKEOVERS_MAX):
-        resolved = await rules.registry.resolve(tx, job, batch.resolved)
-        holder = await _holder(tx, job, resolved)
-        if holder is not None and not _is_free(holder, resolved):
+        holder = await _holder(tx, job)
+        if holder is not None and not await _is_free(tx, rules, holder):
             if holder["fingerprint"] != row[_FINGERPRINT]:
                 raise KeyReused(
                     f"idempotency key {job.idempotency_key!r} belongs to job {holder['id']}, created by a different "
                     "request; send the same request again, or choose a new key",
                     job_id=str(holder["id"]),
                 )
-            return Created(str(holder["id"]), State(holder["state"]), existed=True)
+            return await _repeated(tx, rules, holder, actor=actor, accept=accept)
         if holder is not None:
             await tx.one(q.free_key, id=holder["id"])
         if inserted := await move(tx, rules, q.insert_jobs, actor=actor, fresh=[row], kind=batch.kinds):
@@ -157,11 +162,22 @@ async def _existing(tx: Tx, rules: Rules, job: NewJob, row: tuple[Any, ...], bat
     )
 
 
-def _is_free(holder: Row, resolved: Resolved) -> bool:
-    match resolved.policy.idempotency:
+async def _repeated(tx: Tx, rules: Rules, holder: Row, *, actor: Actor, accept: bool) -> Created:
+    """The first job again. If its creator died before accepting it, the repeat finishes that."""
+    job_id, state = str(holder["id"]), State(holder["state"])
+    if state is State.CREATED and accept and await accept_jobs(tx, rules, [job_id], actor=actor):
+        state = State.QUEUED
+    return Created(job_id, state, existed=True)
+
+
+async def _is_free(tx: Tx, rules: Rules, holder: Row) -> bool:
+    """The holder's own policy says how long its key is its own."""
+    policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
+    match policy.idempotency:
         case Idempotency.FOREVER:
             return False
         case Idempotency.WINDOW:
-            return bool(holder["window_over"])
+            age = holder["now_at"] - holder["created_at"]
+            return bool(age.total_seconds() >= policy.idempotency_window_seconds)
         case Idempotency.UNTIL_FAILED:
             return State(holder["state"]) in FINAL - {State.SUCCEEDED}

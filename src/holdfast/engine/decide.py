@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.engine.registry import Snapshot
-from holdfast.lifecycle import Machine, State, Treatment
+from holdfast.lifecycle import Actor, Machine, State, Treatment
 from holdfast.store import Row
 
 
@@ -23,11 +23,11 @@ def after_failure(
 ) -> Decision:
     """Canceled if that was asked for; dead if it cannot help to try again; else retrying, after a backoff."""
     machine, policy = snapshot.machine, snapshot.policy
-    if row["cancel_requested_at"] is not None and machine.has(State.RUNNING, State.CANCELED):
+    if row["cancel_requested_at"] is not None and ends_canceled(machine):
         return Decision(State.CANCELED, code)
     treatment = Treatment.PERMANENT if permanent else policy.treat(code)
     spent = row["attempt"] >= row["max_attempts"]
-    if treatment is Treatment.PERMANENT or spent or not machine.has(State.RUNNING, State.RETRYING):
+    if treatment is Treatment.PERMANENT or spent or not machine.move("fail", State.RUNNING, State.RETRYING):
         return _dead(machine, "fail", code)
     delay = retry_after if retry_after is not None else policy.backoff(row["failures"] + 1, treatment, jitter)
     return Decision(State.RETRYING, code, delay)
@@ -36,15 +36,26 @@ def after_failure(
 def after_loss(row: Row, snapshot: Snapshot, why: str, *, jitter: float) -> Decision:
     """A crash used up its attempt. The first loss is retried at once, many losses are poison."""
     machine, policy = snapshot.machine, snapshot.policy
-    if row["cancel_requested_at"] is not None and machine.has(State.RUNNING, State.CANCELED):
+    if row["cancel_requested_at"] is not None and machine.move("reap", State.RUNNING, State.CANCELED):
         return Decision(State.CANCELED, "cancel_not_obeyed" if row["over_cancel"] else why)
-    if row["lost"] + 1 >= policy.max_lost and why in ("lease_expired", "worker_died"):
+    if is_loss(why) and row["lost"] + 1 >= policy.max_lost:
         return _dead(machine, "reap", "poison")
-    if row["attempt"] >= row["max_attempts"] or not machine.has(State.RUNNING, State.RETRYING):
+    if row["attempt"] >= row["max_attempts"] or not machine.move("reap", State.RUNNING, State.RETRYING):
         return _dead(machine, "reap", "E_TIMEOUT")
-    first = row["lost"] == 0 and row["failures"] == 0
-    failures = row["lost"] + row["failures"]
-    return Decision(State.RETRYING, why, 0 if first else policy.backoff(failures, Treatment.TRANSIENT, jitter))
+    if is_loss(why) and row["lost"] == 0:
+        return Decision(State.RETRYING, why)
+    tries = max(1, row["lost"] + row["failures"])
+    return Decision(State.RETRYING, why, policy.backoff(tries, Treatment.TRANSIENT, jitter))
+
+
+def is_loss(why: str) -> bool:
+    """Nobody heard of it again. A job that ran over a clock of its policy was slow, not deadly."""
+    return why in ("lease_expired", "worker_died")
+
+
+def ends_canceled(machine: Machine) -> bool:
+    """May its own worker end a job whose cancel was asked for?"""
+    return machine.allows("cancel", State.RUNNING, State.CANCELED, Actor.WORKER)
 
 
 def _dead(machine: Machine, verb: str, reason: str) -> Decision:

@@ -126,26 +126,32 @@ class Engine:
         """Up to `limit` leases. When fewer are found, what is overdue is set free and looked at once more."""
         _claim.check_claim(self.rules, worker, instance, queues, types, limit)
 
-        async def take(wanted: int) -> list[Lease]:
-            return await self.store.write(
+        leases: list[Lease] = []
+
+        async def take() -> None:
+            await self.store.write(
                 lambda tx: _claim.claim(
-                    tx, self.rules, worker=worker, instance=instance, queues=queues, types=types, limit=wanted
+                    *(tx, self.rules),
+                    worker=worker,
+                    instance=instance,
+                    queues=queues,
+                    types=types,
+                    limit=limit,
+                    leases=leases,
                 ),
                 alone=True,
             )
 
-        leases = await take(limit)
-        if len(leases) == limit:
-            return leases
         try:
-            if await self.store.read(lambda tx: _claim.overdue(tx, worker, queues)):
+            await take()
+            if len(leases) < limit and await self.store.read(lambda tx: _claim.overdue(tx, worker, queues)):
                 await self.requeue_due()
                 await self.reap(queues=queues)
-                leases += await take(limit - len(leases))
+                await take()
         except (StoreError, WorkerDisabled):
             if not leases:  # what was claimed is committed: the worker must hear of it
                 raise
-        return leases
+        return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
 
     async def heartbeat(
         self, worker: str, leases: list[Held], *, liveness: Liveness | None = None, slots: int | None = None
@@ -241,10 +247,12 @@ class Engine:
         return _raised(await self.requeue_many([job_id], **options))
 
     async def requeue_many(
-        self, job_ids: list[str], *, actor: Actor = Actor.SYSTEM, reason: str = "requeued"
+        self, job_ids: list[str], *, actor: Actor = Actor.SYSTEM, reason: str = "requeued", tenant: str | None = None
     ) -> list[Job | HoldfastError]:
         return await self._each(
-            "requeue", job_ids, lambda tx, job: _requeue.requeue(tx, self.rules, job, actor=actor, reason=reason)
+            "requeue",
+            job_ids,
+            lambda tx, job: _requeue.requeue(tx, self.rules, job, actor=actor, reason=reason, tenant=tenant),
         )
 
     async def discard(self, *job_ids: str, actor: Actor = Actor.SYSTEM, reason: str = "discarded") -> list[str]:
@@ -253,14 +261,27 @@ class Engine:
         )
         return [row["id"] for row in rows]
 
-    async def redrive(self, job_id: str, **options: Any) -> _create.Created:
-        return _raised(await self.redrive_many([job_id], **options))
+    async def redrive(
+        self,
+        job_id: str,
+        *,
+        actor: Actor = Actor.API,
+        payload: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        tenant: str | None = None,
+    ) -> _create.Created:
+        """With a key, a repeat after a lost answer finds the job that the first call made."""
+        return await self.store.write(
+            lambda tx: _redrive.redrive(
+                *(tx, self.rules, job_id), actor=actor, payload=payload, idempotency_key=idempotency_key, tenant=tenant
+            )
+        )
 
     async def redrive_many(
-        self, job_ids: list[str], *, actor: Actor = Actor.API, payload: dict[str, Any] | None = None
+        self, job_ids: list[str], *, actor: Actor = Actor.API, tenant: str | None = None
     ) -> list[_create.Created | HoldfastError]:
         return await self._each(
-            "create", job_ids, lambda tx, job: _redrive.redrive(tx, self.rules, job, actor=actor, payload=payload)
+            "create", job_ids, lambda tx, job: _redrive.redrive(tx, self.rules, job, actor=actor, tenant=tenant)
         )
 
     async def _each(

@@ -11,9 +11,9 @@ from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, 
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
-from holdfast.errors import LeaseLost
+from holdfast.errors import Invalid, LeaseLost
 from holdfast.lifecycle import Actor, State
-from holdfast.model.json import decode, encode
+from holdfast.model.json import encode
 from holdfast.model.names import check_name
 from holdfast.model.numbers import check_number
 from holdfast.store import Row, Tx, q
@@ -40,9 +40,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) -> list[Settled | LeaseLost]:
     """Retry, bury or cancel each, as the policy it was created under says; a lost lease changes nothing."""
     check_worker(worker)
-    errors = {failure.id: stored_error(rules, failure.code, failure.message, failure.context) for failure in failures}
     for failure in failures:
         _check(failure)
+    errors = {failure.id: stored_error(rules, failure.code, failure.message, failure.context) for failure in failures}
     decided = await _decide(tx, rules, failures, worker)
     settled = await _carry_out(tx, rules, failures, decided, errors, worker)
     return [
@@ -54,7 +54,7 @@ async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) ->
 
 
 async def _repeated(tx: Tx, failure: Failure, error: str, worker: str) -> Settled | LeaseLost:
-    same = {"error": decode(error)}
+    same: dict[str, str | None] = {"error": error}
     return await settle_or_refuse(tx, failure.held, worker, {"failed": same, "canceled": same})
 
 
@@ -137,7 +137,15 @@ def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] 
     return encode(body, "error", max_bytes=CONTEXT_BYTES_MAX + 4 * rules.limits.error_max_chars)
 
 
+def check_words(code: str, message: str, context: dict[str, Any] | None) -> None:
+    check_name(code, "error code")
+    if not isinstance(message, str):
+        raise Invalid(f"an error message is text, got {type(message).__name__}", code="invalid_message")
+    if context is not None and not isinstance(context, dict):
+        raise Invalid(f"an error context is a JSON object, got {type(context).__name__}", code="invalid_context")
+
+
 def _check(failure: Failure) -> None:
-    check_name(failure.code, "error code")
+    check_words(failure.code, failure.message, failure.context)
     if failure.retry_after_seconds is not None:
         check_number(failure.retry_after_seconds, "retry_after_seconds", code="invalid_retry_after")

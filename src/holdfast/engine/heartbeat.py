@@ -7,8 +7,9 @@ from datetime import datetime
 import msgspec
 
 from holdfast.engine.held import Held, check_worker, token_rows
-from holdfast.errors import NotFound
+from holdfast.errors import Invalid, NotFound
 from holdfast.model import Liveness
+from holdfast.model.names import quoted
 from holdfast.model.numbers import check_count
 from holdfast.store import Tx, q
 
@@ -29,10 +30,10 @@ async def heartbeat(
     check_worker(worker)
     if slots is not None:
         check_count(slots, "slots", code="invalid_slots")
+    shown = _liveness(liveness, leases)
     held = token_rows(leases)
     rows = await tx.all(q.renew_leases, held=held, worker=worker) if held else []
     renewed = {Held(row["id"], row["lease_token"]): row for row in rows}
-    shown = liveness or (Liveness.BUSY if leases else Liveness.IDLE)
     known = await tx.one(q.beat_worker, worker=worker, liveness=shown.value, slots=slots)
     if known is None:
         raise NotFound(f"worker {worker} is not registered", code="worker_not_found")
@@ -42,3 +43,14 @@ async def heartbeat(
         enabled=bool(known["enabled"]),
         expires_at={lease.id: row["lease_expires_at"] for lease, row in renewed.items()},
     )
+
+
+def _liveness(said: Liveness | None, leases: list[Held]) -> Liveness:
+    """What the worker says of itself, else what its leases say."""
+    if said is None:
+        return Liveness.BUSY if leases else Liveness.IDLE
+    try:
+        return Liveness(said)
+    except ValueError:
+        known = ", ".join(Liveness)
+        raise Invalid(f"liveness must be one of {known}, got {quoted(said)}", code="invalid_liveness") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -75,10 +75,12 @@ class Settled(msgspec.Struct, frozen=True):
     state: State
 
 
-async def settle_or_refuse(tx: Tx, lease: Held, worker: str, repeats: dict[str, dict[str, Any]]) -> Settled | LeaseLost:
+async def settle_or_refuse(
+    tx: Tx, lease: Held, worker: str, repeats: dict[str, dict[str, str | None]]
+) -> Settled | LeaseLost:
     """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost.
 
-    `repeats` says how the execution has ended if this is a repeat, and what must then be the same as before.
+    `repeats` says how the execution has ended if this is a repeat, and what must then be the same text as before.
     """
     if not lease.plausible:
         return _lost(lease, "it is unknown here", reassigned=False)
@@ -89,8 +91,8 @@ async def settle_or_refuse(tx: Tx, lease: Held, worker: str, repeats: dict[str, 
     job = Job.from_row(job_row)
     if row is not None:
         attempt = Attempt.from_row(row)
-        result = job.result if job.epoch == attempt.epoch else None
-        said = {"result": result, "error": attempt.error, "reason": attempt.reason}
+        result = job_row["result"] if job.epoch == attempt.epoch else None
+        said = {"result": result, "error": row["error"], "reason": row["reason"]}
         same = repeats.get(attempt.outcome)
         if attempt.worker_id == worker and same is not None and all(said[name] == same[name] for name in same):
             return Settled(job.id, _went_to(attempt, job))
@@ -118,7 +120,7 @@ def _again(job: Job) -> bool:
 def _lost(lease: Held, why: str, *, reassigned: bool) -> LeaseLost:
     whose = " and the job is with another worker" if reassigned else ""
     return LeaseLost(
-        f"job {lease.id}: lease {lease.token[:8]} is not current: {why}{whose}. Stop, and discard the result.",
+        f"job {lease.id}: lease {str(lease.token)[:8]} is not current: {why}{whose}. Stop, and discard the result.",
         job_id=lease.id,
         reassigned=reassigned,
     )

@@ -14,7 +14,7 @@ def require_move(machine: Machine, verb: str, job_id: str, source: State, target
     if move is None:
         raise IllegalMove(
             f"job {job_id}: lifecycle {machine.name!r} has no {verb} from {machine.words[source]!r}; "
-            f"`holdfast lifecycle show {machine.name}` lists its moves",
+            f"from there it has: {', '.join(dict.fromkeys(m.verb for m in machine.moves if m.source == source))}",
             job_id=job_id,
             verb=verb,
         )

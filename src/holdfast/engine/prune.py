@@ -7,9 +7,9 @@ from datetime import timedelta
 import msgspec
 
 from holdfast.engine.rules import Rules
-from holdfast.errors import Invalid
 from holdfast.ids import uuid7_floor
 from holdfast.lifecycle import FINAL, State
+from holdfast.model.numbers import check_limit, check_number
 from holdfast.store import Tx, q
 
 DAY = 86_400.0
@@ -26,13 +26,14 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for state in FINAL:
             seconds = getattr(self, state.value)
-            if seconds is not None and seconds < 0:
-                raise Invalid(f"retention of {state} must not be negative, got {seconds}", code="invalid_retention")
+            if seconds is not None:
+                check_number(seconds, f"seconds to keep {state} jobs", code="invalid_retention")
 
 
 async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None = None) -> int:
     """Delete up to `limit` jobs of each final state, oldest first, with their events, attempts and parts."""
-    bound = min(limit or rules.limits.sweep_batch, rules.limits.sweep_batch)
+    most = rules.limits.sweep_batch
+    bound = most if limit is None else min(check_limit(limit, "jobs"), most)
     gone = 0
     for state in sorted(FINAL):
         keep = getattr(retention, state.value)
@@ -42,9 +43,12 @@ async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None
 
 
 async def _prune_state(tx: Tx, rules: Rules, state: State, keep: float, limit: int) -> int:
-    # Nothing finishes before it was created, so younger ids need not be looked at. A minute covers clocks that differ.
-    newest = uuid7_floor(rules.clock.now() - timedelta(seconds=keep - 60))
-    rows = await tx.all(q.prunable_jobs, state=state.value, keep_seconds=keep, bound=newest, limit=limit)
+    if state is State.SUCCEEDED:
+        # Nothing finishes before it was created: younger ids need no look. A minute covers clocks that differ.
+        newest = uuid7_floor(rules.clock.now() - timedelta(seconds=keep - 60))
+        rows = await tx.all(q.prunable_succeeded, keep_seconds=keep, bound=newest, limit=limit)
+    else:
+        rows = await tx.all(q.prunable_unhappy, state=state.value, keep_seconds=keep, limit=limit)
     ids = [row["id"] for row in rows]
     if not ids:
         return 0

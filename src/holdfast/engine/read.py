@@ -12,8 +12,9 @@ from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Event, Job, Part
 from holdfast.model.history import PartStatus
-from holdfast.model.names import check_name
-from holdfast.model.numbers import COUNT_MAX, check_count
+from holdfast.model.names import check_name, quoted
+from holdfast.model.numbers import COUNT_MAX, check_count, check_limit
+from holdfast.model.times import check_time
 from holdfast.store import Tx, q
 
 PAGE_MAX = 500
@@ -35,24 +36,39 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     redrive_of: str | None = None
 
     def params(self) -> dict[str, Any]:
+        """What was given, if a job can be like that at all."""
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        for name in ("states", "types", "queues"):
+            if name in given:
+                given[name] = _listed(given[name], name)
         known = [state.value for state in State]
-        for state in self.states or ():
+        for state in given.get("states", ()):
             if state not in known:
-                raise UnknownName.of("state", state, known)
+                raise UnknownName.of("state", state if isinstance(state, str) else quoted(state), known)
         for what, names in (
             ("tenant", [self.tenant]),
-            ("job type", self.types or []),
-            ("queue", self.queues or []),
+            ("job type", given.get("types", ())),
+            ("queue", given.get("queues", ())),
             ("tag", [self.tag]),
             ("error code", [self.error_code]),
         ):
             for name in names:
                 if name is not None:
                     check_name(name, what)
+        for name in ("created_after", "created_before"):
+            if name in given:
+                check_time(given[name], name, code="invalid_filter")
         if self.redrive_of is not None and not is_uuid(self.redrive_of):
-            raise Invalid(f"redrive_of must be the id of a job, got {self.redrive_of!r}", code="invalid_redrive_of")
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in given.items() if value is not None}
+            raise Invalid(
+                f"redrive_of must be the id of a job, got {quoted(self.redrive_of)}", code="invalid_redrive_of"
+            )
+        return given
+
+
+def _listed(names: Any, what: str) -> list[Any]:
+    if not isinstance(names, list | tuple | set | frozenset):
+        raise Invalid(f"give a list of {what}, got {quoted(names)}", code="invalid_filter")
+    return list(names)
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -68,21 +84,21 @@ class Cursor(msgspec.Struct, frozen=True):
     seq: int = 0
 
     def check(self) -> None:
-        if not (0 <= self.pos < 2**63 and 0 <= self.seq <= COUNT_MAX and is_uuid(self.job_id)):
+        whole = type(self.pos) is int and type(self.seq) is int
+        if not (whole and 0 <= self.pos < 2**63 and 0 <= self.seq <= COUNT_MAX and is_uuid(self.job_id)):
             raise Invalid("this cursor was not given out by a feed", code="invalid_cursor")
 
 
 async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
     row = await tx.one(q.job, id=job_id) if is_uuid(job_id) else None
     if row is None or (tenant is not None and row["tenant"] != tenant):
-        raise NotFound(f"no job {job_id}", code="job_not_found", job_id=job_id)
+        raise NotFound(f"no job {quoted(job_id)}", code="job_not_found", job_id=job_id)
     return Job.from_row(row)
 
 
 async def page(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> Page:
     """Newest first. The cursor is the last id of the page before: stable however many jobs arrive meanwhile."""
-    if type(limit) is not int or not 1 <= limit <= PAGE_MAX:
-        raise Invalid(f"a page holds 1 to {PAGE_MAX} jobs, got {limit!r}", code="invalid_limit")
+    check_limit(limit, "jobs", most=PAGE_MAX)
     if cursor is not None and not is_uuid(cursor):
         raise Invalid("this cursor was not given out by a page", code="invalid_cursor")
     params = wanted.params()
@@ -101,9 +117,10 @@ async def counts(tx: Tx, wanted: Filter) -> list[tuple[str, str, State, int]]:
 
 
 async def history(tx: Tx, job_id: str, *, after: int = 0, limit: int = HISTORY_MAX) -> list[Event]:
+    check_count(after, "after", code="invalid_cursor")
+    check_limit(limit, "events")
     if not is_uuid(job_id):
         return []
-    check_count(after, "after", code="invalid_cursor")
     return [
         Event.from_row(row) for row in await tx.all(q.history, id=job_id, after=after, limit=min(limit, HISTORY_MAX))
     ]
@@ -112,6 +129,7 @@ async def history(tx: Tx, job_id: str, *, after: int = 0, limit: int = HISTORY_M
 async def feed(tx: Tx, after: Cursor, *, limit: int = 1000) -> tuple[list[Event], Cursor]:
     """Events of all jobs behind a cursor, and the cursor to go on from. Nothing is skipped, nothing comes twice."""
     after.check()
+    check_limit(limit, "events")
     rows = await tx.all(q.feed, pos=after.pos, job_id=after.job_id, seq=after.seq, limit=min(limit, HISTORY_MAX))
     events = [Event.from_row(row) for row in rows]
     last = events[-1] if events else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.decide import Decision, after_loss
+from holdfast.engine.decide import Decision, after_loss, is_loss
 from holdfast.engine.fail import Lost, stored_error
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
@@ -57,7 +57,7 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
     canceled: list[Lost] = []
     detoured: list[str] = []
     for row, decision, why in decided:
-        lease = (row["id"], row["lease_token"])
+        lease = (row["id"], row["lease_token"], int(is_loss(why)))
         code = "timeout_soft" if decision.to is State.RETRYING else str(decision.reason)
         error = stored_error(rules, code, _WHY[why], None)
         match decision.to:

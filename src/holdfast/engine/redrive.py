@@ -17,10 +17,17 @@ from holdfast.store import Tx, q
 
 
 async def redrive(
-    tx: Tx, rules: Rules, job_id: str, *, actor: Actor = Actor.API, payload: dict[str, Any] | None = None
+    tx: Tx,
+    rules: Rules,
+    job_id: str,
+    *,
+    actor: Actor = Actor.API,
+    payload: dict[str, Any] | None = None,
+    idempotency_key: str | None = None,
+    tenant: str | None = None,
 ) -> Created:
     """A new job with the old one's type, queue, payload, tags and policy; `root_id` leads back to the first of all."""
-    job = await get(tx, job_id)
+    job = await get(tx, job_id, tenant)
     if not job.final:
         raise Conflict(f"job {job_id} is {job.state}; only a finished job is redriven", code="not_final", job_id=job_id)
     lane = await tx.one(q.lane, id=job.lane)
@@ -39,6 +46,7 @@ async def redrive(
         tags=job.tags or [],
         partition_key=job.partition_key,
         trace=job.trace,
+        idempotency_key=idempotency_key,
         redrive_of=job.id,
         root_id=job.root_id or job.id,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -65,7 +66,7 @@ class Registry:
 
     async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved]) -> Resolved:
         """Request over job type over lifecycle over settings. `fresh` keeps what this transaction has interned."""
-        types = await self.types(tx)
+        types, home = await self.types(tx), self._resolved  # what is resolved under these types belongs with them
         key = msgspec.json.encode(
             (new.tenant, new.type, new.lifecycle, new.queue, new.policy, new.requires, new.prefers)
         )
@@ -85,13 +86,8 @@ class Registry:
             lane=await _intern_lane(tx, new.tenant, queue, new.type, requires, prefers, policy.defer_seconds),
         )
         # Only what is committed may be remembered: the caller's transaction may yet roll these rows back.
-        tx.after_commit(lambda: self._remember(key, resolved))
+        tx.after_commit(lambda: _remember(home, key, resolved))
         return resolved
-
-    def _remember(self, key: bytes, resolved: Resolved) -> None:
-        if len(self._resolved) >= REMEMBERED_MAX:  # requests that bring a policy of their own could go on for ever
-            self._resolved.clear()
-        self._resolved[key] = resolved
 
     def _below(self, machine: Machine) -> dict[str, float | None]:
         """Settings fill in what the lifecycle leaves at its default."""
@@ -110,8 +106,18 @@ class Registry:
         body = msgspec.json.decode(row["body"])
         machine = from_data(body["lifecycle"])
         found = Snapshot(machine, machine.policy.over(body["policy"]))
-        self._snapshots[policy_id] = found
+        tx.after_commit(lambda: _remember(self._snapshots, policy_id, found))
         return found
+
+
+_Key = TypeVar("_Key")
+_Known = TypeVar("_Known")
+
+
+def _remember(home: dict[_Key, _Known], key: _Key, value: _Known) -> None:
+    if len(home) >= REMEMBERED_MAX:  # requests that bring a policy of their own could go on for ever
+        home.clear()
+    home[key] = value
 
 
 async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> int:

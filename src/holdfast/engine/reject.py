@@ -6,15 +6,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.fail import stored_error
+from holdfast.engine.fail import check_words, stored_error
 from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.lawful import movable, require_move
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
 from holdfast.lifecycle import Actor, State
-from holdfast.model.json import decode
-from holdfast.model.names import check_name
 from holdfast.store import Tx, q
 
 
@@ -33,7 +31,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) -> list[Settled | LeaseLost]:
     """The owner's verdict on jobs it runs."""
     check_worker(worker)
-    errors = {v.id: stored_error(rules, check_name(v.code, "error code"), v.message, v.context) for v in verdicts}
+    errors = {v.id: _error(rules, v) for v in verdicts}
     held = await tx.all(q.held_jobs, held=token_rows([v.held for v in verdicts]), worker=worker)
     by_id = {v.id: v for v in verdicts}
     for row in held:
@@ -46,7 +44,7 @@ async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) 
     return [
         Settled(v.id, State.REJECTED)
         if v.id in done
-        else await settle_or_refuse(tx, v.held, worker, {"rejected": {"error": decode(errors[v.id])}})
+        else await settle_or_refuse(tx, v.held, worker, {"rejected": {"error": errors[v.id]}})
         for v in verdicts
     ]
 
@@ -58,7 +56,12 @@ async def reject_queued(tx: Tx, rules: Rules, verdicts: list[Verdict]) -> list[s
     for row in await movable(tx, rules, list(by_id), "reject", State.QUEUED, State.REJECTED, Actor.SYSTEM):
         verdict = by_id[row["id"]]
         await rules.hooks.check(tx, "reject", verdict, row["lifecycle"], row["type"])
-        error = stored_error(rules, check_name(verdict.code, "error code"), verdict.message, verdict.context)
+        error = _error(rules, verdict)
         rows.append((verdict.id, verdict.code, error))
     moved = await move(tx, rules, q.reject_queued, actor=Actor.SYSTEM, verdict=rows) if rows else []
     return [row["id"] for row in moved]
+
+
+def _error(rules: Rules, verdict: Verdict) -> str:
+    check_words(verdict.code, verdict.message, verdict.context)
+    return stored_error(rules, verdict.code, verdict.message, verdict.context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.engine.decide import ends_canceled
 from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
@@ -61,4 +62,4 @@ async def _ends_canceled(tx: Tx, rules: Rules, row: Row) -> bool:
     if row["cancel_requested_at"] is None:
         return False
     snapshot = await rules.registry.snapshot(tx, row["policy"])
-    return snapshot.machine.has(State.RUNNING, State.CANCELED)
+    return ends_canceled(snapshot.machine)

@@ -22,10 +22,12 @@ async def requeue_due(tx: Tx, rules: Rules) -> int:
     return len(rows)
 
 
-async def requeue(tx: Tx, rules: Rules, job_id: str, *, actor: Actor, reason: str = "requeued") -> Job:
+async def requeue(
+    tx: Tx, rules: Rules, job_id: str, *, actor: Actor, reason: str = "requeued", tenant: str | None = None
+) -> Job:
     """Do not wait for the backoff of this job."""
     check_name(reason, "reason")
-    job = await get(tx, job_id)
+    job = await get(tx, job_id, tenant)
     if job.state is not State.RETRYING:
         raise Conflict(
             f"job {job_id} is {job.state}; only a job that waits for a retry is requeued", code="not_retrying"

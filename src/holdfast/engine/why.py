@@ -39,7 +39,7 @@ async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> l
     if waits <= 0 and not job.due:
         clauses.append(Clause("due", False, "its time has come; the next claim or sweep makes it claimable"))
     clauses.append(await _queue(tx, job))
-    clauses += await _workers(tx, job)
+    clauses += await _workers(tx, job, -waits)
     row = await tx.one(q.ahead_in_lane, lane=job.lane, priority=job.priority, id=job.id, limit=AHEAD_MAX)
     ahead = row["ahead"] if row else 0
     more = "or more " if ahead == AHEAD_MAX else ""
@@ -72,7 +72,7 @@ async def _queue(tx: Tx, job: Job) -> Clause:
     return Clause("queue", True, f"queue {job.queue!r} is open")
 
 
-async def _workers(tx: Tx, job: Job) -> list[Clause]:
+async def _workers(tx: Tx, job: Job, waited: float) -> list[Clause]:
     lane = await tx.one(q.lane, id=job.lane)
     requires = decode(lane["requires"]) if lane else []
     prefers = decode(lane["prefers"]) if lane else []
@@ -90,7 +90,9 @@ async def _workers(tx: Tx, job: Job) -> list[Clause]:
     clauses = [Clause("workers", True, f"{len(able)} of {len(live)} live workers may take it")]
     if prefers:
         better = [worker for worker in able if set(prefers) <= set(worker.offers)]
-        clauses.append(
-            Clause("preference", True, f"it prefers {', '.join(prefers)}: {len(better)} such workers are alive")
-        )
+        patience = lane["defer_seconds"] - waited if lane else 0
+        says = f"it prefers {', '.join(prefers)}: {len(better)} such workers are alive"
+        if better and patience > 0:
+            says += f", and others leave it to them for {patience:.0f} s more"
+        clauses.append(Clause("preference", not better or patience <= 0, says))
     return clauses

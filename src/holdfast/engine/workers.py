@@ -11,8 +11,8 @@ from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, NotFound
 from holdfast.ids import is_uuid
 from holdfast.model import Worker
-from holdfast.model.json import encode
-from holdfast.model.names import capabilities_of, check_name, check_names
+from holdfast.model.json import encode_object
+from holdfast.model.names import capabilities_of, check_name, check_names, quoted
 from holdfast.model.numbers import check_count, check_number
 from holdfast.store import Tx, q
 
@@ -33,7 +33,7 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
     if new.id is not None and not is_uuid(new.id):
-        raise Invalid(f"a worker id is a UUID, got {new.id!r}", code="invalid_worker_id")
+        raise Invalid(f"a worker id is a UUID, got {quoted(new.id)}", code="invalid_worker_id")
     if new.name is not None:
         check_name(new.name, "worker name")
     if new.slots is not None:
@@ -48,9 +48,9 @@ async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
         name=new.name,
         kind=check_name(new.kind, "worker kind"),
         tenants=tenants,
-        capabilities=encode(new.capabilities, "capabilities", max_bytes=limit),
+        capabilities=encode_object(new.capabilities, "capabilities", max_bytes=limit),
         offers=msgspec.json.encode(capabilities_of(new.capabilities)).decode(),
-        metadata=encode(new.metadata, "metadata", max_bytes=limit),
+        metadata=encode_object(new.metadata, "metadata", max_bytes=limit),
         slots=new.slots,
         heartbeat_seconds=float(new.heartbeat_seconds),
         offline_seconds=float(new.offline_seconds),
@@ -61,7 +61,7 @@ async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
 async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> Worker:
     row = await tx.one(q.enable_worker, id=worker, enabled=enabled) if is_uuid(worker) else None
     if row is None:
-        raise NotFound(f"no worker {worker}", code="worker_not_found")
+        raise NotFound(f"no worker {quoted(worker)}", code="worker_not_found")
     return Worker.from_row(row)
 
 

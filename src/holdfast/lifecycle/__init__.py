@@ -1,5 +1,7 @@
 """Lifecycles: how a job may move, as data. Read this package first."""
 
+from collections.abc import Iterator
+
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle.crawl import CRAWL
 from holdfast.lifecycle.default import DEFAULT
@@ -50,5 +52,5 @@ class Lifecycles:
             raise UnknownName.of("lifecycle", name, list(self._machines))
         return self._machines[name]
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Machine]:
         return iter(self._machines.values())

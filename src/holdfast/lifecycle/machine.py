@@ -145,20 +145,32 @@ class Machine:
                 self._refuse(f"the move '{move}' names an actor who may never make it; allowed: '{canon}'")
 
     def _check_paths(self) -> None:
-        def need(verb: str, source: State, target: State, why: str) -> None:
-            if self.move(verb, source, target) is None:
-                self._refuse(f"the move '{verb}: {source} -> {target}' is missing: {why}")
+        def need(verb: str, source: State, target: State, why: str, *, by: Actor | None = None) -> None:
+            move = self.move(verb, source, target)
+            if move is None or (by is not None and by not in move.actors):
+                who = f" by {by}" if by else ""
+                self._refuse(f"the move '{verb}: {source} -> {target}{who}' is missing: {why}")
 
         need("claim", State.QUEUED, State.RUNNING, "nothing could ever run")
         need("complete", State.RUNNING, State.SUCCEEDED, "nothing could ever succeed")
-        need("release", State.RUNNING, State.QUEUED, "a worker that stops must be able to hand its jobs back")
+        need(
+            *("release", State.RUNNING, State.QUEUED),
+            "a worker that stops must be able to hand its jobs back",
+            by=Actor.WORKER,
+        )
+        if self.move("cancel", State.RUNNING, State.CANCELED):
+            need("reap", State.RUNNING, State.CANCELED, "a cancel that its worker does not obey could never end")
         if State.CREATED in self.words:
             need("accept", State.CREATED, State.QUEUED, "created jobs could never run")
         if State.RETRYING in self.words:
             for verb in ("fail", "reap"):
                 need(verb, State.RUNNING, State.RETRYING, "no attempt could be retried")
-            if not (self.has(State.RETRYING, State.RUNNING) or self.has(State.RETRYING, State.QUEUED)):
-                self._refuse("retrying has neither a claim nor a requeue: a retry would wait for ever")
+            if not self.has(State.RETRYING, State.RUNNING):
+                need(
+                    *("requeue", State.RETRYING, State.QUEUED),
+                    "without a claim from retrying, a retry would wait for ever",
+                    by=Actor.SYSTEM,
+                )
         for verb in ("fail", "reap"):
             if not self._reaches_dead(verb):
                 self._refuse(f"'{verb}' can never end in dead: a hopeless job would run for ever")

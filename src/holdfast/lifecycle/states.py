@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from holdfast.errors import UnknownName
+
 
 class State(StrEnum):
     CREATED = "created"
@@ -25,6 +27,13 @@ class Actor(StrEnum):
     API = "api"
     WORKER = "worker"
     SYSTEM = "system"
+
+    @classmethod
+    def named(cls, name: str) -> Actor:
+        try:
+            return cls(name)
+        except ValueError:
+            raise UnknownName.of("actor", str(name), [actor.value for actor in cls]) from None
 
 
 class Move(NamedTuple):

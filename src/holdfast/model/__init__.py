@@ -1,6 +1,6 @@
 """The nouns. Pure: no clock, no chance, no database."""
 
-from holdfast.model.history import Attempt, Event, Outcome, Part, PartStatus
+from holdfast.model.history import Attempt, Event, Part, PartStatus
 from holdfast.model.job import Job, Lease, NewJob
 from holdfast.model.job_type import JobType
 from holdfast.model.worker import Liveness, Worker
@@ -13,7 +13,6 @@ __all__ = [
     "Lease",
     "Liveness",
     "NewJob",
-    "Outcome",
     "Part",
     "PartStatus",
     "Worker",

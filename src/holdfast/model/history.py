@@ -39,15 +39,6 @@ class Event(msgspec.Struct, frozen=True):
         return cls(*values)
 
 
-class Outcome(StrEnum):
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    LOST = "lost"
-    RELEASED = "released"
-    REJECTED = "rejected"
-    CANCELED = "canceled"
-
-
 class Attempt(msgspec.Struct, frozen=True):
     """One finished execution: (job, epoch) names it, its token stays here for repeated requests."""
 

@@ -12,8 +12,10 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import FINAL, STATUS, State
-from holdfast.model.json import decode, encode
-from holdfast.model.names import check_name, check_names
+from holdfast.model.job_type import POLICY_BYTES_MAX
+from holdfast.model.json import check_object, decode, encode, encode_object
+from holdfast.model.names import check_name, check_names, quoted
+from holdfast.model.times import check_time
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 RESULT_BYTES_MAX = 256 * 1024
@@ -48,31 +50,40 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what no job can be, before anything is written."""
         check_name(self.type, "job type")
         check_name(self.tenant, "tenant")
+        if self.lifecycle is not None:
+            check_name(self.lifecycle, "lifecycle")
         if self.queue is not None:
             check_name(self.queue, "queue")
-        if not isinstance(self.payload, dict):
-            raise Invalid(f"payload must be a JSON object, got {type(self.payload).__name__}", code="payload_not_json")
+        check_object(self.payload, "payload")
         if type(self.priority) is not int or not -100 <= self.priority <= 100:
             raise Invalid(
-                f"priority must be a whole number from -100 to 100, got {self.priority!r}", code="invalid_priority"
+                f"priority must be a whole number from -100 to 100, got {quoted(self.priority)}",
+                code="invalid_priority",
             )
         if self.max_attempts is not None and (type(self.max_attempts) is not int or not 1 <= self.max_attempts <= 1000):
             raise Invalid(
-                f"max_attempts must be a whole number from 1 to 1000 (executions in all), got {self.max_attempts!r}",
+                "max_attempts must be a whole number from 1 to 1000 (executions in all), "
+                f"got {quoted(self.max_attempts)}",
                 code="invalid_max_attempts",
             )
         if self.run_at is not None or self.delay_seconds is not None:
             self._check_time()
         if self.idempotency_key is not None:
             _check_key(self.idempotency_key)
-        for names, what in ((self.tags, "tag"), (self.requires, "capability"), (self.prefers, "capability")):
-            if names:
-                check_names(names, what)
+        if self.policy is not None:
+            encode_object(self.policy, "policy", max_bytes=POLICY_BYTES_MAX)
+        if self.trace is not None:
+            _check_trace(self.trace)
+        if self.tags != []:
+            check_names(self.tags, "tag")
+        for names in (self.requires, self.prefers):
+            if names is not None:
+                check_names(names, "capability")
         if self.partition_key is not None:
             check_name(self.partition_key, "partition key")
         for job, what in ((self.parent_id, "parent_id"), (self.root_id, "root_id"), (self.redrive_of, "redrive_of")):
             if job is not None and not is_uuid(job):
-                raise Invalid(f"{what} must be the id of a job, got {job!r}", code=f"invalid_{what}")
+                raise Invalid(f"{what} must be the id of a job, got {quoted(job)}", code=f"invalid_{what}")
 
     def _check_time(self) -> None:
         if self.run_at is not None and self.delay_seconds is not None:
@@ -80,24 +91,29 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         delay = self.delay_seconds
         if delay is not None and (type(delay) not in (int, float) or not 0 <= delay <= DELAY_SECONDS_MAX):
             raise Invalid(
-                f"delay_seconds must be 0 to {DELAY_SECONDS_MAX} (ten years), got {delay!r}", code="invalid_delay"
+                f"delay_seconds must be 0 to {DELAY_SECONDS_MAX} (ten years), got {quoted(delay)}", code="invalid_delay"
             )
-        if self.run_at is not None and (not isinstance(self.run_at, datetime) or self.run_at.tzinfo is None):
-            raise Invalid(f"run_at must be a time with a time zone, got {str(self.run_at)!r}", code="invalid_run_at")
+        if self.run_at is not None:
+            check_time(self.run_at, "run_at", code="invalid_run_at")
 
     def encoded_payload(self) -> str:
         return encode(self.payload, "payload", max_bytes=PAYLOAD_BYTES_MAX)
 
     def fingerprint(self) -> str:
-        """A digest of the request as sent: a repeat has the same one, whenever it comes."""
-        sent = msgspec.to_builtins(self)
-        sent["payload"] = _sorted(self.payload)
+        """A digest of the request as sent: a repeat has the same one, whenever it comes and whatever its keys' order.
+
+        What is left at its default is left out, so that a field added later does not change what was sent before.
+        """
+        blank = type(self)(type="")
+        sent = {
+            name: value for name in self.__struct_fields__ if (value := getattr(self, name)) != getattr(blank, name)
+        }
         return hashlib.sha256(msgspec.json.encode(sent, order="sorted")).hexdigest()
 
 
-def _sorted(value: Any) -> Any:
-    """The same object whatever order its keys came in."""
-    return msgspec.json.decode(msgspec.json.encode(value, order="sorted"))
+def _check_trace(trace: Any) -> None:
+    if not isinstance(trace, dict) or not all(type(text) is str for pair in trace.items() for text in pair):
+        raise Invalid(f"trace must be an object of text by name, got {quoted(trace)}", code="trace_not_json")
 
 
 def _check_key(key: Any) -> None:

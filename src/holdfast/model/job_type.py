@@ -6,7 +6,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.json import encode_object
 from holdfast.model.names import check_name, check_names
+
+
+POLICY_BYTES_MAX = 16 * 1024
 
 
 class JobType(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +23,8 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         check_name(self.name, "job type")
+        check_name(self.lifecycle, "lifecycle")
         check_name(self.queue, "queue")
+        encode_object(self.policy, "policy", max_bytes=POLICY_BYTES_MAX)
         check_names(self.requires, "capability")
         check_names(self.prefers, "capability")

@@ -32,6 +32,17 @@ def encode(value: Any, what: str, *, max_bytes: int) -> str:
     return data.decode()
 
 
+def encode_object(value: Any, what: str, *, max_bytes: int) -> str:
+    """The same, of a value that must be an object."""
+    check_object(value, what)
+    return encode(value, what, max_bytes=max_bytes)
+
+
+def check_object(value: Any, what: str) -> None:
+    if not isinstance(value, dict):
+        raise Invalid(f"{what} must be a JSON object, got {type(value).__name__}", code=f"{what}_not_json")
+
+
 def decode_or_none(text: str | None) -> Any:
     return None if text is None else decode(text)
 

@@ -15,14 +15,14 @@ def check_name(name: Any, what: str) -> str:
     if isinstance(name, str) and 0 < len(name) <= NAME_MAX and name.isprintable() and name == name.strip():
         return name
     raise Invalid(
-        f"{what} must be 1 to {NAME_MAX} printable characters without spaces at either end, got {_shown(name)}",
+        f"{what} must be 1 to {NAME_MAX} printable characters without spaces at either end, got {quoted(name)}",
         code=f"invalid_{what.replace(' ', '_')}",
     )
 
 
 def check_names(names: Any, what: str) -> list[str]:
     if not isinstance(names, list | tuple | set | frozenset) or len(names) > TAGS_MAX:
-        raise Invalid(f"{what}: give a list of at most {TAGS_MAX}, got {_shown(names)}", code=f"invalid_{what}")
+        raise Invalid(f"{what}: give a list of at most {TAGS_MAX}, got {quoted(names)}", code=f"invalid_{what}")
     return sorted({check_name(name, what) for name in names})
 
 
@@ -38,6 +38,10 @@ def capabilities_of(declared: dict[str, Any]) -> list[str]:
     return sorted(offers)
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
+def quoted(value: Any) -> str:
+    """A value as an error shows it: short, and never the cause of another error."""
+    try:
+        text = repr(value)
+    except Exception:  # a number of 5,000 digits, 100,000 nested lists, an object with a repr of its own
+        text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -14,7 +14,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.store.base import Row, Tx
-from holdfast.store.postgres import PostgresTx, bind
+from holdfast.store.postgres import PostgresTx, bind, require_commit
 from holdfast.store.postgres import in_our_words as postgres_words
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, SQLITE, render
@@ -22,6 +22,8 @@ from holdfast.store.sqlite import SqliteTx, prepare
 from holdfast.store.sqlite import in_our_words as sqlite_words
 
 _NUMBERED = re.compile(r"\$(\d+)")
+# We read before we write, and a read that has gone stale cannot become a write: take the write lock first.
+_BEGIN = "BEGIN IMMEDIATE"
 
 
 @asynccontextmanager
@@ -71,7 +73,7 @@ async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIter
     begin, end, undo = (
         ("SAVEPOINT holdfast", "RELEASE SAVEPOINT holdfast", "ROLLBACK TO SAVEPOINT holdfast")
         if open_already
-        else ("BEGIN", "COMMIT", "ROLLBACK")
+        else (_BEGIN if isinstance(connection, sqlite3.Connection) else "BEGIN", "COMMIT", "ROLLBACK")
     )
     await _awaited(connection.execute(begin))
     try:
@@ -79,14 +81,15 @@ async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIter
     except BaseException:
         await _awaited(connection.execute(undo))
         raise
-    await _awaited(connection.execute(end))
+    answer = await _awaited(connection.execute(end))
+    require_commit(getattr(answer, "statusmessage", answer))
 
 
 def _is_open(connection: Any) -> bool:
     """Is the caller inside a transaction, or about to be by the rules of its library?"""
     if isinstance(connection, sqlite3.Connection):
         if connection.isolation_level is not None and not connection.in_transaction:
-            connection.execute("BEGIN")  # what the library does before the first change
+            connection.execute(_BEGIN)  # what the library does before the first change
         return connection.in_transaction
     if isinstance(connection, asyncpg.Connection):
         return bool(connection.is_in_transaction())

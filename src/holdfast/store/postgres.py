@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.base import Row, T, Work, check_params, tell
 from holdfast.store.queries import Query
@@ -154,7 +154,7 @@ class PostgresStore:
             tx = PostgresTx(connection, self._clock)
             try:
                 result = await work(tx)
-            except (*_NOT_DONE, *_CUT_OFF) as error:
+            except (asyncpg.PostgresError, *_NOT_DONE, *_CUT_OFF) as error:
                 if tx.wrote or isinstance(error, _CUT_OFF):  # running it again would forget what has happened already
                     raise _unknown(error) from error
                 raise
@@ -164,12 +164,21 @@ class PostgresStore:
 
 async def _commit(connection: Any) -> None:
     try:
-        await connection.execute("COMMIT")
+        require_commit(await connection.execute("COMMIT"))
     except _CUT_OFF as error:
         raise _unknown(error) from error
     except asyncio.CancelledError:
         connection.terminate()
         raise
+
+
+def require_commit(answer: Any) -> None:
+    """PostgreSQL answers the COMMIT of a transaction that had failed with ROLLBACK, and calls that no error."""
+    if answer == "ROLLBACK":
+        raise StoreError(
+            "a statement in this transaction had failed and its error was swallowed: nothing was written",
+            code="rolled_back",
+        )
 
 
 async def _roll_back(connection: Any) -> None:

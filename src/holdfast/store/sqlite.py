@@ -197,10 +197,13 @@ class SqliteStore:
             connection = self._local.connection = self._connect()
         try:
             connection.execute("BEGIN")
+            tx = SqliteTx(connection, self._clock)
             try:
-                return finish(work(SqliteTx(connection, self._clock)))
+                result: T = finish(work(tx))
             finally:
                 connection.rollback()
+            tell(tx.callbacks)
+            return result
         except sqlite3.Error as error:
             raise in_our_words(error) from error
 
@@ -217,8 +220,7 @@ class SqliteStore:
                 failure = error if isinstance(error, HoldfastError) else in_our_words(error)
                 for piece in group:
                     piece.error = piece.error or failure
-                if connection is not None and connection.in_transaction:
-                    connection.rollback()
+                connection = _undone(connection)
             self._answer(group)
 
     def _next_group(self) -> list[_Piece] | None:
@@ -328,6 +330,16 @@ def finish(work: Coroutine[Any, Any, T] | Any) -> T:
         "work inside a transaction may only await that transaction; do slow things before or after it",
         code="work_waits",
     )
+
+
+def _undone(connection: sqlite3.Connection | None) -> sqlite3.Connection | None:
+    """The connection without what it had begun; one that cannot undo it is not used again."""
+    try:
+        if connection is not None and connection.in_transaction:
+            connection.rollback()
+        return connection
+    except sqlite3.Error:
+        return None
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

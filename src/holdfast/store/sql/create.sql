@@ -23,8 +23,7 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
 RETURNING {moved}
 
 -- name: jobs_by_key
-SELECT id, tenant, idempotency_key, fingerprint, state, policy, created_at,
-       created_at <= {now-:window_seconds} AS window_over
+SELECT id, fingerprint, state, policy, created_at, {now} AS now_at
   FROM jobs
  WHERE tenant = :tenant
    AND idempotency_key = :key

@@ -1,11 +1,22 @@
--- name: prunable_jobs
--- Ids are in order of creation, and nothing finishes before it is created: below `bound` the primary key is enough.
+-- name: prunable_succeeded
+-- Ids are in order of creation, and nothing finishes before it is created: below `bound` the primary key is enough,
+-- and no complete has to keep an index for this.
 SELECT id
   FROM jobs
- WHERE state = :state
+ WHERE state = 'succeeded'
    AND finished_at <= {now-:keep_seconds}
    AND id < :bound
  ORDER BY id
+ LIMIT {limit}
+{skip_locked}
+
+-- name: prunable_unhappy
+SELECT id
+  FROM jobs
+ WHERE state = :state
+   AND state <> 'succeeded'
+   AND finished_at <= {now-:keep_seconds}
+ ORDER BY finished_at
  LIMIT {limit}
 {skip_locked}
 

@@ -38,13 +38,13 @@ UPDATE jobs
        state      = {to:reap>retrying},
        reason     = gone.reason,
        version    = version + 1,
-       lost       = lost + 1,
+       lost       = jobs.lost + gone.lost,
        error      = gone.error,
        run_at     = {now+gone.delay_seconds},
        due        = gone.delay_seconds <= 0 AND moves & {bit:retrying>running} <> 0,
        {lease ended},
        updated_at = {now}
-  FROM {rows:gone(id uuid, token uuid, reason text, error text, delay_seconds float8)}
+  FROM {rows:gone(id uuid, token uuid, lost integer, reason text, error text, delay_seconds float8)}
  WHERE jobs.id = gone.id
    AND jobs.state {from:reap>retrying}
    AND jobs.lease_token = gone.token
@@ -59,12 +59,12 @@ UPDATE jobs
        state       = {to:reap>dead},
        reason      = gone.reason,
        version     = version + 1,
-       lost        = lost + 1,
+       lost        = jobs.lost + gone.lost,
        error       = gone.error,
        {lease ended},
        finished_at = {now},
        updated_at  = {now}
-  FROM {rows:gone(id uuid, token uuid, reason text, error text)}
+  FROM {rows:gone(id uuid, token uuid, lost integer, reason text, error text)}
  WHERE jobs.id = gone.id
    AND jobs.state = 'running'
    AND jobs.lease_token = gone.token
@@ -92,11 +92,11 @@ UPDATE jobs
        state       = {to:reap>canceled},
        reason      = gone.reason,
        version     = version + 1,
-       lost        = lost + 1,
+       lost        = jobs.lost + gone.lost,
        {lease ended},
        finished_at = {now},
        updated_at  = {now}
-  FROM {rows:gone(id uuid, token uuid, reason text)}
+  FROM {rows:gone(id uuid, token uuid, lost integer, reason text)}
  WHERE jobs.id = gone.id
    AND jobs.state = 'running'
    AND jobs.lease_token = gone.token

@@ -139,7 +139,7 @@ CREATE INDEX jobs_waiting ON jobs (run_at) WHERE NOT due;
 CREATE INDEX jobs_retrying ON jobs (run_at) WHERE state = 'retrying' AND NOT due;
 CREATE INDEX jobs_running ON jobs (id) WHERE state = 'running';
 CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
-CREATE INDEX jobs_buried ON jobs (tenant, id) WHERE state = 'dead';
+CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
 CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
 

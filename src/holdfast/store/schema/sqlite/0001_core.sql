@@ -14,7 +14,7 @@ CREATE TABLE job_types (
 -- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.
 -- What the reaper judges by stands in columns, the rest of a policy in its body.
 CREATE TABLE policies (
-    id                   integer PRIMARY KEY,
+    id                   integer PRIMARY KEY AUTOINCREMENT,
     digest               text    NOT NULL UNIQUE,
     body                 text    NOT NULL,
     waits_for_offline    integer NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE policies (
 -- A lane is all jobs that the same workers may take. A claim picks lanes first, then the head of each,
 -- so jobs that a worker may not take are never walked through.
 CREATE TABLE lanes (
-    id            integer PRIMARY KEY,
+    id            integer PRIMARY KEY AUTOINCREMENT,
     tenant        text    NOT NULL,
     queue         text    NOT NULL,
     type          text    NOT NULL,
@@ -140,7 +140,7 @@ CREATE INDEX jobs_waiting ON jobs (run_at) WHERE NOT due;
 CREATE INDEX jobs_retrying ON jobs (run_at) WHERE state = 'retrying' AND NOT due;
 CREATE INDEX jobs_running ON jobs (id) WHERE state = 'running';
 CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
-CREATE INDEX jobs_buried ON jobs (tenant, id) WHERE state = 'dead';
+CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
 CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
 
