@@ -57,18 +57,28 @@ async def test_the_second_loss_waits_and_the_third_is_poison(engine: Engine, wor
 
 
 async def test_losses_are_counted_across_good_attempts(engine: Engine, worker: str, clock: MovableClock) -> None:
-    """C-14: a failure in between does not forgive them, and a loss after a failure backs off."""
+    """C-14, C-28: a failure in between does not forgive them, nor does it make the first loss wait."""
     lease = await run(engine, worker, max_attempts=100, policy={"max_lost": 2})
     await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=0)
     [lease] = await engine.claim(worker)
     await sweep(engine, clock, 30)
-    assert (await engine.get(lease.id)).run_at > clock.now()
-    await sweep(engine, clock, 10)
+    assert (await engine.get(lease.id)).run_at == clock.now()
     [lease] = await engine.claim(worker)
     await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=0)
     [lease] = await engine.claim(worker)
     [row] = await sweep(engine, clock, 30)
     assert (row["state"], row["reason"]) == ("dead", "poison")
+
+
+async def test_running_over_time_is_no_loss(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-14, C-34: a slow job is not a deadly one, however often; only lost leases make poison."""
+    await engine.create(NewJob(type="slow", max_attempts=10, policy={"max_runtime_seconds": 20, "lease_seconds": 600}))
+    for _ in range(4):
+        await sweep(engine, clock, 10)
+        [lease] = await engine.claim(worker)
+        [row] = await sweep(engine, clock, 20)
+        assert (row["state"], row["reason"]) == ("retrying", "max_runtime")
+    assert (await engine.get(lease.id)).lost == 0
 
 
 @pytest.mark.parametrize("lifecycle", ["default", "crawl", "orchestration"])
@@ -234,6 +244,7 @@ async def test_a_job_that_runs_too_long_is_taken_however_lively_it_is(
     [row] = await sweep(engine, clock, 10)
     assert (row["state"], row["reason"]) == ("retrying", "max_runtime")
 
+    await sweep(engine, clock, 10)
     [lease] = await engine.claim(worker)
     for _ in range(29):
         await reporting(engine, worker, clock, lease, 10)

@@ -1,18 +1,24 @@
 """A bad request is refused before anything is written: a typed error, a stable code, the thing, and what to do."""
 
+import hashlib
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast.engine import Filter
+from holdfast.engine import Filter, Retention
 from holdfast.errors import Invalid, UnknownName
 from holdfast.model import JobType, NewJob
 from holdfast.model.job import DELAY_SECONDS_MAX, PAYLOAD_BYTES_MAX
 
 ID = "01900000-0000-7000-8000-000000000000"
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
+DAY = timedelta(hours=23, minutes=59)
+FIRST, LAST = datetime.min.replace(tzinfo=timezone(DAY)), datetime.max.replace(tzinfo=timezone(-DAY))
+HUGE = 10**5000  # Python refuses to write out a number of more than 4300 digits
+LONE = "\ud800"
 BAD = [
     ({"type": ""}, "invalid_job_type", "job type must be 1 to 200 printable characters"),
     ({"type": "line\nbreak"}, "invalid_job_type", "got 'line\\nbreak'"),
@@ -40,6 +46,38 @@ BAD = [
     ({"delay_seconds": 1, "run_at": datetime(2026, 1, 1, tzinfo=UTC)}, "invalid_delay", "not both"),
     ({"run_at": NAIVE}, "invalid_run_at", "run_at must be a time with a time zone, got '2026-01-01 00:00:00'"),
     ({"run_at": "tomorrow"}, "invalid_run_at", "got 'tomorrow'"),
+    ({"run_at": 0}, "invalid_run_at", "run_at must be a time with a time zone, got 0"),
+    ({"run_at": datetime(1969, 12, 31, tzinfo=UTC)}, "invalid_run_at", "must lie between 1970-01-01 and 2200-01-01"),
+    ({"run_at": datetime(2200, 1, 2, tzinfo=UTC)}, "invalid_run_at", "must lie between 1970-01-01 and 2200-01-01"),
+    ({"run_at": FIRST}, "invalid_run_at", "must lie between"),
+    ({"run_at": LAST}, "invalid_run_at", "must lie between"),
+    ({"lifecycle": 5}, "invalid_lifecycle", "got 5"),
+    ({"lifecycle": ""}, "invalid_lifecycle", "lifecycle must be 1 to 200 printable characters"),
+    ({"lifecycle": ["default"]}, "invalid_lifecycle", "got ['default']"),
+    ({"policy": [1]}, "policy_not_json", "policy must be a JSON object, got list"),
+    ({"policy": {"errors": {LONE: "permanent"}}}, "policy_not_json", "policy.errors contains a lone surrogate"),
+    ({"policy": {"lease_seconds": math.nan}}, "policy_not_json", "policy.lease_seconds is nan"),
+    ({"policy": {"errors": {1: "permanent"}}}, "policy_not_json", "a key that is a int"),
+    ({"policy": {"errors": object()}}, "policy_not_json", "policy.errors is a object, which is not JSON"),
+    ({"policy": {"errors": "x" * 16_384}}, "policy_too_large", "the limit is 16384"),
+    ({"trace": [1]}, "trace_not_json", "trace must be an object of text by name, got [1]"),
+    ({"trace": {"a": 1}}, "trace_not_json", "got {'a': 1}"),
+    ({"trace": {1: "a"}}, "trace_not_json", "got {1: 'a'}"),
+    ({"tenant": None}, "invalid_tenant", "got None"),
+    ({"type": ["a"]}, "invalid_job_type", "got ['a']"),
+    ({"priority": None}, "invalid_priority", "got None"),
+    ({"priority": HUGE}, "invalid_priority", "got a int that cannot be shown"),
+    ({"max_attempts": "3"}, "invalid_max_attempts", "got '3'"),
+    ({"max_attempts": HUGE}, "invalid_max_attempts", "got a int that cannot be shown"),
+    ({"delay_seconds": HUGE}, "invalid_delay", "got a int that cannot be shown"),
+    ({"delay_seconds": True}, "invalid_delay", "got True"),
+    ({"tags": None}, "invalid_tag", "tag: give a list of at most 50, got None"),
+    ({"tags": 0}, "invalid_tag", "got 0"),
+    ({"tags": [[]]}, "invalid_tag", "got []"),
+    ({"requires": ""}, "invalid_capability", "got ''"),
+    ({"prefers": {}}, "invalid_capability", "got {}"),
+    ({"partition_key": 7}, "invalid_partition_key", "got 7"),
+    ({"parent_id": HUGE}, "invalid_parent_id", "got a int that cannot be shown"),
     ({"idempotency_key": ""}, "invalid_idempotency_key", "1 to 255 printable ASCII characters"),
     ({"idempotency_key": "k" * 256}, "invalid_idempotency_key", "1 to 255 printable ASCII characters"),
     ({"idempotency_key": "ä"}, "invalid_idempotency_key", "1 to 255 printable ASCII characters"),
@@ -72,6 +110,9 @@ def test_a_bad_request_is_refused_with_a_code_and_a_reason(fields: dict[str, Any
         {"priority": -100, "max_attempts": 1, "delay_seconds": 0, "idempotency_key": "k" * 255},
         {"priority": 100, "max_attempts": 1000, "delay_seconds": float(DELAY_SECONDS_MAX), "tags": ["a"] * 50},
         {"run_at": datetime(1970, 1, 1, tzinfo=UTC), "parent_id": ID, "root_id": ID, "redrive_of": ID},
+        {"run_at": datetime(2199, 12, 31, 23, tzinfo=timezone(timedelta(hours=-1)))},
+        {"policy": {}, "trace": {}, "tags": (), "requires": [], "prefers": set()},
+        {"policy": {"errors": "x" * (16_384 - len('{"errors":""}'))}, "trace": {"traceparent": "00-1-2-01"}},
         {"queue": "größe", "partition_key": "user 7", "requires": ["gpu"], "prefers": ["cuda:12"]},
     ],
 )
@@ -105,9 +146,38 @@ def test_a_different_request_has_a_different_fingerprint(fields: dict[str, Any])
     assert NewJob(**base).fingerprint() != NewJob(**{**base, **fields}).fingerprint()
 
 
+def test_a_field_that_a_later_release_adds_leaves_old_fingerprints_alone() -> None:
+    """C-18: only what was said counts, so a repeat that meets a newer release is still the same request."""
+
+    class Later(NewJob, frozen=True, kw_only=True):
+        colour: str | None = None
+        flags: list[str] = msgspec.field(default_factory=list)
+
+    said = {"type": "echo", "payload": {"b": 1, "a": 2}, "tags": ["t"]}
+    assert Later(**said).fingerprint() == NewJob(**said).fingerprint()
+    assert Later(**said, colour="red").fingerprint() != NewJob(**said).fingerprint()
+    as_text = b'{"payload":{"a":2,"b":1},"tags":["t"],"type":"echo"}'
+    assert NewJob(**said).fingerprint() == hashlib.sha256(as_text).hexdigest()
+
+
+def test_a_default_that_is_spelled_out_says_nothing_new() -> None:
+    spelled_out = NewJob(type="echo", tenant="".join(["def", "ault"]), priority=0, payload={}, tags=[], queue=None)
+    assert spelled_out.fingerprint() == NewJob(type="echo").fingerprint()
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
+        ({"name": 5}, "invalid_job_type"),
+        ({"lifecycle": None}, "invalid_lifecycle"),
+        ({"lifecycle": {}}, "invalid_lifecycle"),
+        ({"queue": None}, "invalid_queue"),
+        ({"policy": None}, "policy_not_json"),
+        ({"policy": ["lease_seconds"]}, "policy_not_json"),
+        ({"policy": {"errors": {LONE: "permanent"}}}, "policy_not_json"),
+        ({"policy": {"errors": "x" * 16_384}}, "policy_too_large"),
+        ({"requires": None}, "invalid_capability"),
+        ({"prefers": [5]}, "invalid_capability"),
         ({"name": ""}, "invalid_job_type"),
         ({"queue": "\x00"}, "invalid_queue"),
         ({"requires": [""]}, "invalid_capability"),
@@ -118,6 +188,40 @@ def test_a_declared_type_obeys_the_same_rules(fields: dict[str, Any], code: str)
     with pytest.raises(Invalid) as caught:
         JobType(**{"name": "echo", **fields}).check()
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "says"),
+    [
+        ({"created_after": NAIVE}, "invalid_filter", "created_after must be a time with a time zone"),
+        ({"created_before": "now"}, "invalid_filter", "got 'now'"),
+        ({"created_after": FIRST}, "invalid_filter", "created_after must lie between 1970-01-01 and 2200-01-01"),
+        ({"created_before": LAST}, "invalid_filter", "created_before must lie between"),
+        ({"states": "queued"}, "invalid_filter", "give a list of states, got 'queued'"),
+        ({"types": 5}, "invalid_filter", "give a list of types, got 5"),
+        ({"queues": {"a": 1}}, "invalid_filter", "give a list of queues"),
+        ({"states": [5]}, "unknown_state", "unknown state '5'"),
+        ({"states": [["queued"]]}, "unknown_state", "unknown state"),
+        ({"types": [None]}, "invalid_job_type", "got None"),
+        ({"queues": ["\x00"]}, "invalid_queue", "printable"),
+        ({"tenant": 5}, "invalid_tenant", "got 5"),
+        ({"tag": ["a"]}, "invalid_tag", "got ['a']"),
+        ({"error_code": 5}, "invalid_error_code", "got 5"),
+        ({"redrive_of": HUGE}, "invalid_redrive_of", "redrive_of must be the id of a job"),
+    ],
+)
+def test_a_filter_that_no_job_can_match_is_refused(fields: dict[str, Any], code: str, says: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        Filter(**fields).params()
+    assert caught.value.code == code
+    assert says in caught.value.message
+
+
+@pytest.mark.parametrize("keep", [-1, math.nan, math.inf, 10**9 + 1, pytest.param(HUGE, id="huge"), "7", True, [1]])
+def test_a_retention_is_a_number_of_seconds(keep: Any) -> None:
+    with pytest.raises(Invalid, match="seconds to keep dead jobs must be a number from 0") as caught:
+        Retention(dead=keep)
+    assert caught.value.code == "invalid_retention"
 
 
 def test_an_unknown_state_in_a_filter_is_named_with_its_nearest_neighbour() -> None:

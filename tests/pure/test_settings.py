@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Invalid, UnknownName
-from holdfast.settings import Settings, load
+from holdfast.settings import RANGES, Settings, load
 
 
 def test_without_anything_a_sqlite_file_in_the_data_directory_is_used() -> None:
@@ -14,9 +14,9 @@ def test_without_anything_a_sqlite_file_in_the_data_directory_is_used() -> None:
 
 def test_the_command_line_beats_the_environment_beats_the_file(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
-    file.write_text("lease_seconds = 1\nheartbeat_seconds = 1\nsweep_seconds = 1\n")
+    file.write_text("lease_seconds = 9\nheartbeat_seconds = 1\nsweep_seconds = 1\n")
     settings = load({"HOLDFAST_HEARTBEAT_SECONDS": "2", "HOLDFAST_SWEEP_SECONDS": "2"}, file, {"sweep_seconds": 3})
-    assert (settings.lease_seconds, settings.heartbeat_seconds, settings.sweep_seconds) == (1, 2, 3)
+    assert (settings.lease_seconds, settings.heartbeat_seconds, settings.sweep_seconds) == (9, 2, 3)
 
 
 def test_an_unknown_variable_suggests_the_nearest_name() -> None:
@@ -37,9 +37,53 @@ def test_the_test_suite_and_kubernetes_may_set_their_own(name: str) -> None:
     assert load({name: "anything"}, Path("absent.toml")) == Settings()
 
 
-def test_a_value_of_the_wrong_type_names_the_setting() -> None:
-    with pytest.raises(Invalid, match="lease_seconds"):
-        load({"HOLDFAST_LEASE_SECONDS": "soon"}, Path("absent.toml"))
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("HOLDFAST_LEASE_SECONDS", "soon", "a number from 0.001 to 999,999,999, got 'soon'"),
+        ("HOLDFAST_LEASE_SECONDS", "0", "a number from 0.001"),
+        ("HOLDFAST_HEARTBEAT_SECONDS", "-1", "a number from 0.001"),
+        ("HOLDFAST_SWEEP_SECONDS", "nan", "a number from 0.001"),
+        ("HOLDFAST_MAX_RUNTIME_SECONDS", "inf", "to 999,999,999"),
+        ("HOLDFAST_RETAIN_DEAD_SECONDS", "1e9", "a number from 0 to 999,999,999"),
+        ("HOLDFAST_MAX_ATTEMPTS", "0", "a number from 1 to 1,000"),
+        ("HOLDFAST_MAX_ATTEMPTS", "2.5", "a number from 1 to 1,000"),
+        ("HOLDFAST_BACKOFF_JITTER", "1.1", "a number from 0 to 1"),
+        ("HOLDFAST_BACKOFF_FACTOR", "1001", "to 1,000"),
+        ("HOLDFAST_IDEMPOTENCY_TTL", "86399", "a number from 86,400"),
+        ("HOLDFAST_ERROR_MAX_CHARS", "99", "a number from 100"),
+        ("HOLDFAST_WORKER_JSON_MAX_BYTES", "\udcff", "a number from 100"),
+    ],
+)
+def test_a_value_out_of_its_range_names_the_setting_and_what_is_allowed(
+    variable: str, value: str, allowed: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        load({variable: value}, Path("absent.toml"))
+    assert caught.value.code == "invalid_setting"
+    assert caught.value.message.startswith(f"{variable} must be ")
+    assert allowed in caught.value.message
+
+
+def test_every_number_has_a_range_and_its_default_is_inside() -> None:
+    texts = {"database_url", "data_dir"}
+    assert RANGES.keys() == {*Settings.__struct_fields__} - texts
+    for name, (least, most) in RANGES.items():
+        default = getattr(Settings(), name)
+        assert default is None or least <= default <= most
+
+
+def test_a_text_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text("database_url = 12345\n")
+    with pytest.raises(Invalid, match=r"^HOLDFAST_DATABASE_URL must be text$"):
+        load({}, file)
+
+
+@pytest.mark.parametrize("heartbeat", ["30", "31"])
+def test_a_heartbeat_must_be_shorter_than_the_lease(heartbeat: str) -> None:
+    with pytest.raises(Invalid, match=r"HOLDFAST_HEARTBEAT_SECONDS \(3.\) must be shorter than HOLDFAST_LEASE_SECONDS"):
+        load({"HOLDFAST_HEARTBEAT_SECONDS": heartbeat}, Path("absent.toml"))
 
 
 def test_a_secret_can_come_from_a_file(tmp_path: Path) -> None:
@@ -48,10 +92,20 @@ def test_a_secret_can_come_from_a_file(tmp_path: Path) -> None:
     assert load({"HOLDFAST_DATABASE_URL_FILE": str(secret)}, Path("absent.toml")).url == "postgresql://db/jobs"
     with pytest.raises(Invalid, match="HOLDFAST_DATABASE_URL_FILE"):
         load({"HOLDFAST_DATABASE_URL_FILE": str(tmp_path / "absent")}, Path("absent.toml"))
+    secret.write_bytes(b"\xff")
+    with pytest.raises(Invalid, match=r"HOLDFAST_DATABASE_URL_FILE: .* not text"):
+        load({"HOLDFAST_DATABASE_URL_FILE": str(secret)}, Path("absent.toml"))
 
 
-def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"= 3", b"\xff", b"lease_seconds = " + b"9" * 5000])
+def test_a_file_that_is_not_toml_is_named(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
-    file.write_text("= 3")
-    with pytest.raises(Invalid, match="not TOML"):
+    file.write_bytes(content)
+    with pytest.raises(Invalid, match=r"holdfast.toml is not TOML"):
         load({}, file)
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    """A file of the kernel that refuses to be read, also by root."""
+    with pytest.raises(Invalid, match="cannot read /proc/self/mem"):
+        load({}, Path("/proc/self/mem"))

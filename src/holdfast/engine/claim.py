@@ -9,7 +9,7 @@ from holdfast.errors import Invalid, NotFound, WorkerDisabled
 from holdfast.lifecycle import Actor
 from holdfast.model import Lease
 from holdfast.model.names import check_name
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 PASSES_MAX = 8
 PRIORITY_MIN = -100
@@ -24,43 +24,47 @@ async def claim(
     queues: list[str] | None,
     types: list[str] | None,
     limit: int,
-    leases: list[Lease],
-) -> None:
+) -> list[Lease]:
     """Take the most urgent jobs this worker may have: look at the heads of its lanes, then take from the best.
 
-    The look is only a look; each take is one guarded statement. The best lane is taken from down to the priority of the
-    next lane's head; whatever stands below may be beaten by what is behind another head, so it needs another look.
-    So priorities hold across lanes. Claim never touches a running job.
-
-    Fills `leases` up to the limit as it goes: each take is committed, and must be heard of even if the next one fails.
+    The look is only a look; each take is one guarded statement. Claim never touches a running job.
     """
-    for _ in range(PASSES_MAX):
-        lanes = await tx.all(q.open_lanes, worker=worker, queues=queues, types=types, limit=rules.limits.lanes_max)
-        taken, floor = 0, PRIORITY_MIN
-        for lane, after in zip(lanes, [*lanes[1:], None], strict=False):
-            if taken and lane["priority"] < floor:
+    leases: list[Lease] = []
+    try:
+        for _ in range(PASSES_MAX):
+            before = len(leases)
+            lanes = await tx.all(q.open_lanes, worker=worker, queues=queues, types=types, limit=rules.limits.lanes_max)
+            await _take(tx, rules, lanes, leases, limit, worker=worker, instance=instance)
+            if len(leases) in (before, limit):
                 break
-            if not taken:
-                floor = PRIORITY_MIN if after is None else after["priority"]
-            rows = await move(
-                tx,
-                rules,
-                q.claim_jobs,
-                actor=Actor.WORKER,
-                brief=True,
-                worker=worker,
-                instance=instance,
-                lane=lane["id"],
-                floor=floor,
-                waits=float(lane["waits"]),
-                limit=limit - len(leases),
-            )
-            leases += [Lease.from_row(row) for row in rows]
-            taken += len(rows)
-            if len(leases) == limit:
-                break
-        if len(leases) == limit or not taken:
-            break
+    except Exception:
+        if not (leases and tx.alone):  # taken and committed: the worker must hear of them
+            raise
+    return leases
+
+
+async def _take(tx: Tx, rules: Rules, lanes: list[Row], leases: list[Lease], limit: int, **holder: str | None) -> None:
+    """Take from the best lane down to the priority of the next lane's head, then from others at least as urgent.
+
+    Whatever stands below may be beaten by what is behind another head, so it needs another look.
+    """
+    before, floor = len(leases), PRIORITY_MIN
+    for lane, after in zip(lanes, [*lanes[1:], None], strict=False):
+        if len(leases) == before:
+            floor = PRIORITY_MIN if after is None else after["priority"]
+        elif lane["priority"] < floor or len(leases) == limit:
+            return
+        rows = await move(
+            *(tx, rules, q.claim_jobs),
+            actor=Actor.WORKER,
+            brief=True,
+            lane=lane["id"],
+            floor=floor,
+            waits=float(lane["waits"]),
+            limit=limit - len(leases),
+            **holder,
+        )
+        leases += [Lease.from_row(row) for row in rows]
 
 
 async def overdue(tx: Tx, worker: str, queues: list[str] | None) -> bool:

@@ -126,28 +126,20 @@ class Engine:
         """Up to `limit` leases. When fewer are found, what is overdue is set free and looked at once more."""
         _claim.check_claim(self.rules, worker, instance, queues, types, limit)
 
-        leases: list[Lease] = []
-
-        async def take() -> None:
-            await self.store.write(
+        async def take(wanted: int) -> list[Lease]:
+            return await self.store.write(
                 lambda tx: _claim.claim(
-                    *(tx, self.rules),
-                    worker=worker,
-                    instance=instance,
-                    queues=queues,
-                    types=types,
-                    limit=limit,
-                    leases=leases,
+                    tx, self.rules, worker=worker, instance=instance, queues=queues, types=types, limit=wanted
                 ),
                 alone=True,
             )
 
+        leases = await take(limit)
         try:
-            await take()
             if len(leases) < limit and await self.store.read(lambda tx: _claim.overdue(tx, worker, queues)):
                 await self.requeue_due()
                 await self.reap(queues=queues)
-                await take()
+                leases += await take(limit - len(leases))
         except (StoreError, WorkerDisabled):
             if not leases:  # what was claimed is committed: the worker must hear of it
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -30,6 +31,7 @@ async def heartbeat(
     check_worker(worker)
     if slots is not None:
         check_count(slots, "slots", code="invalid_slots")
+    _check_leases(leases)
     shown = _liveness(liveness, leases)
     held = token_rows(leases)
     rows = await tx.all(q.renew_leases, held=held, worker=worker) if held else []
@@ -43,6 +45,13 @@ async def heartbeat(
         enabled=bool(known["enabled"]),
         expires_at={lease.id: row["lease_expires_at"] for lease, row in renewed.items()},
     )
+
+
+def _check_leases(leases: Any) -> None:
+    """One that is lost is answered with, one that cannot be a lease is a mistake."""
+    for lease in leases if isinstance(leases, list) else [leases]:
+        if not (isinstance(lease, Held) and isinstance(lease.id, str) and isinstance(lease.token, str)):
+            raise Invalid(f"leases must be a list of Held, got {quoted(lease)}", code="invalid_lease")
 
 
 def _liveness(said: Liveness | None, leases: list[Held]) -> Liveness:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -13,9 +14,9 @@ from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, LeaseLost
 from holdfast.lifecycle import Actor
-from holdfast.model import Part
-from holdfast.model.json import decode_or_none, encode
-from holdfast.model.names import check_name
+from holdfast.model import Part, PartStatus
+from holdfast.model.json import check_object, decode_or_none, encode
+from holdfast.model.names import check_name, quoted
 from holdfast.model.numbers import check_count, check_number
 from holdfast.store import Tx, q
 
@@ -73,6 +74,7 @@ async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str
     parts = [_part_row(rules, report.id, place, part) for report in reports for place, part in enumerate(report.parts)]
     if kept := [row for row in parts if row[0] in stored]:
         await tx.all(q.put_parts, part=kept)
+        await _check_parts_in_all(tx, {row[0] for row in kept})
     return [
         Advanced(report.id, stored[report.id]["lease_expires_at"], stored[report.id]["cancel_requested_at"] is not None)
         if report.id in stored
@@ -110,23 +112,49 @@ def _check(report: Progress) -> None:
         check_name(report.step, "step")
     if report.eta_seconds is not None:
         check_number(report.eta_seconds, "eta_seconds", code="invalid_eta")
+    if report.counters is not None:
+        check_object(report.counters, "counters")
+    if not isinstance(report.parts, list | tuple):
+        raise Invalid(f"parts must be a list, got {quoted(report.parts)}", code="invalid_part")
     if len(report.parts) > PARTS_MAX:
-        raise Invalid(f"a job has at most {PARTS_MAX} parts, got {len(report.parts)}", code="too_many_parts")
+        raise _too_many(len(report.parts))
+    for part in report.parts:
+        _check_part(part)
     if len({part.name for part in report.parts}) != len(report.parts):
         raise Invalid("two parts in one report have the same name", code="invalid_part")
-    for part in report.parts:
-        check_name(part.name, "part")
-        if part.percent is not None:
-            check_number(part.percent, "percent", code="invalid_percent", most=100)
-        for count, what in ((part.total, "total"), (part.done, "done")):
-            if count is not None:
-                check_count(count, what, code="invalid_part")
+
+
+def _check_part(part: Part) -> None:
+    if not isinstance(part, Part):
+        raise Invalid(f"parts must be a list of Part, got {quoted(part)}", code="invalid_part")
+    check_name(part.name, "part")
+    if part.status not in list(PartStatus):
+        known = ", ".join(PartStatus)
+        raise Invalid(f"the status of a part must be one of {known}, got {quoted(part.status)}", code="invalid_part")
+    if part.error is not None and not isinstance(part.error, str):
+        raise Invalid(f"the error of a part is text, got {quoted(part.error)}", code="invalid_part")
+    if part.percent is not None:
+        check_number(part.percent, "percent", code="invalid_percent", most=100)
+    for count, what in ((part.total, "total"), (part.done, "done")):
+        if count is not None:
+            check_count(count, what, code="invalid_part")
+
+
+async def _check_parts_in_all(tx: Tx, job_ids: set[str]) -> None:
+    """Earlier reports count too. Raising takes back what this one has just written."""
+    most = max(Counter(row["job_id"] for row in await tx.all(q.parts, ids=sorted(job_ids))).values())
+    if most > PARTS_MAX:
+        raise _too_many(most)
+
+
+def _too_many(parts: int) -> Invalid:
+    return Invalid(f"a job has at most {PARTS_MAX} parts, got {parts}; make them coarser", code="too_many_parts")
 
 
 def _part_row(rules: Rules, job_id: str, place: int, part: Part) -> tuple[Any, ...]:
     data = None if part.data is None else encode(part.data, "part", max_bytes=COUNTERS_BYTES_MAX)
     return (
-        *(job_id, place, part.name, part.status.value),
+        *(job_id, place, part.name, str(part.status)),
         *(None if part.percent is None else float(part.percent), part.total, part.done),
         *(None if part.error is None else shown(rules, part.error), data),
     )

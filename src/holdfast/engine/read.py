@@ -38,26 +38,21 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def params(self) -> dict[str, Any]:
         """What was given, if a job can be like that at all."""
         given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        for name in ("states", "types", "queues"):
-            if name in given:
-                given[name] = _listed(given[name], name)
+        for several in given.keys() & {"states", "types", "queues"}:
+            given[several] = _listed(given[several], several)
         known = [state.value for state in State]
         for state in given.get("states", ()):
             if state not in known:
                 raise UnknownName.of("state", state if isinstance(state, str) else quoted(state), known)
-        for what, names in (
-            ("tenant", [self.tenant]),
-            ("job type", given.get("types", ())),
-            ("queue", given.get("queues", ())),
-            ("tag", [self.tag]),
-            ("error code", [self.error_code]),
-        ):
-            for name in names:
-                if name is not None:
-                    check_name(name, what)
-        for name in ("created_after", "created_before"):
-            if name in given:
-                check_time(given[name], name, code="invalid_filter")
+        for name in given.get("types", ()):
+            check_name(name, "job type")
+        for name in given.get("queues", ()):
+            check_name(name, "queue")
+        for one, what in ((self.tenant, "tenant"), (self.tag, "tag"), (self.error_code, "error code")):
+            if one is not None:
+                check_name(one, what)
+        for time in given.keys() & {"created_after", "created_before"}:
+            check_time(given[time], time, code="invalid_filter")
         if self.redrive_of is not None and not is_uuid(self.redrive_of):
             raise Invalid(
                 f"redrive_of must be the id of a job, got {quoted(self.redrive_of)}", code="invalid_redrive_of"
@@ -141,8 +136,11 @@ async def attempts(tx: Tx, job_id: str) -> list[Attempt]:
 
 
 async def parts(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
+    for job_id in job_ids:
+        if not isinstance(job_id, str):
+            raise Invalid(f"a job id is text, got {quoted(job_id)}", code="invalid_job_id")
     found: dict[str, list[Part]] = {job_id: [] for job_id in job_ids}
-    for row in await tx.all(q.parts, ids=job_ids):
+    for row in await tx.all(q.parts, ids=[job_id for job_id in found if is_uuid(job_id)]):
         found[row["job_id"]].append(Part.from_row(row))
     return found
 

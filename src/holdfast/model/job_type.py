@@ -9,7 +9,6 @@ import msgspec
 from holdfast.model.json import encode_object
 from holdfast.model.names import check_name, check_names
 
-
 POLICY_BYTES_MAX = 16 * 1024
 
 

@@ -12,12 +12,12 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo
 
 
 def check_time(at: Any, what: str, *, code: str) -> None:
-    if not isinstance(at, datetime) or at.tzinfo is None:
-        shown = quoted(str(at) if isinstance(at, datetime) else at)
-        raise Invalid(f"{what} must be a time with a time zone, got {shown}", code=code)
     try:
+        if not isinstance(at, datetime) or at.utcoffset() is None:
+            shown = quoted(str(at) if isinstance(at, datetime) else at)
+            raise Invalid(f"{what} must be a time with a time zone, got {shown}", code=code)
         known = EARLIEST <= at.astimezone(UTC) <= LATEST
     except (OverflowError, ValueError):  # the first or the last day that Python knows, in a zone where it is another
         known = False
     if not known:
-        raise Invalid(f"{what} must lie between {EARLIEST:%Y-%m-%d} and {LATEST:%Y-%m-%d}, got {at}", code=code)
+        raise Invalid(f"{what} must lie between {EARLIEST:%Y-%m-%d} and {LATEST:%Y-%m-%d}, got {quoted(at)}", code=code)

@@ -20,7 +20,12 @@ class Row(Protocol):
 
 
 class Tx(Protocol):
-    """One transaction. A query that moves jobs writes its history with them, in the same transaction."""
+    """One transaction. A query that moves jobs writes its history with them, in the same transaction.
+
+    `alone`: there is no transaction around the statements, each commits by itself.
+    """
+
+    alone: bool
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any

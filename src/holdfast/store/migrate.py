@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +14,7 @@ import asyncpg
 
 from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.sqlite import connect
+from holdfast.store.sqlite import BUSY_SECONDS, connect
 
 _LOCK = 0x686F6C64  # "hold": any two migrators of one database meet here
 _TABLE = "CREATE TABLE IF NOT EXISTS holdfast_migrations (number integer NOT NULL PRIMARY KEY, name text NOT NULL)"
@@ -36,7 +37,7 @@ def migrations(dialect: str) -> list[Migration]:
 
 
 def dialect_of(url: str) -> str:
-    scheme = url.partition(":")[0]
+    scheme = str(url).partition(":")[0]
     if scheme in ("postgresql", "postgres"):
         return "postgres"
     if scheme == "sqlite":
@@ -49,7 +50,7 @@ def dialect_of(url: str) -> str:
 def sqlite_path(url: str) -> Path:
     """`sqlite:///jobs.db` is relative to the current directory, `sqlite:////srv/jobs.db` is absolute."""
     path = url.removeprefix("sqlite:///")
-    if path == url or not path:
+    if path == url or not path or "\x00" in path:
         raise Invalid("a SQLite URL is sqlite:///PATH", code="invalid_database_url")
     return Path(path)
 
@@ -65,14 +66,11 @@ async def missing(url: str) -> list[Migration]:
     """What `migrate` would apply."""
     if dialect_of(url) == "sqlite":
         return await asyncio.to_thread(_missing_sqlite, sqlite_path(url))
-    connection = await _connect_postgres(url)
-    try:
+    async with _postgres(url) as connection:
         if await connection.fetchval("SELECT to_regclass('holdfast_migrations')") is None:
             return migrations("postgres")
         done = {row[0] for row in await connection.fetch("SELECT number FROM holdfast_migrations")}
         return [migration for migration in migrations("postgres") if migration.number not in done]
-    finally:
-        await connection.close()
 
 
 async def require_current(url: str) -> None:
@@ -91,75 +89,109 @@ def as_sql(dialect: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _failed(migration: Migration, error: Exception) -> StoreUnavailable:
+    return StoreUnavailable(f"{migration.name} could not be applied and is undone: {error}", code="store_refused")
+
+
+# -- PostgreSQL ---------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _postgres(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A session of our own; what goes wrong in it is said in our words."""
+    connection = await _connect_postgres(url)
+    try:
+        yield connection
+    except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
+        raise StoreUnavailable(f"PostgreSQL refused: {error}", code="store_refused") from error
+    finally:
+        await connection.close()
+
+
 async def _connect_postgres(url: str) -> asyncpg.Connection:
     try:
         return await asyncpg.connect(url)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+    except (ValueError, OverflowError) as error:
+        own = isinstance(error, asyncpg.InterfaceError)  # what others say may quote a part of the password
+        why = error if own else "write postgresql://USER:PASSWORD@HOST:PORT/NAME, special characters as %XX"
+        raise Invalid(f"cannot read the database URL: {why}", code="invalid_database_url") from None
+    except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
         raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
 
 
 async def _migrate_postgres(url: str) -> list[str]:
-    connection = await _connect_postgres(url)
-    try:
+    async with _postgres(url) as connection:  # the lock goes with the session
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
         await connection.execute(_TABLE)
         done = {row[0] for row in await connection.fetch("SELECT number FROM holdfast_migrations")}
-        applied = []
-        for migration in migrations("postgres"):
-            if migration.number not in done:
-                async with connection.transaction():
-                    await connection.execute(migration.sql)
-                    await connection.execute(
-                        "INSERT INTO holdfast_migrations VALUES ($1, $2)", migration.number, migration.name
-                    )
-                applied.append(migration.name)
-        return applied
-    finally:
-        await connection.close()  # the lock goes with the session
+        left = [migration for migration in migrations("postgres") if migration.number not in done]
+        for migration in left:
+            await _apply_postgres(connection, migration)
+        return [migration.name for migration in left]
+
+
+async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) -> None:
+    try:
+        async with connection.transaction():
+            await connection.execute(migration.sql)
+            await connection.execute(
+                "INSERT INTO holdfast_migrations VALUES ($1, $2)", migration.number, migration.name
+            )
+    except asyncpg.PostgresError as error:
+        raise _failed(migration, error) from error
+
+
+# -- SQLite -------------------------------------------------------------------------------------------------------
 
 
 def _migrate_sqlite(path: Path) -> list[str]:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    connection = _connect_sqlite(path)
+    with _opening(path):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with closing(_connect_sqlite(path)) as connection:
+            return [migration.name for migration in migrations("sqlite") if _apply_sqlite(connection, migration)]
+
+
+def _apply_sqlite(connection: sqlite3.Connection, migration: Migration) -> bool:
+    """False if it has been applied already. Taking the write lock before looking keeps that true until the commit."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(_TABLE)
+    if connection.execute("SELECT 1 FROM holdfast_migrations WHERE number = ?", (migration.number,)).fetchone():
+        connection.execute("ROLLBACK")
+        return False
     try:
-        applied = []
-        for migration in migrations("sqlite"):
-            # Taking the write lock before looking makes the look true until the commit.
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute(_TABLE)
-            if connection.execute("SELECT 1 FROM holdfast_migrations WHERE number = ?", (migration.number,)).fetchone():
-                connection.execute("ROLLBACK")
-                continue
-            for statement in statements(migration.sql):
-                connection.execute(statement)
-            connection.execute("INSERT INTO holdfast_migrations VALUES (?, ?)", (migration.number, migration.name))
-            connection.execute("COMMIT")
-            applied.append(migration.name)
-        return applied
-    finally:
-        connection.close()
+        for statement in statements(migration.sql):
+            connection.execute(statement)
+        connection.execute("INSERT INTO holdfast_migrations VALUES (?, ?)", (migration.number, migration.name))
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:  # closing the connection undoes it
+        raise _failed(migration, error) from error
+    return True
 
 
 def _missing_sqlite(path: Path) -> list[Migration]:
-    if not path.exists():
-        return migrations("sqlite")
-    connection = _connect_sqlite(path)
-    try:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_migrations'").fetchone():
+    with _opening(path):
+        if not path.exists():
             return migrations("sqlite")
-        done = {row[0] for row in connection.execute("SELECT number FROM holdfast_migrations")}
-        return [migration for migration in migrations("sqlite") if migration.number not in done]
-    finally:
-        connection.close()
+        with closing(_connect_sqlite(path)) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_migrations'").fetchone():
+                return migrations("sqlite")
+            done = {row[0] for row in connection.execute("SELECT number FROM holdfast_migrations")}
+            return [migration for migration in migrations("sqlite") if migration.number not in done]
+
+
+@contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    """Whatever stands between us and the file is said in our words."""
+    try:
+        yield
+    except (OSError, UnicodeError, sqlite3.Error) as error:
+        raise StoreUnavailable(f"cannot open {path}: {error}") from error
 
 
 def _connect_sqlite(path: Path) -> sqlite3.Connection:
-    try:
-        connection = connect(path, Ids())
-        connection.execute("PRAGMA busy_timeout = 30000")
-        return connection
-    except sqlite3.Error as error:
-        raise StoreUnavailable(f"cannot open {path}: {error}") from error
+    connection = connect(path, Ids())
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+    return connection
 
 
 def statements(script: str) -> Iterator[str]:

@@ -40,9 +40,10 @@ _CUT_OFF = (
 
 
 class PostgresTx:
-    def __init__(self, connection: Any, clock: Clock) -> None:
+    def __init__(self, connection: Any, clock: Clock, *, alone: bool = False) -> None:
         self._connection = connection
         self._clock = clock
+        self.alone = alone
         self.callbacks: list[Callable[[], None]] = []
         self.wrote = False
 
@@ -83,6 +84,7 @@ def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Cloc
 
 class PostgresStore:
     dialect = POSTGRES
+    transaction_class = PostgresTx
 
     def __init__(self, pool: Any, clock: Clock, ids: Ids) -> None:
         self._pool = pool
@@ -151,7 +153,7 @@ class PostgresStore:
     async def _run_alone(self, work: Work[T]) -> T:
         """Each statement commits by itself, so a connection lost in the middle leaves its outcome unknown."""
         async with self._pool.acquire() as connection:
-            tx = PostgresTx(connection, self._clock)
+            tx = PostgresTx(connection, self._clock, alone=True)
             try:
                 result = await work(tx)
             except (asyncpg.PostgresError, *_NOT_DONE, *_CUT_OFF) as error:

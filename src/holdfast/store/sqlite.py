@@ -40,6 +40,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SqliteTx:
+    alone = False
+
     def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
@@ -153,6 +155,7 @@ class _Piece:
 
 class SqliteStore:
     dialect = SQLITE
+    transaction_class = SqliteTx
 
     def __init__(self, path: Path, clock: Clock, ids: Ids) -> None:
         self._path = path

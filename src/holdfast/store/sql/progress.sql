@@ -20,7 +20,7 @@ UPDATE jobs
 RETURNING {moved}
 
 -- name: put_parts
--- A part that is finished stays finished: only a later execution may still complete or skip it.
+-- A part that is finished stays finished: nobody changes it any more, a later execution neither.
 INSERT INTO parts (job_id, name, tenant, epoch, place, status, percent, total, done, error, data, started_at, completed_at)
 SELECT jobs.id, part.name, jobs.tenant, jobs.epoch, part.place, part.status, part.percent, part.total, part.done, part.error,
        part.data, CASE WHEN part.status <> 'pending' THEN {now} END,

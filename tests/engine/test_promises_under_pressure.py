@@ -1,0 +1,150 @@
+"""Promises that only show under a rare order of events."""
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing, suppress
+from typing import Any
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.errors import HoldfastError, KeyReused, LeaseLost, StoreError, StoreUnavailable
+from holdfast.lifecycle import State
+from holdfast.model import JobType, NewJob
+from holdfast.store import Row, Tx, open_store
+from holdfast.store.migrate import sqlite_path
+from holdfast.store.queries import Query
+
+
+async def test_a_key_is_its_holders_for_as_long_as_the_holders_policy_says(engine: Engine, clock: MovableClock) -> None:
+    """C-18: a request with a more generous policy cannot take a key that was given for ever."""
+    mine = NewJob(type="pay", idempotency_key="order-1")
+    first = await engine.create(mine)
+    clock.advance(2 * 86_400)
+    with pytest.raises(KeyReused):
+        await engine.create(NewJob(type="crawl", lifecycle="crawl", idempotency_key="order-1"))
+    assert (await engine.create(mine)).id == first.id
+
+
+async def test_a_repeat_finishes_the_acceptance_that_its_first_request_did_not(engine: Engine) -> None:
+    """C-9, R001-25, R001-43."""
+    request = NewJob(type="n", lifecycle="orchestration", idempotency_key="k")
+    held = await engine.create(request, accept=False)
+    assert held.state is State.CREATED
+    again = await engine.create(request)
+    assert (again.id, again.state, again.existed) == (held.id, State.QUEUED, True)
+    assert [event.verb for event in await engine.history(held.id)] == ["create", "accept"]
+
+
+async def test_a_create_under_way_does_not_bring_an_old_declaration_back(engine: Engine) -> None:
+    await engine.declare(JobType(name="n", queue="old"))
+
+    async def create_while_another_declares(tx: Tx) -> None:
+        await engine.rules.registry.resolve(tx, NewJob(type="n"), {})
+        engine.rules.registry._types = {"n": JobType(name="n", queue="new")}
+        engine.rules.registry._resolved = {}
+
+    await engine.store.write(create_while_another_declares)
+    job = await engine.create(NewJob(type="n"))
+    assert (await engine.get(job.id)).queue == "new"
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "same"), [([1, 2], (1, 2), True), ({"a": 1}, {"a": True}, False), (None, None, True)]
+)
+async def test_a_repeated_result_is_compared_as_it_was_stored(
+    engine: Engine, worker: str, first: Any, again: Any, same: bool
+) -> None:
+    await engine.create(NewJob(type="n"))
+    [lease] = await engine.claim(worker)
+    await engine.complete(worker, lease.id, lease.token, first)
+    if same:
+        assert (await engine.complete(worker, lease.id, lease.token, again)).state is State.SUCCEEDED
+    else:
+        with pytest.raises(LeaseLost):
+            await engine.complete(worker, lease.id, lease.token, again)
+
+
+async def test_leases_already_taken_are_heard_of_when_the_next_take_fails(
+    engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite the whole claim rolls back and is empty; on PostgreSQL what was committed is answered."""
+    await engine.create_many([NewJob(type="a"), NewJob(type="b")])
+    taken = 0
+    tx_class = engine.store.transaction_class
+    original = tx_class.all
+
+    async def failing(self: Any, query: Any, **params: Any) -> list[Row]:
+        nonlocal taken
+        if query.name == "claim_jobs":
+            taken += 1
+            if taken == 2:
+                raise StoreUnavailable("the second lane is gone")
+        rows: list[Row] = await original(self, query, **params)
+        return rows
+
+    monkeypatch.setattr(tx_class, "all", failing)
+    try:
+        leases = await engine.claim(worker, limit=2)
+    except HoldfastError:
+        leases = []
+    monkeypatch.undo()
+    running = [job for job in (await engine.page()).jobs if job.state is State.RUNNING]
+    assert sorted(job.id for job in running) == sorted(lease.id for lease in leases)
+
+
+async def test_an_idle_gpu_worker_of_another_tenant_holds_nobody_up(engine: Engine, worker: str) -> None:
+    """C-33: it is not capable of this job."""
+    gpu = await engine.register(capabilities={"gpu": True}, tenants=["elsewhere"])
+    await engine.heartbeat(gpu.id, [])
+    await engine.create(NewJob(type="n", prefers=["gpu"]))
+    assert len(await engine.claim(worker)) == 1
+
+
+@pytest.mark.postgres
+async def test_a_swallowed_error_does_not_turn_into_success(fresh_postgres_url: str) -> None:
+    """S14: PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, and no error."""
+    engine = Engine(await open_store(fresh_postgres_url))
+
+    @engine.effect("create")
+    async def careless(tx: Tx, _verb: str, _row: Row) -> None:
+        with suppress(Exception):
+            await tx.all(Query("broken", "SELECT 1 / (:zero - :zero)::integer"), zero=0)
+
+    with pytest.raises(StoreError) as caught:
+        await engine.create(NewJob(type="n"))
+    found = (await engine.page()).jobs
+    await engine.close()
+    assert (caught.value.code, found) == ("rolled_back", [])
+
+
+@pytest.mark.sqlite
+async def test_a_borrowed_sqlite_transaction_waits_its_turn_beside_a_busy_writer(fresh_sqlite_url: str) -> None:
+    """Reading first and then writing would fail whenever somebody else commits in between."""
+    engine = Engine(await open_store(fresh_sqlite_url))
+    stop = threading.Event()
+
+    async def busy() -> None:
+        while not stop.is_set():
+            await engine.create(NewJob(type="busy"))
+
+    def borrow() -> None:
+        async def work() -> None:
+            other = Engine(await open_store(fresh_sqlite_url))
+            with closing(sqlite3.connect(sqlite_path(fresh_sqlite_url), timeout=30)) as connection:
+                for _ in range(30):
+                    await other.create(NewJob(type="borrowed"), connection=connection)
+                    connection.commit()
+            await other.close()
+
+        asyncio.run(work())
+
+    writing = asyncio.create_task(busy())
+    await asyncio.to_thread(borrow)
+    stop.set()
+    await writing
+    counts = {kind: number for _, kind, _, number in await engine.counts()}
+    await engine.close()
+    assert counts["borrowed"] == 30
