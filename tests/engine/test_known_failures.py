@@ -387,6 +387,7 @@ class BrittleTx:
         self._tx = tx
         self._store = store
         self.after_commit = tx.after_commit
+        self.alone = False  # a process that died says nothing, whatever it had committed
 
     async def all(self, query: Query, **params: Any) -> list[Row]:
         self._store.step()

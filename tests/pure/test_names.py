@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Invalid
-from holdfast.model.names import NAME_MAX, TAGS_MAX, capabilities_of, check_name, check_names
+from holdfast.model.names import NAME_MAX, TAGS_MAX, capabilities_of, check_name, check_names, quoted
 
 BAD = [
     "",
@@ -91,3 +91,15 @@ def test_a_capability_that_is_no_name_is_refused(declared: dict[str, Any]) -> No
     with pytest.raises(Invalid) as caught:
         capabilities_of(declared)
     assert caught.value.code == "invalid_capability"
+
+
+def test_a_value_that_cannot_be_written_out_is_still_refused_with_a_sentence() -> None:
+    """Neither the digits of a huge number nor the depth of a list turns a refusal into another error."""
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert quoted(10**5000) == "a int that cannot be shown"
+    assert quoted(deep) == "a list that cannot be shown"
+    assert quoted("x" * 100) == "'" + "x" * 76 + "..."
+    with pytest.raises(Invalid, match="tag must be"):
+        check_names([deep], "tag")

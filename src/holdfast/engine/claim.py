@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.engine.held import check_worker
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
@@ -43,7 +45,7 @@ async def claim(
     return leases
 
 
-async def _take(tx: Tx, rules: Rules, lanes: list[Row], leases: list[Lease], limit: int, **holder: str | None) -> None:
+async def _take(tx: Tx, rules: Rules, lanes: list[Row], leases: list[Lease], limit: int, **holder: Any) -> None:
     """Take from the best lane down to the priority of the next lane's head, then from others at least as urgent.
 
     Whatever stands below may be beaten by what is behind another head, so it needs another look.
@@ -55,7 +57,9 @@ async def _take(tx: Tx, rules: Rules, lanes: list[Row], leases: list[Lease], lim
         elif lane["priority"] < floor or len(leases) == limit:
             return
         rows = await move(
-            *(tx, rules, q.claim_jobs),
+            tx,
+            rules,
+            q.claim_jobs,
             actor=Actor.WORKER,
             brief=True,
             lane=lane["id"],

@@ -1,0 +1,353 @@
+"""Bad input: the same typed error on both stores, with a stable code, and nothing written."""
+
+import math
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.engine import Cursor, Engine, Filter, Held, NewWorker, Progress, Retention
+from holdfast.errors import HoldfastError, Invalid, NotFound, StoreUnavailable
+from holdfast.model import JobType, Liveness, NewJob, Part, PartStatus
+from holdfast.store import migrate as migrating
+from holdfast.store import open_store
+from holdfast.store.migrate import Migration, migrate, migrations, missing
+from holdfast.store.queries import Query
+from tests.engine.steps import ask, held, run, stored
+from tests.store.by_hand import by_hand
+
+TABLES = ("job_types", "policies", "lanes", "queues", "workers", "jobs", "events", "attempts", "parts")
+HUGE = 10**5000
+LONE = "\ud800"
+FAR = datetime.max.replace(tzinfo=timezone(timedelta(hours=-23)))
+LIMITS = [0, -1, True, "5", 1.0, HUGE, [1]]
+
+
+async def everything(engine: Engine) -> tuple[int, ...]:
+    """How many rows there are in each table."""
+    sql = "SELECT " + ", ".join(f"(SELECT count(*) FROM {table}) AS {table}" for table in TABLES)
+    [row] = await engine.store.read(lambda tx: tx.all(Query("everything", sql)))
+    return tuple(row)
+
+
+async def refused(work: Awaitable[Any]) -> str:
+    """The code of the error that it ends in."""
+    with pytest.raises(HoldfastError) as caught:
+        await work
+    return caught.value.code
+
+
+JOBS = [
+    ({"policy": [1]}, "policy_not_json"),
+    ({"policy": {"errors": {LONE: "permanent"}}}, "policy_not_json"),
+    ({"policy": {"errors": {"a": object()}}}, "policy_not_json"),
+    ({"policy": {"errors": {"a" * 17_000: "permanent"}}}, "policy_too_large"),
+    ({"policy": {"lease_seconds": -1}}, "invalid_policy"),
+    ({"policy": {"lease_seconds": "soon"}}, "invalid_policy"),
+    ({"policy": {"lease_secs": 1}}, "invalid_policy"),
+    ({"lifecycle": 5}, "invalid_lifecycle"),
+    ({"lifecycle": ["default"]}, "invalid_lifecycle"),
+    ({"lifecycle": "defualt"}, "unknown_lifecycle"),
+    ({"trace": [1]}, "trace_not_json"),
+    ({"trace": {"a": 1}}, "trace_not_json"),
+    ({"trace": {"a": LONE}}, "trace_not_json"),
+    ({"trace": {"a": "x" * 5000}}, "trace_too_large"),
+    ({"run_at": FAR}, "invalid_run_at"),
+    ({"run_at": datetime(1969, 1, 1, tzinfo=UTC)}, "invalid_run_at"),
+    ({"run_at": datetime(2026, 1, 1)}, "invalid_run_at"),  # noqa: DTZ001
+    ({"run_at": 5}, "invalid_run_at"),
+    ({"priority": HUGE}, "invalid_priority"),
+    ({"tags": 0}, "invalid_tag"),
+    ({"requires": ""}, "invalid_capability"),
+    ({"payload": "{}"}, "payload_not_json"),
+    ({"idempotency_key": b"k"}, "invalid_idempotency_key"),
+]
+
+
+async def test_a_bad_job_is_refused_alike_and_leaves_nothing_behind(engine: Engine) -> None:
+    before = await everything(engine)
+    for fields, code in JOBS:
+        assert await refused(engine.create(NewJob(**{"type": "echo", **fields}))) == code, fields
+    assert await everything(engine) == before
+
+
+async def test_a_good_job_beside_a_bad_one_leaves_nothing_behind_either(engine: Engine) -> None:
+    """Neither the job nor its policy and its lane, which a create makes on the way."""
+    before = await everything(engine)
+    for fields, code in JOBS:
+        bad = NewJob(**{"type": "echo", **fields})
+        assert await refused(engine.create_many([NewJob(type="good"), bad])) == code, fields
+        assert await everything(engine) == before, fields
+
+
+async def test_a_time_at_the_edge_is_kept_to_the_microsecond(engine: Engine) -> None:
+    for edge in (datetime(1970, 1, 1, tzinfo=UTC), datetime(2199, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)):
+        job = await engine.create(NewJob(type="echo", run_at=edge))
+        assert (await engine.get(job.id)).run_at == edge
+
+
+async def test_a_bad_declaration_is_refused_alike_and_leaves_nothing_behind(engine: Engine) -> None:
+    before = await everything(engine)
+    for fields, code in [
+        ({"name": 5}, "invalid_job_type"),
+        ({"lifecycle": None}, "invalid_lifecycle"),
+        ({"lifecycle": "defualt"}, "unknown_lifecycle"),
+        ({"queue": 5}, "invalid_queue"),
+        ({"policy": None}, "policy_not_json"),
+        ({"policy": [1]}, "policy_not_json"),
+        ({"policy": {"lease_seconds": math.inf}}, "policy_not_json"),
+        ({"policy": {"lease_seconds": 0}}, "invalid_policy"),
+        ({"requires": None}, "invalid_capability"),
+        ({"prefers": [LONE]}, "invalid_capability"),
+    ]:
+        bad = JobType(**{"name": "echo", **fields})
+        assert await refused(engine.declare(JobType(name="good"), bad)) == code, fields
+    assert await everything(engine) == before
+
+
+async def test_a_limit_is_a_whole_number_from_one_up(engine: Engine) -> None:
+    job = await engine.create(NewJob(type="echo"))
+    await engine.cancel(job.id)
+    for limit in LIMITS:
+        for ask_for in (
+            engine.history(job.id, limit=limit),
+            engine.history("no id", limit=limit),
+            engine.feed(limit=limit),
+            engine.page(limit=limit),
+            engine.prune(Retention(canceled=0), limit=limit),
+        ):
+            assert await refused(ask_for) == "invalid_limit"
+    assert len(await engine.history(job.id, limit=10**6)) == 3, "what is more than enough is cut"
+    assert len((await engine.feed(limit=1))[0]) == 1
+    assert await engine.prune(Retention(canceled=0), limit=1) == 1
+
+
+async def test_a_question_that_makes_no_sense_is_refused_alike(engine: Engine) -> None:
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001
+    for wanted, code in [
+        (Filter(created_after=naive), "invalid_filter"),
+        (Filter(created_before=FAR), "invalid_filter"),
+        (Filter(states="queued"), "invalid_filter"),  # type: ignore[arg-type]
+        (Filter(states=[5]), "unknown_state"),  # type: ignore[list-item]
+        (Filter(types=[LONE]), "invalid_job_type"),
+        (Filter(tag=5), "invalid_tag"),  # type: ignore[arg-type]
+    ]:
+        assert await refused(engine.page(wanted)) == code
+        assert await refused(engine.counts(wanted)) == code
+    for cursor in (Cursor(pos="1"), Cursor(pos=1.5), Cursor(seq=None), Cursor(job_id=5), Cursor(pos=2**63)):  # type: ignore[arg-type]
+        assert await refused(engine.feed(cursor)) == "invalid_cursor"
+    assert await refused(engine.page(cursor=5)) == "invalid_cursor"  # type: ignore[arg-type]
+    assert await refused(engine.history("no id", after="x")) == "invalid_cursor"  # type: ignore[arg-type]
+    assert await refused(engine.parts(["no id"])) == "invalid_job_id"  # type: ignore[arg-type]
+
+
+async def test_an_id_that_is_none_finds_nothing(engine: Engine) -> None:
+    for no_id in ("no id", "", LONE, "\x00"):
+        assert (await engine.history(no_id), await engine.attempts(no_id), await engine.parts(no_id)) == ([], [], [])
+        assert await engine.parts_to_do([no_id]) == {no_id: []}
+    for no_id in ("no id", LONE, 5, None, HUGE, ["a"]):
+        with pytest.raises(NotFound):
+            await engine.get(no_id)  # type: ignore[arg-type]
+        with pytest.raises(NotFound):
+            await engine.enable(no_id)  # type: ignore[arg-type]
+
+
+async def test_a_filter_may_be_any_collection_of_names(engine: Engine) -> None:
+    await engine.create(NewJob(type="echo"))
+    for several in (("echo", "other"), {"echo"}, frozenset({"echo"})):
+        assert len((await engine.page(Filter(types=several))).jobs) == 1  # type: ignore[arg-type]
+
+
+async def test_a_worker_that_makes_no_sense_is_not_registered(engine: Engine) -> None:
+    before = await everything(engine)
+    for fields, code in [
+        ({"capabilities": [1]}, "capabilities_not_json"),
+        ({"capabilities": None}, "capabilities_not_json"),
+        ({"capabilities": {1: True}}, "capabilities_not_json"),
+        ({"capabilities": {"n": HUGE}}, "capabilities_not_json"),
+        ({"capabilities": {"a\nb": True}}, "invalid_capability"),
+        ({"capabilities": {"a": "x" * 11_000}}, "capabilities_too_large"),
+        ({"metadata": [1]}, "metadata_not_json"),
+        ({"metadata": {"a": LONE}}, "metadata_not_json"),
+        ({"id": 5}, "invalid_worker_id"),
+        ({"id": HUGE}, "invalid_worker_id"),
+        ({"name": 5}, "invalid_worker_name"),
+        ({"kind": None}, "invalid_worker_kind"),
+        ({"tenants": "a"}, "invalid_tenant"),
+        ({"slots": -1}, "invalid_slots"),
+        ({"heartbeat_seconds": "10"}, "invalid_heartbeat"),
+        ({"offline_seconds": math.nan}, "invalid_heartbeat"),
+    ]:
+        assert await refused(engine.register(NewWorker(**fields))) == code, fields
+    assert await everything(engine) == before
+
+
+async def test_a_beat_that_makes_no_sense_renews_nothing(engine: Engine, worker: str) -> None:
+    lease = await run(engine, worker)
+    before = await stored(engine, lease.id)
+    workers = await engine.workers()
+    beat: Callable[..., Awaitable[Any]] = engine.heartbeat
+    for fields, code in [
+        ({"liveness": "x"}, "invalid_liveness"),
+        ({"liveness": 5}, "invalid_liveness"),
+        ({"liveness": ["idle"]}, "invalid_liveness"),
+        ({"slots": "4"}, "invalid_slots"),
+        ({"leases": [held(lease), 1]}, "invalid_lease"),
+        ({"leases": [held(lease), Held(lease.id, None)]}, "invalid_lease"),  # type: ignore[arg-type]
+        ({"leases": [Held([1], lease.token)]}, "invalid_lease"),  # type: ignore[arg-type]
+        ({"leases": None}, "invalid_lease"),
+    ]:
+        assert await refused(beat(worker, **{"leases": [held(lease)], **fields})) == code, fields
+    assert (await stored(engine, lease.id), await engine.workers()) == (before, workers)
+
+
+async def test_a_word_will_do_for_a_liveness_and_for_the_status_of_a_part(engine: Engine, worker: str) -> None:
+    lease = await run(engine, worker)
+    await engine.heartbeat(worker, [held(lease)], liveness="idle")  # type: ignore[arg-type]
+    part = Part(name="a", status="completed")  # type: ignore[arg-type]
+    await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[part]))
+    assert (await engine.workers())[0].liveness is Liveness.IDLE
+    assert (await engine.parts(lease.id))[0].status is PartStatus.COMPLETED
+
+
+PROGRESS = [
+    ({"counters": [1]}, "counters_not_json"),
+    ({"counters": 5}, "counters_not_json"),
+    ({"counters": {"a": math.nan}}, "counters_not_json"),
+    ({"step": 5}, "invalid_step"),
+    ({"percent": "50"}, "invalid_percent"),
+    ({"percent": HUGE}, "invalid_percent"),
+    ({"eta_seconds": math.inf}, "invalid_eta"),
+    ({"checkpoint": {1, 2}}, "checkpoint_not_json"),
+    ({"parts": 5}, "invalid_part"),
+    ({"parts": None}, "invalid_part"),
+    ({"parts": ["a"]}, "invalid_part"),
+    ({"parts": [Part(name=["a"])]}, "invalid_part"),  # type: ignore[arg-type]
+    ({"parts": [Part(name="a", status="foo")]}, "invalid_part"),  # type: ignore[arg-type]
+    ({"parts": [Part(name="a", status=[1])]}, "invalid_part"),  # type: ignore[arg-type]
+    ({"parts": [Part(name="a", error=5)]}, "invalid_part"),  # type: ignore[arg-type]
+    ({"parts": [Part(name="a", percent="1")]}, "invalid_percent"),  # type: ignore[arg-type]
+    ({"parts": [Part(name="a", total=1.5)]}, "invalid_part"),  # type: ignore[arg-type]
+    ({"parts": [Part(name="a", done=HUGE)]}, "invalid_part"),
+    ({"parts": [Part(name="a", data=LONE)]}, "part_not_json"),
+]
+
+
+async def test_a_report_of_the_wrong_types_is_refused_alike_and_changes_nothing(engine: Engine, worker: str) -> None:
+    lease = await run(engine, worker)
+    before = await stored(engine, lease.id)
+    for fields, code in PROGRESS:
+        report = Progress(**{"id": lease.id, "token": lease.token, **fields})
+        assert await refused(engine.progress(worker, report)) == code, fields
+    assert await stored(engine, lease.id) == before
+
+
+async def test_a_job_has_at_most_a_thousand_parts_in_all_its_reports(engine: Engine, worker: str) -> None:
+    lease = await run(engine, worker)
+
+    async def report(first: int, last: int) -> None:
+        parts = [Part(name=f"part {n}") for n in range(first, last)]
+        await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=1, parts=parts))
+
+    await report(0, 600)
+    before = await stored(engine, lease.id)
+    with pytest.raises(Invalid, match="at most 1000 parts, got 1001") as caught:
+        await report(600, 1001)
+    assert caught.value.code == "too_many_parts"
+    assert await stored(engine, lease.id) == before
+
+    await report(600, 1000)
+    await report(0, 1000)  # the same ones again are no more
+    assert len(await engine.parts(lease.id)) == 1000
+
+
+@pytest.mark.sqlite
+async def test_a_time_that_somebody_wrote_by_hand_does_not_stop_reads(fresh_sqlite_url: str) -> None:
+    engine = Engine(await open_store(fresh_sqlite_url))
+    job = await engine.create(NewJob(type="echo", delay_seconds=60))
+    for micros in (2**63 - 1, -(2**62)):
+        await ask(engine, "UPDATE jobs SET eta_at = :at WHERE id = :id RETURNING id", id=job.id, at=micros)
+        assert (await engine.page()).jobs == [await engine.get(job.id)]
+    await engine.close()
+
+
+# -- opening a database --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/nope/x.db", "/dev/null/x.db", "/tmp", "/" + "x" * 300 + "/a.db", "/proc/version"]
+)
+async def test_a_file_that_cannot_be_opened_is_a_sentence(path: str) -> None:
+    for work in (open_store, migrate):
+        with pytest.raises(StoreUnavailable) as caught:
+            await work(f"sqlite:///{path}")
+        assert (caught.value.code, caught.value.message[:12]) == ("store_unavailable", "cannot open ")
+        assert path in caught.value.message
+
+
+async def test_a_file_that_is_no_database_is_a_sentence_and_stays_as_it_is(tmp_path: Path) -> None:
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear database, " * 100)
+    for work in (open_store, migrate, missing):
+        with pytest.raises(StoreUnavailable, match=r"cannot open .*letter.txt: file is not a database"):
+            await work(f"sqlite:///{letter}")
+    assert letter.read_text() == "Dear database, " * 100
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+async def test_a_file_that_somebody_keeps_locked_is_a_sentence(
+    journal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating, "BUSY_SECONDS", 0)
+    with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
+        other.execute(f"PRAGMA journal_mode = {journal}")
+        other.execute("CREATE TABLE theirs (a)")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreUnavailable, match=r"cannot open .*jobs.db: database is locked"):
+            await open_store(f"sqlite:///{tmp_path}/jobs.db")
+        other.execute("ROLLBACK")
+    assert await migrate(f"sqlite:///{tmp_path}/jobs.db"), "nothing of it was left behind"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://h:notaport/x",
+        "postgresql://127.0.0.1:99999/x",
+        "postgresql://[::1/x",
+        "postgresql://me:secr/et@127.0.0.1/x",
+        "postgresql://127.0.0.1/x?sslmode=bogus",
+        "sqlite:///nul\x00.db",
+        None,
+        5,
+    ],
+)
+async def test_a_url_that_cannot_be_read_is_a_sentence_without_the_password(url: Any) -> None:
+    for work in (open_store, migrate, missing):
+        with pytest.raises(Invalid) as caught:
+            await work(url)
+        assert caught.value.code == "invalid_database_url"
+        assert "secr" not in caught.value.message
+        assert caught.value.__cause__ is None
+
+
+async def test_a_migration_that_the_database_refuses_is_named(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await migrate(store_url)
+    broken = Migration(9001, "9001_broken", "CREATE TABLE half (a integer);\nCREATE TABLE jobs (a integer);")
+    monkeypatch.setattr(migrating, "migrations", lambda dialect: [*migrations(dialect), broken])
+    with pytest.raises(StoreUnavailable, match=r"9001_broken could not be applied and is undone: .*jobs") as caught:
+        await migrate(store_url)
+    assert caught.value.code == "store_refused"
+    assert [migration.name for migration in await missing(store_url)] == ["9001_broken"]
+
+
+async def test_a_list_of_migrations_that_is_not_ours_is_a_sentence(store_url: str) -> None:
+    async with by_hand(store_url) as db:
+        await db.run("ALTER TABLE holdfast_migrations RENAME COLUMN number TO place")
+    for work in (migrate, missing):
+        with pytest.raises(StoreUnavailable, match=r'"?number"?'):
+            await work(store_url)
