@@ -174,7 +174,7 @@ class EngineBesideModel(RuleBasedStateMachine):
             max_attempts=request.max_attempts,
             requires=list(request.requires),
         )
-        wanted = outcome_of(lambda: self.model.holder(request))
+        wanted = outcome_of(lambda: self.model.holder(request, accept=accept))
         answer = self.run(answered(self.engine.create(new, accept=accept)))
         if wanted is None:
             assert not answer.existed

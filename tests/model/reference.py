@@ -166,14 +166,14 @@ class Model:
 
     # -- creating ---------------------------------------------------------------------------------------------------
 
-    def holder(self, request: Request) -> Job | None:
-        """The job that answers this request, if its key is taken (C-18, C-19)."""
+    def holder(self, request: Request, *, accept: bool) -> Job | None:
+        """The job that answers this request, if its key is taken (C-18, C-19); its own policy says for how long."""
         job = self.jobs.get(self.keys.get(request.key or "", ""))
         if job is None:
             return None
-        match request.policy.idempotency:
+        match job.policy.idempotency:
             case Idempotency.WINDOW:
-                free = job.created_at <= self.ago(request.policy.idempotency_window_seconds)
+                free = job.created_at <= self.ago(job.policy.idempotency_window_seconds)
             case Idempotency.UNTIL_FAILED:
                 free = job.final and job.state is not State.SUCCEEDED
             case _:
@@ -182,6 +182,8 @@ class Model:
             return None
         if job.request != request:
             raise Refused("idempotency_key_reused")
+        if accept:  # C-9: a repeat finishes the acceptance that the first request left undone
+            self.accept(job)
         return job
 
     def born(self, job_id: str, request: Request, *, accept: bool = True, redrive_of: str | None = None) -> Job:
@@ -230,14 +232,14 @@ class Model:
         self, worker: str, instance: str, limit: int, queues: list[str] | None, leases: list[tuple[str, str]]
     ) -> None:
         """Which of equally urgent jobs come first is the engine's choice; everything else about `leases` is not."""
+        if not self.workers[worker].enabled:
+            raise Refused("worker_disabled")
         taken = self._take(worker, instance, limit, queues, leases)
         if taken < limit and self._overdue(queues):
             self.requeue_due()
             self.reap(queues)
             taken += self._take(worker, instance, limit - taken, queues, leases[taken:])
         assert len(leases) == taken, f"{len(leases)} leases, but only {taken} jobs were ready"
-        if not leases and not self.workers[worker].enabled:
-            raise Refused("worker_disabled")
 
     def _take(
         self, worker: str, instance: str, limit: int, queues: list[str] | None, leases: list[tuple[str, str]]
@@ -280,11 +282,14 @@ class Model:
         """A lease that ran out is still its holder's until it is reaped, where the lifecycle does not say otherwise."""
         return job.policy.late_writes or (job.expires_at is not None and job.expires_at > self.now)
 
-    def repeated(self, job: Job, token: str, worker: str, outcomes: tuple[str, ...], said: Any = ...) -> State:
-        """A write that no longer matches: the first answer again if it is the same write; else it is refused (S4)."""
+    def repeated(self, job: Job, token: str, worker: str, repeats: dict[str, Any]) -> State:
+        """A write that no longer matches: the first answer again if it is the same write; else it is refused (S4).
+
+        `repeats`: what the execution has ended as if it is the same write, and the words it then ended with.
+        """
         for done in job.executions:
-            same = (done.token, done.worker) == (token, worker) and done.outcome in outcomes
-            if same and said in (done.said, ...):
+            same = (done.token, done.worker) == (token, worker) and done.outcome in repeats
+            if same and repeats[done.outcome] == done.said:
                 buried = done.to is State.RETRYING and job.state is State.DEAD and job.epoch == done.epoch
                 return State.DEAD if buried else done.to
         raise Refused("lease_lost")
@@ -306,7 +311,7 @@ class Model:
 
     def complete(self, job: Job, token: str, worker: str, result: Any) -> State:
         if not (self.holds(job, token, worker) and self.in_time(job)):
-            return self.repeated(job, token, worker, ("succeeded",), result)
+            return self.repeated(job, token, worker, {"succeeded": result})
         self.end(job, "complete", State.SUCCEEDED, "succeeded", result)
         return job.state
 
@@ -315,7 +320,7 @@ class Model:
     ) -> State:
         """Canceled if asked for; dead if hopeless (C-15: the attempt that just ran counts); else retrying (C-17)."""
         if not (self.holds(job, token, worker) and self.in_time(job)):
-            return self.repeated(job, token, worker, ("failed", "canceled"), code)
+            return self.repeated(job, token, worker, {"failed": code, "canceled": code})
         if job.cancel_at and job.machine.has(State.RUNNING, State.CANCELED):
             self.end(job, "cancel", State.CANCELED, "canceled", code)
             return job.state
@@ -334,12 +339,13 @@ class Model:
         return self.chance * min(cap, policy.backoff_base_seconds * policy.backoff_factor ** (failures - 1))
 
     def release(self, job: Job, token: str, worker: str, delay: float) -> State:
+        reason = "snoozed" if delay else "released"
         if not self.holds(job, token, worker):
-            return self.repeated(job, token, worker, ("released", "canceled"))
+            return self.repeated(job, token, worker, {"released": reason, "canceled": None})
         if job.cancel_at and job.machine.has(State.RUNNING, State.CANCELED):
             self.end(job, "cancel", State.CANCELED, "canceled")
         else:
-            self.end(job, "release", State.QUEUED, "released", delay=delay)
+            self.end(job, "release", State.QUEUED, "released", reason, delay=delay)
             job.attempt -= 1
         return job.state
 
@@ -348,7 +354,7 @@ class Model:
         if held and job.machine.move("reject", State.RUNNING, State.REJECTED) is None:
             raise Refused("illegal_move")
         if not (held and self.in_time(job)):
-            return self.repeated(job, token, worker, ("rejected",), code)
+            return self.repeated(job, token, worker, {"rejected": code})
         self.end(job, "reject", State.REJECTED, "rejected", code)
         return job.state
 
@@ -431,7 +437,7 @@ class Model:
         if policy.max_runtime_seconds is not None and job.claimed_at <= self.ago(policy.max_runtime_seconds):
             return "max_runtime"
         last = job.progress_at or job.claimed_at
-        if policy.no_progress_seconds is not None and last <= self.ago(policy.no_progress_seconds):
+        if policy.no_progress_seconds is not None and not in_grace and last <= self.ago(policy.no_progress_seconds):
             return "no_progress"
         if job.cancel_at and job.cancel_at <= self.ago(policy.cancel_grace_seconds):
             return "cancel_not_obeyed"
@@ -442,13 +448,17 @@ class Model:
         return None
 
     def _lose(self, job: Job, why: str) -> None:
-        """A crash uses up its attempt (C-14): the first is retried at once, `max_lost` of them are poison."""
-        first = job.lost == 0 and job.failures == 0
-        earlier = job.lost + job.failures
-        job.lost += 1
-        poison = job.lost >= job.policy.max_lost and why in ("lease_expired", "worker_died")
+        """A crash uses up its attempt (C-14): the first is retried at once, `max_lost` of them are poison.
+
+        Running over a clock of its policy uses the attempt up too, but is no crash.
+        """
+        crash = why not in ("max_runtime", "no_progress")
+        first = crash and job.lost == 0
+        earlier = max(1, job.lost + job.failures)
+        job.lost += int(crash)
+        poison = crash and job.lost >= job.policy.max_lost
         if job.cancel_at and job.machine.has(State.RUNNING, State.CANCELED):
-            self.end(job, "reap", State.CANCELED, "canceled")
+            self.end(job, "reap", State.CANCELED, "lost")
         elif poison or job.attempt >= job.max_attempts:
             self.end(job, "reap", State.DEAD, "lost")
         else:

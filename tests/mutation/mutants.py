@@ -51,20 +51,28 @@ def _query_mutants() -> Iterator[Mutant]:
             )
 
 
+_FIRST = {"WHERE": "WHERE TRUE", "ON": "ON TRUE"}
+_OPENS = re.compile(r"\b(?:WHERE|AND|OR|(?<=\s)ON(?= [\w.]+ = ))\b")
+_TOKEN = re.compile(r"[(),\n]|\b(?:CASE|END|AND|OR|ORDER|GROUP|RETURNING|THEN|DO)\b|\Z")
+
+
 def predicates(text: str) -> Iterator[tuple[int, int]]:
-    """Where each WHERE, AND and OR that begins a line stands, with all the lines its brackets and CASEs span."""
-    for found in re.finditer(r"(?m)^\s*(WHERE|AND|OR)\b", text):
-        start, depth = found.start(1), 0
-        for token in re.compile(r"[()\n]|\bCASE\b|\bEND\b|\Z").finditer(text, start):
+    """Where each WHERE, ON, AND and OR stands, with all that its brackets and CASEs span.
+
+    Not the WHERE of an ON CONFLICT: without it there is no such index, and no statement.
+    """
+    for found in _OPENS.finditer(text):
+        depth = 0
+        for token in _TOKEN.finditer(text, found.end()):
             depth += {"(": 1, "CASE": 1, ")": -1, "END": -1}.get(token[0], 0)
-            if depth < 0 or (depth == 0 and token[0] in ("\n", "")):  # closes something around it, or ends its line
-                if text[start : token.start()].split() != ["WHERE", "TRUE"]:
-                    yield start, token.start()
+            if depth < 0 or (depth == 0 and token[0] not in (")", "END")):  # closes something around it, or ends it
+                if token[0] != "DO" and text[found.start() : token.start()].split() != ["WHERE", "TRUE"]:
+                    yield found.start(), token.start()
                 break
 
 
 def without(text: str, start: int, end: int) -> str:
-    return text[:start] + ("WHERE TRUE" if text[start:].startswith("WHERE") else "") + text[end:]
+    return text[:start] + _FIRST.get(text[start:end].split(maxsplit=1)[0], "") + " " + text[end:]
 
 
 def _replacing_query(query: Query, text: str) -> Callable[[], None]:
@@ -107,15 +115,18 @@ def _weaker_schemas(sql: str) -> Iterator[tuple[str, str]]:
 
 
 def _weaker_triggers(sql: str) -> Iterator[tuple[str, str]]:
-    for found in re.finditer(r"CREATE TRIGGER (\w+)[\s\S]*?(?:\nEND;|FUNCTION \w+\(\);)", sql):
+    for found in _TRIGGER.finditer(sql):
         before, text, after = sql[: found.start()], found[0], sql[found.end() :]
-        yield f"without trigger {found[1]}", before + after
-        for start, end in predicates(text):
-            yield f"{found[1]} without {text[start:end][:60]!r}", before + without(text, start, end) + after
+        if text.startswith("CREATE TRIGGER"):
+            yield f"without trigger {found[1]}", before + after
+        for number, (start, end) in enumerate(predicates(text)):
+            weaker = before + without(text, start, end) + after
+            yield f"{found[1]}/{number}: without {' '.join(text[start:end].split())[:60]}", weaker
         for arm in _FIRST_ARM.finditer(text):
             yield f"{found[1]} without {arm[1]!r}", before + text[: arm.start(1)] + "FALSE" + text[arm.end(1) :] + after
 
 
+_TRIGGER = re.compile(r"CREATE (?:TRIGGER|FUNCTION) (\w+)[\s\S]*?(?:\nEND;|\nEND \$\$;|EXECUTE FUNCTION \w+\(\);)")
 _FIRST_ARM = re.compile(
     r"(OLD\.finished_at IS NOT NULL|NEW\.id <> OLD\.id|NEW\.epoch <> (?:0|OLD\.epoch(?: \+ CASE .* END)?))\n\s*OR "
 )

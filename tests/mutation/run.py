@@ -14,31 +14,29 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
-from tests.mutation.mutants import VARIABLE, Mutant, all_mutants
+from tests.mutation.mutants import DIALECTS, VARIABLE, Mutant, all_mutants
 
 ROOT = Path(__file__).parents[2]
 PARALLEL = 2
 NO_TESTS_FAILED, SOME_FAILED = 0, 1
 
-# The tests that are run against each mutant: first those closest to it on every store, then all that could notice.
-GUARDS = ["tests/store/test_guards.py"]
+# The tests that are run against each mutant on every store: those closest to it, then all that could notice.
+GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
-    "open_lanes": ["tests/engine/test_claim.py"],
-    "claim_jobs": ["tests/engine/test_claim.py"],
-    "overdue": ["tests/engine/test_claim.py"],
-    "orphans": ["tests/engine/test_create.py"],
-    "jobs_by_key": ["tests/engine/test_create.py"],
-    "beat_worker": ["tests/engine/test_workers.py"],
-    "silent_workers": ["tests/engine/test_workers.py"],
+    "open_lanes": ["tests/engine/test_claim.py", *GUARDS],
+    "claim_jobs": ["tests/engine/test_claim.py", *GUARDS],
+    "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
+    "orphans": ["tests/store/test_plans.py", "tests/engine/test_create.py"],
+    "jobs_by_key": ["tests/engine/test_guards.py", "tests/engine/test_create.py"],
     "put_parts": ["tests/engine/test_progress.py"],
     "parts": ["tests/engine/test_progress.py"],
-    "prunable_jobs": ["tests/engine/test_prune.py"],
+    "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py"],
+    "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py"],
     "feed": ["tests/engine/test_reads.py"],
     "ahead_in_lane": ["tests/engine/test_why.py"],
-    "lost_jobs": ["tests/engine/test_reap.py"],
-    "sweep": ["tests/engine/test_reap.py"],
-    "mark_sweep": ["tests/engine/test_reap.py"],
+    "lost_jobs": ["tests/engine/test_guards.py", "tests/engine/test_reap.py"],
+    "requeue_due": [*GUARDS, "tests/store/test_plans.py"],
 }
 EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/store/test_plans.py", "tests/engine"]
 
@@ -58,8 +56,16 @@ def main(arguments: list[str]) -> int:
     if options.list:
         print(*[mutant.name for mutant in mutants], sep="\n")
         return 0
-    survivors = hunt(mutants)
-    return 1 if survivors else 0
+    if options.all and (failed := first_failure_without_mutants()):
+        print(f"no mutant is to blame for {failed}: hunt when all tests pass")
+        return 1
+    return 1 if hunt(mutants) else 0
+
+
+def first_failure_without_mutants() -> str | None:
+    """Where a test fails anyway, every mutant would look killed."""
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        return next(filter(None, pool.map(lambda store: first_failure(EVERY, store), DIALECTS)), None)
 
 
 def hunt(mutants: list[Mutant]) -> list[Mutant]:
@@ -82,23 +88,29 @@ def timed_killer(mutant: Mutant) -> tuple[str | None, float]:
 
 
 def killer_of(mutant: Mutant) -> str | None:
-    """The first test that fails. A crash of the run itself is not a kill: the tests must have run."""
     for tests in (CLOSE.get(mutant.area, GUARDS), EVERY):
         for store in mutant.stores:
-            outcome = subprocess.run(
-                [sys.executable, "-m", "pytest", "-x", "-q", "--store", store, "-p", "no:cacheprovider", *tests],
-                cwd=ROOT,
-                env={**os.environ, VARIABLE: mutant.name},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if outcome.returncode == SOME_FAILED and (
-                failed := re.search(r"(?m)^(?:FAILED|ERROR) (.*)", outcome.stdout)
-            ):
-                return failed[1]
-            if outcome.returncode != NO_TESTS_FAILED:
-                raise RuntimeError(f"the run against {mutant.name} did not work:\n{outcome.stdout[-2000:]}")
+            if failed := first_failure(tests, store, mutant):
+                return failed
+    return None
+
+
+def first_failure(tests: list[str], store: str, mutant: Mutant | None = None) -> str | None:
+    """The first test that fails. A crash of the run itself is no failure of a test, and no kill."""
+    against = ["-p", "tests.mutation.closest_first"] if mutant else []
+    outcome = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-q", "--store", store, "-p", "no:cacheprovider", *against, *tests],
+        cwd=ROOT,
+        env={**os.environ, **({VARIABLE: mutant.name} if mutant else {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    failed = re.search(r"(?m)^(?:FAILED|ERROR) (.*)", outcome.stdout)
+    if outcome.returncode == SOME_FAILED and failed:
+        return failed[1]
+    if outcome.returncode != NO_TESTS_FAILED:
+        raise RuntimeError(f"the run against {mutant and mutant.name} did not work:\n{outcome.stdout[-2000:]}")
     return None
 
 

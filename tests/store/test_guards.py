@@ -8,13 +8,15 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.lifecycle import State
+from holdfast.lifecycle import FINAL, State
+from holdfast.lifecycle.default import DEFAULT
 from holdfast.lifecycle.machine import read_moves
 from holdfast.lifecycle.states import CANON
-from holdfast.model import Job, Lease, NewJob
+from holdfast.model import Lease, NewJob
 from holdfast.store import q
 from holdfast.store.queries import Query
 from holdfast.store.render import SQLITE, render
+from tests.engine.steps import bring, stored
 
 ERROR = '{"code":"boom","message":""}'
 OTHER = "00000000-0000-4000-8000-000000000000"
@@ -36,22 +38,22 @@ BY_TOKEN_ALONE: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "reap_to_dead": lambda job, token: {"gone": [(job, token, 1, "poison", ERROR)]},
     "reap_to_canceled": lambda job, token: {"gone": [(job, token, 1, "cancel")]},
 }
-# Statements that only a state guards, with a state that they do not leave.
-BY_STATE: dict[str, tuple[State, Callable[[str], dict[str, Any]]]] = {
-    "accept_jobs": (State.QUEUED, lambda job: {"ids": [job]}),
-    "cancel_waiting": (State.RUNNING, lambda job: {"ids": [job], "reason": "canceled"}),
-    "ask_to_cancel": (State.QUEUED, lambda job: {"ids": [job], "reason": "canceled"}),
-    "requeue_jobs": (State.QUEUED, lambda job: {"ids": [job], "reason": "requeued"}),
-    "bury_waiting": (State.QUEUED, lambda job: {"buried": [(job, "discarded")]}),
-    "reap_waiting": (State.QUEUED, lambda job: {"ids": [job]}),
-    "reject_queued": (State.RETRYING, lambda job: {"verdict": [(job, "SAFE_BLOCK", ERROR)]}),
+# Statements that only a state guards: one that they leave, one that they do not.
+BY_STATE: dict[str, tuple[State, State, Callable[[str], dict[str, Any]]]] = {
+    "accept_jobs": (State.CREATED, State.QUEUED, lambda job: {"ids": [job]}),
+    "cancel_waiting": (State.QUEUED, State.RUNNING, lambda job: {"ids": [job], "reason": "canceled"}),
+    "ask_to_cancel": (State.RUNNING, State.QUEUED, lambda job: {"ids": [job], "reason": "canceled"}),
+    "requeue_jobs": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job], "reason": "requeued"}),
+    "bury_waiting": (State.RETRYING, State.QUEUED, lambda job: {"buried": [(job, "discarded")]}),
+    "reap_waiting": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job]}),
+    "reject_queued": (State.QUEUED, State.RETRYING, lambda job: {"verdict": [(job, "SAFE_BLOCK", ERROR)]}),
 }
 LATE = ("complete_jobs", "retry_jobs", "bury_jobs", "reject_running", "advance_jobs")
 
 
 async def run(engine: Engine, query: Query, **params: Any) -> list[Any]:
     if query.recorded:
-        params["actor"] = "system" if query.name.startswith(("reap", "requeue", "reject_queued")) else "worker"
+        params["actor"] = "worker" if query.name in BY_LEASE else "system"
     return await engine.store.write(lambda tx: tx.all(query, **params))
 
 
@@ -61,17 +63,6 @@ async def running_job(engine: Engine, worker: str, *, canceling: bool = False, *
     if canceling:
         await engine.cancel(lease.id)
     return lease
-
-
-async def job_in(engine: Engine, worker: str, state: State) -> Job:
-    created = await engine.create(NewJob(type="echo"))
-    if state is not State.QUEUED:
-        [lease] = await engine.claim(worker)
-        if state is State.RETRYING:
-            await engine.fail(worker, lease.id, lease.token, "boom")
-    job = await engine.get(created.id)
-    assert job.state is state
-    return job
 
 
 @pytest.mark.parametrize("name", [*BY_LEASE, *BY_TOKEN_ALONE])
@@ -126,10 +117,21 @@ async def test_nothing_running_is_canceled_unless_somebody_asked(engine: Engine,
 @pytest.mark.parametrize("name", BY_STATE)
 async def test_a_statement_leaves_only_the_states_it_names(engine: Engine, worker: str, name: str) -> None:
     """Refused by matching no row, quietly: the trigger behind it never has to speak."""
-    state, rows = BY_STATE[name]
-    job = await job_in(engine, worker, state)
+    _, state, rows = BY_STATE[name]
+    job = await bring(engine, worker, DEFAULT, state)
+    before = await stored(engine, job.id)
     assert await run(engine, getattr(q, name), **rows(job.id)) == []
-    assert await engine.get(job.id) == job
+    assert await stored(engine, job.id) == before
+
+
+@pytest.mark.parametrize("name", BY_STATE)
+async def test_a_statement_moves_only_the_jobs_it_is_given(engine: Engine, worker: str, name: str) -> None:
+    state, _, rows = BY_STATE[name]
+    job, neighbour = [await bring(engine, worker, DEFAULT, state) for _ in range(2)]
+    before = await stored(engine, neighbour.id)
+    [moved] = await run(engine, getattr(q, name), **rows(job.id))
+    assert moved["id"] == job.id
+    assert await stored(engine, neighbour.id) == before
 
 
 async def test_the_wish_to_cancel_is_written_down_once(engine: Engine, worker: str) -> None:
@@ -139,20 +141,39 @@ async def test_the_wish_to_cancel_is_written_down_once(engine: Engine, worker: s
     assert await run(engine, q.ask_to_cancel, **wish) == []
 
 
-async def test_a_key_is_freed_once(engine: Engine) -> None:
-    job = await engine.create(NewJob(type="echo", idempotency_key="k"))
+async def test_a_key_is_freed_once_and_no_other_with_it(engine: Engine) -> None:
+    job, neighbour = [await engine.create(NewJob(type="echo", idempotency_key=key)) for key in "ab"]
 
-    async def free() -> Any:
-        return await engine.store.write(lambda tx: tx.one(q.free_key, id=job.id))
+    async def free(job_id: str) -> Any:
+        return await engine.store.write(lambda tx: tx.one(q.free_key, id=job_id))
 
-    assert await free() is not None
-    assert await free() is None
+    assert await free(job.id) is not None
+    assert await free(job.id) is None
+    assert await free(neighbour.id) is not None
 
 
-async def test_only_finished_jobs_are_deleted(engine: Engine) -> None:
-    job = await engine.create(NewJob(type="echo"))
-    assert await engine.store.write(lambda tx: tx.all(q.prune_jobs, ids=[job.id])) == []
-    assert (await engine.get(job.id)).state is State.QUEUED
+async def test_only_the_finished_jobs_that_are_named_are_deleted(engine: Engine, worker: str) -> None:
+    waiting, *ended = [await bring(engine, worker, DEFAULT, state) for state in (State.QUEUED, *sorted(FINAL))]
+    ids = [waiting.id, ended[0].id]
+    [deleted] = await engine.store.write(lambda tx: tx.all(q.prune_jobs, ids=ids))
+    assert deleted["id"] == ended[0].id
+    assert {job.id for job in (await engine.page()).jobs} == {waiting.id, *(job.id for job in ended[1:])}
+
+
+async def test_a_heartbeat_speaks_for_one_worker(engine: Engine, worker: str) -> None:
+    """R003-25: the silence of the others stays silence."""
+    other = await engine.register()
+    await engine.heartbeat(worker, [])
+    heard = {known.id: known.last_heartbeat_at is not None for known in await engine.workers()}
+    assert heard == {worker: True, other.id: False}
+
+
+async def test_a_worker_goes_offline_once(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """R003-85, R003-86: by its own silence, and told once."""
+    clock.advance(90)
+    await engine.register()
+    gone = [[row["id"] for row in await run(engine, q.silent_workers)] for _ in range(2)]
+    assert gone == [[worker], []]
 
 
 MOVES = [query for query in q.all() if query.move]

@@ -54,12 +54,20 @@ PINNED = {
     "jobs_by_key": {"jobs_key_once"},
     "job": {"jobs_pkey"},
 }
+# Maintenance may read everything until the first ANALYZE, and never after.
+PINNED_WITH_STATISTICS = PINNED | {"prunable_unhappy": {"jobs_unhappy"}}
 NEEDED = {
     "open_lanes": "jobs_claim",
     "claim_jobs": "jobs_claim",
     "ripen_jobs": "jobs_waiting",
     "requeue_due": "jobs_retrying",
 }
+
+
+def strays(ways: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The statements that reach `jobs` by another way than theirs."""
+    apart = {name: found - PINNED_WITH_STATISTICS[name] for name, found in ways.items()}
+    return {name: others for name, others in apart.items() if others}
 
 
 def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
@@ -92,8 +100,8 @@ async def store(fresh_postgres_url: str) -> AsyncIterator[PostgresStore]:
 async def test_postgres_finds_its_rows_by_these_indexes_alone(store: PostgresStore, postgres: Any) -> None:
     """With statistics, and with the generic plan that a long-lived connection ends up with."""
     await postgres.execute(CROWD + "ANALYZE")
-    ways = {name: await ways_on_postgres(store, name) for name in PINNED}
-    assert {name: found - PINNED[name] for name, found in ways.items() if found - PINNED[name]} == {}
+    ways = {name: await ways_on_postgres(store, name) for name in PINNED_WITH_STATISTICS}
+    assert strays(ways) == {}
     assert [name for name, index in NEEDED.items() if index not in ways[name]] == []
     assert all(ways.values())
 
@@ -103,7 +111,7 @@ async def test_postgres_keeps_to_them_before_the_first_analyze(store: PostgresSt
     await postgres.execute("ALTER TABLE jobs SET (autovacuum_enabled = FALSE)")
     await postgres.execute(CROWD)
     ways = {name: await ways_on_postgres(store, name) for name in PINNED}
-    assert {name: found - PINNED[name] for name, found in ways.items() if found - PINNED[name]} == {}
+    assert strays(ways) == {}
 
 
 def ways_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
@@ -120,7 +128,7 @@ def ways_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
 def test_sqlite_finds_its_rows_by_these_indexes_alone(sqlite: sqlite3.Connection, analyzed: bool) -> None:
     if analyzed:
         sqlite.execute("ANALYZE")
-    ways = {name: ways_on_sqlite(sqlite, name) for name in PINNED}
-    assert {name: found - PINNED[name] for name, found in ways.items() if found - PINNED[name]} == {}
+    ways = {name: ways_on_sqlite(sqlite, name) for name in PINNED_WITH_STATISTICS}
+    assert strays(ways) == {}
     assert [name for name, index in NEEDED.items() if index not in ways[name]] == []
     assert all(ways.values())

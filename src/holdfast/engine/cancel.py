@@ -35,6 +35,7 @@ async def cancel(
     tenant: str | None = None,
 ) -> Canceling:
     """Canceling a canceled job again is harmless; a job that ended otherwise is a conflict."""
+    actor = Actor.named(actor)
     check_name(reason, "reason")
     for _ in range(3):  # a claim, release or end may slip in between the look and the move; then look again
         job = await get(tx, job_id, tenant)

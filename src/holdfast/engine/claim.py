@@ -10,7 +10,8 @@ from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, NotFound, WorkerDisabled
 from holdfast.lifecycle import Actor
 from holdfast.model import Lease
-from holdfast.model.names import check_name
+from holdfast.model.names import check_name, quoted
+from holdfast.model.numbers import check_limit
 from holdfast.store import Row, Tx, q
 
 PASSES_MAX = 8
@@ -42,7 +43,7 @@ async def claim(
     except Exception:
         if not (leases and tx.alone):  # taken and committed: the worker must hear of them
             raise
-    return leases
+    return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
 
 
 async def _take(tx: Tx, rules: Rules, lanes: list[Row], leases: list[Lease], limit: int, **holder: Any) -> None:
@@ -87,13 +88,15 @@ def check_claim(
     rules: Rules, worker: str, instance: str | None, queues: list[str] | None, types: list[str] | None, limit: int
 ) -> None:
     check_worker(worker)
-    if type(limit) is not int or not 1 <= limit <= rules.limits.claim_max:
-        raise Invalid(f"claim 1 to {rules.limits.claim_max} jobs at once, got {limit!r}", code="invalid_limit")
+    check_limit(limit, "jobs", most=rules.limits.claim_max)
     if instance is not None:
         check_name(instance, "instance")
-    if isinstance(queues, str) or isinstance(types, str):
-        raise Invalid("queues and types are lists of names, got a text", code="invalid_list")
-    for name in queues or ():
-        check_name(name, "queue")
-    for name in types or ():
-        check_name(name, "job type")
+    check_list(queues, "queue")
+    check_list(types, "job type")
+
+
+def check_list(names: list[str] | None, what: str) -> None:
+    if names is not None and not isinstance(names, list | tuple):
+        raise Invalid(f"give a list of {what} names, got {quoted(names)}", code="invalid_list")
+    for name in names or ():
+        check_name(name, what)

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.engine.accept import accept as accept_jobs
 from holdfast.engine.move import move
-from holdfast.engine.registry import Resolved
+from holdfast.engine.registry import NeedsTransaction, Resolved
 from holdfast.engine.rules import Rules
 from holdfast.errors import Conflict, Invalid, KeyReused, Refused
 from holdfast.lifecycle import FINAL, STATUS, Actor, Idempotency, State
@@ -31,10 +31,6 @@ class Created(msgspec.Struct, frozen=True):
         return STATUS[self.state]
 
 
-class NeedsTransaction(Exception):
-    """A key was taken: what follows is more than one statement. Nothing has been written yet."""
-
-
 async def create(
     tx: Tx, rules: Rules, jobs: list[NewJob], *, actor: Actor, accept: bool = True, alone: bool = False
 ) -> list[Created]:
@@ -45,7 +41,7 @@ async def create(
     actor = Actor.named(actor)
     if len(jobs) > rules.limits.batch_max:
         raise Invalid(f"{len(jobs)} jobs in one call, the limit is {rules.limits.batch_max}", code="batch_too_large")
-    batch = await _prepare(tx, rules, jobs, accept=accept)
+    batch = await _prepare(tx, rules, jobs, accept=accept, alone=alone)
     # In the order of keys, so that two batches with the same keys never wait for each other crosswise.
     fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
     rows = await move(tx, rules, q.insert_jobs, actor=actor, fresh=fresh, kind=batch.kinds)
@@ -72,12 +68,12 @@ class _Batch(NamedTuple):
 _ID, _KEY, _FINGERPRINT = 0, 7, 8
 
 
-async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool) -> _Batch:
+async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool, alone: bool) -> _Batch:
     now, batch = rules.clock.now(), _Batch([], [], {})
     numbers: dict[Resolved, int] = {}
     texts = [_checked(job) for job in jobs]  # all of them before the first is resolved, which may write
     for job, (payload, trace) in zip(jobs, texts, strict=True):
-        resolved = await rules.registry.resolve(tx, job, batch.resolved)
+        resolved = await rules.registry.resolve(tx, job, batch.resolved, alone=alone)
         if rules.hooks.guarded("create"):
             await _ask_guards(tx, rules, job, resolved)
         number = numbers.setdefault(resolved, len(numbers))

@@ -26,7 +26,7 @@ from holdfast.engine import requeue as _requeue
 from holdfast.engine import why as _why
 from holdfast.engine import workers as _workers
 from holdfast.engine.held import Held, Settled, in_rounds
-from holdfast.engine.registry import Registry
+from holdfast.engine.registry import NeedsTransaction, Registry
 from holdfast.engine.rules import Limits, Rules
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
@@ -105,7 +105,7 @@ class Engine:
             return await self.store.write(
                 lambda tx: _create.create(tx, self.rules, jobs, actor=actor, accept=accept, alone=alone), alone=alone
             )
-        except _create.NeedsTransaction:
+        except NeedsTransaction:
             return await self.store.write(lambda tx: _create.create(tx, self.rules, jobs, actor=actor, accept=accept))
 
     async def accept(self, *job_ids: str, actor: Actor = Actor.API) -> list[str]:
@@ -143,7 +143,7 @@ class Engine:
         except (StoreError, WorkerDisabled):
             if not leases:  # what was claimed is committed: the worker must hear of it
                 raise
-        return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
+        return leases
 
     async def heartbeat(
         self, worker: str, leases: list[Held], *, liveness: Liveness | None = None, slots: int | None = None

@@ -11,6 +11,7 @@ from holdfast.errors import Invalid, LeaseLost
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job
+from holdfast.model.names import quoted
 from holdfast.store import Tx, q
 
 
@@ -41,7 +42,9 @@ def is_plausible(job_id: str, token: str) -> bool:
 
 def check_worker(worker: str) -> None:
     if not is_uuid(worker):
-        raise Invalid(f"a worker id is a UUID, got {worker!r}; register the worker first", code="invalid_worker_id")
+        raise Invalid(
+            f"a worker id is a UUID, got {quoted(worker)}; register the worker first", code="invalid_worker_id"
+        )
 
 
 def token_rows(leases: list[Held]) -> list[tuple[str, str]]:

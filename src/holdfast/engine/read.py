@@ -136,9 +136,8 @@ async def attempts(tx: Tx, job_id: str) -> list[Attempt]:
 
 
 async def parts(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
-    for job_id in job_ids:
-        if not isinstance(job_id, str):
-            raise Invalid(f"a job id is text, got {quoted(job_id)}", code="invalid_job_id")
+    if not isinstance(job_ids, list | tuple) or not all(isinstance(job_id, str) for job_id in job_ids):
+        raise Invalid(f"job ids must be a list of texts, got {quoted(job_ids)}", code="invalid_job_id")
     found: dict[str, list[Part]] = {job_id: [] for job_id in job_ids}
     for row in await tx.all(q.parts, ids=[job_id for job_id in found if is_uuid(job_id)]):
         found[row["job_id"]].append(Part.from_row(row))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from holdfast.engine.claim import check_list
 from holdfast.engine.decide import Decision, after_loss, is_loss
 from holdfast.engine.fail import Lost, stored_error
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.lifecycle import Actor, State
+from holdfast.model.numbers import check_limit
 from holdfast.store import Row, Tx, q
 
 _WHY = {
@@ -24,12 +26,15 @@ async def reap(
 
     `gone` names worker instances that were seen to die; their jobs need not wait for the lease.
     """
+    most = rules.limits.sweep_batch
+    check_list(queues, "queue")
+    check_list(gone, "instance")
     rows = await tx.all(
         q.lost_jobs,
         queues=queues,
         gone=gone or [],
         in_grace=await in_grace(tx, rules),
-        limit=min(limit or rules.limits.sweep_batch, rules.limits.sweep_batch),
+        limit=most if limit is None else min(check_limit(limit, "jobs"), most),
     )
     decided = []
     for row in rows:

@@ -42,6 +42,10 @@ class Resolved:
     lane: int
 
 
+class NeedsTransaction(Exception):
+    """What was begun without one turns out to be more than one statement. Nothing has been written yet."""
+
+
 class Registry:
     def __init__(self, lifecycles: Lifecycles, clock: Clock, defaults: dict[str, float | None] | None = None) -> None:
         self._lifecycles = lifecycles
@@ -64,7 +68,7 @@ class Registry:
             self._types_until = self._clock.monotonic() + TYPES_FRESH_SECONDS
         return self._types
 
-    async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved]) -> Resolved:
+    async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved], *, alone: bool = False) -> Resolved:
         """Request over job type over lifecycle over settings. `fresh` keeps what this transaction has interned."""
         types, home = await self.types(tx), self._resolved  # what is resolved under these types belongs with them
         key = msgspec.json.encode(
@@ -72,6 +76,8 @@ class Registry:
         )
         if (known := self._resolved.get(key) or fresh.get(key)) is not None:
             return known
+        if alone:
+            raise NeedsTransaction
         declared = types.get(new.type) or JobType(name=new.type)
         machine = self._lifecycles[new.lifecycle or declared.lifecycle]
         policy = machine.policy.over({**self._below(machine), **declared.policy, **(new.policy or {})})

@@ -6,7 +6,7 @@ SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.
        jobs.lost, jobs.lease_worker, jobs.lease_expires_at, jobs.cancel_requested_at, jobs.error,
        jobs.lease_instance {in:gone text} AS seen_dead,
        jobs.claimed_at <= {now-p.max_runtime_seconds} AS over_runtime,
-       coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds} AS no_progress,
+       NOT :in_grace AND coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds} AS no_progress,
        jobs.cancel_requested_at <= {now-p.cancel_grace_seconds} AS over_cancel
   FROM jobs
   JOIN policies p ON p.id = jobs.policy

@@ -1,0 +1,178 @@
+"""What each condition of the looks is for: before a job is taken, freed or made again, and of the row it finds."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.model import Liveness, NewJob
+from holdfast.store import Row, q
+from holdfast.store.queries import Query
+from tests.engine.steps import ask, run
+
+
+async def look(engine: Engine, query: Query, **params: Any) -> list[Row]:
+    return await engine.store.read(lambda tx: tx.all(query, **params))
+
+
+# -- claim ------------------------------------------------------------------------------------------------------------
+
+
+async def alive(engine: Engine, *capabilities: str) -> str:
+    """A worker that is idle and has just been heard of."""
+    worker = (await engine.register(capabilities=dict.fromkeys(capabilities, True))).id
+    await engine.heartbeat(worker, [], liveness=Liveness.IDLE)
+    return worker
+
+
+async def test_nobody_defers_to_a_worker_that_is_no_better(engine: Engine) -> None:
+    """C-33: two of a kind do not wait for each other."""
+    one, _other = await alive(engine), await alive(engine)
+    await engine.create(NewJob(type="cut", prefers=["gpu"]))
+    assert len(await engine.claim(one)) == 1
+
+
+async def test_what_a_job_requires_does_not_cost_it_its_preference(engine: Engine) -> None:
+    """C-33: the better worker has all that is required, so it is waited for."""
+    able, better = await alive(engine, "big"), await alive(engine, "big", "gpu")
+    await engine.create(NewJob(type="cut", requires=["big"], prefers=["gpu"]))
+    assert await engine.claim(able) == []
+    assert len(await engine.claim(better)) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"tenant": "other"},
+        {"queue": "other"},
+        {"type": "other"},
+        {"requires": ["other"]},
+        {"prefers": ["other"]},
+        {"policy": {"defer_seconds": 7}},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+async def test_jobs_share_a_lane_only_if_the_same_workers_may_take_them(engine: Engine, other: dict[str, Any]) -> None:
+    """C-33: whatever decides who may take a job, and when, tells lanes apart."""
+    plain: dict[str, Any] = {"type": "cut", "requires": ["big"], "prefers": ["gpu"]}
+    first, again, apart = [
+        (await engine.get((await engine.create(NewJob(**job))).id)).lane
+        for job in (plain, plain | {"payload": {"n": 1}}, plain | other)
+    ]
+    assert first == again != apart
+
+
+async def test_a_claim_sets_nothing_free_but_what_is_overdue_in_its_queues(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """C-26: the look before the second take answers for these queues alone, and only once a lease ran out."""
+
+    async def lost(*queues: str) -> bool:
+        [row] = await look(engine, q.overdue, worker=worker, queues=list(queues) or None)
+        return bool(row["lost"])
+
+    await run(engine, worker, queue="a")
+    assert not await lost()
+    clock.advance(30)
+    assert [await lost(), await lost("b", "a"), await lost("b")] == [True, True, False]
+
+
+# -- create -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_finds_the_job_of_its_own_tenant(engine: Engine) -> None:
+    """C-18, S2: neither another tenant's, nor another key's."""
+    requests = [NewJob(type="echo", tenant=tenant, idempotency_key=key) for tenant in "ab" for key in "xy"]
+    first = [await engine.create(request) for request in requests]
+    again = [await engine.create(request) for request in requests]
+    assert [job.id for job in again] == [job.id for job in first]
+    assert all(job.existed for job in again)
+
+
+# -- reap -------------------------------------------------------------------------------------------------------------
+
+
+async def test_only_its_own_worker_holds_on_to_an_expired_job(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-11: a silent worker's job is freed, however lively the others are."""
+    lease = await run(engine, worker, lifecycle="transcode", policy={"lease_seconds": 60})
+    neighbour = await alive(engine)
+    clock.advance(300)
+    await engine.heartbeat(neighbour, [])
+    assert [row["id"] for row in await engine.reap()] == [lease.id]
+
+
+async def test_a_finished_job_is_never_found_lost(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """S6: its clocks have run out long ago, and prove nothing."""
+    lease = await run(engine, worker, policy={"max_runtime_seconds": 300})
+    await engine.complete(worker, lease.id, lease.token)
+    clock.advance(3600)
+    assert await look(engine, q.lost_jobs, queues=None, gone=[], in_grace=False, limit=9) == []
+
+
+async def test_each_kind_of_sweep_keeps_its_own_time(engine: Engine, clock: MovableClock) -> None:
+    """C-28: another kind that has not run for long says nothing about this one, and is not marked by it."""
+    await ask(engine, "INSERT INTO sweeps (name, swept_at) VALUES ('another', {now}) RETURNING name")
+    await engine.reap()
+    clock.advance(10)
+    await engine.reap()
+    [reaps] = await look(engine, q.sweep, interval=10.0)
+    assert not reaps["stale"]
+    times = {row["name"]: row["swept_at"] for row in await ask(engine, "SELECT name, swept_at FROM sweeps")}
+    assert times["reap"] > times["another"]
+
+
+async def test_of_two_sweepers_that_saw_the_gap_one_marks_its_end(engine: Engine, clock: MovableClock) -> None:
+    """C-28: the second would find no gap, and take back the grace."""
+    await engine.reap()
+    clock.advance(60)
+
+    async def mark() -> list[Row]:
+        return await engine.store.write(lambda tx: tx.all(q.mark_sweep, interval=10.0, grace_seconds=120.0))
+
+    [marked] = await mark()
+    assert marked["in_grace"]
+    assert await mark() == []
+
+
+# -- requeue and prune ------------------------------------------------------------------------------------------------
+
+
+async def test_a_crowd_of_delayed_jobs_does_not_stand_before_a_retry_that_is_queued_again(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """K2 (river#1318): rows of another kind do not use up what one step may move."""
+    retry = await run(engine, worker, lifecycle="orchestration")
+    await engine.create_many([NewJob(type="n", lifecycle="orchestration", delay_seconds=4) for _ in range(5)])
+    await engine.fail(worker, retry.id, retry.token, "E_HICCUP", retry_after_seconds=5)
+    later = await run(engine, worker, lifecycle="orchestration")
+    await engine.fail(worker, later.id, later.token, "E_HICCUP", retry_after_seconds=6)
+    clock.advance(5)
+
+    moved = await engine.store.write(lambda tx: tx.all(q.requeue_due, actor="system", limit=5))
+
+    assert [row["id"] for row in moved] == [retry.id]
+
+
+async def test_a_delayed_job_becomes_claimable_once(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """Neither before its time, nor again after it, nor where the lifecycle queues retries first."""
+    detour, direct = [await run(engine, worker, lifecycle=name) for name in ("orchestration", "default")]
+    for lease in (detour, direct):
+        await engine.fail(worker, lease.id, lease.token, "E_HICCUP", retry_after_seconds=5)
+    await engine.create_many([NewJob(type="n", queue="n", delay_seconds=seconds) for seconds in (0, 5, 6)])
+    clock.advance(5)
+
+    async def ripen() -> list[str]:
+        rows = await engine.store.write(lambda tx: tx.all(q.ripen_jobs, limit=9))
+        return sorted(row["queue"] for row in rows)
+
+    assert [await ripen(), await ripen()] == [["default", "n"], []]
+
+
+async def test_what_is_pruned_was_created_before_the_bound(engine: Engine, worker: str) -> None:
+    """Ids are in order of creation, so nothing behind the bound need be looked at."""
+    first, second = [await run(engine, worker) for _ in range(2)]
+    for lease in (first, second):
+        await engine.complete(worker, lease.id, lease.token)
+    found = await look(engine, q.prunable_succeeded, keep_seconds=0.0, bound=second.id, limit=9)
+    assert [row["id"] for row in found] == [first.id]
