@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine
-from holdfast.model import Liveness, NewJob
+from holdfast.engine import Engine, Progress
+from holdfast.errors import LeaseLost
+from holdfast.lifecycle import State
+from holdfast.model import Liveness, NewJob, Part
 from holdfast.store import Row, q
 from holdfast.store.queries import Query
 from tests.engine.steps import ask, run
@@ -19,9 +21,9 @@ async def look(engine: Engine, query: Query, **params: Any) -> list[Row]:
 # -- claim ------------------------------------------------------------------------------------------------------------
 
 
-async def alive(engine: Engine, *capabilities: str) -> str:
+async def alive(engine: Engine, *capabilities: str, tenants: list[str] | None = None) -> str:
     """A worker that is idle and has just been heard of."""
-    worker = (await engine.register(capabilities=dict.fromkeys(capabilities, True))).id
+    worker = (await engine.register(capabilities=dict.fromkeys(capabilities, True), tenants=tenants)).id
     await engine.heartbeat(worker, [], liveness=Liveness.IDLE)
     return worker
 
@@ -39,6 +41,33 @@ async def test_what_a_job_requires_does_not_cost_it_its_preference(engine: Engin
     await engine.create(NewJob(type="cut", requires=["big"], prefers=["gpu"]))
     assert await engine.claim(able) == []
     assert len(await engine.claim(better)) == 1
+
+
+@pytest.mark.parametrize(("tenants", "waits"), [(["other"], False), (["other", "default"], True)])
+async def test_only_a_worker_for_the_tenant_of_the_job_is_waited_for(
+    engine: Engine, tenants: list[str], waits: bool
+) -> None:
+    """C-33."""
+    able = await alive(engine)
+    await alive(engine, "gpu", tenants=tenants)
+    await engine.create(NewJob(type="cut", prefers=["gpu"]))
+    assert (await engine.claim(able) == []) is waits
+
+
+async def test_a_better_worker_is_idle_though_others_are_busy(engine: Engine) -> None:
+    """C-33, R003-25."""
+    able = await alive(engine)
+    await alive(engine, "gpu")
+    await run(engine, able)
+    await engine.create(NewJob(type="cut", prefers=["gpu"]))
+    assert await engine.claim(able) == []
+
+
+async def test_of_two_workers_that_a_job_prefers_neither_waits_for_the_other(engine: Engine) -> None:
+    """C-33."""
+    one, _other = await alive(engine, "gpu"), await alive(engine, "gpu")
+    await engine.create(NewJob(type="cut", prefers=["gpu"]))
+    assert len(await engine.claim(one)) == 1
 
 
 @pytest.mark.parametrize(
@@ -78,6 +107,33 @@ async def test_a_claim_sets_nothing_free_but_what_is_overdue_in_its_queues(
     assert [await lost(), await lost("b", "a"), await lost("b")] == [True, True, False]
 
 
+async def test_a_claim_makes_nothing_ripe_before_its_time(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """K1: nor because of what is claimable or running already."""
+
+    async def ripe() -> bool:
+        [row] = await look(engine, q.overdue, worker=worker, queues=None)
+        return bool(row["ripe"])
+
+    await run(engine, worker)
+    await engine.create(NewJob(type="now"))
+    await engine.create(NewJob(type="later", delay_seconds=5))
+    clock.advance(4.9)
+    assert not await ripe()
+    clock.advance(0.1)
+    assert await ripe()
+
+
+async def test_a_queue_is_resumed_for_its_tenant_alone(engine: Engine, worker: str) -> None:
+    paused = [("a", "x"), ("a", "y"), ("b", "x")]
+    for tenant, queue in paused:
+        await engine.pause(queue, tenant=tenant)
+        await engine.create(NewJob(type="n", tenant=tenant, queue=queue))
+    assert await engine.claim(worker, limit=3) == []
+    await engine.resume("x", tenant="a")
+    [lease] = await engine.claim(worker, limit=3)
+    assert (lease.tenant, lease.queue) == ("a", "x")
+
+
 # -- create -----------------------------------------------------------------------------------------------------------
 
 
@@ -88,6 +144,45 @@ async def test_a_key_finds_the_job_of_its_own_tenant(engine: Engine) -> None:
     again = [await engine.create(request) for request in requests]
     assert [job.id for job in again] == [job.id for job in first]
     assert all(job.existed for job in again)
+
+
+async def test_a_batch_of_two_kinds_makes_each_job_of_its_own(engine: Engine) -> None:
+    created = await engine.create_many([NewJob(type=name, queue=name) for name in "ab"])
+    assert [(await engine.get(job.id)).queue for job in created] == ["a", "b"]
+
+
+# -- what a worker says -----------------------------------------------------------------------------------------------
+
+
+async def test_the_token_of_another_job_settles_nothing(engine: Engine, worker: str) -> None:
+    """S4: not even one that ended well, in the same words."""
+    mine, other = [await run(engine, worker) for _ in range(2)]
+    await engine.complete(worker, other.id, other.token)
+    with pytest.raises(LeaseLost):
+        await engine.complete(worker, mine.id, other.token)
+
+
+async def test_parts_belong_to_the_job_that_named_them(engine: Engine, worker: str) -> None:
+    mine, other = [await run(engine, worker) for _ in range(2)]
+    await engine.progress(worker, Progress(id=mine.id, token=mine.token, parts=[Part(name="720p")]))
+    assert [part.name for part in await engine.parts(mine.id)] == ["720p"]
+    assert await engine.parts(other.id) == []
+
+
+@pytest.mark.parametrize(("lifecycle", "due"), [("default", True), ("orchestration", False)])
+@pytest.mark.parametrize("end", ["fail", "reap"])
+async def test_a_retry_without_a_wait_is_claimable_only_where_it_need_not_be_queued_first(
+    engine: Engine, worker: str, clock: MovableClock, end: str, lifecycle: str, due: bool
+) -> None:
+    """C-2, C-28."""
+    lease = await run(engine, worker, lifecycle=lifecycle)
+    if end == "fail":
+        await engine.fail(worker, lease.id, lease.token, "E_HICCUP", retry_after_seconds=0)
+    else:
+        clock.advance(60)
+        await engine.reap()
+    job = await engine.get(lease.id)
+    assert (job.state, job.run_at, job.due) == (State.RETRYING, clock.now(), due)
 
 
 # -- reap -------------------------------------------------------------------------------------------------------------

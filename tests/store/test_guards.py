@@ -98,10 +98,11 @@ async def test_a_lifecycle_without_late_writes_refuses_once_the_lease_has_run_ou
     engine: Engine, worker: str, clock: MovableClock, name: str
 ) -> None:
     """R003-59, R003-109, C-29."""
-    strict = await running_job(engine, worker, late_writes=False)
+    timely, strict = [await running_job(engine, worker, late_writes=False) for _ in range(2)]
     lenient = await running_job(engine, worker)
-    clock.advance(31)
     query: Query = getattr(q, name)
+    assert len(await run(engine, query, **BY_LEASE[name](timely.id, timely.token), worker=worker)) == 1
+    clock.advance(31)
     assert await run(engine, query, **BY_LEASE[name](strict.id, strict.token), worker=worker) == []
     assert len(await run(engine, query, **BY_LEASE[name](lenient.id, lenient.token), worker=worker)) == 1
 

@@ -34,6 +34,9 @@ SELECT job_id, name, status, percent, total, done, error, data, started_at, comp
  WHERE job_id {in:ids uuid}
  ORDER BY job_id, place, name
 
+-- name: count_parts
+SELECT job_id, count(*) AS parts FROM parts WHERE job_id {in:ids uuid} GROUP BY job_id
+
 -- name: lane
 SELECT tenant, queue, type, requires, prefers, defer_seconds FROM lanes WHERE id = :id
 
