@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Progress
-from holdfast.errors import LeaseLost
+from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob, Part
 from holdfast.store import Row, q
@@ -108,7 +108,7 @@ async def test_a_claim_sets_nothing_free_but_what_is_overdue_in_its_queues(
 
 
 async def test_a_claim_makes_nothing_ripe_before_its_time(engine: Engine, worker: str, clock: MovableClock) -> None:
-    """K1: nor because of what is claimable or running already."""
+    """C-26: nor because of what is claimable or running already."""
 
     async def ripe() -> bool:
         [row] = await look(engine, q.overdue, worker=worker, queues=None)
@@ -134,6 +134,13 @@ async def test_a_queue_is_resumed_for_its_tenant_alone(engine: Engine, worker: s
     assert (lease.tenant, lease.queue) == ("a", "x")
 
 
+async def test_a_resumed_queue_is_no_reason_why_a_job_does_not_run(engine: Engine, worker: str) -> None:
+    job = await engine.create(NewJob(type="n"))
+    await engine.pause("default")
+    await engine.resume("default")
+    assert all(clause.holds for clause in await engine.why(job.id))
+
+
 # -- create -----------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +156,13 @@ async def test_a_key_finds_the_job_of_its_own_tenant(engine: Engine) -> None:
 async def test_a_batch_of_two_kinds_makes_each_job_of_its_own(engine: Engine) -> None:
     created = await engine.create_many([NewJob(type=name, queue=name) for name in "ab"])
     assert [(await engine.get(job.id)).queue for job in created] == ["a", "b"]
+
+
+async def test_a_job_lives_by_the_policy_it_was_created_with(engine: Engine) -> None:
+    """One that allows a cancel, one that does not; whichever was there first."""
+    free, bound = [await engine.create(NewJob(type=name, lifecycle=name)) for name in ("default", "orchestration")]
+    answers = await engine.cancel_many([free.id, bound.id])
+    assert [isinstance(answer, HoldfastError) for answer in answers] == [False, True]
 
 
 # -- what a worker says -----------------------------------------------------------------------------------------------

@@ -138,3 +138,11 @@ async def test_a_rejected_job_says_why(engine: Engine) -> None:
     job = await engine.create(NewJob(type="n", lifecycle="generation"))
     await engine.reject_queued(Verdict(id=job.id, code="SAFE_BLOCK"))
     assert await answer(engine, job.id) == ("state", "it is rejected, which is final (SAFE_BLOCK)")
+
+
+async def test_a_queue_that_was_resumed_holds_nothing_up(engine: Engine, worker: str) -> None:
+    job = await engine.create(NewJob(type="n"))
+    await engine.pause("default")
+    await engine.resume("default")
+    [clause] = [clause for clause in await engine.why(job.id) if clause.name == "queue"]
+    assert (clause.holds, clause.says) == (True, "queue 'default' is open")

@@ -24,19 +24,20 @@ NO_TESTS_FAILED, SOME_FAILED = 0, 1
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
-    "open_lanes": ["tests/engine/test_claim.py", *GUARDS],
-    "claim_jobs": ["tests/engine/test_claim.py", *GUARDS],
+    "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
+    "claim_jobs": ["tests/engine/test_claim.py", "tests/store/test_guards.py"],
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
     "orphans": ["tests/store/test_plans.py", "tests/engine/test_create.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/engine/test_create.py"],
-    "put_parts": ["tests/engine/test_progress.py"],
-    "parts": ["tests/engine/test_progress.py"],
-    "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py"],
-    "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py"],
-    "feed": ["tests/engine/test_reads.py"],
-    "ahead_in_lane": ["tests/engine/test_why.py"],
     "lost_jobs": ["tests/engine/test_guards.py", "tests/engine/test_reap.py"],
     "requeue_due": [*GUARDS, "tests/store/test_plans.py"],
+    "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py"],
+    "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py"],
+    "ahead_in_lane": ["tests/engine/test_why.py"],
+    "lane": ["tests/engine/test_why.py"],
+    "put_parts": ["tests/engine/test_progress.py", *GUARDS],
+    **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "attempts", "parts")},
+    **{read: ["tests/engine/test_reads.py"] for read in ("job", "page_jobs", "count_jobs", "history", "feed")},
 }
 EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/store/test_plans.py", "tests/engine"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -142,7 +141,7 @@ def _check_part(part: Part) -> None:
 
 async def _check_parts_in_all(tx: Tx, job_ids: set[str]) -> None:
     """Earlier reports count too. Raising takes back what this one has just written."""
-    most = max(Counter(row["job_id"] for row in await tx.all(q.parts, ids=sorted(job_ids))).values())
+    most = max(row["parts"] for row in await tx.all(q.count_parts, ids=sorted(job_ids)))
     if most > PARTS_MAX:
         raise _too_many(most)
 
