@@ -35,6 +35,7 @@ CLOSE = {
     "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py"],
     "ahead_in_lane": ["tests/engine/test_why.py"],
     "lane": ["tests/engine/test_why.py"],
+    "jobs_by_id": ["tests/engine/test_hooks.py"],
     "put_parts": ["tests/engine/test_progress.py", *GUARDS],
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "attempts", "parts")},
     **{read: ["tests/engine/test_reads.py"] for read in ("job", "page_jobs", "count_jobs", "history", "feed")},

@@ -6,7 +6,6 @@ SELECT l.id, head.priority, head.id AS head,
              AND EXISTS (SELECT 1
                            FROM workers other
                           WHERE other.enabled
-                            AND other.id <> w.id
                             AND (other.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:other.tenants} AS t))
                             AND other.last_heartbeat_at >= {now-2 * other.heartbeat_seconds}
                             AND other.liveness <> 'offline'
