@@ -11,7 +11,7 @@ from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob, Part
 from holdfast.store import Row, q
 from holdfast.store.queries import Query
-from tests.engine.steps import ask, run
+from tests.engine.steps import NOBODYS, ask, run
 
 
 async def look(engine: Engine, query: Query, **params: Any) -> list[Row]:
@@ -41,6 +41,12 @@ async def test_what_a_job_requires_does_not_cost_it_its_preference(engine: Engin
     await engine.create(NewJob(type="cut", requires=["big"], prefers=["gpu"]))
     assert await engine.claim(able) == []
     assert len(await engine.claim(better)) == 1
+
+
+async def test_what_other_jobs_require_is_no_reason_why_a_job_does_not_run(engine: Engine, worker: str) -> None:
+    plain, choosy = [await engine.create(NewJob(type="n", requires=requires)) for requires in ([], ["gpu"])]
+    able = [all(clause.holds for clause in await engine.why(job.id)) for job in (plain, choosy)]
+    assert able == [True, False]
 
 
 @pytest.mark.parametrize(("tenants", "waits"), [(["other"], False), (["other", "default"], True)])
@@ -168,19 +174,23 @@ async def test_a_job_lives_by_the_policy_it_was_created_with(engine: Engine) -> 
 # -- what a worker says -----------------------------------------------------------------------------------------------
 
 
-async def test_the_token_of_another_job_settles_nothing(engine: Engine, worker: str) -> None:
-    """S4: not even one that ended well, in the same words."""
+async def test_a_job_is_settled_by_its_own_token_alone(engine: Engine, worker: str) -> None:
+    """S4: neither by one under which another job ended in the same words, nor by any other after its end."""
     mine, other = [await run(engine, worker) for _ in range(2)]
     await engine.complete(worker, other.id, other.token)
-    with pytest.raises(LeaseLost):
-        await engine.complete(worker, mine.id, other.token)
+    for job, token in ((mine, other.token), (other, mine.token), (other, NOBODYS)):
+        with pytest.raises(LeaseLost):
+            await engine.complete(worker, job.id, token)
+    assert [len(await engine.attempts(lease.id)) for lease in (mine, other)] == [0, 1]
 
 
 async def test_parts_belong_to_the_job_that_named_them(engine: Engine, worker: str) -> None:
-    mine, other = [await run(engine, worker) for _ in range(2)]
-    await engine.progress(worker, Progress(id=mine.id, token=mine.token, parts=[Part(name="720p")]))
-    assert [part.name for part in await engine.parts(mine.id)] == ["720p"]
-    assert await engine.parts(other.id) == []
+    leases = [await run(engine, worker) for _ in range(2)]
+    for lease, name in zip(leases, ("480p", "720p"), strict=True):
+        await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[Part(name=name)]))
+    for lease, name in zip(leases, ("480p", "720p"), strict=True):
+        assert [part.name for part in await engine.parts(lease.id)] == [name]
+        assert [row["parts"] for row in await look(engine, q.count_parts, ids=[lease.id])] == [1]
 
 
 @pytest.mark.parametrize(("lifecycle", "due"), [("default", True), ("orchestration", False)])
@@ -200,6 +210,13 @@ async def test_a_retry_without_a_wait_is_claimable_only_where_it_need_not_be_que
 
 
 # -- reap -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_judged_by_its_own_policy(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-34: what another job may not, this one may."""
+    short, _long = [await run(engine, worker, policy={"max_runtime_seconds": seconds}) for seconds in (10, 20)]
+    clock.advance(10)
+    assert [row["id"] for row in await engine.reap()] == [short.id]
 
 
 async def test_only_its_own_worker_holds_on_to_an_expired_job(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -247,15 +264,16 @@ async def test_of_two_sweepers_that_saw_the_gap_one_marks_its_end(engine: Engine
 # -- requeue and prune ------------------------------------------------------------------------------------------------
 
 
-async def test_a_crowd_of_delayed_jobs_does_not_stand_before_a_retry_that_is_queued_again(
+async def test_only_a_due_retry_that_is_not_claimed_directly_is_queued_again(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    """K2 (river#1318): rows of another kind do not use up what one step may move."""
-    retry = await run(engine, worker, lifecycle="orchestration")
+    """C-2, K2 (river#1318): rows of another kind, though older, do not use up what one step may move."""
+    direct, retry, later = [
+        await run(engine, worker, lifecycle=name) for name in ("default", "orchestration", "orchestration")
+    ]
     await engine.create_many([NewJob(type="n", lifecycle="orchestration", delay_seconds=4) for _ in range(5)])
-    await engine.fail(worker, retry.id, retry.token, "E_HICCUP", retry_after_seconds=5)
-    later = await run(engine, worker, lifecycle="orchestration")
-    await engine.fail(worker, later.id, later.token, "E_HICCUP", retry_after_seconds=6)
+    for lease, wait in ((direct, 4), (retry, 5), (later, 6)):
+        await engine.fail(worker, lease.id, lease.token, "E_HICCUP", retry_after_seconds=wait)
     clock.advance(5)
 
     moved = await engine.store.write(lambda tx: tx.all(q.requeue_due, actor="system", limit=5))
@@ -285,3 +303,14 @@ async def test_what_is_pruned_was_created_before_the_bound(engine: Engine, worke
         await engine.complete(worker, lease.id, lease.token)
     found = await look(engine, q.prunable_succeeded, keep_seconds=0.0, bound=second.id, limit=9)
     assert [row["id"] for row in found] == [first.id]
+
+
+# -- read -------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_feed_goes_on_behind_its_cursor(engine: Engine) -> None:
+    """Whatever the first look showed, the second does not show again."""
+    await engine.create_many([NewJob(type="n") for _ in range(3)])
+    first, cursor = await engine.feed(limit=2)
+    rest, _ = await engine.feed(cursor)
+    assert {(event.job_id, event.seq) for event in first}.isdisjoint((event.job_id, event.seq) for event in rest)

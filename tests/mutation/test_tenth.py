@@ -11,7 +11,7 @@ from tests.mutation.mutants import VARIABLE, all_mutants
 def test_a_tenth_of_the_guards_is_missed_when_it_is_gone(
     postgres_server_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_TEST_DATABASE_URL", postgres_server_url)
+    monkeypatch.setenv(run.DATABASE, postgres_server_url)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     chosen = run.tenth(list(all_mutants().values()), run.commit())
     survivors = run.hunt(chosen)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine
+from holdfast.engine import Engine, Progress
 from holdfast.lifecycle import FINAL, State
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.lifecycle.machine import read_moves
 from holdfast.lifecycle.states import CANON
-from holdfast.model import Lease, NewJob
+from holdfast.model import Lease, NewJob, Part
 from holdfast.store import q
 from holdfast.store.queries import Query
 from holdfast.store.render import SQLITE, render
@@ -206,3 +206,20 @@ def test_every_statement_that_ends_an_execution_is_in_these_tables() -> None:
     ending = {query.name for query in q.all() if query.ends}
     assert ending <= BY_LEASE.keys() | BY_TOKEN_ALONE.keys()
     assert {query.name for query in MOVES} - ending - BY_STATE.keys() == {"claim_jobs", "requeue_due"}
+
+
+async def test_a_read_is_about_what_was_asked_for(engine: Engine, worker: str) -> None:
+    plain = await engine.create(NewJob(type="echo"))
+    picky = await engine.create(NewJob(type="echo", requires=["gpu"]))
+    lanes = {job.id: (await engine.get(job.id)).lane for job in (plain, picky)}
+
+    async def lane_of(job_id: str) -> Any:
+        return await engine.store.read(lambda tx: tx.one(q.lane, id=lanes[job_id]))
+
+    assert [(await lane_of(job.id))["requires"] for job in (plain, picky)] == ["[]", '["gpu"]']
+
+    for name in ("one", "two"):
+        lease = await running_job(engine, worker) if name == "two" else (await engine.claim(worker))[0]
+        await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[Part(name=name)]))
+    counted = await engine.store.read(lambda tx: tx.all(q.count_parts, ids=[lease.id]))
+    assert [(row["job_id"], row["parts"]) for row in counted] == [(lease.id, 1)]
