@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Progress
-from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.engine import Engine, Limits, Progress
+from holdfast.errors import HoldfastError, LeaseLost, NotFound
 from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob, Part
 from holdfast.store import Row, q
@@ -74,6 +74,13 @@ async def test_of_two_workers_that_a_job_prefers_neither_waits_for_the_other(eng
     one, _other = await alive(engine, "gpu"), await alive(engine, "gpu")
     await engine.create(NewJob(type="cut", prefers=["gpu"]))
     assert len(await engine.claim(one)) == 1
+
+
+async def test_an_operator_speaks_about_one_worker(engine: Engine, worker: str) -> None:
+    """R003-25."""
+    other = await engine.register()
+    await engine.disable(worker)
+    assert {known.id: known.enabled for known in await engine.workers()} == {worker: False, other.id: True}
 
 
 @pytest.mark.parametrize(
@@ -314,3 +321,25 @@ async def test_the_feed_goes_on_behind_its_cursor(engine: Engine) -> None:
     first, cursor = await engine.feed(limit=2)
     rest, _ = await engine.feed(cursor)
     assert {(event.job_id, event.seq) for event in first}.isdisjoint((event.job_id, event.seq) for event in rest)
+
+
+async def test_one_worker_is_looked_at_by_its_id(engine: Engine, worker: str) -> None:
+    other = await engine.register(name="other")
+    assert (await engine.worker(other.id)).name == "other"
+    assert (await engine.worker(worker)).name == "tester"
+    for unknown in ("00000000-0000-4000-8000-000000000000", "no id"):
+        with pytest.raises(NotFound):
+            await engine.worker(unknown)
+
+
+async def test_a_retry_that_is_claimed_directly_is_never_queued_by_the_sweep(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """C-2: also when there are more of them than one sweep makes ready."""
+    engine.rules.limits = Limits(sweep_batch=1)
+    await engine.create_many([NewJob(type="n") for _ in range(3)])
+    for lease in await engine.claim(worker, limit=3):
+        await engine.fail(worker, lease.id, lease.token, "boom", retry_after_seconds=5)
+    clock.advance(6)
+    await engine.requeue_due()
+    assert [job.state for job in (await engine.page()).jobs] == [State.RETRYING] * 3

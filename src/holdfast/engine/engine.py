@@ -328,6 +328,9 @@ class Engine:
     async def disable(self, worker: str) -> Worker:
         return await self.store.write(lambda tx: _workers.set_enabled(tx, worker, enabled=False))
 
+    async def worker(self, worker: str) -> Worker:
+        return await self.store.read(lambda tx: _workers.get(tx, worker))
+
     async def workers(self) -> list[Worker]:
         async def work(tx: Any) -> list[Worker]:
             return [Worker.from_row(row) for row in await tx.all(q.workers)]

@@ -58,6 +58,13 @@ async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
     return Worker.from_row(row)
 
 
+async def get(tx: Tx, worker: str) -> Worker:
+    row = await tx.one(q.worker, id=worker) if is_uuid(worker) else None
+    if row is None:
+        raise NotFound(f"no worker {worker}", code="worker_not_found")
+    return Worker.from_row(row)
+
+
 async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> Worker:
     row = await tx.one(q.enable_worker, id=worker, enabled=enabled) if is_uuid(worker) else None
     if row is None:
