@@ -17,6 +17,7 @@ from holdfast.store import q
 from holdfast.store.queries import Query
 from holdfast.store.render import SQLITE, render
 from tests.engine.steps import bring, stored
+from tests.store.by_hand import by_hand
 
 ERROR = '{"code":"boom","message":""}'
 OTHER = "00000000-0000-4000-8000-000000000000"
@@ -175,6 +176,25 @@ async def test_a_worker_goes_offline_once(engine: Engine, worker: str, clock: Mo
     await engine.register()
     gone = [[row["id"] for row in await run(engine, q.silent_workers)] for _ in range(2)]
     assert gone == [[worker], []]
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ("UPDATE workers SET liveness = {}", "'asleep'"),
+        ("UPDATE parts SET status = {}", "'half'"),
+        ("UPDATE parts SET percent = {}", "100.5"),
+        ("UPDATE parts SET percent = {}", "-1"),
+    ],
+)
+async def test_what_stands_beside_a_job_makes_sense_too(
+    engine: Engine, worker: str, store_url: str, change: str, wrong: str
+) -> None:
+    """R003-24, C-31: refused by the database, whoever types it."""
+    lease = await running_job(engine, worker)
+    await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[Part(name="720p", percent=5)]))
+    async with by_hand(store_url) as db:
+        assert await db.refuses(change.format(wrong)) == "constraint"
 
 
 MOVES = [query for query in q.all() if query.move]

@@ -253,3 +253,17 @@ async def test_what_is_no_move_still_names_a_known_actor(db: ByHand, target: Sta
         if await db.accepts(event(seq, target, actor), or_refuses_with="constraint")
     ]
     assert accepted == ["client", "api", "worker", "system"]
+
+
+async def test_workers_and_parts_have_only_words_and_numbers_that_exist(db: ByHand) -> None:
+    """R003-24, R003-31: also from hand-typed SQL."""
+    worker = (
+        "INSERT INTO workers (id, kind, capabilities, offers, metadata, liveness, registered_at, heartbeat_seconds,"
+        f" offline_seconds) VALUES ('{OTHER}', 'local', 'x', 'x', 'x', 'LIVENESS', {{t}}, 10, 90)"
+    )
+    assert await db.refuses(worker.replace("LIVENESS", "asleep")) == "constraint"
+    assert await db.accepts(worker.replace("LIVENESS", "idle"))
+    part = f"INSERT INTO parts (job_id, name, tenant, epoch, place, status, percent) VALUES ('{JOB}', 'p', 'd', 1, 0, "
+    assert await db.refuses(part + "'baked', 5)") == "constraint"
+    assert await db.refuses(part + "'pending', 101)") == "constraint"
+    assert await db.accepts(part + "'pending', 100)")
