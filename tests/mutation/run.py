@@ -26,7 +26,7 @@ NO_TESTS_FAILED, SOME_FAILED = 0, 1
 # The tests that are run against each mutant on every store: those closest to it, then all that could notice.
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
 CLOSE = {
-    "schema": ["tests/store/test_refusal.py", "tests/store/test_guards.py"],
+    "schema": ["tests/store/test_refusal.py"],
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
     "claim_jobs": ["tests/engine/test_claim.py", "tests/store/test_guards.py"],
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],

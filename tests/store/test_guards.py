@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Progress
+from holdfast.engine import Engine
 from holdfast.lifecycle import FINAL, State
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.lifecycle.machine import read_moves
 from holdfast.lifecycle.states import CANON
-from holdfast.model import Lease, NewJob, Part
+from holdfast.model import Lease, NewJob
 from holdfast.store import q
 from holdfast.store.queries import Query
 from holdfast.store.render import SQLITE, render
 from tests.engine.steps import bring, stored
-from tests.store.by_hand import by_hand
 
 ERROR = '{"code":"boom","message":""}'
 OTHER = "00000000-0000-4000-8000-000000000000"
@@ -178,25 +177,6 @@ async def test_a_worker_goes_offline_once(engine: Engine, worker: str, clock: Mo
     assert gone == [[worker], []]
 
 
-@pytest.mark.parametrize(
-    ("change", "wrong"),
-    [
-        ("UPDATE workers SET liveness = {}", "'asleep'"),
-        ("UPDATE parts SET status = {}", "'half'"),
-        ("UPDATE parts SET percent = {}", "100.5"),
-        ("UPDATE parts SET percent = {}", "-1"),
-    ],
-)
-async def test_what_stands_beside_a_job_makes_sense_too(
-    engine: Engine, worker: str, store_url: str, change: str, wrong: str
-) -> None:
-    """R003-24, C-31: refused by the database, whoever types it."""
-    lease = await running_job(engine, worker)
-    await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[Part(name="720p", percent=5)]))
-    async with by_hand(store_url) as db:
-        assert await db.refuses(change.format(wrong)) == "constraint"
-
-
 MOVES = [query for query in q.all() if query.move]
 
 
@@ -226,20 +206,3 @@ def test_every_statement_that_ends_an_execution_is_in_these_tables() -> None:
     ending = {query.name for query in q.all() if query.ends}
     assert ending <= BY_LEASE.keys() | BY_TOKEN_ALONE.keys()
     assert {query.name for query in MOVES} - ending - BY_STATE.keys() == {"claim_jobs", "requeue_due"}
-
-
-async def test_a_read_is_about_what_was_asked_for(engine: Engine, worker: str) -> None:
-    plain = await engine.create(NewJob(type="echo"))
-    picky = await engine.create(NewJob(type="echo", requires=["gpu"]))
-    lanes = {job.id: (await engine.get(job.id)).lane for job in (plain, picky)}
-
-    async def lane_of(job_id: str) -> Any:
-        return await engine.store.read(lambda tx: tx.one(q.lane, id=lanes[job_id]))
-
-    assert [(await lane_of(job.id))["requires"] for job in (plain, picky)] == ["[]", '["gpu"]']
-
-    for name in ("one", "two"):
-        lease = await running_job(engine, worker) if name == "two" else (await engine.claim(worker))[0]
-        await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[Part(name=name)]))
-    counted = await engine.store.read(lambda tx: tx.all(q.count_parts, ids=[lease.id]))
-    assert [(row["job_id"], row["parts"]) for row in counted] == [(lease.id, 1)]
