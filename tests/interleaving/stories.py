@@ -13,13 +13,14 @@ from holdfast.engine.cancel import Canceling, cancel
 from holdfast.engine.claim import claim
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
-from holdfast.engine.heartbeat import Beat, heartbeat
-from holdfast.engine.progress import Advanced, progress
+from holdfast.engine.heartbeat import heartbeat
+from holdfast.engine.progress import progress
 from holdfast.engine.reap import reap
 from holdfast.engine.release import release
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.lifecycle import FINAL, Lifecycles, State
 from holdfast.model import Lease, NewJob
+from holdfast.model.reports import Advanced, Beat
 from holdfast.store import Tx
 from tests.interleaving.scheduler import Scheduler, Verb
 

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
-from holdfast.engine.held import Held, Settled, check_worker, is_plausible, settle_or_refuse, token_rows
+from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
 from holdfast.lifecycle import Actor, State
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
+from holdfast.model.reports import Done, Settled, is_plausible
 from holdfast.store import Tx, q
-
-
-class Done(msgspec.Struct, frozen=True):
-    id: str
-    token: str
-    result: Any = None
-
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
 
 
 async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> list[Settled | LeaseLost]:

@@ -25,7 +25,7 @@ from holdfast.engine import release as _release
 from holdfast.engine import requeue as _requeue
 from holdfast.engine import why as _why
 from holdfast.engine import workers as _workers
-from holdfast.engine.held import Held, Settled, in_rounds
+from holdfast.engine.held import in_rounds
 from holdfast.engine.registry import NeedsTransaction, Registry
 from holdfast.engine.rules import Limits, Rules
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
@@ -33,6 +33,7 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
 from holdfast.model.json import encode
+from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
 
 _Answer = TypeVar("_Answer")
@@ -147,17 +148,15 @@ class Engine:
 
     async def heartbeat(
         self, worker: str, leases: list[Held], *, liveness: Liveness | None = None, slots: int | None = None
-    ) -> _heartbeat.Beat:
+    ) -> Beat:
         return await self.store.write(
             lambda tx: _heartbeat.heartbeat(tx, worker=worker, leases=leases, liveness=liveness, slots=slots),
         )
 
-    async def progress(self, worker: str, report: _progress.Progress) -> _progress.Advanced:
+    async def progress(self, worker: str, report: Progress) -> Advanced:
         return _raised(await self.progress_many(worker, [report]))
 
-    async def progress_many(
-        self, worker: str, reports: list[_progress.Progress]
-    ) -> list[_progress.Advanced | LeaseLost]:
+    async def progress_many(self, worker: str, reports: list[Progress]) -> list[Advanced | LeaseLost]:
         alone = not any(report.counters or report.parts for report in reports)
         return await self.store.write(
             lambda tx: in_rounds(reports, lambda batch: _progress.progress(tx, self.rules, batch, worker=worker)),
@@ -165,9 +164,9 @@ class Engine:
         )
 
     async def complete(self, worker: str, job_id: str, token: str, result: Any = None) -> Settled:
-        return _raised(await self.complete_many(worker, [_complete.Done(job_id, token, result)]))
+        return _raised(await self.complete_many(worker, [Done(job_id, token, result)]))
 
-    async def complete_many(self, worker: str, items: list[_complete.Done]) -> list[Settled | LeaseLost]:
+    async def complete_many(self, worker: str, items: list[Done]) -> list[Settled | LeaseLost]:
         return await self.store.write(
             lambda tx: in_rounds(items, lambda batch: _complete.complete(tx, self.rules, batch, worker=worker)),
             alone=not self.rules.hooks.any_for("complete"),
@@ -185,7 +184,7 @@ class Engine:
         retry_after_seconds: float | None = None,
         permanent: bool = False,
     ) -> Settled:
-        failure = _fail.Failure(
+        failure = Failure(
             id=job_id,
             token=token,
             code=code,
@@ -196,29 +195,29 @@ class Engine:
         )
         return _raised(await self.fail_many(worker, [failure]))
 
-    async def fail_many(self, worker: str, failures: list[_fail.Failure]) -> list[Settled | LeaseLost]:
+    async def fail_many(self, worker: str, failures: list[Failure]) -> list[Settled | LeaseLost]:
         return await self.store.write(
             lambda tx: in_rounds(failures, lambda batch: _fail.fail(tx, self.rules, batch, worker=worker))
         )
 
     async def release(self, worker: str, job_id: str, token: str, *, delay_seconds: float = 0) -> Settled:
-        return _raised(await self.release_many(worker, [_release.Freed(job_id, token, delay_seconds)]))
+        return _raised(await self.release_many(worker, [Freed(job_id, token, delay_seconds)]))
 
-    async def release_many(self, worker: str, items: list[_release.Freed]) -> list[Settled | LeaseLost]:
+    async def release_many(self, worker: str, items: list[Freed]) -> list[Settled | LeaseLost]:
         return await self.store.write(
             lambda tx: in_rounds(items, lambda batch: _release.release(tx, self.rules, batch, worker=worker))
         )
 
     async def reject(self, worker: str, job_id: str, token: str, code: str, message: str = "") -> Settled:
-        verdict = _reject.Verdict(id=job_id, token=token, code=code, message=message)
+        verdict = Verdict(id=job_id, token=token, code=code, message=message)
         return _raised(await self.reject_many(worker, [verdict]))
 
-    async def reject_many(self, worker: str, verdicts: list[_reject.Verdict]) -> list[Settled | LeaseLost]:
+    async def reject_many(self, worker: str, verdicts: list[Verdict]) -> list[Settled | LeaseLost]:
         return await self.store.write(
             lambda tx: in_rounds(verdicts, lambda batch: _reject.reject(tx, self.rules, batch, worker=worker))
         )
 
-    async def reject_queued(self, *verdicts: _reject.Verdict) -> list[str]:
+    async def reject_queued(self, *verdicts: Verdict) -> list[str]:
         return await self.store.write(lambda tx: _reject.reject_queued(tx, self.rules, list(verdicts)))
 
     # -- operating --------------------------------------------------------------------------------------------

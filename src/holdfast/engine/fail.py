@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from holdfast.engine.decide import Decision, after_failure
-from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
@@ -16,25 +14,12 @@ from holdfast.lifecycle import Actor, State
 from holdfast.model.json import encode
 from holdfast.model.names import check_name
 from holdfast.model.numbers import check_number
+from holdfast.model.reports import Failure, Settled
 from holdfast.store import Row, Tx, q
 
 CONTEXT_BYTES_MAX = 16 * 1024
 
 Lost = tuple[Any, ...]  # a row for one of the statements that end an execution
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    token: str
-    code: str
-    message: str = ""
-    context: dict[str, Any] | None = None
-    retry_after_seconds: float | None = None
-    permanent: bool = False
-
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
 
 
 async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) -> list[Settled | LeaseLost]:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from holdfast.engine.held import Held, check_worker, token_rows
+from holdfast.engine.held import check_worker, token_rows
 from holdfast.errors import Invalid, NotFound
 from holdfast.model import Liveness
 from holdfast.model.names import quoted
 from holdfast.model.numbers import check_count
+from holdfast.model.reports import Beat, Held
 from holdfast.store import Tx, q
-
-
-class Beat(msgspec.Struct, frozen=True):
-    """The answer: leases gone, jobs whose cancel was asked for, and whether an operator switched the worker off."""
-
-    lost: list[str]
-    cancel: list[str]
-    enabled: bool
-    expires_at: dict[str, datetime]
 
 
 async def heartbeat(

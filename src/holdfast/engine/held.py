@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-import msgspec
-
 from holdfast.errors import Invalid, LeaseLost
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job
 from holdfast.model.names import quoted
+from holdfast.model.reports import Held, Settled
 from holdfast.store import Tx, q
 
 
@@ -22,22 +21,6 @@ class _Named(Protocol):
 
 _Item = TypeVar("_Item", bound=_Named)
 _Answer = TypeVar("_Answer")
-
-
-class Held(msgspec.Struct, frozen=True):
-    """A job and the token it is held by."""
-
-    id: str
-    token: str
-
-    @property
-    def plausible(self) -> bool:
-        return is_plausible(self.id, self.token)
-
-
-def is_plausible(job_id: str, token: str) -> bool:
-    """A token that no claim can have issued is not worth asking the database about."""
-    return is_uuid(job_id) and is_uuid(token)
 
 
 def check_worker(worker: str) -> None:
@@ -69,13 +52,6 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
         settled = await settle([waiting.pop(place) for place in places])
         answers.update(zip(places, settled, strict=True))
     return [answers[place] for place in range(len(items))]
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """The answer to complete, fail, release and reject: where the job went."""
-
-    id: str
-    state: State
 
 
 async def settle_or_refuse(

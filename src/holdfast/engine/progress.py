@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from holdfast.engine.fail import shown
-from holdfast.engine.held import Held, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, LeaseLost
@@ -17,33 +14,11 @@ from holdfast.model import Part, PartStatus
 from holdfast.model.json import check_object, decode_or_none, encode
 from holdfast.model.names import check_name, quoted
 from holdfast.model.numbers import check_count, check_number
+from holdfast.model.reports import Advanced, Progress
 from holdfast.store import Tx, q
 
 COUNTERS_BYTES_MAX = 16 * 1024
 PARTS_MAX = 1000
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """One report. What is None stays as it was; counters are merged by name."""
-
-    id: str
-    token: str
-    step: str | None = None
-    percent: float | None = None
-    counters: dict[str, Any] | None = None
-    eta_seconds: float | None = None
-    checkpoint: Any = None
-    parts: list[Part] = []
-
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
-
-
-class Advanced(msgspec.Struct, frozen=True):
-    id: str
-    expires_at: datetime
-    cancel_requested: bool
 
 
 async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str) -> list[Advanced | LeaseLost]:

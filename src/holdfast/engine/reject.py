@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from holdfast.engine.fail import check_words, stored_error
-from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.lawful import movable, require_move
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
 from holdfast.lifecycle import Actor, State
+from holdfast.model.reports import Settled, Verdict
 from holdfast.store import Tx, q
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    code: str
-    message: str = ""
-    context: dict[str, Any] | None = None
-    token: str = ""
-
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
 
 
 async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) -> list[Settled | LeaseLost]:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from holdfast.engine.decide import ends_canceled
-from holdfast.engine.held import Held, Settled, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import LeaseLost
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_number
+from holdfast.model.reports import Freed, Settled
 from holdfast.store import Row, Tx, q
-
-
-class Freed(msgspec.Struct, frozen=True):
-    id: str
-    token: str
-    delay_seconds: float = 0
-
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
 
 
 async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> list[Settled | LeaseLost]:

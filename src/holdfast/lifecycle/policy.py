@@ -47,6 +47,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     late_writes: bool = True  # accept progress, complete and fail on a lease that ran out but was not reaped
     reaping: Reaping = Reaping.EXPIRED
     offline_seconds: float = 90
+    timeout_seconds: float | None = None  # for one attempt; its worker ends it, and it counts as a failure
     no_progress_seconds: float | None = None
     max_runtime_seconds: float | None = None
     cancel_grace_seconds: float = 30
@@ -104,6 +105,7 @@ _POSITIVE = (
     "backoff_cap_seconds",
     "throttle_cap_seconds",
     "offline_seconds",
+    "timeout_seconds",
     "no_progress_seconds",
     "max_runtime_seconds",
     "idempotency_window_seconds",

@@ -1,0 +1,280 @@
+"""What a handler may ask and say while it runs. Async handlers get a `Context`, sync ones a `SyncContext`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from holdfast.errors import LeaseLost
+from holdfast.model import Lease, Part, PartStatus
+from holdfast.model.reports import Progress
+from holdfast.worker.outcomes import Reject, Snooze
+
+_T = TypeVar("_T")
+_FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
+log = logging.getLogger("holdfast.job")
+
+
+class Line(Protocol):
+    """How a context talks to the runtime: directly, or over a pipe from a child process."""
+
+    async def progress(self, report: Progress) -> None: ...
+
+    async def parts(self, job_id: str) -> list[Part]: ...
+
+
+class _JobLog(logging.LoggerAdapter[logging.Logger]):
+    """Every line carries the job's fields, and whatever the handler adds to them."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+class _Facts:
+    """What does not change while the handler runs, and the three flags that may."""
+
+    def __init__(self, lease: Lease, state: Any = None) -> None:
+        self.lease = lease
+        self.state = state  # whatever the app's lifespan yielded
+        self.cancel_requested = False
+        self.lost = False
+        self.stopping = False
+        self.checkpoint: Any = lease.checkpoint
+        self._log: _JobLog | None = None
+
+    @property
+    def job_id(self) -> str:
+        return self.lease.id
+
+    @property
+    def job_type(self) -> str:
+        return self.lease.type
+
+    @property
+    def queue(self) -> str:
+        return self.lease.queue
+
+    @property
+    def tenant(self) -> str:
+        return self.lease.tenant
+
+    @property
+    def attempt(self) -> int:
+        return self.lease.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self.lease.max_attempts
+
+    @property
+    def lease_token(self) -> str:
+        return self.lease.token
+
+    @property
+    def fence(self) -> int:
+        """Rises with every execution of this job: an outside system that keeps the highest one seen can refuse an
+        execution that was thought dead."""
+        return self.lease.epoch
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self.lease.tags or ())
+
+    @property
+    def created_at(self) -> datetime:
+        return self.lease.created_at
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        if self._log is None:
+            lease = self.lease
+            self._log = _JobLog(
+                log,
+                {"job_id": lease.id, "job_type": lease.type, "queue": lease.queue, "attempt": lease.attempt},
+            )
+        return self._log
+
+    def reject(self, code: str, message: str = "") -> Reject:
+        """`raise ctx.reject(...)`: a verdict, not a failure."""
+        return Reject(code, message)
+
+    def snooze(self, seconds: float) -> Snooze:
+        """`return ctx.snooze(30)`: not now."""
+        return Snooze(seconds)
+
+
+class PartInHand:
+    """The part a handler works on. It is complete when the loop asks for the next one."""
+
+    def __init__(self, context: Context, part: Part, place: int, total: int) -> None:
+        self._context = context
+        self.name = part.name
+        self.place, self.total = place, total
+        self.data: Any = part.data
+
+    async def progress(
+        self, percent: float | None = None, *, total: int | None = None, done: int | None = None
+    ) -> None:
+        part = Part(
+            name=self.name,
+            status=PartStatus.IN_PROGRESS,
+            percent=percent,
+            total=total,
+            done=done,
+            data=self.data,
+        )
+        await self._context._report(parts=[part])
+
+
+class Context(_Facts):
+    def __init__(self, lease: Lease, line: Line, state: Any = None) -> None:
+        super().__init__(lease, state)
+        self._line = line
+        self._known: dict[str, Part] | None = None
+
+    async def progress(
+        self,
+        percent: float | None = None,
+        step: str | None = None,
+        *,
+        eta_seconds: float | None = None,
+        counters: dict[str, Any] | None = None,
+        checkpoint: Any = None,
+    ) -> None:
+        """Kept in the database and told to whoever watches; extends the lease."""
+        await self._report(
+            percent=percent, step=step, eta_seconds=eta_seconds, counters=counters, checkpoint=checkpoint
+        )
+
+    async def counters(self, **by_name: Any) -> None:
+        """Set named counters; the others stay as they are."""
+        await self._report(counters=by_name)
+
+    async def save(self, checkpoint: Any) -> None:
+        """Keep this for the next attempt, which finds it in `ctx.checkpoint`."""
+        await self._report(checkpoint=checkpoint)
+
+    async def parts(self, names: Sequence[str]) -> AsyncIterator[PartInHand]:
+        """The named parts that are not finished yet, in order. One is finished when the next is asked for."""
+        known = await self._parts()
+        for place, name in enumerate(names):
+            part = known.get(name) or Part(name=name)
+            if part.status in _FINISHED:
+                continue
+            await self._report(
+                step=name,
+                parts=[Part(name=name, status=PartStatus.IN_PROGRESS, data=part.data)],
+            )
+            hand = PartInHand(self, part, place, len(names))
+            yield hand
+            await self._finish_part(name, hand.data, percent=100 * (place + 1) / len(names))
+
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the function once in the life of the job: its result is stored, and the next attempt gets that."""
+        part = (await self._parts()).get(name)
+        if part is not None and part.status is PartStatus.COMPLETED:
+            return (part.data or {}).get("result")
+        result = function(*args, **kwargs)
+        if inspect.isawaitable(result):
+            result = await result
+        await self._finish_part(name, {"result": result})
+        return result
+
+    async def _finish_part(self, name: str, data: Any, percent: float | None = None) -> None:
+        done = Part(name=name, status=PartStatus.COMPLETED, percent=100, data=data)
+        await self._report(parts=[done], percent=percent)
+        (await self._parts())[name] = done
+
+    async def _parts(self) -> dict[str, Part]:
+        if self._known is None:
+            first = self.lease.epoch == 1  # nobody can have left any
+            self._known = {} if first else {part.name: part for part in await self._line.parts(self.lease.id)}
+        return self._known
+
+    async def _report(self, **fields: Any) -> None:
+        if self.lost:
+            raise LeaseLost(f"job {self.lease.id}: the lease is lost; stop, and leave the job to its next worker")
+        await self._line.progress(Progress(id=self.lease.id, token=self.lease.token, **fields))
+        if fields.get("checkpoint") is not None:
+            self.checkpoint = fields["checkpoint"]
+
+
+class SyncContext(_Facts):
+    """The same, for a handler in a thread: what is awaited there is waited for here."""
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        self._context, self._loop = context, loop
+        super().__init__(context.lease, context.state)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _SHARED:  # the runtime writes these on the context it made
+            return getattr(object.__getattribute__(self, "_context"), name)
+        return object.__getattribute__(self, name)
+
+    def progress(
+        self,
+        percent: float | None = None,
+        step: str | None = None,
+        *,
+        eta_seconds: float | None = None,
+        counters: dict[str, Any] | None = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self._wait(
+            self._context.progress(percent, step, eta_seconds=eta_seconds, counters=counters, checkpoint=checkpoint)
+        )
+
+    def counters(self, **by_name: Any) -> None:
+        self._wait(self._context.counters(**by_name))
+
+    def save(self, checkpoint: Any) -> None:
+        self._wait(self._context.save(checkpoint))
+
+    def parts(self, names: Sequence[str]) -> Iterator[SyncPartInHand]:
+        each = self._context.parts(names)
+        while (part := self._wait(_next(each))) is not None:
+            yield SyncPartInHand(part, self._wait)
+
+    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        known = self._wait(self._context._parts()).get(name)
+        if known is not None and known.status is PartStatus.COMPLETED:
+            return (known.data or {}).get("result")
+        result = function(*args, **kwargs)  # here, in the handler's own thread
+        self._wait(self._context._finish_part(name, {"result": result}))
+        return result
+
+    def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+_SHARED = frozenset(("cancel_requested", "lost", "stopping", "checkpoint"))
+
+
+class SyncPartInHand:
+    def __init__(self, part: PartInHand, wait: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        self._part, self._wait = part, wait
+        self.name, self.place, self.total = part.name, part.place, part.total
+
+    @property
+    def data(self) -> Any:
+        return self._part.data
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        self._part.data = data
+
+    def progress(self, percent: float | None = None, *, total: int | None = None, done: int | None = None) -> None:
+        self._wait(self._part.progress(percent, total=total, done=done))
+
+
+async def _next(each: AsyncIterator[PartInHand]) -> PartInHand | None:
+    return await anext(each, None)
+
+
+Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+ErrorHook = Callable[[Context, BaseException], Awaitable[None] | None]

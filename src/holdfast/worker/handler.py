@@ -1,0 +1,115 @@
+"""One job type as an app defines it: the function, its signature, and how it wants to be run."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from holdfast.model import JobType
+from holdfast.worker.context import Context, ErrorHook, Middleware, SyncContext, log
+from holdfast.worker.outcomes import Completed, Outcome, Released, Snooze, of_error
+from holdfast.worker.signature import Signature
+
+
+class Isolation(StrEnum):
+    LOOP = "loop"  # an async function, on the worker's event loop
+    THREAD = "thread"  # a sync function, in a thread of the worker
+    PROCESS = "process"  # either, in a child process that can be killed and limited
+
+
+@dataclass(frozen=True)
+class Handler:
+    declared: JobType
+    function: Callable[..., Any]
+    signature: Signature
+    isolation: Isolation
+    codes: Mapping[type[BaseException], str] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.declared.name
+
+    @functools.cached_property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an app puts around every handler: middleware, the first outermost, and a hook that hears of errors."""
+
+    middleware: tuple[Middleware, ...] = ()
+    on_error: ErrorHook | None = None
+
+
+async def invoke(
+    handler: Handler, context: Context, payload: Any, around: Surroundings, threads: Executor | None = None
+) -> Outcome:
+    """Run the handler to its end, and say how it ended. Only cancellation gets through."""
+    try:
+        arguments = handler.signature.arguments(payload)
+        if around.middleware:
+            value = await _through(handler, context, arguments, around.middleware, threads)
+        else:
+            value = await _call(handler, context, arguments, threads)
+        if isinstance(value, Snooze):
+            return Released(value.seconds)
+        return Completed(handler.signature.result(value))
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # also SystemExit: a handler does not end its worker
+        if around.on_error is not None and not isinstance(error, Snooze):
+            await _tell(around.on_error, context, error)
+        return of_error(error, handler.codes)
+
+
+async def _call(handler: Handler, context: Context, arguments: dict[str, Any], threads: Executor | None) -> Any:
+    name = handler.signature.context
+    if handler.is_async:
+        if name is not None:
+            arguments[name] = context
+        return await handler.function(**arguments)
+    loop = asyncio.get_running_loop()
+    if name is not None:
+        arguments[name] = SyncContext(context, loop)
+    return await loop.run_in_executor(threads, _in_thread, handler.function, arguments)
+
+
+def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except StopIteration as error:  # the one exception that cannot be handed to whoever awaits it
+        raise RuntimeError("the handler raised StopIteration") from error
+
+
+async def _through(
+    handler: Handler,
+    context: Context,
+    arguments: dict[str, Any],
+    middleware: tuple[Middleware, ...],
+    threads: Executor | None,
+) -> Any:
+    def innermost() -> Awaitable[Any]:
+        return _call(handler, context, arguments, threads)
+
+    call: Callable[[], Awaitable[Any]] = innermost
+    for layer in reversed(middleware):
+        call = functools.partial(layer, context, call)
+    return await call()
+
+
+async def _tell(hook: ErrorHook, context: Context, error: BaseException) -> None:
+    try:
+        told = hook(context, error)
+        if inspect.isawaitable(told):
+            await told
+    except Exception:
+        log.exception("the app's error hook failed itself")

@@ -1,0 +1,105 @@
+"""How an execution ends: what a handler may raise or return, and what becomes of it. Plain data: it crosses pipes."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError, Invalid
+
+TRACEBACK_CHARS_MAX = 6000
+
+
+class Permanent(Exception):
+    """Raised by a handler: trying again cannot help."""
+
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        self.code, self.message = code, message
+
+
+class Retry(Exception):
+    """Raised by a handler: try again; `after` says in how many seconds, else the policy's backoff does."""
+
+    def __init__(self, code: str, message: str = "", *, after: float | None = None) -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        self.code, self.message, self.after = code, message, after
+
+
+class Reject(Exception):
+    """Raised by a handler: not a failure but a verdict, this job must not be done."""
+
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        self.code, self.message = code, message
+
+
+class Snooze(Exception):
+    """Returned or raised by a handler: not now. The attempt is given back."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"snoozed for {seconds} s")
+        self.seconds = seconds
+
+
+class Completed(msgspec.Struct, frozen=True, tag="completed"):
+    result: Any = None
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    code: str
+    message: str = ""
+    context: dict[str, Any] | None = None
+    permanent: bool = False
+    retry_after_seconds: float | None = None
+
+
+class Released(msgspec.Struct, frozen=True, tag="released"):
+    """Given back: snoozed by its handler, or its worker stops."""
+
+    delay_seconds: float = 0
+
+
+class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
+    code: str
+    message: str = ""
+
+
+class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
+    """Nothing to report: the lease is lost, and somebody else speaks for the job now."""
+
+
+Outcome = Completed | Failed | Released | Rejected | Abandoned
+
+
+def of_error(error: BaseException, codes: Mapping[type[BaseException], str]) -> Outcome:
+    """What an exception that left a handler means."""
+    match error:
+        case Snooze():
+            return Released(error.seconds)
+        case Reject():
+            return Rejected(error.code, error.message)
+        case Permanent():
+            return Failed(error.code, error.message, permanent=True)
+        case Retry():
+            return Failed(error.code, error.message, retry_after_seconds=error.after)
+        case Invalid():
+            return Failed(error.code, error.message, {"traceback": _told(error)}, permanent=True)
+        case _:
+            return Failed(code_of(error, codes), str(error), {"traceback": _told(error)})
+
+
+def code_of(error: BaseException, codes: Mapping[type[BaseException], str]) -> str:
+    """The code an app gave this class of error; else the error's own, if it is one of ours; else its class's name."""
+    for kind in type(error).__mro__:
+        if kind in codes:
+            return codes[kind]
+    return error.code if isinstance(error, HoldfastError) else type(error).__name__
+
+
+def _told(error: BaseException) -> str:
+    text = "".join(traceback.format_exception(error))
+    return text if len(text) <= TRACEBACK_CHARS_MAX else "…" + text[-TRACEBACK_CHARS_MAX:]

@@ -1,0 +1,59 @@
+"""Where a worker's jobs come from and where its reports go: the database itself, or a server over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle import Policy
+from holdfast.model import Lease, Liveness, Part
+from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
+
+Answers = Sequence[Settled | HoldfastError]
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A lease and the clocks it was created under."""
+
+    lease: Lease
+    policy: Policy
+
+
+class Source(Protocol):
+    """Every call is about the one worker and instance that the source was opened for.
+
+    A call that could not reach the database raises `StoreError` and may be repeated: every report carries its token.
+    """
+
+    async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> list[Claimed]: ...
+
+    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat: ...
+
+    async def stops(self, leases: list[Held]) -> list[Held]:
+        """Which of these should not go on: canceled, or not ours any more. A read; a beat then tells which is which."""
+        ...
+
+    async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]: ...
+
+    async def complete(self, items: list[Done]) -> Answers: ...
+
+    async def fail(self, items: list[Failure]) -> Answers: ...
+
+    async def release(self, items: list[Freed]) -> Answers: ...
+
+    async def reject(self, items: list[Verdict]) -> Answers: ...
+
+    async def parts(self, job_id: str) -> list[Part]: ...
+
+    async def held(self) -> list[Held]:
+        """What the database thinks this instance holds: asked when the answer to a claim was lost."""
+        ...
+
+    async def wait(self, seconds: float) -> None:
+        """Until there may be something to claim, or the time is up."""
+        ...
+
+    async def close(self) -> None: ...
