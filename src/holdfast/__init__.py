@@ -1,0 +1,33 @@
+"""Holdfast: durable asynchronous jobs on PostgreSQL or SQLite."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.handle import JobFailed, JobHandle
+    from holdfast.worker.context import Context, SyncContext
+    from holdfast.worker.outcomes import Permanent, Reject, Retry, Snooze
+
+__all__ = ["App", "Context", "JobFailed", "JobHandle", "Permanent", "Reject", "Retry", "Snooze", "SyncContext"]
+
+_HOME = {
+    "App": "holdfast.app",
+    "Context": "holdfast.worker.context",
+    "JobFailed": "holdfast.handle",
+    "JobHandle": "holdfast.handle",
+    "Permanent": "holdfast.worker.outcomes",
+    "Reject": "holdfast.worker.outcomes",
+    "Retry": "holdfast.worker.outcomes",
+    "Snooze": "holdfast.worker.outcomes",
+    "SyncContext": "holdfast.worker.context",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when asked for: a process that only needs a part does not pay for the rest."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
+from holdfast.batches import Batches
 from holdfast.clock import Clock
-from holdfast.engine import Engine, Limits, Retention
+from holdfast.engine import Created, Engine, Limits, Retention
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
+from holdfast.model import NewJob
 from holdfast.settings import Settings, load
-from holdfast.store import open_store
+from holdfast.store import PostgresStore, open_store
+from holdfast.store.hints import Notifier
+from holdfast.store.presence import Presence
+from holdfast.store.presence import open_presence as _open_presence
 
 
 async def open_engine(
@@ -45,6 +52,35 @@ async def open_engine(
             "offline_seconds": settings.worker_offline_seconds,
         },
     )
+
+
+@dataclass
+class Opened:
+    """What a process that creates jobs needs: the engine, and a way for many callers to share a commit."""
+
+    engine: Engine
+    creates: Batches[NewJob, Created]
+    declared: set[str] = field(default_factory=set)
+    notifier: Notifier | None = None
+
+    async def close(self) -> None:
+        """What was created and not yet told is told first."""
+        if self.notifier is not None:
+            await self.notifier.close()
+        await self.engine.close()
+
+
+async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids) -> Opened:
+    engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids)
+    notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
+    if notifier is not None:
+        engine.rules.wakers.append(notifier)
+    return Opened(engine, Batches(engine.create_many), notifier=notifier)
+
+
+async def open_presence(settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None) -> Presence:
+    """A worker process among the others: how its death is seen, and how it hears of work."""
+    return await _open_presence(settings.url, clock, ids, queues=queues)
 
 
 def retention(settings: Settings) -> Retention:

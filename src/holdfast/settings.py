@@ -38,6 +38,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_runtime_seconds: float | None = None
     idempotency_ttl: float = 86_400
 
+    concurrency: int = 10
+    stop_grace_seconds: float = 25
+    watchdog_seconds: float = 300
+    child_jobs_max: int | None = None
+    child_memory_max_mb: int | None = None
+
     worker_offline_seconds: float = 90
     sweep_seconds: float = 10
     startup_grace_seconds: float = 120
@@ -70,6 +76,11 @@ RANGES: dict[str, tuple[float, float]] = {
     "no_progress_seconds": _POSITIVE,
     "max_runtime_seconds": _POSITIVE,
     "idempotency_ttl": (86_400, 10**9 - 1),
+    "concurrency": (1, 1000),
+    "stop_grace_seconds": _FROM_ZERO,
+    "watchdog_seconds": _FROM_ZERO,
+    "child_jobs_max": (1, 10**9 - 1),
+    "child_memory_max_mb": (1, 10**9 - 1),
     "worker_offline_seconds": _POSITIVE,
     "sweep_seconds": _POSITIVE,
     "startup_grace_seconds": _FROM_ZERO,
@@ -87,8 +98,9 @@ def load(
     environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Settings:
     """Read all layers. A name nobody knows is an error that suggests the nearest one: a typo must not go unnoticed."""
-    values = {**_from_file(file or Path(FILE)), **_from_environment(os.environ if environment is None else environment)}
-    values |= {name: value for name, value in (overrides or {}).items() if value is not None}
+    values: dict[str, Any] = {}
+    for found in _layers(environment, file, overrides).values():
+        values |= found
     for name in values:
         if name not in Settings.__struct_fields__:
             raise UnknownName.of("setting", name, list(Settings.__struct_fields__))
@@ -102,6 +114,27 @@ def load(
             code="invalid_setting",
         )
     return settings
+
+
+def origins(
+    environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """Where each setting comes from: the last of the layers that says something about it."""
+    found = dict.fromkeys(Settings.__struct_fields__, "default")
+    for layer, values in _layers(environment, file, overrides).items():
+        found |= dict.fromkeys(values, layer)
+    return found
+
+
+def _layers(
+    environment: Mapping[str, str] | None, file: Path | None, overrides: Mapping[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    """What each layer says, the weakest first."""
+    return {
+        FILE: _from_file(file or Path(FILE)),
+        "environment": _from_environment(os.environ if environment is None else environment),
+        "command line": {name: value for name, value in (overrides or {}).items() if value is not None},
+    }
 
 
 def _check(name: str, value: Any) -> None:

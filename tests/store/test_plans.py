@@ -47,6 +47,10 @@ PINNED = {
     "held_jobs": {"jobs_pkey", "jobs_running"},
     "lost_jobs": {"jobs_running"},
     "overdue": {"jobs_waiting", "jobs_running"},
+    "look": {"jobs_claim", "jobs_waiting", "jobs_running"},
+    "instances": {"jobs_running"},
+    "held_by": {"jobs_running"},
+    "going_on": {"jobs_pkey", "jobs_running"},
     "reap_to_retry": {"jobs_pkey", "jobs_running"},
     "ripen_jobs": {"jobs_waiting", "jobs_pkey"},
     "requeue_due": {"jobs_retrying", "jobs_pkey"},
@@ -59,6 +63,7 @@ PINNED_WITH_STATISTICS = PINNED | {"prunable_unhappy": {"jobs_unhappy"}}
 NEEDED = {
     "open_lanes": "jobs_claim",
     "claim_jobs": "jobs_claim",
+    "look": "jobs_claim",
     "ripen_jobs": "jobs_waiting",
     "requeue_due": "jobs_retrying",
 }

@@ -14,6 +14,7 @@ from holdfast.engine import complete as _complete
 from holdfast.engine import create as _create
 from holdfast.engine import fail as _fail
 from holdfast.engine import heartbeat as _heartbeat
+from holdfast.engine import look as _look
 from holdfast.engine import progress as _progress
 from holdfast.engine import prune as _prune
 from holdfast.engine import queues as _queues
@@ -30,7 +31,7 @@ from holdfast.engine.registry import NeedsTransaction, Registry
 from holdfast.engine.rules import Limits, Rules
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
-from holdfast.lifecycle import Actor, Lifecycles
+from holdfast.lifecycle import Actor, Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
 from holdfast.model.json import encode
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
@@ -109,6 +110,23 @@ class Engine:
         except NeedsTransaction:
             return await self.store.write(lambda tx: _create.create(tx, self.rules, jobs, actor=actor, accept=accept))
 
+    async def create_all(
+        self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, connection: Any = None
+    ) -> list[_create.Created]:
+        """However many there are: all or nothing, in one transaction, a batch at a time."""
+        size = self.rules.limits.batch_max
+        if len(jobs) <= size:
+            return await self.create_many(jobs, actor=actor, connection=connection)
+
+        async def work(tx: Tx) -> list[_create.Created]:
+            batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
+            return [made for batch in batches for made in await _create.create(tx, self.rules, batch, actor=actor)]
+
+        if connection is None:
+            return await self.store.write(work)
+        async with borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids) as tx:
+            return await work(tx)
+
     async def accept(self, *job_ids: str, actor: Actor = Actor.API) -> list[str]:
         rows = await self.store.write(lambda tx: _accept.accept(tx, self.rules, list(job_ids), actor=actor), alone=True)
         return [row["id"] for row in rows]
@@ -152,6 +170,18 @@ class Engine:
         return await self.store.write(
             lambda tx: _heartbeat.heartbeat(tx, worker=worker, leases=leases, liveness=liveness, slots=slots),
         )
+
+    async def look(self, worker: str, queues: list[str] | None = None, types: list[str] | None = None) -> _look.Look:
+        """What a claim would find, in one query: an idle worker asks this first."""
+        return await self.store.read(lambda tx: _look.look(tx, worker, queues, types))
+
+    async def stops(self, worker: str, leases: list[Held]) -> list[Held]:
+        """Those that should not go on; a heartbeat then tells which are lost and which canceled."""
+        return await self.store.read(lambda tx: _look.stops(tx, worker, leases))
+
+    async def held_by(self, worker: str, *instances: str) -> list[Held]:
+        """What one process of a worker holds, by its names: asked when the answer to its claim was lost."""
+        return await self.store.read(lambda tx: _look.held_by(tx, worker, list(instances)))
 
     async def progress(self, worker: str, report: Progress) -> Advanced:
         return _raised(await self.progress_many(worker, [report]))
@@ -305,6 +335,10 @@ class Engine:
     ) -> list[Row]:
         return await self.store.write(lambda tx: _reap.reap(tx, self.rules, queues=queues, gone=gone, limit=limit))
 
+    async def instances(self) -> list[str]:
+        """The processes that hold jobs: of these a watcher asks whether they live, and gives the dead to `reap`."""
+        return await self.store.read(_look.instances)
+
     async def accept_orphans(self) -> int:
         return len(await self.store.write(lambda tx: _accept.accept_orphans(tx, self.rules)))
 
@@ -335,6 +369,10 @@ class Engine:
             return [Worker.from_row(row) for row in await tx.all(q.workers)]
 
         return await self.store.read(work)
+
+    async def policy(self, number: int) -> Policy:
+        """The policy that a lease or a job names; it never changes."""
+        return (await self.store.read(lambda tx: self.rules.registry.snapshot(tx, number))).policy
 
     # -- reading ----------------------------------------------------------------------------------------------
 

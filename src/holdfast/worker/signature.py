@@ -69,12 +69,17 @@ class Signature:
             return None
         plain = _plain(value, f"result of {self._type}", "result_not_json")
         encode(plain, "result", max_bytes=RESULT_BYTES_MAX)
-        if not self._free:
-            try:
-                msgspec.convert(plain, self._returns, dec_hook=_from_json)
-            except (msgspec.ValidationError, ValueError, TypeError) as error:
-                raise Invalid(f"result of {self._type}: {error}", code="invalid_result") from None
+        self.returned(plain)
         return plain
+
+    def returned(self, plain: Any) -> Any:
+        """A stored result as the function's annotation has it: the model again, not its JSON."""
+        if self._free:
+            return plain
+        try:
+            return msgspec.convert(plain, self._returns, dec_hook=_from_json)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            raise Invalid(f"result of {self._type}: {error}", code="invalid_result") from None
 
 
 def _hints(function: Callable[..., Any], job_type: str) -> dict[str, Any]:

@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
-
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
 
 Answers = Sequence[Settled | HoldfastError]
-
-
-class Claimed(msgspec.Struct, frozen=True):
-    """A lease and the clocks it was created under."""
-
-    lease: Lease
-    policy: Policy
+Claims = list[tuple[Lease, Policy]]  # each lease with the clocks its job was created under
 
 
 class Source(Protocol):
@@ -28,7 +20,7 @@ class Source(Protocol):
     A call that could not reach the database raises `StoreError` and may be repeated: every report carries its token.
     """
 
-    async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> list[Claimed]: ...
+    async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims: ...
 
     async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat: ...
 
@@ -52,8 +44,8 @@ class Source(Protocol):
         """What the database thinks this instance holds: asked when the answer to a claim was lost."""
         ...
 
-    async def wait(self, seconds: float) -> None:
-        """Until there may be something to claim, or the time is up."""
+    async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
+        """True as soon as there may be something to claim; False when the time is up."""
         ...
 
     async def close(self) -> None: ...

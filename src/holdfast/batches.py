@@ -1,0 +1,66 @@
+"""Group commit for callers in one process: what arrives while a batch is under way goes into the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from holdfast.errors import HoldfastError, StoreError
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Batches(Generic[Item, Answer]):
+    """A lone caller never waits for company, and a crowd of callers shares the cost of a commit."""
+
+    def __init__(
+        self, send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], *, most: int = 500
+    ) -> None:
+        self._send = send
+        self._most = most
+        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    async def put(self, item: Item) -> Answer:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all())
+        return await future
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                await self._send_batch(batch)
+        finally:
+            self._sending = None
+
+    async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._send([item for item, _ in batch])
+        except StoreError as error:
+            answers = [error] * len(batch)
+        except HoldfastError as error:
+            if len(batch) > 1:  # one of them is wrong, and must not take the others with it
+                for one in batch:
+                    await self._send_batch([one])
+                return
+            answers = [error]
+        except BaseException as error:
+            for _, future in batch:
+                _settle(future, error if isinstance(error, Exception) else asyncio.CancelledError())
+            raise
+        for (_, future), answer in zip(batch, answers, strict=True):
+            _settle(future, answer)
+
+
+def _settle(future: asyncio.Future[Answer], answer: Answer | BaseException) -> None:
+    if future.done():  # whoever asked was cancelled meanwhile
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

@@ -1,0 +1,180 @@
+"""`holdfast completion`: a script that teaches a shell the commands and options, made by walking the parser."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any
+
+from holdfast.cli.jobs.filters import WORDS
+from holdfast.cli.parser import command
+from holdfast.lifecycle import BUILT_IN
+
+# What may stand where the parser itself takes any text.
+_VALUES = {"states": list(WORDS), "lifecycle": [machine.name for machine in BUILT_IN]}
+
+
+@dataclass(frozen=True)
+class Option:
+    flag: str
+    about: str
+    takes_value: bool
+    values: list[str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What may be typed behind `holdfast`, `/jobs`, `/jobs/list`: words with what they are about, and options."""
+
+    path: str
+    words: dict[str, str]
+    options: list[Option]
+
+    @property
+    def everything(self) -> dict[str, str]:
+        return self.words | {option.flag: option.about for option in self.options}
+
+
+def add_to(commands: Any) -> None:
+    parser = command(
+        commands,
+        "completion",
+        run,
+        about="print a script with which a shell completes these commands",
+        examples=[
+            "source <(holdfast completion bash)            # in ~/.bashrc",
+            'eval "$(holdfast completion zsh)"             # in ~/.zshrc, after compinit',
+            "holdfast completion fish > ~/.config/fish/completions/holdfast.fish",
+        ],
+        database=False,
+        json=False,
+    )
+    parser.add_argument("shell", choices=list(SCRIPTS), help="the shell that is to learn them")
+
+
+def run(options: argparse.Namespace) -> int:
+    print(SCRIPTS[options.shell](list(places(options.parser))), end="")
+    return 0
+
+
+def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Place]:
+    """The parser and all below it. argparse has no other way to ask it what it knows."""
+    words: dict[str, str] = {}
+    options: list[Option] = []
+    for action in parser._actions:
+        if action.help is argparse.SUPPRESS:
+            continue
+        if isinstance(action, argparse._SubParsersAction):
+            words |= {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, below in action.choices.items():
+                yield from places(below, f"{path}/{name}")
+        elif action.option_strings:
+            about = (action.help or "").replace("\n", " ")
+            values = _values(action)
+            options += [
+                Option(flag, about, action.nargs != 0, values) for flag in action.option_strings if len(flag) > 2
+            ]
+        else:
+            words |= dict.fromkeys(_values(action), "")
+    yield Place(path, words, options)
+
+
+def _values(action: argparse.Action) -> list[str]:
+    return [f"{choice}" for choice in action.choices or _VALUES.get(action.dest, [])]
+
+
+def _bash(found: list[Place]) -> str:
+    lines = [
+        "_holdfast() {",
+        '    local place= word words= before="${COMP_WORDS[COMP_CWORD-1]}"',
+        '    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
+        f'        case "$place/$word" in {_paths(found)}) place="$place/$word" ;; esac',
+        "    done",
+        '    case "$place $before" in',
+    ]
+    for place, option in _taking_values(found):
+        words = f"words={quote(' '.join(option.values))}" if option.values else "return"
+        lines.append(f"        {quote(f'{place.path} {option.flag}')}) {words} ;;")
+    lines.append('        *) case "$place" in')
+    lines += [f"            {quote(place.path)}) words={quote(' '.join(place.everything))} ;;" for place in found]
+    lines += [
+        "        esac ;;",
+        "    esac",
+        '    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))',
+        "}",
+        "complete -o default -F _holdfast holdfast",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _zsh(found: list[Place]) -> str:
+    lines = [
+        "#compdef holdfast",
+        "_holdfast() {",
+        '    local place= word before="${words[CURRENT-1]}"',
+        "    local -a found",
+        '    for word in "${(@)words[2,CURRENT-1]}"; do',
+        f'        case "$place/$word" in ({_paths(found)}) place="$place/$word" ;; esac',
+        "    done",
+        '    case "$place $before" in',
+    ]
+    for place, option in _taking_values(found):
+        words = f"found=({' '.join(option.values)})" if option.values else "_files; return"
+        lines.append(f"        ({quote(f'{place.path} {option.flag}')}) {words} ;;")
+    lines.append('        (*) case "$place" in')
+    for place in found:
+        described = (f"{word}:{about}" if about else word for word, about in place.everything.items())
+        lines.append(f"            ({quote(place.path)}) found=({' '.join(map(quote, described))}) ;;")
+    lines += [
+        "        esac ;;",
+        "    esac",
+        "    _describe holdfast found",
+        "}",
+        'if [ "$funcstack[1]" = _holdfast ]; then _holdfast "$@"; else compdef _holdfast holdfast; fi',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _fish(found: list[Place]) -> str:
+    lines = [
+        "function __holdfast_at",
+        "    set -l place",
+        "    set -l typed (commandline -opc)",
+        "    set -e typed[1]",
+        "    for word in $typed",
+        '        switch "$place/$word"',
+        f"            case {_paths(found).replace('|', ' ')}",
+        '                set place "$place/$word"',
+        "        end",
+        "    end",
+        '    test "$place" = "$argv[1]"',
+        "end",
+        "complete -c holdfast -f",
+    ]
+    for place in found:
+        here = f"complete -c holdfast -n {_fish_quote(f'__holdfast_at {_fish_quote(place.path)}')}"
+        lines += [f"{here} -a {word} -d {_fish_quote(about)}" for word, about in place.words.items()]
+        for option in place.options:
+            given = f" -a {_fish_quote(' '.join(option.values))}" if option.values else ""
+            takes = f" -{'x' if given else 'r'}{given}" if option.takes_value else ""
+            lines.append(f"{here} -l {option.flag.removeprefix('--')}{takes} -d {_fish_quote(option.about)}")
+    return "\n".join(lines) + "\n"
+
+
+def _paths(found: list[Place]) -> str:
+    return "|".join(place.path for place in found if place.path)
+
+
+def _taking_values(found: list[Place]) -> Iterator[tuple[Place, Option]]:
+    return ((place, option) for place in found for option in place.options if option.takes_value)
+
+
+def _fish_quote(text: str) -> str:
+    """Inside single quotes fish knows two escapes, and no shell of the others knows these."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+SCRIPTS: dict[str, Callable[[list[Place]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

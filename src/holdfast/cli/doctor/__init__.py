@@ -1,0 +1,100 @@
+"""`holdfast doctor`: looks at everything that can be wrong without anybody noticing, and says what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.config import without_password
+from holdfast.cli.database import settings_of
+from holdfast.cli.doctor.finding import Finding, fail, ok, warn
+from holdfast.cli.exits import FAILED
+from holdfast.cli.output import Styled, print_json, print_table
+from holdfast.cli.parser import command
+from holdfast.errors import HoldfastError, SchemaStale
+from holdfast.settings import Settings, origins
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+
+STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def add_to(commands: Any) -> None:
+    command(
+        commands,
+        "doctor",
+        run,
+        about="examine settings, database and jobs, and say what to do about what is wrong",
+        more="The exit code is 1 if something fails; a warning does not change it. Nothing is repaired.",
+        examples=["holdfast doctor", "holdfast doctor --database postgresql://localhost/jobs --json"],
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    findings = asyncio.run(_examine(options))
+    failed = any(finding.level == "fail" for finding in findings)
+    if options.json:
+        checks = [{**finding._asdict(), "remedy": finding.remedy or None} for finding in findings]
+        print_json({"ok": not failed, "checks": checks})
+    else:
+        print_table(["", "what", "finding"], map(_row, findings))
+    return FAILED if failed else 0
+
+
+def _row(finding: Finding) -> list[Styled | str]:
+    says = "; ".join(filter(None, (finding.says, finding.remedy)))
+    return [Styled(finding.level, STYLES[finding.level]), finding.name, says]
+
+
+async def _examine(options: argparse.Namespace) -> list[Finding]:
+    from holdfast.assembly import open_engine
+
+    try:
+        settings = settings_of(options)
+    except HoldfastError as error:
+        return [fail("settings", error.message)]
+    findings = [_settings(options), ok("database", without_password(settings.url))]
+    try:
+        engine = await open_engine(settings)
+    except SchemaStale as error:
+        return [*findings, fail("schema", error.message)]
+    except HoldfastError as error:
+        return [findings[0], fail("database", f"{without_password(settings.url)}: {error.message}")]
+    try:
+        return [*findings, *await _look(engine, settings)]
+    except HoldfastError as error:  # what was looked at before it is still worth telling
+        return [*findings, fail("database", error.message)]
+    finally:
+        await engine.close()
+
+
+def _settings(options: argparse.Namespace) -> Finding:
+    found = Counter(origins(overrides={"database_url": options.database}).values())
+    del found["default"]
+    said = ", ".join(f"{number} from {layer}" for layer, number in found.items())
+    return ok("settings", said or "all are defaults")
+
+
+async def _look(engine: Engine, settings: Settings) -> list[Finding]:
+    from holdfast.cli.doctor import jobs, postgres, sqlite
+
+    findings = [await _schema(engine)]
+    if engine.store.dialect == "postgres":
+        findings += await postgres.examine(engine)
+    else:
+        findings += await sqlite.examine(engine, settings)
+    return findings + await jobs.examine(engine, settings)
+
+
+async def _schema(engine: Engine) -> Finding:
+    from holdfast.store import q
+    from holdfast.store.migrate import migrations
+
+    applied = [row["name"] for row in await engine.store.read(lambda tx: tx.all(q.applied_migrations))]
+    newest = migrations(engine.store.dialect)[-1].name
+    if applied[-1] != newest:
+        return warn("schema", f"{applied[-1]} is newer than this release, which knows {newest}", "upgrade this machine")
+    return ok("schema", f"{newest} is current")

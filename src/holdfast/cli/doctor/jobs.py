@@ -1,0 +1,76 @@
+"""Jobs that do not get on, whichever database they are in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.cli.doctor.finding import Finding, ok, warn
+from holdfast.cli.output import count, time_text
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+    from holdfast.store import Row, Tx
+
+HOUR = 3600.0
+LANES_SHOWN = 5
+
+
+async def examine(engine: Engine, settings: Settings) -> list[Finding]:
+    from holdfast.store import q
+
+    patience = 6 * settings.sweep_seconds
+
+    async def work(tx: Tx) -> list[Finding]:
+        return [
+            _maintenance(await tx.one(q.last_sweep, seconds=patience)),
+            _leases(await tx.one(q.leases_long_over, seconds=patience + settings.startup_grace_seconds)),
+            _unserved(await tx.all(q.unserved_lanes, limit=100)),
+            _deaths(await tx.all(q.recent_deaths, seconds=HOUR)),
+        ]
+
+    return await engine.store.read(work)
+
+
+def _maintenance(sweep: Row | None) -> Finding:
+    if sweep is None or sweep["swept_at"] is None:
+        said = "has never run"
+    else:
+        said = f"last ran at {time_text(sweep['swept_at'])} UTC"
+    if sweep and sweep["needed"] and not sweep["fresh"]:
+        return warn("maintenance", f"{said}: jobs that are due or lost are not found", "run a worker, which does it")
+    return ok("maintenance", said)
+
+
+def _leases(over: Row | None) -> Finding:
+    if over is None or not over["jobs"]:
+        return ok("leases", "none is long over")
+    since = time_text(over["oldest_at"])
+    said = f"{count(over['jobs'], 'job')} still counted as running, though the lease ended, first at {since} UTC"
+    return warn("leases", said, "run a worker: its maintenance takes them back")
+
+
+def _unserved(lanes: list[Row]) -> Finding:
+    if not lanes:
+        return ok("workers", "every kind of job that waits has a live worker that may take it")
+    shown = [_lane(lane) for lane in lanes[:LANES_SHOWN]]
+    more = [f"and {len(lanes) - LANES_SHOWN} more"] if len(lanes) > LANES_SHOWN else []
+    return warn("workers", f"no live worker may take {', '.join(shown + more)}", "`holdfast jobs why ID` says more")
+
+
+def _lane(lane: Row) -> str:
+    requires = msgspec.json.decode(lane["requires"])
+    needs = f" (needs {', '.join(requires)})" if requires else ""
+    return f"{lane['type']!r} of queue {lane['queue']!r}{needs}"
+
+
+def _deaths(deaths: list[Row]) -> Finding:
+    if not deaths:
+        return ok("deaths", "no job died in the last hour")
+    total = sum(row["jobs"] for row in deaths)
+    reasons = ", ".join(f"{row['reason']} {row['jobs']}" for row in deaths[:LANES_SHOWN])
+    return warn(
+        "deaths", f"{count(total, 'job')} died in the last hour: {reasons}", "`holdfast jobs list --state dead`"
+    )

@@ -1,0 +1,96 @@
+"""What the doctor looks at on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.cli.doctor import indexes
+from holdfast.cli.doctor.finding import Finding, fail, ok, warn
+from holdfast.cli.output import span_text
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+    from holdfast.store.checkup import Growth, OpenTransaction, PostgresState
+
+VERSION_LEAST = 14
+CLOCK_SECONDS = 1.0
+TRANSACTION_SECONDS = 300
+DEAD_ROWS, DEAD_SHARE = 10_000, 0.2
+
+
+async def examine(engine: Engine) -> list[Finding]:
+    from holdfast.store.checkup import indexes_of, postgres_state
+
+    clock = engine.rules.clock
+    before = clock.now()
+    state = await engine.store.read(postgres_state)
+    middle = before + (clock.now() - before) / 2
+    return [
+        _version(state),
+        *_durable(state),
+        indexes.judge(indexes_of("postgres"), state.indexes),
+        *_vacuum(state),
+        _clock((state.now - middle).total_seconds()),
+        _oldest(state.oldest),
+    ]
+
+
+def _version(state: PostgresState) -> Finding:
+    major = state.version // 10_000
+    if state.replica:
+        return fail("server", "this is a replica, which lags behind", "connect to the primary")
+    if major < VERSION_LEAST:
+        return fail("server", f"PostgreSQL {major} is too old", f"use {VERSION_LEAST} or newer")
+    return ok("server", f"PostgreSQL {major}.{state.version % 10_000}")
+
+
+def _durable(state: PostgresState) -> Iterator[Finding]:
+    for name, lost in (
+        ("fsync", "a power cut can lose or damage everything"),
+        ("full_page_writes", "a power cut can damage pages"),
+        ("synchronous_commit", "a crash can lose jobs that were acknowledged"),
+    ):
+        if state.settings[name] in ("off", "false"):
+            yield fail(name, f"is off: {lost}", f"set {name} = on in the server")
+        else:
+            yield ok(name, f"is {state.settings[name]}")
+
+
+def _vacuum(state: PostgresState) -> Iterator[Finding]:
+    off = [growth.table for growth in state.growth if growth.vacuum_off]
+    if state.settings["autovacuum"] == "off":
+        yield fail("autovacuum", "is off: tables grow and claims slow down", "set autovacuum = on in the server")
+    elif off:
+        yield fail("autovacuum", f"is off for {', '.join(off)}", "ALTER TABLE ... RESET (autovacuum_enabled)")
+    else:
+        yield ok("autovacuum", "is on")
+    if crowded := [growth for growth in state.growth if _too_many(growth)]:
+        said = ", ".join(f"{growth.table} has {growth.dead:,} beside {growth.live:,}" for growth in crowded)
+        yield warn("dead rows", said, "find out what keeps vacuum from them: an old transaction, or too few workers")
+    else:
+        yield ok("dead rows", f"{sum(growth.dead for growth in state.growth):,} wait for vacuum")
+
+
+def _too_many(growth: Growth) -> bool:
+    return growth.dead > DEAD_ROWS and growth.dead > DEAD_SHARE * growth.live
+
+
+def _clock(ahead: float) -> Finding:
+    if abs(ahead) <= CLOCK_SECONDS:
+        return ok("clock", f"the server's differs from this machine's by {abs(ahead) * 1000:.0f} ms")
+    word = "ahead of" if ahead > 0 else "behind"
+    return warn(
+        "clock",
+        f"the server's is {span_text(abs(ahead))} {word} this machine's: jobs created here are taken out of turn",
+        "set both by NTP",
+    )
+
+
+def _oldest(oldest: OpenTransaction | None) -> Finding:
+    if oldest is None:
+        return ok("transactions", "none is open")
+    said = f"the oldest is open for {span_text(oldest.seconds)}: {oldest.who}"
+    if oldest.seconds <= TRANSACTION_SECONDS:
+        return ok("transactions", said)
+    return warn("transactions", f"{said}; it holds back vacuum and readers of all events", "end it")

@@ -1,0 +1,62 @@
+"""What the doctor looks at on SQLite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.doctor import indexes
+from holdfast.cli.doctor.finding import Finding, fail, ok, warn
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+    from holdfast.store.checkup import SqliteState
+
+SAFE_VERSION = (3, 51, 3)
+
+
+async def examine(engine: Engine, settings: Settings) -> list[Finding]:
+    from holdfast.store.checkup import indexes_of, sqlite_state
+    from holdfast.store.migrate import sqlite_path
+
+    state = await engine.store.read(sqlite_state)
+    return [
+        _version(state),
+        _journal(state),
+        _permissions(sqlite_path(settings.url)),
+        _whole(state),
+        indexes.judge(indexes_of("sqlite"), state.indexes),
+    ]
+
+
+def _version(state: SqliteState) -> Finding:
+    if tuple(map(int, state.version.split("."))) >= SAFE_VERSION:
+        return ok("library", f"SQLite {state.version}")
+    return warn(
+        "library",
+        f"SQLite {state.version} can damage its log when two processes write at once (fixed in 3.51.3)",
+        "let one process use the file, or use a newer Python, or PostgreSQL",
+    )
+
+
+def _journal(state: SqliteState) -> Finding:
+    if state.journal_mode == "wal":
+        return ok("journal", "write-ahead log")
+    return fail("journal", f"is {state.journal_mode!r}, not a write-ahead log", "put the file on a local disk")
+
+
+def _permissions(path: Path) -> Finding:
+    files = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
+    shared = [file.name for file in files if file.exists() and file.stat().st_mode & 0o077]
+    if not shared:
+        return ok("permissions", "only its owner can read the file")
+    return warn(
+        "permissions", f"others can open {', '.join(shared)}, and read payloads", f"chmod 600 {' '.join(shared)}"
+    )
+
+
+def _whole(state: SqliteState) -> Finding:
+    if not state.faults:
+        return ok("file", "PRAGMA quick_check finds nothing wrong")
+    return fail("file", f"is damaged: {state.faults[0]}", "stop all processes, keep a copy, restore a backup")

@@ -1,0 +1,14 @@
+"""`holdfast jobs`: look at jobs, create them, cancel and redrive them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.cli.jobs import bulk, create, events, listing, show, why
+from holdfast.cli.parser import group
+
+
+def add_to(commands: Any) -> None:
+    verbs = group(commands, "jobs", about="list, show, create, cancel and redrive jobs")
+    for module in (listing, show, create, bulk, events, why):
+        module.add_to(verbs)

@@ -1,0 +1,86 @@
+"""`holdfast jobs create`: hand in one job."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.cli.database import with_engine
+from holdfast.cli.output import print_json
+from holdfast.cli.parser import command
+from holdfast.cli.times import moment, seconds
+from holdfast.errors import Invalid
+from holdfast.model import NewJob
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+
+
+def add_to(verbs: Any) -> None:
+    parser = command(
+        verbs,
+        "create",
+        create,
+        about="create a job and print its id once it is on disk",
+        more="What is not said is as the job's type was declared, else as the settings say.",
+        examples=[
+            'holdfast jobs create send-email --payload \'{"to": "a@example.com"}\' --queue mail',
+            "holdfast jobs create report --payload @report.json --delay 30m --idempotency-key report-2026-01",
+        ],
+    )
+    parser.add_argument("type", metavar="TYPE", help="the type of the job")
+    parser.add_argument("--payload", default="{}", metavar="JSON", help="a JSON object, @FILE, or - for standard input")
+    parser.add_argument("--queue", help="the queue it waits in")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="-100 to 100, higher first (0)")
+    parser.add_argument("--delay", type=seconds, metavar="DURATION", help="run it after so long: 90s, 30m, 2h")
+    parser.add_argument("--run-at", type=moment, metavar="TIME", help="run it at this time: 2026-01-31T12:00:00Z")
+    parser.add_argument("--idempotency-key", metavar="KEY", help="the same key and request again give the same job")
+    parser.add_argument("--max-attempts", type=int, metavar="N", help="executions in all, the first included")
+    parser.add_argument("--tag", dest="tags", action="append", default=[], help="a tag to find it by; may be repeated")
+
+
+def create(options: argparse.Namespace) -> int:
+    new = NewJob(
+        type=options.type,
+        payload=_payload(options.payload),
+        queue=options.queue,
+        priority=options.priority,
+        delay_seconds=options.delay,
+        run_at=options.run_at,
+        idempotency_key=options.idempotency_key,
+        max_attempts=options.max_attempts,
+        tags=options.tags,
+    )
+
+    async def work(engine: Engine) -> int:
+        created = await engine.create(new)
+        if options.json:
+            print_json({"jobId": created.id, "status": created.status, "existed": created.existed})
+        else:
+            print(created.id)
+        return 0
+
+    return with_engine(options, work)
+
+
+def _payload(given: str) -> Any:
+    try:
+        return msgspec.json.decode(_read(given))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(f"--payload is not JSON: {error}", code="payload_not_json") from None
+
+
+def _read(given: str) -> bytes:
+    if given == "-":
+        return sys.stdin.buffer.read()
+    if not given.startswith("@"):
+        return given.encode(errors="surrogateescape")  # bytes that are no text are no JSON either
+    try:
+        return Path(given[1:]).read_bytes()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise Invalid(f"--payload: cannot read {given[1:]}: {why}", code="payload_not_json") from None

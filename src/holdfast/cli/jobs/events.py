@@ -1,0 +1,82 @@
+"""`holdfast jobs events`: the history of one job, and what is added to it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.database import machines_of, with_engine
+from holdfast.cli.jobs.views import event_view
+from holdfast.cli.output import on_terminal, print_json_line, printable, time_text
+from holdfast.cli.parser import command
+from holdfast.lifecycle import Machine, State
+from holdfast.model import Event
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+
+LOOK_SECONDS = 0.3
+WIDTHS = (4, 19, 9, 24, 10, 7)
+
+
+def add_to(verbs: Any) -> None:
+    parser = command(
+        verbs,
+        "events",
+        events,
+        about="print the history of a job, one line for each event",
+        more="With --json each line is an object.",
+        examples=["holdfast jobs events 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f --follow"],
+    )
+    parser.add_argument("job", metavar="ID", help="the id of the job")
+    parser.add_argument("--follow", action="store_true", help="go on until the job is finished")
+
+
+def events(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        job = await engine.get(options.job)
+        machine = (await machines_of(engine, [job]))[job.id]
+        async for event in _events(engine, job.id, follow=options.follow):
+            if options.json:
+                print_json_line(event_view(event))
+            else:
+                print(_line(event, machine), flush=options.follow)
+        return 0
+
+    return with_engine(options, work)
+
+
+async def _events(engine: Engine, job_id: str, *, follow: bool) -> AsyncIterator[Event]:
+    seq, finished = 0, False
+    while True:
+        found = await engine.history(job_id, after=seq)
+        for event in found:
+            seq = event.seq
+            yield event
+        if not found and (finished or not follow):
+            return
+        if not found:
+            finished = (await engine.get(job_id)).final  # then look once more: its last event came with that
+            await engine.rules.clock.sleep(0 if finished else LOOK_SECONDS)
+
+
+def _line(event: Event, machine: Machine) -> str:
+    cells = [f"{event.seq}", time_text(event.at), event.verb, _move(event, machine), f"attempt {event.attempt}"]
+    cells += [event.actor, _rest(event)]
+    if not on_terminal():
+        return "\t".join(map(printable, cells))
+    padded = [f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=False)]
+    return printable("  ".join([*padded, cells[-1]]).rstrip())
+
+
+def _move(event: Event, machine: Machine) -> str:
+    """In the words of its lifecycle."""
+    words = [machine.words[State(state)] for state in (event.from_state, event.to_state) if state]
+    return " -> ".join(words)
+
+
+def _rest(event: Event) -> str:
+    progress = f"{event.percent:.0f} %" if event.percent is not None else None
+    worker = f"worker {event.worker_id}" if event.worker_id else None
+    return ", ".join(filter(None, (event.reason, event.step, progress, worker)))

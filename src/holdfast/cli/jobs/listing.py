@@ -1,0 +1,62 @@
+"""`holdfast jobs list`: jobs by filter, newest first."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.database import machines_of, with_engine
+from holdfast.cli.jobs.filters import add_filters, filter_of
+from holdfast.cli.jobs.views import job_view, state_cell
+from holdfast.cli.output import Cell, print_json, print_table, time_text
+from holdfast.cli.parser import command
+from holdfast.lifecycle import Machine
+from holdfast.model import Job
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+
+
+def add_to(verbs: Any) -> None:
+    parser = command(
+        verbs,
+        "list",
+        list_jobs,
+        about="list jobs, newest first",
+        more="Everything that is asked for must hold.",
+        examples=["holdfast jobs list --state dead --since 1h", "holdfast jobs list --type send-email --json"],
+    )
+    add_filters(parser)
+    parser.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50, at most 500)")
+    parser.add_argument("--cursor", metavar="CURSOR", help="go on where an earlier page ended")
+
+
+def list_jobs(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        page = await engine.page(await filter_of(engine, options), cursor=options.cursor, limit=options.limit)
+        machines = await machines_of(engine, page.jobs)
+        if options.json:
+            jobs = [job_view(job, machines[job.id]) for job in page.jobs]
+            print_json({"jobs": jobs, "nextCursor": page.next})
+            return 0
+        rows = (_row(job, machines[job.id]) for job in page.jobs)
+        print_table(["job", "type", "queue", "state", "attempt", "progress", "created (UTC)", "reason"], rows)
+        if page.next:
+            print(f"there are more: add --cursor {page.next}", file=sys.stderr)
+        return 0
+
+    return with_engine(options, work)
+
+
+def _row(job: Job, machine: Machine) -> list[Cell]:
+    return [
+        job.id,
+        job.type,
+        job.queue,
+        state_cell(job, machine),
+        f"{job.attempt}/{job.max_attempts}",
+        "" if job.percent is None else f"{job.percent:.0f} %",
+        time_text(job.created_at),
+        job.reason or "",
+    ]

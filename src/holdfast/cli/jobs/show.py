@@ -1,0 +1,147 @@
+"""`holdfast jobs show`: one job, whole."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.cli.database import machines_of, with_engine
+from holdfast.cli.jobs.views import STYLES, attempt_view, job_view
+from holdfast.cli.output import (
+    Cell,
+    Styled,
+    bar,
+    camel_keys,
+    json_text,
+    print_facts,
+    print_json,
+    print_table,
+    time_text,
+)
+from holdfast.cli.parser import command
+from holdfast.lifecycle import Machine, State
+from holdfast.model import Attempt, Job, Part
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+
+Fact = tuple[str, Cell | None]
+
+
+def add_to(verbs: Any) -> None:
+    parser = command(
+        verbs,
+        "show",
+        show,
+        about="show everything about one job: state, lease, attempts, parts, progress, payload, error",
+        examples=["holdfast jobs show 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f", "holdfast jobs show ID --json"],
+    )
+    parser.add_argument("job", metavar="ID", help="the id of the job")
+
+
+def show(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        job = await engine.get(options.job)
+        machine = (await machines_of(engine, [job]))[job.id]
+        attempts, parts = await engine.attempts(job.id), await engine.parts(job.id)
+        if options.json:
+            print_json(_view(job, machine, attempts, parts))
+        else:
+            _print(job, machine, attempts, parts)
+        return 0
+
+    return with_engine(options, work)
+
+
+def _view(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part]) -> dict[str, Any]:
+    return {
+        **job_view(job, machine),
+        "attempts": [attempt_view(attempt) for attempt in attempts],
+        "parts": [camel_keys(msgspec.structs.asdict(part)) for part in parts],
+    }
+
+
+def _print(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part]) -> None:
+    print_facts([*_what(job), *_state(job, machine), *_times(job), *_work(job), *_contents(job)])
+    if parts:
+        print("\nparts")
+        print_table(["part", "status", "progress", "error"], map(_part_row, parts))
+    if attempts:
+        print("\nattempts that ended")
+        rows = (_attempt_row(attempt, machine) for attempt in attempts)
+        print_table(["attempt", "started (UTC)", "ended (UTC)", "outcome", "went to", "worker", "reason"], rows)
+
+
+def _what(job: Job) -> Iterator[Fact]:
+    yield "job", job.id
+    yield "type", job.type
+    yield "queue", f"{job.queue}, priority {job.priority}"
+    yield "lifecycle", job.lifecycle
+    yield "tenant", job.tenant if job.tenant != "default" else None
+    yield "tags", ", ".join(job.tags or [])
+    yield "key", job.idempotency_key
+    yield "redrive of", job.redrive_of
+    yield "parent", job.parent_id
+
+
+def _state(job: Job, machine: Machine) -> Iterator[Fact]:
+    word = machine.words[job.state]
+    stored = f" ({job.state})" if word != job.state else ""
+    why = f", because {job.reason}" if job.reason else ""
+    yield "state", Styled(f"{word}{stored} since {time_text(_since(job))}{why}", STYLES[job.state])
+    yield "attempt", f"{job.attempt} of {job.max_attempts}; {job.failures} failed, {job.lost} lost"
+    if job.lease_worker:
+        instance = f", instance {job.lease_instance}" if job.lease_instance else ""
+        yield "lease", f"worker {job.lease_worker}{instance}, until {time_text(job.lease_expires_at)}"
+    yield "cancel", f"asked for at {time_text(job.cancel_requested_at)}" if job.cancel_requested_at else None
+
+
+def _since(job: Job) -> datetime:
+    """A running job is updated by each report; it runs since it was claimed."""
+    return job.claimed_at if job.state == "running" and job.claimed_at else job.updated_at
+
+
+def _times(job: Job) -> Iterator[Fact]:
+    yield "created", time_text(job.created_at)
+    yield "runs at", time_text(job.run_at) if not job.final and job.run_at > job.created_at else None
+    yield "started", time_text(job.started_at)
+    yield "finished", time_text(job.finished_at)
+
+
+def _work(job: Job) -> Iterator[Fact]:
+    step = f"  {job.step}" if job.step else ""
+    yield "progress", bar(job.percent) + step if job.percent is not None else job.step
+    yield "ready at", time_text(job.eta_at)
+    yield "counters", json_text(job.counters)
+    yield "checkpoint", json_text(job.checkpoint)
+
+
+def _contents(job: Job) -> Iterator[Fact]:
+    yield "payload", json_text(job.payload)
+    yield "result", json_text(job.result)
+    if job.error:
+        rest = {name: value for name, value in job.error.items() if name not in ("code", "message") and value}
+        said = (f"{job.error.get('code', '')}: {job.error.get('message', '')}", json_text(rest or None))
+        yield "error", "\n".join(filter(None, said))
+
+
+def _part_row(part: Part) -> list[Cell]:
+    share = f"{part.done or 0} of {part.total}" if part.total is not None else ""
+    progress = bar(part.percent) if part.percent is not None else share
+    return [part.name, part.status.value, progress, part.error or ""]
+
+
+def _attempt_row(attempt: Attempt, machine: Machine) -> list[Cell]:
+    return [
+        f"{attempt.attempt}",
+        time_text(attempt.started_at),
+        time_text(attempt.ended_at),
+        attempt.outcome,
+        machine.words[State(attempt.to_state)],
+        attempt.worker_id,
+        attempt.reason or "",
+    ]

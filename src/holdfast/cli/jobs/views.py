@@ -1,0 +1,67 @@
+"""A job as JSON and as cells of a table, for operators: everything but the lease's token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import asdict
+
+from holdfast.cli.output import Styled, camel_keys
+from holdfast.lifecycle import Machine, State
+from holdfast.model import Attempt, Event, Job
+
+STYLES = {
+    State.CREATED: "dim",
+    State.QUEUED: "",
+    State.RUNNING: "cyan",
+    State.RETRYING: "yellow",
+    State.SUCCEEDED: "green",
+    State.DEAD: "red",
+    State.CANCELED: "dim",
+    State.REJECTED: "magenta",
+}
+# Told under another name or within another object, or nobody's business: a token lets its holder write.
+_ELSEWHERE = {
+    *("id", "type", "policy", "lane", "due", "percent", "step", "eta_at"),
+    *("lease_worker", "lease_instance", "lease_token", "lease_expires_at", "last_worker"),
+}
+
+
+def job_view(job: Job, machine: Machine) -> dict[str, Any]:
+    """`status` is what clients see, `state` what is stored, `word` what its lifecycle calls it."""
+    rest = {name: value for name, value in asdict(job).items() if name not in _ELSEWHERE}
+    return {
+        "jobId": job.id,
+        "jobType": job.type,
+        "status": job.status,
+        "word": machine.words[job.state],
+        **camel_keys(rest),
+        "progress": _progress(job),
+        "lease": _lease(job),
+        "lastWorkerId": job.last_worker,
+    }
+
+
+def _progress(job: Job) -> dict[str, Any] | None:
+    if job.percent is None and job.step is None:
+        return None
+    return {"percent": job.percent, "step": job.step, "etaAt": job.eta_at}
+
+
+def _lease(job: Job) -> dict[str, Any] | None:
+    if job.lease_worker is None:
+        return None
+    return {"workerId": job.lease_worker, "instanceId": job.lease_instance, "expiresAt": job.lease_expires_at}
+
+
+def attempt_view(attempt: Attempt) -> dict[str, Any]:
+    fields = asdict(attempt)
+    return camel_keys({name: value for name, value in fields.items() if name not in ("job_id", "token")})
+
+
+def event_view(event: Event) -> dict[str, Any]:
+    return camel_keys(asdict(event))
+
+
+def state_cell(job: Job, machine: Machine) -> Styled:
+    return Styled(machine.words[job.state], STYLES[job.state])

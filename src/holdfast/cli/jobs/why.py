@@ -1,0 +1,61 @@
+"""`holdfast jobs why`: why a job does not run now, in plain words."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.database import with_engine
+from holdfast.cli.output import Styled, print_json, print_table
+from holdfast.cli.parser import command
+from holdfast.model import Job
+
+if TYPE_CHECKING:
+    from holdfast.engine import Clause, Engine
+
+# What to do about a condition that does not hold, where there is something to do.
+REMEDIES = {
+    "due": "If it stays so, no worker is running: `holdfast worker --app module:app` starts one.",
+    "queue": "`holdfast queues resume {queue}` opens it.",
+    "workers": "`holdfast worker --app module:app` starts one, `holdfast workers list` shows those there are.",
+    "capabilities": "Start a worker that does; `holdfast workers list` shows what each offers.",
+}
+
+
+def add_to(verbs: Any) -> None:
+    parser = command(
+        verbs,
+        "why",
+        why,
+        about="say why a job does not run now",
+        more="The first condition of the claim that does not hold is the answer; the others follow as a list.",
+        examples=["holdfast jobs why 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f"],
+    )
+    parser.add_argument("job", metavar="ID", help="the id of the job")
+
+
+def why(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        job, clauses = await engine.get(options.job), await engine.why(options.job)
+        answer = _answer(job, clauses)
+        if options.json:
+            said = [{"name": clause.name, "holds": clause.holds, "says": clause.says} for clause in clauses]
+            print_json({"jobId": job.id, "answer": answer, "clauses": said})
+        else:
+            print(f"{answer}\n")
+            print_table(["holds", "condition", "what it says"], map(_row, clauses))
+        return 0
+
+    return with_engine(options, work)
+
+
+def _answer(job: Job, clauses: list[Clause]) -> str:
+    broken = next((clause for clause in clauses if not clause.holds), None)
+    if broken is None:
+        return "Nothing stands in its way: the next free worker takes it."
+    remedy = REMEDIES.get(broken.name, "").format(queue=job.queue)
+    return f"{broken.says[0].upper()}{broken.says[1:]}. {remedy}".rstrip()
+
+
+def _row(clause: Clause) -> list[Styled | str]:
+    return [Styled("yes", "green") if clause.holds else Styled("no", "red"), clause.name, clause.says]

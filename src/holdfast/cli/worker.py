@@ -1,0 +1,127 @@
+"""`holdfast worker`: run an app's jobs, in one process or several, straight from the database."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.apps import add_app_argument, load_app
+from holdfast.cli.parser import command
+from holdfast.errors import Invalid
+from holdfast.settings import load
+from holdfast.worker.supervise import NOW, READY, STOP, Supervisor
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.worker.runtime import Worker
+
+
+def add_to(commands: Any) -> None:
+    parser = command(
+        commands,
+        "worker",
+        run,
+        about="run the jobs of an app",
+        more="It claims jobs of the types that the app defines, from all queues or from those named, and runs them. "
+        "Ctrl-C or SIGTERM lets running jobs finish within the grace (HOLDFAST_STOP_GRACE_SECONDS) and gives the rest "
+        "back; a second one ends it at once. A process that dies is started again, and its jobs go on elsewhere.",
+        examples=[
+            "holdfast worker --app tasks:app",
+            "holdfast worker --app tasks:app --queues mail,reports --processes 4",
+        ],
+        json=False,
+    )
+    add_app_argument(parser, required=True)
+    add_arguments(parser)
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes (default 1)")
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--queues", type=_names, metavar="A,B", help="claim from these queues only")
+    parser.add_argument("--concurrency", type=int, metavar="N", help="jobs at once in each process (default 10)")
+    parser.add_argument("--name", help="a name for people, shown in lists of workers")
+    parser.add_argument(
+        "--capabilities", type=_names, default=[], metavar="A,B", help="what this worker can do, such as gpu,ffmpeg"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = load(overrides={"database_url": options.database, "concurrency": options.concurrency})
+    if options.processes < 1:
+        raise Invalid(f"--processes must be 1 or more, got {options.processes}", code="invalid_processes")
+    log_to_terminal()
+    if not options.supervised:
+        command_line = [sys.executable, "-m", "holdfast.cli", *sys.argv[1:], "--supervised"]
+        return asyncio.run(Supervisor(command_line, options.processes).run())
+    from holdfast.worker.dying import die_with_parent
+
+    line = socket.socket(fileno=os.dup(0))
+    die_with_parent(line.fileno())
+    app = load_app(options.app)
+    app.settings = settings
+    return asyncio.run(_work(app, options, line))
+
+
+async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> int:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def told() -> None:
+        word = line.recv(64)
+        if NOW in word:
+            os._exit(1)
+        if STOP in word:
+            stop.set()
+
+    def signalled() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    line.setblocking(False)
+    loop.add_reader(line, told)
+    loop.add_signal_handler(signal.SIGTERM, signalled)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches the whole group; the parent passes it on
+    return await work_until(app, options, stop, on_ready=lambda: line.send(READY))
+
+
+async def work_until(app: App, options: argparse.Namespace, stop: asyncio.Event, *, on_ready: Any) -> int:
+    from holdfast.running import Wish, work
+
+    wish = Wish(
+        queues=options.queues,
+        name=options.name,
+        capabilities=dict.fromkeys(options.capabilities, True),
+        reference=options.app,
+    )
+
+    def ready(worker: Worker) -> None:
+        slots, types = worker.plan.concurrency, ", ".join(sorted(app.handlers)) or "none"
+        where = ", ".join(options.queues) if options.queues else "every queue"
+        logging.getLogger("holdfast.worker").info("ready: %d slots, from %s, job types: %s", slots, where, types)
+        on_ready()
+
+    try:
+        worker = await work(app, wish, stop=stop, on_ready=ready)
+    finally:
+        await app.close()
+    if worker.stuck:  # their threads would keep the interpreter from ending
+        sys.stderr.flush()
+        os._exit(0)
+    return 0
+
+
+def log_to_terminal() -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip())]

@@ -1,0 +1,154 @@
+"""`holdfast workers`: who may claim, who is alive, and what each holds."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+
+from holdfast.cli.database import time_of, with_engine
+from holdfast.cli.output import Cell, Styled, age_text, camel_keys, print_json, print_table
+from holdfast.cli.parser import command, group
+from holdfast.errors import Conflict, NotFound
+from holdfast.model import Worker
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+
+STYLES = {"disabled": "red", "offline": "dim", "busy": "cyan", "idle": "green", "active": "green"}
+
+
+def add_to(commands: Any) -> None:
+    verbs = group(commands, "workers", about="list, register, disable and enable workers")
+    command(
+        verbs,
+        "list",
+        list_all,
+        about="list every registered worker, whether it is alive, what it offers and how many jobs it holds",
+        examples=["holdfast workers list", "holdfast workers list --json"],
+    )
+    _add_register(verbs)
+    for name, run, about in (
+        ("disable", disable, "let a worker claim nothing more; what it holds it may finish"),
+        ("enable", enable, "let a disabled worker claim again"),
+    ):
+        one = command(verbs, name, run, about=about, examples=[f"holdfast workers {name} encoder-1"])
+        one.add_argument("worker", metavar="WORKER", help="its id, or its name if no other worker has it")
+
+
+def _add_register(verbs: Any) -> None:
+    parser = command(
+        verbs,
+        "register",
+        register,
+        about="register a worker and print its id",
+        more="A worker that `holdfast worker` starts registers itself; this is for those that bring their own id.",
+        examples=["holdfast workers register --name encoder-1 --capability gpu --capability codecs=h264,vp9"],
+    )
+    parser.add_argument("--name", help="what people call it")
+    parser.add_argument("--kind", default="local", help="what kind of worker it is (local)")
+    parser.add_argument("--slots", type=int, metavar="N", help="how many jobs it runs at once")
+    parser.add_argument(
+        "--capability",
+        dest="capabilities",
+        metavar="NAME[=VALUE,...]",
+        type=_capability,
+        action="append",
+        default=[],
+        help="something it can do, which jobs may require; may be repeated",
+    )
+
+
+def _capability(text: str) -> tuple[str, Any]:
+    """`gpu` offers gpu; `codecs=h264,vp9` offers codecs, codecs:h264 and codecs:vp9."""
+    name, given, values = text.partition("=")
+    return name, values.split(",") if given else True
+
+
+def list_all(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        workers, held = await engine.workers(), await _held(engine)
+        if options.json:
+            print_json({"workers": [_view(worker, held) for worker in workers]})
+        else:
+            now = await time_of(engine)
+            rows = (_row(worker, held, now) for worker in workers)
+            print_table(["worker", "name", "kind", "status", "holds", "slots", "heard of", "offers"], rows)
+        return 0
+
+    return with_engine(options, work)
+
+
+async def _held(engine: Engine) -> dict[str, int]:
+    """How many jobs run under each worker."""
+    from holdfast.store import q
+
+    rows = await engine.store.read(lambda tx: tx.all(q.held_by_worker))
+    return {row["lease_worker"]: row["jobs"] for row in rows}
+
+
+def _row(worker: Worker, held: dict[str, int], now: datetime) -> list[Cell]:
+    return [
+        worker.id,
+        worker.name or "",
+        worker.kind,
+        Styled(worker.status, STYLES[worker.status]),
+        f"{held.get(worker.id, 0)}",
+        "" if worker.slots is None else f"{worker.slots}",
+        f"{age_text(now, worker.last_heartbeat_at)} ago" if worker.last_heartbeat_at else "never",
+        ", ".join(worker.offers),
+    ]
+
+
+def _view(worker: Worker, held: dict[str, int]) -> dict[str, Any]:
+    fields = camel_keys(asdict(worker))
+    return {"workerId": fields.pop("id"), **fields, "status": worker.status, "holds": held.get(worker.id, 0)}
+
+
+def register(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        worker = await engine.register(
+            name=options.name, kind=options.kind, capabilities=dict(options.capabilities), slots=options.slots
+        )
+        if options.json:
+            print_json(_view(worker, {}))
+        else:
+            print(worker.id)
+        return 0
+
+    return with_engine(options, work)
+
+
+def disable(options: argparse.Namespace) -> int:
+    return _switch(options, enabled=False)
+
+
+def enable(options: argparse.Namespace) -> int:
+    return _switch(options, enabled=True)
+
+
+def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
+    async def work(engine: Engine) -> int:
+        worker = await _find(engine, options.worker)
+        worker = await (engine.enable(worker.id) if enabled else engine.disable(worker.id))
+        if options.json:
+            print_json(_view(worker, await _held(engine)))
+        else:
+            print(f"worker {worker.name or worker.id} is {worker.status}")
+        return 0
+
+    return with_engine(options, work)
+
+
+async def _find(engine: Engine, wanted: str) -> Worker:
+    found = [worker for worker in await engine.workers() if wanted in (worker.id, worker.name)]
+    match found:
+        case [worker]:
+            return worker
+        case []:
+            raise NotFound(f"no worker {wanted!r}; `holdfast workers list` names them", code="worker_not_found")
+        case _:
+            ids = ", ".join(worker.id for worker in found)
+            raise Conflict(f"{len(found)} workers are called {wanted!r}; say which: {ids}")

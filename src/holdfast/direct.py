@@ -1,0 +1,97 @@
+"""A worker's source that is the engine itself: no server between the worker and the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle import Policy
+from holdfast.model import Lease, Liveness, Part
+from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
+
+POLL_FIRST_SECONDS = 0.05
+POLL_SECONDS = 1.0
+
+
+class Presence(Protocol):
+    """This process among the workers: its name at the moment, all its names, and what it hears."""
+
+    @property
+    def instance(self) -> str: ...
+
+    @property
+    def names(self) -> set[str]: ...
+
+    async def wait(self, seconds: float) -> bool:
+        """True as soon as somebody says that there may be work; False when the time is up."""
+        ...
+
+
+class DirectSource:
+    def __init__(self, engine: Engine, presence: Presence, clock: Clock, *, worker: str) -> None:
+        self.engine, self.worker = engine, worker
+        self._presence = presence
+        self._clock = clock
+        self._policies: dict[int, Policy] = {}
+        self._poll = POLL_FIRST_SECONDS
+
+    async def claim(
+        self, limit: int, *, queues: list[str] | None, types: list[str] | None
+    ) -> list[tuple[Lease, Policy]]:
+        leases = await self.engine.claim(
+            self.worker, limit=limit, queues=queues, types=types, instance=self._presence.instance
+        )
+        if leases:
+            self._poll = POLL_FIRST_SECONDS
+        return [(lease, self._policies.get(lease.policy) or await self._policy(lease.policy)) for lease in leases]
+
+    async def _policy(self, number: int) -> Policy:
+        found = self._policies[number] = await self.engine.policy(number)
+        return found
+
+    async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
+        """A hint says when to look; a look now and then, seldom while nothing happens, makes up for lost hints."""
+        until = self._clock.monotonic() + seconds
+        pause = self._poll
+        while (left := until - self._clock.monotonic()) > 0:
+            if await self._presence.wait(min(left, pause)):
+                return True
+            seen = await self.engine.look(self.worker, queues, types)
+            if seen.any:
+                return True
+            self._poll = min(POLL_SECONDS, self._poll * 2)
+            pause = self._poll if seen.next_in is None else min(self._poll, seen.next_in)
+        return False
+
+    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
+        return await self.engine.heartbeat(self.worker, leases, liveness=liveness, slots=slots)
+
+    async def stops(self, leases: list[Held]) -> list[Held]:
+        return await self.engine.stops(self.worker, leases)
+
+    async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]:
+        return await self.engine.progress_many(self.worker, reports)
+
+    async def complete(self, items: list[Done]) -> Sequence[Settled | HoldfastError]:
+        return await self.engine.complete_many(self.worker, items)
+
+    async def fail(self, items: list[Failure]) -> Sequence[Settled | HoldfastError]:
+        return await self.engine.fail_many(self.worker, items)
+
+    async def release(self, items: list[Freed]) -> Sequence[Settled | HoldfastError]:
+        return await self.engine.release_many(self.worker, items)
+
+    async def reject(self, items: list[Verdict]) -> Sequence[Settled | HoldfastError]:
+        return await self.engine.reject_many(self.worker, items)
+
+    async def parts(self, job_id: str) -> list[Part]:
+        return await self.engine.parts(job_id)
+
+    async def held(self) -> list[Held]:
+        return await self.engine.held_by(self.worker, *self._presence.names)
+
+    async def close(self) -> None:
+        await self.engine.close()

@@ -1,0 +1,98 @@
+"""A job that was handed in: ask after it, wait for it, watch it, cancel it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle import FINAL, State
+from holdfast.model import Event, Job
+
+R = TypeVar("R")
+_T = TypeVar("_T")
+LOOK_FIRST_SECONDS, LOOK_SECONDS = 0.005, 0.5
+
+
+class JobFailed(HoldfastError):
+    """Raised by `result` for a job that ended otherwise; `code` and `message` are the job's own."""
+
+    def __init__(self, job: Job) -> None:
+        error = job.error or {}
+        code = str(error.get("code") or job.reason or job.state.value)
+        message = str(error.get("message") or job.reason or "")
+        super().__init__(f"job {job.id} ({job.type}) is {job.status}: {code} {message}".rstrip(), code=code)
+        self.message = message
+        self.job_id, self.status = job.id, job.status
+
+
+class Home(Protocol):
+    """Where a handle asks: the app it came from."""
+
+    clock: Clock
+
+    async def engine(self) -> Engine: ...
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T: ...
+
+
+class JobHandle(Generic[R]):
+    def __init__(
+        self, home: Home, job_id: str, *, existed: bool = False, read: Callable[[Any], R] | None = None
+    ) -> None:
+        self._home = home
+        self._read = read
+        self.id = job_id
+        self.existed = existed  # an equal request with the same key had made it already
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id})"
+
+    async def get(self) -> Job:
+        return await (await self._home.engine()).get(self.id)
+
+    async def status(self) -> str:
+        """PENDING, RUNNING, COMPLETED, FAILED, CANCELED or REJECTED."""
+        return (await self.get()).status
+
+    async def result(self, timeout: float | None = None) -> R:
+        """What the handler returned, as soon as it has; `JobFailed` if it ended otherwise, `TimeoutError` in time."""
+        clock, pause = self._home.clock, LOOK_FIRST_SECONDS
+        until = None if timeout is None else clock.monotonic() + timeout
+        while not (job := await self.get()).final:
+            left = pause if until is None else min(pause, until - clock.monotonic())
+            if left <= 0:
+                raise TimeoutError(f"job {self.id} is still {job.status} after {timeout:g} s")
+            await clock.sleep(left)
+            pause = min(LOOK_SECONDS, pause * 1.5)
+        if job.state is not State.SUCCEEDED:
+            raise JobFailed(job)
+        return job.result if self._read is None else self._read(job.result)
+
+    async def cancel(self, reason: str = "canceled") -> bool:
+        """True if it is canceled already, False if its worker was asked to stop it."""
+        answer = await (await self._home.engine()).cancel(self.id, reason=reason)
+        return answer.state is State.CANCELED
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Its history from the first event on, and what happens from now on, until it ends."""
+        clock, seen, pause = self._home.clock, 0, LOOK_FIRST_SECONDS
+        while True:
+            for event in await (await self._home.engine()).history(self.id, after=seen):
+                seen, pause = event.seq, LOOK_FIRST_SECONDS
+                yield event
+                if event.to_state is not None and State(event.to_state) in FINAL:
+                    return
+            await clock.sleep(pause)
+            pause = min(LOOK_SECONDS, pause * 1.5)
+
+    def status_sync(self) -> str:
+        return self._home.wait_for(self.status)
+
+    def result_sync(self, timeout: float | None = None) -> R:
+        return self._home.wait_for(lambda: self.result(timeout))
+
+    def cancel_sync(self, reason: str = "canceled") -> bool:
+        return self._home.wait_for(lambda: self.cancel(reason))

@@ -1,0 +1,112 @@
+"""The keeper's process, started by a worker: `python -m holdfast.keeping`, with what it needs on its standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from holdfast.assembly import open_engine
+from holdfast.clock import Clock
+from holdfast.direct import DirectSource
+from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.worker.board import Board
+from holdfast.worker.dying import die_with_parent
+from holdfast.worker.keep import keep
+from holdfast.worker.keeper import News
+
+CLOSE_SECONDS = 0.5
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """The first line of the input."""
+
+    board: int  # the descriptor of its memory
+    worker: str
+    heartbeat_seconds: float
+    watchdog_seconds: float
+    settings: Settings
+
+
+class _Nobody:
+    """A keeper claims nothing. Nor does it hold what shows that the worker lives: that must end with the worker."""
+
+    instance = "keeper"
+    names: set[str] = set()
+
+    async def wait(self, seconds: float) -> bool:
+        return False
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # may be meant for the whole group; it ends with its worker
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        asyncio.run(_main())
+    except HoldfastError as error:
+        sys.exit(f"holdfast keeper: {error}")
+
+
+async def _main() -> None:
+    said = await _input()
+    if not (line := await said.readline()):
+        return
+    spec = msgspec.json.decode(line, type=Spec)
+    board = Board(spec.board)
+    die_with_parent(parent=board.header().worker)
+    engine = await open_engine(spec.settings)
+    source = DirectSource(engine, _Nobody(), Clock(), worker=spec.worker)
+    poked = asyncio.Event()
+    keeping = keep(
+        source,
+        board,
+        heartbeat_seconds=spec.heartbeat_seconds,
+        watchdog_seconds=spec.watchdog_seconds,
+        tell=await _output(),
+        poked=poked,
+    )
+    await _first([asyncio.create_task(keeping), asyncio.create_task(_hear_out(said, poked))])
+    with suppress(Exception):
+        await asyncio.wait_for(source.close(), CLOSE_SECONDS)
+    os._exit(0)  # an answer of the database that never comes must not hold it up
+
+
+async def _first(tasks: list[asyncio.Task[None]]) -> None:
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+async def _hear_out(said: asyncio.StreamReader, poked: asyncio.Event) -> None:
+    """Every further line asks for a beat; the end of the input is the end."""
+    while await said.readline():
+        poked.set()
+
+
+async def _input() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+async def _output() -> Callable[[News], None]:
+    """News that would have to wait are dropped: the next beat says again what still holds."""
+    pipe: Any
+    pipe, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
+
+    def tell(news: News) -> None:
+        if not pipe.get_write_buffer_size():
+            pipe.write(msgspec.json.encode(news) + b"\n")
+
+    return tell
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Maintenance on a timer: engine verbs, bounded and without a leader, in every server and every worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine, Retention
+from holdfast.errors import StoreError
+from holdfast.ids import Ids
+
+RETRY_SECONDS = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class Maintenance:
+    """It is no job and it needs none, so that what rescues jobs cannot get stuck like one (K10)."""
+
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, *, every: float, retention: Retention) -> None:
+        self._engine, self._clock, self._ids = engine, clock, ids
+        self._every, self._retention = every, retention
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Until cancelled: again and again, not only at a start (K22)."""
+        while True:
+            while await self.sweep():
+                continue
+            await self._clock.sleep(self._pause() * (0.75 + 0.5 * self._ids.jitter()))
+
+    async def sweep(self) -> bool:
+        """Each step once. True when one of them was full: there may be more to do at once."""
+        full, failed = False, False
+        for step in (self._requeue, self._reap, self._accept, self._mark_silent, self._prune):
+            try:
+                full = await step() >= self._engine.rules.limits.sweep_batch or full
+            except Exception as error:
+                failed = True
+                self._note(step, error)
+        self._failures = self._failures + 1 if failed else 0
+        return full and not failed
+
+    def _pause(self) -> float:
+        if not self._failures:
+            return self._every
+        return min(self._every, RETRY_SECONDS * 2.0 ** min(self._failures - 1, 10))
+
+    def _note(self, step: Callable[[], Awaitable[int]], error: Exception) -> None:
+        """Once for each time that it begins to fail."""
+        if not self._failures:
+            unexpected = None if isinstance(error, StoreError) else error
+            log.warning("maintenance (%s) failed, trying again: %s", step.__name__[1:], error, exc_info=unexpected)
+
+    async def _requeue(self) -> int:
+        return await self._engine.requeue_due()
+
+    async def _reap(self) -> int:
+        return len(await self._engine.reap())
+
+    async def _accept(self) -> int:
+        return await self._engine.accept_orphans()
+
+    async def _mark_silent(self) -> int:
+        return len(await self._engine.mark_silent_workers())
+
+    async def _prune(self) -> int:
+        return await self._engine.prune(self._retention)

@@ -1,0 +1,85 @@
+"""The death watch: the jobs of a process that was seen to die do not wait for their leases."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import StoreError
+from holdfast.ids import Ids
+from holdfast.store.presence import Presence
+
+LOOK_SECONDS = 1.2
+CLOSER_LOOK_SECONDS = 0.5  # while somebody seems dead
+WINDOW_SECONDS = 2.0  # seen dead all that time: longer than a session takes to come back
+SETTLE_SECONDS = 3.0  # after our own session came back: so did everybody's, and not all are here yet
+
+log = logging.getLogger(__name__)
+
+
+class DeathWatch:
+    """Fencing keeps a wrong guess harmless; the window keeps it rare. Any number of processes may watch at once."""
+
+    def __init__(self, engine: Engine, presence: Presence, clock: Clock, ids: Ids) -> None:
+        self._engine, self._presence, self._clock, self._ids = engine, presence, clock, ids
+        self._era = presence.era
+        self._settled_at = clock.monotonic()
+        self._dead_since: dict[str, float] = {}
+        self._reaped: set[str] = set()
+        self._failing = False
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.look()
+                self._failing = False
+            except Exception as error:
+                self._start_over(error)
+            pause = CLOSER_LOOK_SECONDS if self._dead_since else LOOK_SECONDS
+            await self._clock.sleep(pause * (0.8 + 0.4 * self._ids.jitter()))
+
+    async def look(self) -> list[str]:
+        """One look: who was dead at every look for long enough is reaped, and named in the answer."""
+        holding = set(await self._engine.instances()) - self._presence.names
+        dead = await self._presence.dead(holding)
+        now = self._clock.monotonic()
+        if not self._counts(now):
+            return []
+        self._dead_since = {name: self._dead_since.get(name, now) for name in dead}
+        gone = [name for name, since in self._dead_since.items() if now - since >= WINDOW_SECONDS]
+        if gone:
+            await self._reap(gone)
+        self._forget(holding)
+        return gone
+
+    def _counts(self, now: float) -> bool:
+        if self._presence.era != self._era:
+            self._era, self._settled_at = self._presence.era, now + SETTLE_SECONDS
+        if now < self._settled_at:
+            self._dead_since.clear()
+        return now >= self._settled_at
+
+    async def _reap(self, gone: list[str]) -> None:
+        full = self._engine.rules.limits.sweep_batch
+        while True:
+            reaped = await self._engine.reap(gone=gone)
+            log.warning("%s seen dead: %d jobs taken from there", ", ".join(gone), len(reaped))
+            if len(reaped) < full:
+                break
+        self._reaped.update(gone)
+
+    def _forget(self, holding: set[str]) -> None:
+        """What is left of them goes once they are known to hold nothing."""
+        done = self._reaped - holding
+        self._presence.forget(done)
+        self._reaped -= done
+
+    def _start_over(self, error: Exception) -> None:
+        """A watch that saw an error has not seen them dead all the time."""
+        self._dead_since.clear()
+        if not self._failing:
+            unexpected = None if isinstance(error, StoreError) else error
+            log.warning("cannot look who lives, trying again: %s", error, exc_info=unexpected)
+        self._failing = True

@@ -1,0 +1,127 @@
+"""What `holdfast doctor` asks that only one of the two databases can answer."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import msgspec
+
+from holdfast.store.base import Tx
+from holdfast.store.migrate import migrations
+from holdfast.store.queries import Query
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """How many rows of a table are alive, how many wait for vacuum, and whether it is kept from coming."""
+
+    table: str
+    live: int
+    dead: int
+    vacuum_off: bool
+
+
+class OpenTransaction(msgspec.Struct, frozen=True):
+    seconds: float
+    who: str
+
+
+class PostgresState(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    replica: bool
+    now: datetime
+    settings: dict[str, str]
+    indexes: dict[str, bool]  # is it valid?
+    growth: list[Growth]
+    oldest: OpenTransaction | None
+
+
+class SqliteState(msgspec.Struct, frozen=True, kw_only=True):
+    version: str
+    journal_mode: str
+    faults: list[str]
+    indexes: dict[str, bool]
+
+
+# The tables that grow, and their partitions.
+_TABLES = """
+    SELECT to_regclass(name)::oid FROM unnest(ARRAY['jobs', 'events', 'attempts', 'parts']) AS name
+    UNION
+    SELECT inhrelid FROM pg_inherits WHERE inhparent IN (to_regclass('events'), to_regclass('attempts'))
+"""
+_SERVER = Query(
+    "checkup_server",
+    "SELECT current_setting('server_version_num')::integer AS version, pg_is_in_recovery() AS replica, "
+    "clock_timestamp() AS now_at",
+)
+_SETTINGS = Query(
+    "checkup_settings",
+    "SELECT name, setting FROM pg_settings "
+    "WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'autovacuum')",
+)
+_POSTGRES_INDEXES = Query(
+    "checkup_indexes",
+    f"""SELECT c.relname, i.indisvalid
+          FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+         WHERE i.indrelid IN ({_TABLES})""",
+)
+_GROWTH = Query(
+    "checkup_growth",
+    f"""SELECT s.relname, s.n_live_tup, s.n_dead_tup,
+               coalesce('autovacuum_enabled=false' = ANY(c.reloptions), FALSE) AS vacuum_off
+          FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid
+         WHERE s.relid IN ({_TABLES})
+         ORDER BY s.relname""",
+)
+_OLDEST = Query(
+    "checkup_oldest",
+    """SELECT extract(epoch FROM clock_timestamp() - since)::float8 AS seconds, who
+         FROM (SELECT xact_start AS since, format('process %s (%s)', pid, state) AS who
+                 FROM pg_stat_activity
+                WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+               UNION ALL
+               SELECT prepared, format('the prepared transaction %s', gid)
+                 FROM pg_prepared_xacts
+                WHERE database = current_database()) AS begun
+        WHERE since IS NOT NULL
+        ORDER BY since
+        LIMIT 1""",
+)
+_VERSION = Query("checkup_version", "SELECT sqlite_version() AS version")
+_JOURNAL = Query("checkup_journal", "PRAGMA journal_mode")
+_QUICK_CHECK = Query("checkup_quick_check", "PRAGMA quick_check(10)")
+_SQLITE_INDEXES = Query(
+    "checkup_indexes", "SELECT name, TRUE AS valid FROM sqlite_master WHERE type = 'index' ORDER BY name"
+)
+
+
+async def postgres_state(tx: Tx) -> PostgresState:
+    [server] = await tx.all(_SERVER)
+    return PostgresState(
+        version=server["version"],
+        replica=server["replica"],
+        now=server["now_at"],
+        settings={row[0]: row[1] for row in await tx.all(_SETTINGS)},
+        indexes={row[0]: row[1] for row in await tx.all(_POSTGRES_INDEXES)},
+        growth=[Growth(*row) for row in await tx.all(_GROWTH)],
+        oldest=next((OpenTransaction(*row) for row in await tx.all(_OLDEST)), None),
+    )
+
+
+async def sqlite_state(tx: Tx) -> SqliteState:
+    [version], [journal] = await tx.all(_VERSION), await tx.all(_JOURNAL)
+    return SqliteState(
+        version=version[0],
+        journal_mode=journal[0],
+        faults=[row[0] for row in await tx.all(_QUICK_CHECK) if row[0] != "ok"],
+        indexes={row[0]: bool(row[1]) for row in await tx.all(_SQLITE_INDEXES)},
+    )
+
+
+def indexes_of(dialect: str) -> set[str]:
+    """The indexes that the schema makes by name."""
+    return {
+        name
+        for migration in migrations(dialect)
+        for name in re.findall(r"(?m)^CREATE (?:UNIQUE )?INDEX (\w+)", migration.sql)
+    }

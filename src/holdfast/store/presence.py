@@ -1,0 +1,171 @@
+"""A worker process says that it lives, by a lock that goes with it; others look whether it still does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import socket
+from collections.abc import Collection, Iterable
+from hashlib import sha256
+from pathlib import Path
+
+from holdfast.clock import Clock
+from holdfast.ids import Ids
+from holdfast.store.hints import Changes, Ear, read
+from holdfast.store.lock_files import LockFiles
+from holdfast.store.migrate import dialect_of, sqlite_path
+from holdfast.store.session import Session
+
+LOOK_SECONDS = 0.05  # how often a waiting process looks whether another one wrote to its SQLite file
+
+_SEEN = ".live"  # a name that ends so belongs to a process that holds a lock: without it, that process is dead
+_NAME = re.compile(r"[A-Za-z0-9_-]+-\d+-[0-9a-f]{16}\.live")
+
+_LOCKS_HELD = """
+SELECT classid::bigint << 32 | objid::bigint AS key
+  FROM pg_locks
+ WHERE locktype = 'advisory'
+   AND objsubid = 1
+   AND granted
+   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND classid::bigint << 32 | objid::bigint = ANY($1::bigint[])
+"""
+
+log = logging.getLogger(__name__)
+
+
+class Presence:
+    """This process among the workers: the name to claim under, and what it hears.
+
+    `era` changes when what was seen before may not count any more. A presence that cannot be seen sees nobody either,
+    and then only leases decide.
+    """
+
+    era = 0
+
+    def __init__(self, ids: Ids, queues: Collection[str] | None) -> None:
+        self._ear = Ear(queues)
+        self.heard = self._ear.heard
+        self._plain = f"{_host()}-{os.getpid()}-{ids.bits(64):016x}"
+
+    @property
+    def instance(self) -> str:
+        """To be read anew for each claim: it says whether the death of this process could be seen now."""
+        return self._plain
+
+    @property
+    def names(self) -> set[str]:
+        """Every name that this process may have claimed under."""
+        return {self._plain, self._plain + _SEEN}
+
+    async def wait(self, seconds: float) -> bool:
+        """True as soon as there may be work, False when the time is up."""
+        return await self._ear.wait(seconds)
+
+    async def dead(self, instances: Iterable[str]) -> set[str]:
+        """Those whose process was seen to be gone; nobody of whom that cannot be known, and never our own."""
+        return set()
+
+    def forget(self, instances: Iterable[str]) -> None:
+        """They are dead and hold nothing any more."""
+
+    async def close(self) -> None: ...
+
+
+class FilePresence(Presence):
+    """On SQLite: a lock file beside the database, and a look at the file's version while we wait."""
+
+    def __init__(self, path: Path, ids: Ids, queues: Collection[str] | None) -> None:
+        super().__init__(ids, queues)
+        path = path.resolve()
+        self._files = LockFiles(path.with_name(f"{path.name}.workers"))
+        self._changes = Changes(path, ids)
+        self._name = self._hold()
+
+    def _hold(self) -> str:
+        try:
+            self._files.hold(self._plain + _SEEN)
+        except OSError as error:
+            log.warning("cannot hold a lock file, so a crash of this process is found out by its leases: %s", error)
+            return self._plain
+        return self._plain + _SEEN
+
+    @property
+    def instance(self) -> str:
+        return self._name
+
+    async def wait(self, seconds: float) -> bool:
+        self._look()
+        try:
+            return await super().wait(seconds)
+        finally:
+            self._next_look.cancel()
+
+    def _look(self) -> None:
+        if self._changes.any():
+            self.heard()
+        self._next_look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    async def dead(self, instances: Iterable[str]) -> set[str]:
+        return {name for name in instances if _NAME.fullmatch(name) and self._files.is_free(name)}
+
+    def forget(self, instances: Iterable[str]) -> None:
+        self._files.remove(name for name in instances if _NAME.fullmatch(name))
+
+    async def close(self) -> None:
+        self._files.let_go(self._plain + _SEEN)
+        self._changes.close()
+
+
+class SessionPresence(Presence):
+    """On PostgreSQL: a session that holds an advisory lock and listens. Others find the lock in `pg_locks`."""
+
+    _session: Session | None = None
+
+    @classmethod
+    async def open(cls, url: str, clock: Clock, ids: Ids, queues: Collection[str] | None) -> SessionPresence:
+        presence = cls(ids, queues)
+        key = _key(presence._plain + _SEEN)
+        presence._session = await Session.open(url, key, clock, ids, lambda payload: presence.heard(read(payload)))
+        if presence._session is None:
+            log.warning("PostgreSQL is behind a pooler: no wake-ups, and a crash is found out by its leases")
+        return presence
+
+    @property
+    def instance(self) -> str:
+        return self._plain + _SEEN if self._session is not None and self._session.connected else self._plain
+
+    @property
+    def era(self) -> int:  # type: ignore[override]
+        return 0 if self._session is None else self._session.number
+
+    async def dead(self, instances: Iterable[str]) -> set[str]:
+        names = {_key(name): name for name in set(instances) - self.names if name.endswith(_SEEN)}
+        if self._session is None or not names:
+            return set()
+        held = {row["key"] for row in await self._session.rows(_LOCKS_HELD, list(names))}
+        return {name for key, name in names.items() if key not in held}
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+async def open_presence(
+    url: str, clock: Clock | None = None, ids: Ids | None = None, *, queues: Collection[str] | None = None
+) -> Presence:
+    """Announced when it comes back. `queues`: hints about others do not wake it."""
+    clock, ids = clock or Clock(), ids or Ids()
+    if dialect_of(url) == "sqlite":
+        return FilePresence(sqlite_path(url), ids, queues)
+    return await SessionPresence.open(url, clock, ids, queues)
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname())[:60] or "host"
+
+
+def _key(name: str) -> int:
+    return int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)

@@ -1,0 +1,145 @@
+"""A connection to PostgreSQL for the life of the process: it holds a lock, it listens, it comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+
+from holdfast.clock import Clock
+from holdfast.errors import StoreUnavailable
+from holdfast.ids import Ids
+from holdfast.store.hints import CHANNEL
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
+PING_SECONDS = 5.0
+RETURN_SECONDS = (0.1, 0.5)
+
+_FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+
+# Nothing ends an idle session of ours, and the server notices within half a minute that our machine is gone. The lock
+# is shared: after a broken wire the old session may live on for a while, and the new one need not wait for it.
+_SETTLE = """
+SET idle_session_timeout = 0;
+SET tcp_keepalives_idle = 10;
+SET tcp_keepalives_interval = 5;
+SET tcp_keepalives_count = 3;
+SELECT pg_advisory_lock_shared({key})
+"""
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """`number` rises with each connection: what was seen under another number may have been a restart."""
+
+    def __init__(self, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None]) -> None:
+        self._url, self._key, self._clock, self._ids, self._heard = url, key, clock, ids, heard
+        self.number = 0
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._busy = asyncio.Lock()
+        self._cut = asyncio.Event()
+        self._staying: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None]) -> Session | None:
+        """None behind a pooler: the connection is then lent to others between our statements, with lock and all."""
+        session = cls(url, key, clock, ids, heard)
+        try:
+            if not await session._connect():
+                return None
+        except _FAILED as error:
+            raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
+        session._staying = asyncio.create_task(session._stay())
+        return session
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    async def rows(self, sql: str, *values: Any) -> list[Any]:
+        connection = self._connection
+        if connection is None:
+            raise StoreUnavailable("the session with PostgreSQL is cut; it comes back by itself")
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._busy:
+                return await connection.fetch(sql, *values)
+        except _FAILED as error:
+            connection.terminate()
+            raise StoreUnavailable(f"the session with PostgreSQL was cut: {error}") from error
+
+    async def close(self) -> None:
+        if self._staying is not None:
+            self._staying.cancel()
+            await asyncio.wait([self._staying])
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(*_FAILED):
+                await connection.close(timeout=1)
+
+    # -- staying ----------------------------------------------------------------------------------------------
+
+    async def _stay(self) -> None:
+        while True:
+            await self._until_cut()
+            log.warning("the session with PostgreSQL was cut; coming back")
+            while not await self._is_back():
+                continue
+            log.info("the session with PostgreSQL is back")
+            self._heard("")  # whatever was said meanwhile was missed
+
+    async def _until_cut(self) -> None:
+        while not await self._cut_within(PING_SECONDS):
+            with contextlib.suppress(StoreUnavailable):  # then it is cut, half-open sockets included
+                await self.rows("SELECT 1")
+
+    async def _cut_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._cut.wait()
+        return self._cut.is_set()
+
+    async def _is_back(self) -> bool:
+        least, most = RETURN_SECONDS
+        await self._clock.sleep(least + (most - least) * self._ids.jitter())
+        try:
+            return await self._connect()
+        except _FAILED:
+            return False
+
+    async def _connect(self) -> bool:
+        connection = await asyncpg.connect(
+            self._url, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS, statement_cache_size=0
+        )
+        try:
+            if await _is_pooled(connection):
+                await connection.close(timeout=1)
+                return False
+            await connection.execute(_SETTLE.format(key=self._key))
+            await connection.add_listener(CHANNEL, lambda _connection, _pid, _channel, payload: self._heard(payload))
+        except BaseException:
+            connection.terminate()
+            raise
+        self._cut.clear()
+        self._connection = connection
+        self.number += 1
+        connection.add_termination_listener(self._ended)
+        if connection.is_closed():  # before we could listen for that
+            self._ended(connection)
+        return True
+
+    def _ended(self, connection: Any) -> None:
+        if connection is self._connection:
+            self._connection = None
+            self._cut.set()
+
+
+async def _is_pooled(connection: asyncpg.Connection[Any]) -> bool:
+    """Does the process that greeted us also answer us? In a transaction, which a pooler keeps on one connection."""
+    async with connection.transaction():
+        return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())

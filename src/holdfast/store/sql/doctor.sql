@@ -1,0 +1,50 @@
+-- name: queue_counts
+-- One walk over all jobs answers for all queues.
+SELECT queue, state, count(*) AS jobs, min(CASE WHEN due THEN run_at END) AS oldest_at
+  FROM jobs
+ GROUP BY queue, state
+ ORDER BY queue, state
+
+-- name: held_by_worker
+SELECT lease_worker, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY lease_worker ORDER BY lease_worker
+
+-- name: leases_long_over
+SELECT count(*) AS jobs, min(lease_expires_at) AS oldest_at
+  FROM jobs
+ WHERE state = 'running'
+   AND lease_expires_at <= {now-:seconds}
+
+-- name: unserved_lanes
+-- Lanes with a job that is due, in an open queue, and no live worker that may take it.
+SELECT l.tenant, l.queue, l.type, l.requires
+  FROM lanes l
+ WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.due AND j.lane = l.id)
+   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+   AND NOT EXISTS (SELECT 1
+                     FROM workers w
+                    WHERE w.enabled
+                      AND w.liveness <> 'offline'
+                      AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
+                      AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r
+                                       WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o)))
+ ORDER BY l.queue, l.type, l.id
+ LIMIT {limit}
+
+-- name: recent_deaths
+-- The second condition is the index's own: without it SQLite would not see that the index will do.
+SELECT reason, count(*) AS jobs
+  FROM jobs
+ WHERE finished_at >= {now-:seconds}
+   AND finished_at IS NOT NULL AND state <> 'succeeded'
+   AND state = 'dead'
+ GROUP BY reason
+ ORDER BY jobs DESC, reason
+
+-- name: last_sweep
+-- When it was, and whether there is anything that a sweep might have to do.
+SELECT (SELECT swept_at FROM sweeps WHERE name = 'reap') AS swept_at,
+       EXISTS (SELECT 1 FROM sweeps WHERE name = 'reap' AND swept_at > {now-:seconds}) AS fresh,
+       EXISTS (SELECT 1 FROM jobs WHERE state = 'running') OR EXISTS (SELECT 1 FROM jobs WHERE NOT due) AS needed
+
+-- name: applied_migrations
+SELECT number, name FROM holdfast_migrations ORDER BY number

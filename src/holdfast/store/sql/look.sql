@@ -1,0 +1,41 @@
+-- name: look
+-- All that an idle worker asks before it claims, at once. Due is what stands in a lane that it may take from: the
+-- conditions are those of `open_lanes`, and a test keeps the two alike.
+SELECT w.enabled,
+       {now} AS seen_at,
+       EXISTS (SELECT 1
+                 FROM lanes l
+                WHERE (SELECT j.due FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
+                  AND {any:queues l.queue text}
+                  AND {any:types l.type text}
+                  AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
+                  AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
+                  AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)) AS due,
+       (SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) AS next_at,
+       EXISTS (SELECT 1 FROM jobs
+                WHERE state = 'running'
+                  AND {any:queues jobs.queue text}
+                  AND lease_expires_at <= {now}) AS lost
+  FROM workers w
+ WHERE w.id = :worker
+
+-- name: instances
+-- The processes that hold jobs now, so far as they gave a name.
+SELECT DISTINCT lease_instance FROM jobs WHERE state = 'running' AND lease_instance IS NOT NULL
+
+-- name: held_by
+SELECT id, lease_token
+  FROM jobs
+ WHERE state = 'running'
+   AND lease_worker = :worker
+   AND lease_instance {in:instances text}
+ ORDER BY id
+
+-- name: going_on
+-- Those of the given leases that are held and not to be stopped. A look without locks.
+SELECT jobs.id, jobs.lease_token
+  FROM jobs
+  JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
+ WHERE jobs.lease_token = held.token
+   AND jobs.lease_worker = :worker
+   AND jobs.cancel_requested_at IS NULL

@@ -1,0 +1,110 @@
+"""The worker's side of `isolation="process"`: child processes that are started when needed, reused and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from holdfast.clock import Clock
+from holdfast.model import Lease
+from holdfast.worker.context import Line
+from holdfast.worker.handler import Handler
+from holdfast.worker.outcomes import Failed, Outcome, Released
+from holdfast.worker.process import Child, Execution, NotStarted
+
+__all__ = ["Children", "Execution"]
+
+
+class Children:
+    """At most `most` processes, started when needed. Each runs one job at a time."""
+
+    def __init__(
+        self,
+        reference: str,
+        *,
+        most: int,
+        clock: Clock,
+        jobs_max: int | None = None,
+        rss_max_bytes: int | None = None,
+        path: Sequence[str] | None = None,
+    ) -> None:
+        self._reference, self._clock = reference, clock
+        self._path = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
+        self._most, self._jobs_max, self._rss_max_bytes = most, jobs_max, rss_max_bytes
+        self._turns = asyncio.Semaphore(most)
+        self._alive: set[Child] = set()
+        self._idle: list[Child] = []
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def run(
+        self,
+        lease: Lease,
+        handler: Handler,
+        line: Line,
+        *,
+        alone: bool,
+        on_started: Callable[[Execution], None],
+    ) -> Outcome:
+        """Run the job to its end, whatever that is. Cancelling this kills the child, also before `on_started`."""
+        async with self._turns:
+            if self._closed:
+                return Released()
+            try:
+                child = await self._ready(alone=alone)
+            except NotStarted as error:
+                if self._closed:
+                    return Released()
+                return Failed("E_CHILD_START", f"no child process for {self._reference}: {error}", error.context)
+            try:
+                return await child.run(lease, handler, line, on_started)
+            finally:
+                self._take_back(child, keep=not alone)
+
+    async def close(self) -> None:
+        """Idle children end, running ones are killed."""
+        self._closed = True
+        for child in list(self._alive):
+            if child not in self._idle:
+                child.kill()
+            self._retire(child)
+        await asyncio.gather(*self._leaving)
+
+    async def _ready(self, *, alone: bool) -> Child:
+        """An idle child, the one used last; or a new one, if need be in the place of an idle one."""
+        if self._idle and not alone:
+            return self._idle.pop()
+        if len(self._alive) >= self._most:
+            self._retire(self._idle[0])
+        child = await Child.spawn(self._reference, self._clock)
+        self._alive.add(child)
+        child.exited.add_done_callback(lambda _: self._retire(child) if child in self._idle else None)
+        try:
+            if self._closed:
+                raise NotStarted("the worker stops")
+            await child.open(self._path)
+        except BaseException:
+            child.kill()
+            self._retire(child)
+            raise
+        return child
+
+    def _take_back(self, child: Child, *, keep: bool) -> None:
+        if child.busy:
+            child.kill()
+        if keep and not self._closed and child.fit(self._jobs_max, self._rss_max_bytes):
+            self._idle.append(child)
+        else:
+            self._retire(child)
+
+    def _retire(self, child: Child) -> None:
+        if child not in self._alive:
+            return
+        self._alive.remove(child)
+        if child in self._idle:
+            self._idle.remove(child)
+        leaving = asyncio.create_task(child.leave())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)

@@ -1,0 +1,38 @@
+"""Finding an app by its reference: `module:attribute`, or `path/to/file.py:attribute` where it is run as a script."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from holdfast.errors import Invalid
+
+RUN_NAME = "__holdfast_main__"  # not __main__: the script must not start its worker again
+
+
+def load(reference: str, path: list[str]) -> Any:
+    """Import with `path` before everything else."""
+    sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
+    where, _, attribute = reference.rpartition(":")
+    if not where or not attribute:
+        raise Invalid(f"{reference!r} names no app; write module:attribute", code="invalid_app")
+    module = _script(where) if where.endswith(".py") else importlib.import_module(where)
+    try:
+        return attrgetter(attribute)(module)
+    except AttributeError:
+        raise Invalid(f"{where} has no {attribute!r}", code="invalid_app") from None
+
+
+def _script(file: str) -> ModuleType:
+    """It stays among the modules: classes with annotations as text are looked up there."""
+    spec = importlib.util.spec_from_file_location(RUN_NAME, Path(file).absolute())
+    if spec is None or spec.loader is None:
+        raise Invalid(f"{file} is not a Python file", code="invalid_app")
+    module = sys.modules[RUN_NAME] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,446 @@
+"""The worker: claims ahead of need, runs handlers in its slots, and reports in batches. The keeper renews beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.batches import Batches
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreError
+from holdfast.ids import Ids
+from holdfast.model import Liveness, Part
+from holdfast.model.reports import Advanced, Freed, Progress
+from holdfast.worker.board import Board
+from holdfast.worker.context import Context
+from holdfast.worker.handler import Handler, Isolation, Surroundings, invoke
+from holdfast.worker.outbox import Outbox
+from holdfast.worker.outcomes import Failed, Outcome, Released
+from holdfast.worker.pace import Pace
+from holdfast.worker.run import Ending, Run
+from holdfast.worker.source import Claims, Source
+
+if TYPE_CHECKING:
+    from holdfast.worker.children import Children, Execution
+    from holdfast.worker.keeper import News
+
+TICK_SECONDS = 0.2
+BUFFERED_SECONDS_MAX = 1.0  # a job that waits longer than this in here is given back: others may start it sooner
+FENCE = 0.8  # of a lease not renewed: the worker itself stops what it runs
+WAIT_SECONDS = 5.0
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 5.0
+
+log = logging.getLogger("holdfast.worker")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much at once, from where, and how patiently."""
+
+    concurrency: int = 10
+    queues: list[str] | None = None
+    stop_grace_seconds: float = 25
+    kill_grace_seconds: float = 5  # after being told to end, before a child is killed or a thread given up
+    kept: bool = True  # a keeper renews the leases; without one nobody does
+
+
+class Worker:
+    def __init__(
+        self,
+        source: Source,
+        handlers: Mapping[str, Handler],
+        *,
+        plan: Plan | None = None,
+        around: Surroundings | None = None,
+        state: Any = None,
+        board: Board | None = None,
+        children: Children | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self._source, self._handlers = source, handlers
+        self.plan = plan or Plan()
+        self._around, self._state = around or Surroundings(), state
+        self._board = board or Board.create()
+        self._children = children
+        self._clock, self._ids = clock or Clock(), ids or Ids()
+        self._types = sorted(handlers)
+        self._buffer: deque[Run] = deque()
+        self._runs: dict[str, Run] = {}  # by token: everything this worker holds, waiting, running or to be reported
+        self._busy = 0
+        self.stuck = 0  # handlers that would not end: their threads and tasks are still there
+        self._room = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._enabled = True
+        self._pace = Pace()
+        self._threads = ThreadPoolExecutor(self.plan.concurrency, thread_name_prefix="holdfast-job")
+        self._outbox = Outbox(source, self._clock, self._ids, busy=lambda: self._busy > 0, settled=self._settled)
+        self._reports: Batches[Progress, Advanced] = Batches(source.progress)
+
+    # -- running ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until `stop` is called, then finish what runs within the grace and give the rest back."""
+        beside = [asyncio.create_task(work) for work in (self._outbox.run(), self._tick())]
+        claiming = asyncio.create_task(self._claim_until_stopped())
+        try:
+            await _first_failure([claiming, *beside], until=self._stopping)
+            await self._wind_down(claiming)
+        finally:
+            for task in (claiming, *beside):
+                task.cancel()
+            await asyncio.gather(claiming, *beside, return_exceptions=True)
+            if self._children is not None:
+                await self._children.close()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def drain(self) -> int:
+        """Work until there is nothing left to claim now; how many jobs that were."""
+        beside = [asyncio.create_task(work) for work in (self._outbox.run(), self._tick())]
+        done = 0
+        try:
+            while claimed := await self._source.claim(self._wanted() or 1, queues=self.plan.queues, types=self._types):
+                done += len(claimed)
+                self._take(claimed)
+                await _first_failure(beside, until=self._idle)
+                await self._outbox.empty()
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        return done
+
+    def stop(self) -> None:
+        """No new claim from now on."""
+        self._stopping.set()
+        self._room.set()
+        self._board.stop()
+        for run in self._running():
+            run.warn()
+
+    @property
+    def held(self) -> int:
+        return len(self._runs)
+
+    async def _wind_down(self, claiming: asyncio.Task[None]) -> None:
+        self._give_back_waiting()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.plan.stop_grace_seconds):
+                await claiming  # what it may just have claimed is given back by itself
+                await self._idle.wait()
+        self._interrupt_all()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.plan.kill_grace_seconds + 1):
+                await self._idle.wait()
+                await self._outbox.empty()
+
+    def _running(self) -> list[Run]:
+        return [run for run in self._runs.values() if run.started_at is not None and not run.finished]
+
+    def _interrupt_all(self) -> None:
+        for run in self._running():
+            run.end(Ending.STOPPED, self._clock.monotonic())
+            if run.interrupt is None:
+                self._give_up(run)  # a thread cannot be interrupted, and the process is about to end
+
+    # -- claiming ---------------------------------------------------------------------------------------------
+
+    async def _claim_until_stopped(self) -> None:
+        pause = PAUSE_SECONDS
+        while not self._stopping.is_set():
+            self._room.clear()
+            wanted = self._wanted()
+            if not wanted:
+                await self._room.wait()
+                continue
+            try:
+                claimed = await self._source.claim(wanted, queues=self.plan.queues, types=self._types)
+                self._board.polled()
+                self._take(claimed)
+                if not claimed:
+                    await self._until_hint()
+                pause = PAUSE_SECONDS
+            except HoldfastError as error:
+                log.warning("cannot claim, trying again: %s", error)
+                await self._until_stopping(pause * (0.5 + self._ids.jitter()))
+                pause = min(PAUSE_MAX_SECONDS, pause * 2)
+                await self._give_back_unheard(error)
+
+    async def _until_hint(self) -> None:
+        waiting = asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self.plan.queues, self._types))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            while not stopping.done():
+                await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if waiting.done():
+                    self._board.polled()
+                    if waiting.result() or not self._enabled:
+                        return
+                    waiting = asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self.plan.queues, self._types))
+        finally:
+            waiting.cancel()
+            stopping.cancel()
+
+    async def _until_stopping(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    def _wanted(self) -> int:
+        """Free slots, and as many more as will start within a moment: so that the database sees batches."""
+        free = self.plan.concurrency - self.stuck - self._busy
+        ahead = self._pace.ahead() - len(self._buffer)
+        if self._stopping.is_set() or free + ahead <= 0 or (free <= 0 and ahead < self._pace.ahead() // 2):
+            return 0
+        return max(0, min(free + ahead, self._board.room()))
+
+    def _take(self, claimed: Claims) -> None:
+        now = self._clock.monotonic()
+        fragile: list[Run] = []
+        surplus: list[Run] = []
+        for lease, policy in claimed:
+            handler = self._handlers[lease.type]
+            run = Run(lease, policy, handler, now=now, place=self._board.put(lease, policy.lease_seconds))
+            self._runs[lease.token] = run
+            (fragile if run.fragile else self._buffer).append(run)
+        for run in fragile:
+            if self._free() > 0 and not self._stopping.is_set():
+                self._start(run)
+            else:
+                surplus.append(run)
+        self._pace.surplus(len(surplus), len(claimed))
+        self._give_back(surplus)
+        if self._stopping.is_set():
+            self._give_back_waiting()
+        self._fill()
+
+    def _free(self) -> int:
+        return self.plan.concurrency - self.stuck - self._busy
+
+    def _fill(self) -> None:
+        while self._buffer and self._free() > 0:
+            self._start(self._buffer.popleft())
+        self._is_idle()
+
+    def _give_back_waiting(self) -> None:
+        waiting = list(self._buffer)
+        self._buffer.clear()
+        self._give_back(waiting)
+
+    def _give_back(self, runs: list[Run]) -> None:
+        for run in runs:
+            run.finished = True
+            self._outbox.put(run, Released())
+
+    async def _give_back_unheard(self, error: HoldfastError) -> None:
+        """The answer to a claim was lost: what it may have claimed would wait for its lease to run out."""
+        if not isinstance(error, OutcomeUnknown):
+            return
+        with contextlib.suppress(StoreError):
+            unheard = [held for held in await self._source.held() if held.token not in self._runs]
+            if unheard:
+                await self._source.release([Freed(held.id, held.token) for held in unheard])
+
+    # -- executing --------------------------------------------------------------------------------------------
+
+    def _start(self, run: Run) -> None:
+        run.started_at = run.progress_at = self._clock.monotonic()
+        self._busy += 1
+        self._idle.clear()
+        if (allowed := run.seconds_allowed) is not None:
+            self._board.deadline(run.place, run.started_at + allowed)
+        run.context = Context(run.lease, _Line(self, run), self._state)
+        run.task = asyncio.get_running_loop().create_task(self._execute(run))
+
+    async def _execute(self, run: Run) -> None:
+        assert run.context is not None  # noqa: S101
+        said: Outcome | None = None
+        try:
+            if run.handler.isolation is Isolation.PROCESS or (run.alone and self._children is not None):
+                said = await self._in_child(run)
+            else:
+                if run.handler.is_async:
+                    run.interrupt = run.cancel_task
+                said = await invoke(run.handler, run.context, run.lease.payload, self._around, self._threads)
+        except asyncio.CancelledError:
+            if run.ending is None and self._stopping.is_set():
+                run.ending = Ending.STOPPED
+        except Exception as error:
+            log.exception("job %s: the runtime failed", run.lease.id)
+            said = Failed("E_RUNTIME", str(error))
+        self._ended(run, said)
+
+    async def _in_child(self, run: Run) -> Outcome:
+        if self._children is None:
+            return Failed("E_NO_CHILDREN", "this worker cannot start child processes", permanent=True)
+
+        def started(execution: Execution) -> None:
+            self._board.executor(run.place, execution.pid)
+            run.execution = execution
+            run.interrupt = lambda: self._end_child(run, execution)
+            if self._stopping.is_set():
+                run.warn()
+
+        said = await self._children.run(run.lease, run.handler, _Line(self, run), alone=run.alone, on_started=started)
+        if run.alone and isinstance(said, Failed) and said.code == "E_CRASHED" and run.ending is None:
+            return Failed("poison", f"alone in its process, it killed it again: {said.message}", said.context, True)
+        return said
+
+    def _end_child(self, run: Run, execution: Execution) -> None:
+        match run.ending:
+            case Ending.STOPPED:  # it was warned when the worker was told to stop
+                execution.kill()
+                return
+            case Ending.LOST:
+                execution.lose()
+            case _:
+                execution.cancel()
+        asyncio.get_running_loop().call_later(self._patience(run), execution.kill)
+
+    def _patience(self, run: Run) -> float:
+        """How long an execution that was told to end may take: less than the engine itself waits after a cancel."""
+        if run.ending is Ending.CANCELED:
+            return 0.8 * run.policy.cancel_grace_seconds
+        return self.plan.kill_grace_seconds
+
+    def _ended(self, run: Run, said: Outcome | None) -> None:
+        if run.finished:  # it was given up on, and now it has ended after all
+            self.stuck -= 1
+            self._fill()
+            return
+        run.finished = True
+        self._busy -= 1
+        self._pace.ended()
+        self._outbox.put(run, run.outcome(said))
+        self._fill()
+        if self._wanted():
+            self._room.set()
+
+    def _give_up(self, run: Run) -> None:
+        """It was told to end and did not. Say so in its place; its slot is not free until it has really ended."""
+        log.error("job %s (%s) does not end; its slot is lost until it does", run.lease.id, run.lease.type)
+        run.finished = True
+        self._busy -= 1
+        self.stuck += 1
+        self._outbox.put(run, run.outcome(None))
+        self._is_idle()
+
+    def _settled(self, run: Run) -> None:
+        del self._runs[run.lease.token]
+        self._board.clear(run.place)
+        self._is_idle()
+
+    def _is_idle(self) -> None:
+        if not self._busy and not self._buffer:
+            self._idle.set()
+        else:
+            self._idle.clear()
+
+    # -- clocks, and what the keeper says ---------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            self._board.tick()
+            self._board.show(Liveness.BUSY if self._busy else Liveness.IDLE, self.plan.concurrency)
+            if self._free() <= 0:
+                self._board.polled()  # no slot, no need to claim
+            self._pace.tick(now)
+            for run in list(self._runs.values()):
+                if not run.finished:
+                    self._check(run, now)
+            self._give_back_stale(now)
+            await self._clock.sleep(TICK_SECONDS)
+
+    def _check(self, run: Run, now: float) -> None:
+        if self.plan.kept and now - self._board.kept_since(run.place) > FENCE * run.policy.lease_seconds:
+            log.error("job %s: the lease was not renewed in time; stopping it", run.lease.id)
+            self._lose(run)
+        elif run.started_at is not None and run.ending is None and (overrun := run.overrun(now)) is not None:
+            run.end(Ending.TIMED_OUT, now, overrun)
+        if run.ending is not None and not run.finished and now - run.told > self._patience(run) + 1:
+            self._give_up(run)
+
+    def _give_back_stale(self, now: float) -> None:
+        stale = []
+        while self._buffer and now - self._buffer[0].claimed_at > BUFFERED_SECONDS_MAX:
+            stale.append(self._buffer.popleft())
+        if stale:
+            self._pace.surplus(len(stale), len(stale))
+            self._give_back(stale)
+            self._is_idle()
+
+    def hear(self, news: News) -> None:
+        """What the keeper learned with its last beat."""
+        self._enabled = news.enabled
+        for held in news.lost:
+            if (run := self._runs.get(held.token)) is not None:
+                self._lose(run)
+        for held in news.cancel:
+            if (run := self._runs.get(held.token)) is not None and not run.finished:
+                self._cancel(run)
+
+    def _cancel(self, run: Run) -> None:
+        if run.started_at is None:
+            self._buffer.remove(run)
+            self._give_back([run])
+        else:
+            run.end(Ending.CANCELED, self._clock.monotonic())
+
+    def _lose(self, run: Run) -> None:
+        if run.finished:
+            return  # its report will hear of it
+        if run.started_at is None:
+            self._buffer.remove(run)
+            run.finished, run.ending = True, Ending.LOST
+            self._outbox.put(run, run.outcome(None))
+            self._is_idle()
+        else:
+            run.end(Ending.LOST, self._clock.monotonic())
+
+    async def report(self, run: Run, report: Progress) -> None:
+        run.progress_at = self._clock.monotonic()
+        try:
+            advanced = await self._reports.put(report)
+        except LeaseLost:
+            self._lose(run)
+            raise
+        if advanced.cancel_requested:
+            self._cancel(run)
+
+    async def parts(self, job_id: str) -> list[Part]:
+        return await self._source.parts(job_id)
+
+
+class _Line:
+    """A context's way to the runtime."""
+
+    __slots__ = ("_run", "_worker")
+
+    def __init__(self, worker: Worker, run: Run) -> None:
+        self._worker, self._run = worker, run
+
+    async def progress(self, report: Progress) -> None:
+        await self._worker.report(self._run, report)
+
+    async def parts(self, job_id: str) -> list[Part]:
+        return await self._worker.parts(job_id)
+
+
+async def _first_failure(tasks: list[asyncio.Task[None]], *, until: asyncio.Event) -> None:
+    """Wait for the event; a task that ends before it has failed, and nothing here works without it."""
+    waiting = asyncio.create_task(until.wait())
+    try:
+        await asyncio.wait({*tasks, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        waiting.cancel()

@@ -1,0 +1,98 @@
+"""The parent of worker processes: starts them, starts them again when they die, and passes the wish to stop on.
+
+It tells them over a socket, not by a signal: a service manager signals every process of a service, and a worker must
+not take its parent's word for the second signal that means "at once".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from asyncio.subprocess import Process
+
+from holdfast.clock import Clock
+
+STOP, NOW, READY = b"stop\n", b"now\n", b"ready\n"
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 10.0
+HEALTHY_SECONDS = 30.0
+
+log = logging.getLogger("holdfast.worker")
+
+
+class Supervisor:
+    def __init__(self, command: list[str], processes: int, *, clock: Clock | None = None) -> None:
+        self._command = command
+        self._processes = processes
+        self._clock = clock or Clock()
+        self._stopping = asyncio.Event()
+        self._lines: set[socket.socket] = set()
+        self._failed: int | None = None  # the exit code of a worker that could not even begin
+
+    async def run(self) -> int:
+        """Until a signal says stop, or a worker cannot begin. The exit code to end with."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._processes):
+                group.create_task(self._keep_running())
+        return self._failed or 0
+
+    def _signalled(self) -> None:
+        self._say(NOW if self._stopping.is_set() else STOP)
+        self._stopping.set()
+
+    def _say(self, word: bytes) -> None:
+        for line in self._lines:
+            with contextlib.suppress(OSError):
+                line.send(word)
+
+    async def _keep_running(self) -> None:
+        pause, begun = PAUSE_SECONDS, False
+        while not self._stopping.is_set():
+            started = self._clock.monotonic()
+            code, ready = await self._run_one()
+            begun = begun or ready
+            if self._stopping.is_set():
+                return
+            if not begun:  # it is not the job's fault: the app, the settings or the database are wrong
+                self._failed = code
+                self._signalled()
+                return
+            log.warning("a worker process ended with %s, starting another", _ended(code))
+            pause = PAUSE_SECONDS if self._clock.monotonic() - started > HEALTHY_SECONDS else pause
+            await self._sleep(pause)
+            pause = min(PAUSE_MAX_SECONDS, pause * 2)
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    async def _run_one(self) -> tuple[int, bool]:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            process = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
+            theirs.close()
+            self._lines.add(ours)
+            if self._stopping.is_set():  # it came while we were starting it
+                self._say(STOP)
+            ready = await self._until_ready(ours, process)
+            return await process.wait(), ready
+        finally:
+            self._lines.discard(ours)
+            ours.close()
+            theirs.close()
+
+    async def _until_ready(self, line: socket.socket, process: Process) -> bool:
+        with contextlib.suppress(OSError):
+            return (await asyncio.get_running_loop().sock_recv(line, len(READY))) == READY
+        return False
+
+
+def _ended(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

@@ -1,0 +1,209 @@
+"""`holdfast jobs cancel` and `redrive`: by id, by filter, rehearsed, paced and repeated."""
+
+import io
+import sys
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.lifecycle import BUILT_IN, Machine, State
+from holdfast.lifecycle.render import from_data, to_data
+from holdfast.model import NewJob
+from tests.cli.conftest import Holdfast, Meanwhile
+from tests.cli.stories import claimed, dead, succeeded
+
+NOBODYS = "00000000-0000-7000-8000-000000000000"
+
+
+def states(holdfast: Holdfast) -> list[str]:
+    """Of all jobs, the oldest first."""
+    return [job["state"] for job in reversed(holdfast("jobs", "list", "--limit", "500", "--json").json["jobs"])]
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    """Somebody sits at a terminal and types this."""
+    terminal = io.StringIO(line)
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", terminal)
+
+
+def test_a_waiting_job_is_canceled_at_once_and_a_running_one_is_asked_to_stop(
+    holdfast: Holdfast, meanwhile: Meanwhile
+) -> None:
+    waiting = holdfast("jobs", "create", "a").out.strip()
+    _, lease = meanwhile(claimed)
+    answer = holdfast("jobs", "cancel", waiting, lease.id, "--reason", "cleanup")
+    assert answer.code == 0
+    assert answer.rows == [[waiting, "canceled"], [lease.id, "cancel requested"]]
+    assert holdfast("jobs", "show", waiting, "--json").json["reason"] == "cleanup"
+    assert holdfast("jobs", "show", lease.id, "--json").json["cancelRequestedAt"] is not None
+
+
+def test_the_exit_code_tells_of_the_first_refusal(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    done = meanwhile(succeeded)
+    refused = holdfast("jobs", "cancel", done)
+    assert (refused.code, refused.rows) == (
+        4,
+        [[done, f"refused: job {done} is already succeeded; it cannot be canceled"]],
+    )
+    gone = holdfast("jobs", "cancel", NOBODYS, "--json")
+    assert gone.code == 3
+    assert gone.json == {
+        "dryRun": False,
+        "counts": {"refused": 1},
+        "jobs": [
+            {
+                "jobId": NOBODYS,
+                "outcome": "refused",
+                "newJobId": None,
+                "code": "job_not_found",
+                "message": f"no job '{NOBODYS}'",
+            }
+        ],
+    }
+
+
+def test_a_filter_cancels_what_it_finds_over_many_pages(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    async def story(engine: Engine) -> None:
+        await engine.create_many([NewJob(type="crawl") for _ in range(450)])
+        await engine.create(NewJob(type="other"))
+
+    meanwhile(story)
+    answer = holdfast("jobs", "cancel", "--type", "crawl", "--yes")
+    assert (answer.code, answer.out) == (0, "450 jobs canceled\n")
+    assert states(holdfast).count("queued") == 1
+    assert holdfast("jobs", "cancel", "--type", "crawl", "--yes").out == "no job is like that\n"
+
+
+def test_a_limit_stops_early_with_the_newest(holdfast: Holdfast) -> None:
+    for _ in range(3):
+        holdfast("jobs", "create", "a")
+    assert holdfast("jobs", "cancel", "--type", "a", "--limit", "2", "--yes").out == "2 jobs canceled\n"
+    assert states(holdfast) == ["queued", "canceled", "canceled"]
+
+
+def test_a_dry_run_tells_the_same_and_changes_nothing(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    async def story(engine: Engine) -> tuple[str, str, str]:
+        _, running = await claimed(engine)
+        waiting = await engine.create(NewJob(type="render"))
+        fixed = await engine.create(NewJob(type="render", lifecycle="images"))
+        return running.id, waiting.id, fixed.id
+
+    running, waiting, fixed = meanwhile(story)
+    before = holdfast("jobs", "list", "--json").out
+    rehearsed = holdfast("jobs", "cancel", "--type", "render", "--dry-run")
+    assert rehearsed.code == 4
+    assert rehearsed.rows[:3] == [
+        [running, "cancel requested"],
+        [waiting, "canceled"],
+        [fixed, f"refused: job {fixed}: lifecycle 'images' has no cancel from 'queued'; from there it has: claim"],
+    ]
+    assert "1 job would be asked to stop\n1 job would be canceled\n1 job would be refused\n" in rehearsed.out
+    assert "  1 x illegal_move, such as: job " in rehearsed.out
+    assert holdfast("jobs", "list", "--json").out == before
+
+    done = holdfast("jobs", "cancel", "--type", "render", "--yes")
+    assert done.code == 4
+    assert done.out.startswith("1 job asked to stop\n1 job canceled\n1 job refused\n")
+
+
+@pytest.mark.parametrize("verb", ["cancel", "redrive"])
+def test_neither_ids_nor_a_filter_or_both_is_a_usage_error(holdfast: Holdfast, verb: str) -> None:
+    for arguments in ([], ["--yes"], [NOBODYS, "--type", "a"]):
+        answer = holdfast("jobs", verb, *arguments)
+        assert answer.code == 2
+        assert "name jobs or give a filter, and not both" in answer.err
+
+
+def test_where_nobody_can_be_asked_yes_must_be_said(holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    holdfast("jobs", "create", "a")
+    answer = holdfast("jobs", "cancel", "--type", "a")
+    assert answer.code == 2
+    assert "--yes is needed to cancel by filter" in answer.err
+    assert states(holdfast) == ["queued"]
+
+
+@pytest.mark.parametrize(("typed", "code", "after"), [("y\n", 0, "canceled"), ("n\n", 1, "queued"), ("", 1, "queued")])
+def test_on_a_terminal_a_person_is_asked(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, after: str
+) -> None:
+    holdfast("jobs", "create", "a")
+    answer_with(monkeypatch, typed)
+    answer = holdfast("jobs", "cancel", "--type", "a")
+    assert answer.code == code
+    assert answer.err.startswith("cancel 1 job? [y/N] ")
+    assert states(holdfast) == [after]
+
+
+def test_a_dead_job_is_redriven_once_however_often_it_is_asked_for(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    old = meanwhile(lambda engine: dead(engine, payload={"n": 1}))
+    [[_, said]] = holdfast("jobs", "redrive", old).rows
+    new = said.removeprefix("redriven as ")
+    job = holdfast("jobs", "show", new, "--json").json
+    assert (job["redriveOf"], job["payload"], job["state"]) == (old, {"n": 1}, "queued")
+    assert holdfast("jobs", "redrive", old).rows == [[old, f"already redriven as {new}"]]
+    assert holdfast("jobs", "redrive", "--state", "dead", "--yes").out == "1 job left alone: redriven before\n"
+    assert len(states(holdfast)) == 2
+    assert holdfast("jobs", "redrive", old, "--again").code == 0
+    assert len(states(holdfast)) == 3
+
+
+def test_a_filter_redrives_the_dead_and_leaves_the_rest_alone(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    async def story(engine: Engine) -> None:
+        await dead(engine, "E_TIMEOUT")
+        await dead(engine, "E_OTHER")
+        await succeeded(engine)
+
+    meanwhile(story)
+    rehearsed = holdfast("jobs", "redrive", "--type", "render", "--dry-run", "--json").json
+    assert rehearsed["counts"] == {"redriven": 2}
+    assert {job["newJobId"] for job in rehearsed["jobs"]} == {None}, "nothing was made"
+    assert holdfast("jobs", "redrive", "--error-code", "E_TIMEOUT", "--yes").out == "1 job redriven\n"
+    assert states(holdfast) == ["dead", "dead", "succeeded", "queued"]
+
+
+def test_a_job_that_is_not_finished_is_not_redriven(holdfast: Holdfast) -> None:
+    job_id = holdfast("jobs", "create", "a").out.strip()
+    answer = holdfast("jobs", "redrive", job_id)
+    assert (answer.code, "only a finished job is redriven" in answer.out) == (4, True)
+
+
+def test_a_rate_paces_the_redrive(holdfast: Holdfast, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(engine: Engine) -> None:
+        for _ in range(3):
+            await dead(engine)
+
+    meanwhile(story)
+    pauses: list[float] = []
+
+    async def note(_clock: Clock, seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(Clock, "sleep", note)
+    monkeypatch.setattr(Clock, "monotonic", lambda _clock: 100.0)
+    assert holdfast("jobs", "redrive", "--type", "render", "--rate", "0.5", "--yes").out == "3 jobs redriven\n"
+    assert pauses == [2.0, 4.0], "one job at a time, each due two seconds after the one before"
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "fast", "nan"])
+def test_an_impossible_rate_is_a_usage_error(holdfast: Holdfast, rate: str) -> None:
+    answer = holdfast("jobs", "redrive", "--type", "a", "--rate", rate, "--yes")
+    assert answer.code == 2
+    assert "--rate" in answer.err
+
+
+def test_a_job_of_an_apps_own_lifecycle_can_be_redriven_without_the_app(
+    holdfast: Holdfast, meanwhile: Meanwhile
+) -> None:
+    data = to_data(BUILT_IN[0])
+    own: Machine = from_data({**data, "name": "own", "words": {**data["words"], "queued": "in line"}})
+
+    async def story(engine: Engine) -> str:
+        engine.rules.lifecycles.declare(own)
+        return await dead(engine, lifecycle="own")
+
+    [[_, said]] = holdfast("jobs", "redrive", meanwhile(story)).rows
+    job = holdfast("jobs", "show", said.removeprefix("redriven as "), "--json").json
+    assert (job["lifecycle"], job["word"], job["state"]) == ("own", "in line", State.QUEUED)

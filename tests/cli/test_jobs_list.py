@@ -1,0 +1,101 @@
+"""`holdfast jobs list`: every filter, page by page."""
+
+import pytest
+
+from holdfast.engine import Engine
+from tests.cli.conftest import Answer, Holdfast, Meanwhile
+from tests.cli.stories import dead, half_done, succeeded
+
+
+def ids(answer: Answer) -> list[str]:
+    return [row[0] for row in answer.rows]
+
+
+def create(holdfast: Holdfast, *arguments: str) -> str:
+    return holdfast("jobs", "create", *arguments).out.strip()
+
+
+def test_each_filter_finds_its_jobs_and_all_must_hold(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    mail = create(holdfast, "send-email", "--queue", "mail", "--tag", "urgent")
+    other = create(holdfast, "report")
+    broken = meanwhile(lambda engine: dead(engine, "E_TIMEOUT"))
+    for arguments, found in (
+        (["--type", "send-email"], [mail]),
+        (["--type", "send-email", "--type", "report"], [other, mail]),
+        (["--queue", "mail"], [mail]),
+        (["--tag", "urgent"], [mail]),
+        (["--error-code", "E_TIMEOUT"], [broken]),
+        (["--state", "queued"], [other, mail]),
+        (["--status", "FAILED"], [broken]),
+        (["--state", "dead,queued"], [broken, other, mail]),
+        (["--state", "pending", "--queue", "default"], [other]),
+        (["--since", "1h"], [broken, other, mail]),
+        (["--until", "1h"], []),
+        (["--since", "2100-01-01"], []),
+        (["--until", "2100-01-01T00:00:00Z"], [broken, other, mail]),
+    ):
+        assert ids(holdfast("jobs", "list", *arguments)) == found, arguments
+
+
+def test_a_page_says_where_the_next_one_begins(holdfast: Holdfast) -> None:
+    created = [create(holdfast, "a") for _ in range(3)]
+    first = holdfast("jobs", "list", "--limit", "2")
+    assert ids(first) == created[:0:-1]
+    assert first.err == f"there are more: add --cursor {created[1]}\n"
+    second = holdfast("jobs", "list", "--limit", "2", "--cursor", created[1])
+    assert (ids(second), second.err) == ([created[0]], "")
+    assert holdfast("jobs", "list", "--limit", "2", "--json").json["nextCursor"] == created[1]
+
+
+def test_lines_for_programs_are_separated_by_tabs_and_have_no_titles(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    lease = meanwhile(half_done)
+    [[job_id, job_type, queue, state, attempt, percent, created, reason]] = holdfast("jobs", "list").rows
+    assert (job_id, job_type, queue, state, attempt) == (lease.id, "render", "default", "running", "1/5")
+    assert (percent, reason) == ("50 %", "")
+    assert created.startswith("20")
+
+
+def test_states_are_told_in_the_words_of_their_lifecycle(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    async def story(engine: Engine) -> None:
+        await dead(engine, lifecycle="generation")
+        await succeeded(engine, lifecycle="transcode")
+
+    meanwhile(story)
+    assert [row[3] for row in holdfast("jobs", "list").rows] == ["ready", "dead_letter"]
+    views = holdfast("jobs", "list", "--json").json["jobs"]
+    assert [(view["word"], view["state"], view["status"]) for view in views] == [
+        ("ready", "succeeded", "COMPLETED"),
+        ("dead_letter", "dead", "FAILED"),
+    ]
+
+
+def test_no_token_is_ever_shown(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    lease = meanwhile(half_done)
+    for arguments in (
+        ["list", "--json"],
+        ["show", lease.id, "--json"],
+        ["show", lease.id],
+        ["events", lease.id, "--json"],
+    ):
+        assert lease.token not in holdfast("jobs", *arguments).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--state", "asleep"], "'asleep' is no state; there are: created, queued, running"),
+        (["--since", "yesterday"], "'yesterday' is neither a duration (30m, 1h) nor a time"),
+        (["--since", "9999999999999d"], "is longer than anything can be ago"),
+        (["--since", "1000000d"], "created_after must lie between 1970-01-01 and 2200-01-01"),
+        (["--until", "1066-10-14"], "created_before must lie between 1970-01-01 and 2200-01-01"),
+        (["--limit", "0"], "a call handles 1 to 500 jobs, got the limit 0"),
+        (["--limit", "many"], "invalid int value: 'many'"),
+        (["--cursor", "abc"], "this cursor was not given out by a page"),
+        (["--type", ""], "job type must be 1 to 200 printable characters"),
+        (["--stat", "dead"], "unrecognized arguments: --stat dead"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error_in_a_sentence(holdfast: Holdfast, arguments: list[str], said: str) -> None:
+    answer = holdfast("jobs", "list", *arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err

@@ -1,0 +1,145 @@
+"""`holdfast jobs show`, `events` and `why`: all about one job."""
+
+import threading
+
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.model import NewJob
+from tests.cli.conftest import Holdfast, Meanwhile
+from tests.cli.stories import claimed, dead, half_done, succeeded
+
+NOBODYS = "00000000-0000-7000-8000-000000000000"
+
+
+def facts(text: str) -> dict[str, str]:
+    """The names and values above the tables."""
+    lines = text.partition("\n\n")[0].splitlines()
+    width = next(place for place, char in enumerate(lines[0]) if char == " " and lines[0][place + 1] != " ") + 1
+    return {line[:width].strip(): line[width:] for line in lines}
+
+
+def test_a_running_job_shows_its_lease_its_progress_and_its_parts(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    lease = meanwhile(half_done)
+    shown = holdfast("jobs", "show", lease.id)
+    said = facts(shown.out)
+    assert said["state"].startswith("running since 20")
+    assert said["attempt"] == "1 of 5; 0 failed, 0 lost"
+    assert said["lease"].startswith("worker ")
+    assert ", instance process-1, until 20" in said["lease"]
+    assert said["progress"] == "█" * 12 + "░" * 12 + " 50 %  encode"
+    assert (said["counters"], said["checkpoint"]) == ('{"frames":240}', '{"at":3}')
+    assert (said["payload"], said["tags"]) == ('{"film":"a.mov"}', "urgent")
+    assert f"720p\tcompleted\t{'█' * 24} 100 %\t" in shown.out
+    assert "480p\tin_progress\t3 of 9\t" in shown.out
+
+    job = holdfast("jobs", "show", lease.id, "--json").json
+    assert job["progress"] == {"percent": 50.0, "step": "encode", "etaAt": None}
+    assert job["lease"]["instanceId"] == "process-1"
+    assert [part["status"] for part in job["parts"]] == ["completed", "in_progress"]
+
+
+def test_a_dead_job_shows_how_it_died(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    job_id = meanwhile(lambda engine: dead(engine, "E_DISK", "no space\nleft", lifecycle="generation"))
+    shown = holdfast("jobs", "show", job_id)
+    assert facts(shown.out)["state"].startswith("dead_letter (dead) since ")
+    assert "E_DISK: no space\n" in shown.out, "a long text keeps its lines"
+    assert "attempts that ended" in shown.out
+    job = holdfast("jobs", "show", job_id, "--json").json
+    assert (job["word"], job["state"], job["status"], job["reason"]) == ("dead_letter", "dead", "FAILED", "E_DISK")
+    assert [(attempt["outcome"], attempt["toState"]) for attempt in job["attempts"]] == [("failed", "dead")]
+
+
+def test_what_a_worker_wrote_cannot_steer_the_terminal(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    job_id = meanwhile(lambda engine: dead(engine, message="\x1b[2J\x07[bold]gone[/bold]", payload={"a": "\x1b[31m"}))
+    shown = holdfast("jobs", "show", job_id).out
+    assert "\x1b" not in shown
+    assert r"\x1b[2J\x07[bold]gone[/bold]" in shown
+
+
+@pytest.mark.parametrize("verb", ["show", "events", "why"])
+@pytest.mark.parametrize("job_id", [NOBODYS, "abc"])
+def test_a_job_that_does_not_exist_is_exit_3(holdfast: Holdfast, verb: str, job_id: str) -> None:
+    answer = holdfast("jobs", verb, job_id)
+    assert (answer.code, answer.out, answer.err) == (3, "", f"holdfast: no job '{job_id}'\n")
+
+
+def test_with_json_an_error_is_json_too(holdfast: Holdfast) -> None:
+    answer = holdfast("jobs", "show", NOBODYS, "--json")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == f'{{"code": "job_not_found", "message": "no job \'{NOBODYS}\'"}}\n'
+
+
+def test_the_history_is_told_in_the_words_of_the_lifecycle(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    job_id = meanwhile(lambda engine: succeeded(engine, lifecycle="orchestration"))
+    rows = holdfast("jobs", "events", job_id).rows
+    assert [(row[0], row[2], row[3]) for row in rows] == [
+        ("1", "create", "CREATED"),
+        ("2", "accept", "CREATED -> QUEUED"),
+        ("3", "claim", "QUEUED -> RUNNING"),
+        ("4", "complete", "RUNNING -> SUCCESS"),
+    ]
+
+
+def test_history_as_json_is_one_object_a_line(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    import json
+
+    job_id = meanwhile(succeeded)
+    events = [json.loads(line) for line in holdfast("jobs", "events", job_id, "--json").out.splitlines()]
+    assert [(event["seq"], event["verb"], event["toState"]) for event in events] == [
+        *((1, "create", "created"), (2, "accept", "queued"), (3, "claim", "running"), (4, "complete", "succeeded"))
+    ]
+    assert {event["jobId"] for event in events} == {job_id}
+
+
+def test_following_ends_with_the_last_event(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    """The job is claimed and finished by another thread while its history is being followed."""
+    job_id = holdfast("jobs", "create", "render").out.strip()
+
+    async def finish(engine: Engine) -> None:
+        worker = await engine.register()
+        [lease] = await engine.claim(worker.id)
+        await engine.complete(worker.id, lease.id, lease.token)
+
+    later = threading.Timer(0.5, meanwhile, [finish])
+    later.start()
+    answer = holdfast("jobs", "events", job_id, "--follow")
+    later.join()
+    assert [row[2] for row in answer.rows] == ["create", "accept", "claim", "complete"]
+
+
+def test_why_says_first_what_stands_in_the_way(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    job_id = holdfast("jobs", "create", "render", "--queue", "mail").out.strip()
+    nobody = holdfast("jobs", "why", job_id).out
+    assert nobody.startswith("None of 0 registered workers is enabled and alive. `holdfast worker --app module:app`")
+
+    meanwhile(lambda engine: engine.register())
+    assert holdfast("jobs", "why", job_id).out.startswith("Nothing stands in its way")
+
+    holdfast("queues", "pause", "mail", "--by", "alice")
+    paused = holdfast("jobs", "why", job_id)
+    answer, _, clauses = paused.out.partition("\n\n")
+    assert answer.startswith("Queue 'mail' is paused since ")
+    assert answer.endswith(" by alice. `holdfast queues resume mail` opens it.")
+    assert [line.split("\t")[:2] for line in clauses.splitlines()] == [
+        *(["yes", "state"], ["yes", "time"], ["no", "queue"], ["yes", "workers"], ["yes", "turn"])
+    ]
+    data = holdfast("jobs", "why", job_id, "--json").json
+    assert (data["jobId"], data["answer"]) == (job_id, answer)
+    assert data["clauses"][0] == {"name": "state", "holds": True, "says": "it is queued"}
+
+
+def test_why_names_the_capability_that_nobody_offers(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    async def story(engine: Engine) -> str:
+        await engine.register(capabilities={"cpu": 4})
+        return (await engine.create(NewJob(type="render", requires=["gpu"]))).id
+
+    assert holdfast("jobs", "why", meanwhile(story)).out.startswith(
+        "No live worker offers gpu. Start a worker that does"
+    )
+
+
+def test_why_of_a_running_job_says_who_has_it(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    worker, lease = meanwhile(claimed)
+    said = holdfast("jobs", "why", lease.id).out
+    assert said.startswith(f"It is running: attempt 1 is with worker {worker} until ")

@@ -1,0 +1,130 @@
+"""How a command starts and how it ends: quickly, quietly, with the right code."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast.cli import main, make_parser
+from holdfast.cli.completion import places
+from tests.cli.processes import PROGRAM, SECONDS, environment, holdfast
+
+
+def test_the_installed_program_says_its_version() -> None:
+    said = subprocess.run(
+        [Path(sys.executable).with_name("holdfast"), "--version"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    assert said.stdout.startswith("holdfast 0.")
+
+
+def test_help_loads_neither_the_database_drivers_nor_the_tables() -> None:
+    script = "import sys, holdfast.cli; holdfast.cli.make_parser(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert not {"asyncpg", "sqlite3", "rich", "holdfast.engine"} & set(loaded.stdout.split())
+
+
+LEAVES = [place.path.strip("/").split("/") for place in places(make_parser()) if "--json" in place.everything]
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_command_teaches_with_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--help"])
+    taught = capsys.readouterr().out
+    assert left.value.code == 0
+    assert f"holdfast {' '.join(words)}" in taught.partition("examples:\n")[2]
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    """`holdfast ... | head -1`: the pipe is closed while there is more to come."""
+    process = subprocess.Popen(
+        [*PROGRAM, "lifecycle", "list", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, said = process.communicate(timeout=SECONDS)
+    assert (said, process.returncode) == (b"", 141)
+
+
+def test_ctrl_c_ends_with_130_and_without_a_traceback(tmp_path: Path) -> None:
+    job_id = holdfast("jobs", "create", "a", folder=tmp_path).stdout.strip()
+    process = subprocess.Popen(
+        [*PROGRAM, "jobs", "events", job_id, "--follow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    assert "create" in process.stdout.readline(), "it is at work"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=SECONDS)
+    assert (process.returncode, said) == (130, "")
+
+
+def test_a_character_that_the_terminal_lacks_is_shown_as_its_number(tmp_path: Path) -> None:
+    created = subprocess.run(
+        [*PROGRAM, "jobs", "create", "ü", "--payload", '{"a": "→"}'],
+        env=environment(PYTHONUTF8="1"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    shown = subprocess.run(
+        [*PROGRAM, "jobs", "show", created.stdout.strip()],
+        env=environment(PYTHONIOENCODING="ascii"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    assert r"\xfc" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["jobs", "list"], ["queues", "list"], ["workers", "list"], ["jobs", "create", "a"]]
+)
+async def test_on_postgresql_a_stale_schema_is_exit_1_and_names_the_command(
+    fresh_postgres_url: str, tmp_path: Path, arguments: list[str]
+) -> None:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await connection.execute("DELETE FROM holdfast_migrations")
+    await connection.close()
+    answer = holdfast(*arguments, folder=tmp_path, url=fresh_postgres_url)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr.endswith("; run `holdfast migrate`\n")
+
+
+def test_on_sqlite_the_first_command_makes_the_database(tmp_path: Path) -> None:
+    answer = holdfast("jobs", "list", "--json", folder=tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert (tmp_path / ".holdfast" / "holdfast.db").is_file()
+
+
+def test_the_command_line_wins_over_the_environment(tmp_path: Path) -> None:
+    answer = holdfast("jobs", "list", "--database", f"sqlite:///{tmp_path}/mine.db", folder=tmp_path, url="mysql://x")
+    assert (answer.returncode, (tmp_path / "mine.db").is_file()) == (0, True)
+
+
+@pytest.mark.parametrize("arguments", [[], ["jobs"], ["jobs", "explode"], ["explode"], ["jobs", "show"]])
+def test_what_is_not_a_command_is_a_usage_error(tmp_path: Path, arguments: list[str]) -> None:
+    answer = holdfast(*arguments, folder=tmp_path)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("usage: holdfast")
+    assert os.listdir(tmp_path) == []

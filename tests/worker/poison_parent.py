@@ -1,0 +1,23 @@
+"""A worker-like process with one job in a child: prints the child's pid, and stays until it is killed."""
+
+import asyncio
+import sys
+
+from holdfast.clock import Clock
+from holdfast.worker.children import Children
+from tests.worker.poison_app import app
+from tests.worker.test_children import Recorder, lease_on
+
+
+async def main(job_type: str) -> None:
+    children = Children("tests.worker.poison_app:app", most=1, clock=Clock())
+    await children.run(
+        lease_on(job_type),
+        app.handlers[job_type],
+        Recorder(),
+        alone=False,
+        on_started=lambda execution: print(execution.pid, flush=True),
+    )
+
+
+asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,55 @@
+"""What another process looks like from outside."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.worker.alive import Process, state_of
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux shows a process's state")
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "100"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_runs_until_it_is_stopped_and_again_when_it_goes_on(sleeper: subprocess.Popen[bytes]) -> None:
+    assert state_of(sleeper.pid, child_of=os.getpid()) is Process.RUNNING
+    sleeper.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
+    assert state_of(sleeper.pid, child_of=os.getpid()) is Process.STOPPED
+    sleeper.send_signal(signal.SIGCONT)
+    os.waitid(os.P_PID, sleeper.pid, os.WCONTINUED | os.WNOWAIT)
+    assert state_of(sleeper.pid, child_of=os.getpid()) is Process.RUNNING
+
+
+def test_a_dead_process_is_gone_before_anybody_asked_how_it_ended(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert Path(f"/proc/{sleeper.pid}").exists()
+    assert state_of(sleeper.pid) is Process.GONE
+    sleeper.wait()
+    assert state_of(sleeper.pid) is Process.GONE
+
+
+def test_another_process_with_the_pid_of_a_dead_child_is_not_the_child(sleeper: subprocess.Popen[bytes]) -> None:
+    assert state_of(sleeper.pid, child_of=os.getppid()) is Process.GONE
+
+
+def test_the_name_of_a_program_does_not_confuse(tmp_path: Path) -> None:
+    program = tmp_path / "a) Z 1 (b"
+    shutil.copy(shutil.which("sleep") or "", program)
+    with subprocess.Popen([program, "100"]) as process:
+        try:
+            assert b"Z 1 (" in Path(f"/proc/{process.pid}/stat").read_bytes()
+            assert state_of(process.pid, child_of=os.getpid()) is Process.RUNNING
+        finally:
+            process.kill()

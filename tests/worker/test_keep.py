@@ -1,0 +1,232 @@
+"""When the keeper beats, for which leases, and what it tells: against a database that does as the test wishes."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.errors import StoreUnavailable
+from holdfast.model import Liveness
+from holdfast.model.reports import Beat, Held
+from holdfast.worker.board import Board
+from holdfast.worker.keep import keep
+from holdfast.worker.keeper import News
+from tests.worker.holder import until
+
+
+def lease(number: int, token: int = 0) -> Held:
+    return Held(f"{number:036d}", f"{token:036d}")
+
+
+class Database:
+    """Says what it is told to say, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.beats: list[list[Held]] = []
+        self.shown: list[tuple[Liveness, int]] = []
+        self.looks = 0
+        self.lost: list[str] = []
+        self.cancel: list[str] = []
+        self.stopped: list[Held] = []
+        self.enabled = True
+        self.before_answer: Callable[[], Any] = lambda: None
+
+    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
+        self.beats.append(leases)
+        self.shown.append((liveness, slots))
+        if (waiting := self.before_answer()) is not None:
+            await waiting
+        return Beat(self.lost, self.cancel, self.enabled, {})
+
+    async def stops(self, leases: list[Held]) -> list[Held]:
+        self.looks += 1
+        return [held for held in leases if held in self.stopped]
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+def board():
+    board = Board.create(64)
+    yield board
+    board.close()
+
+
+Start = Callable[..., tuple[list[News], asyncio.Event]]
+
+
+@pytest.fixture
+async def start(database: Database, board: Board) -> AsyncIterator[Start]:
+    """Starts a keeper in this process; the news it tells, and the event that pokes it."""
+    tasks = []
+
+    def start(heartbeat_seconds: float = 3600) -> tuple[list[News], asyncio.Event]:
+        news: list[News] = []
+        poked = asyncio.Event()
+        keeping = keep(
+            database,
+            board,
+            heartbeat_seconds=heartbeat_seconds,
+            watchdog_seconds=0,
+            tell=news.append,
+            poked=poked,
+        )
+        tasks.append(asyncio.create_task(keeping))
+        return news, poked
+
+    yield start
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def settle(board: Board, *leases: Held, lease_seconds: float = 3600) -> list[int]:
+    """Put them, and wait until they are no more too young to be worth a renewal."""
+    slots = [board.put(each, lease_seconds) for each in leases]
+    await asyncio.sleep(1)
+    return slots
+
+
+# -- when -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_holds_nothing_beats_to_show_that_it_lives(
+    database: Database, board: Board, start: Start
+) -> None:
+    board.show(Liveness.IDLE, 12)
+    news, _ = start(heartbeat_seconds=0.05)
+    await until(lambda: len(news) >= 3)
+    assert database.beats[:3] == [[], [], []]
+    assert set(database.shown) == {(Liveness.IDLE, 12)}
+    assert news[0].renewed
+    assert news[0].enabled
+
+
+async def test_the_shortest_lease_sets_the_pace(database: Database, board: Board, start: Start) -> None:
+    board.put(lease(1), 600.0)
+    board.put(lease(2), 0.3)
+    board.show(Liveness.BUSY, 12)
+    start(heartbeat_seconds=3600)
+    await until(lambda: len(database.beats) >= 4)
+    assert lease(2) in database.beats[-1]
+    assert database.shown[-1] == (Liveness.BUSY, 12)
+
+
+async def test_a_poke_is_answered_with_a_beat(database: Database, start: Start) -> None:
+    _, poked = start()
+    await until(lambda: len(database.beats) == 1)
+    poked.set()
+    await until(lambda: len(database.beats) == 2)
+
+
+@pytest.mark.slow
+async def test_what_should_stop_is_found_between_the_beats_and_told_once(
+    database: Database, board: Board, start: Start
+) -> None:
+    await settle(board, lease(1))
+    news, _ = start()
+    await until(lambda: len(news) == 1)
+    database.stopped, database.cancel = [lease(1)], [lease(1).id]
+    await until(lambda: len(news) == 2)
+    assert news[1].cancel == [lease(1)]
+
+    looks = database.looks
+    await until(lambda: database.looks >= looks + 2)
+    assert len(database.beats) == 2  # it knows, and does not ask which is which every second
+
+
+# -- for which ------------------------------------------------------------------------------------------------
+
+
+async def test_a_lease_is_renewed_when_it_is_old_enough_and_the_board_shows_it(
+    database: Database, board: Board, start: Start
+) -> None:
+    slot = board.put(lease(1), 3.0)
+    put = board.kept_since(slot)
+    news, _ = start()
+    await until(lambda: lease(1) in database.beats[-1] if database.beats else False)
+    await until(lambda: board.kept_since(slot) > put)
+    assert board.kept_since(slot) in [each.sent for each in news]
+    assert board.kept_since(slot) >= put + 0.5
+
+
+async def test_the_lease_of_a_dead_executor_is_left_out(database: Database, board: Board, start: Start) -> None:
+    dead, own = await settle(board, lease(1), lease(2))
+    board.executor(dead, os.getppid())  # alive, but no child of the worker: the pid must have been given anew
+    start()
+    await until(lambda: len(database.beats) == 1)
+    assert database.beats[0] == [lease(2)]
+    assert board.kept_since(dead) < board.kept_since(own)
+
+
+# -- what it tells --------------------------------------------------------------------------------------------
+
+
+async def test_a_lost_lease_is_told_and_not_shown_as_renewed(database: Database, board: Board, start: Start) -> None:
+    lost, kept = await settle(board, lease(1), lease(2))
+    database.lost = [lease(1).id]
+    news, _ = start()
+    await until(lambda: len(news) == 1)
+    assert news[0].lost == [lease(1)]
+    assert board.kept_since(lost) < news[0].sent == board.kept_since(kept)
+
+
+async def test_a_job_that_ended_while_the_beat_was_under_way_is_not_lost(
+    database: Database, board: Board, start: Start
+) -> None:
+    [slot] = await settle(board, lease(1))
+    database.lost, database.before_answer = [lease(1).id], lambda: board.clear(slot)
+    news, _ = start()
+    await until(lambda: len(news) == 1)
+    assert (database.beats, news[0].lost) == ([[lease(1)]], [])
+
+
+async def test_of_a_job_held_under_two_tokens_the_older_one_is_lost(
+    database: Database, board: Board, start: Start
+) -> None:
+    """Its lease ran out, and this very worker claimed it again."""
+    await settle(board, lease(1, token=7), lease(1, token=3))
+    database.lost, database.cancel = [lease(1).id], [lease(1).id]
+    news, _ = start()
+    await until(lambda: len(news) == 1)
+    assert (news[0].lost, news[0].cancel) == ([lease(1, token=7)], [lease(1, token=3)])
+
+
+async def test_a_disabled_worker_is_told(database: Database, start: Start) -> None:
+    database.enabled = False
+    news, _ = start()
+    await until(lambda: len(news) == 1)
+    assert not news[0].enabled
+
+
+# -- a database in trouble ------------------------------------------------------------------------------------
+
+
+async def test_a_beat_that_fails_is_told_and_tried_again_until_it_succeeds(
+    database: Database, board: Board, start: Start
+) -> None:
+    def fail_thrice() -> None:
+        if len(database.beats) <= 3:
+            raise StoreUnavailable("gone for a while")
+
+    [slot] = await settle(board, lease(1))
+    database.before_answer = fail_thrice
+    news, _ = start()
+    await until(lambda: len(news) == 4)
+    assert [each.failed for each in news] == ["gone for a while"] * 3 + [""]
+    assert [each.renewed for each in news] == [False] * 3 + [True]
+    assert board.kept_since(slot) == news[3].sent
+
+
+@pytest.mark.slow
+async def test_a_beat_without_an_answer_is_left_behind(database: Database, start: Start) -> None:
+    database.before_answer = lambda: asyncio.Event().wait() if len(database.beats) == 1 else None
+    news, _ = start(heartbeat_seconds=1)
+    await until(lambda: len(news) >= 2)
+    assert news[0].failed == "the database did not answer within 2 s"
+    assert news[1].renewed

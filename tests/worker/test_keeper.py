@@ -1,0 +1,224 @@
+"""The keeper as a process: leases live exactly as long as whoever works on them, whatever the worker is busy with."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.assembly import open_engine
+from holdfast.engine import Engine
+from holdfast.lifecycle import State
+from holdfast.model import NewJob
+from holdfast.model.reports import Held
+from holdfast.settings import Settings
+from holdfast.store.migrate import migrate
+from holdfast.worker.alive import Process, state_of
+from tests.servers.postgres import running
+from tests.worker.holder import PATIENCE_SECONDS, Holder, until
+
+LEASE_SECONDS = 2.0
+pytestmark = pytest.mark.slow
+
+
+class Ground:
+    """An engine in real time, and processes that hold what is claimed here."""
+
+    def __init__(self, engine: Engine, worker: str, settings: Settings) -> None:
+        self.engine, self.worker, self.settings = engine, worker, settings
+        self.holders: list[Holder] = []
+
+    async def hold(
+        self, jobs: int = 1, *, lease_seconds: float = LEASE_SECONDS, watchdog_seconds: float = 0
+    ) -> tuple[Holder, list[Held]]:
+        """A process that holds this many jobs, each renewed once."""
+        await self.engine.create_many([NewJob(type="kept") for _ in range(jobs)])
+        leases = [Held(lease.id, lease.token) for lease in await self.engine.claim(self.worker, limit=jobs)]
+        holder = await Holder.start(
+            leases,
+            lease_seconds,
+            worker=self.worker,
+            instance="holder",
+            heartbeat_seconds=3600,
+            watchdog_seconds=watchdog_seconds,
+            settings=msgspec.to_builtins(self.settings),
+        )
+        self.holders.append(holder)
+        return holder, leases
+
+    async def reaped(self) -> list[str]:
+        return [row["id"] for row in await self.engine.reap()]
+
+    async def reap_until(self, job_id: str) -> list[str]:
+        """Sweep until this job was taken from its holder; what else was."""
+        taken: list[str] = []
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while job_id not in taken:
+                taken += await self.reaped()
+                await asyncio.sleep(0.05)
+        return [each for each in taken if each != job_id]
+
+
+Open = Callable[[str], Awaitable[Ground]]
+
+
+@pytest.fixture
+async def open_ground() -> AsyncIterator[Open]:
+    grounds: list[Ground] = []
+
+    async def open_ground(url: str) -> Ground:
+        settings = Settings(database_url=url, lease_seconds=LEASE_SECONDS, heartbeat_seconds=1, startup_grace_seconds=0)
+        engine = await open_engine(settings)
+        grounds.append(Ground(engine, (await engine.register(name="holder")).id, settings))
+        return grounds[-1]
+
+    yield open_ground
+    for ground in grounds:
+        for holder in ground.holders:
+            await holder.end()
+        await ground.engine.close()
+
+
+@pytest.fixture
+async def ground(store_url: str, open_ground: Open) -> Ground:
+    return await open_ground(store_url)
+
+
+async def test_a_handler_that_holds_the_gil_for_five_leases_keeps_its_job(ground: Ground) -> None:
+    holder, [lease] = await ground.hold()
+    blocked = asyncio.create_task(holder.ask("ages", hold_the_gil=int(5 * LEASE_SECONDS)))
+    while not blocked.done():
+        assert await ground.reaped() == []
+        await asyncio.sleep(0.1)
+    [age] = blocked.result()
+    assert age < LEASE_SECONDS  # the worker sees at once that it was renewed, before it has read any news
+    settled = await ground.engine.complete(ground.worker, lease.id, lease.token)
+    assert settled.state is State.SUCCEEDED
+
+
+async def test_a_stopped_process_loses_its_leases_and_hears_of_it_when_it_goes_on(ground: Ground) -> None:
+    holder, [lease] = await ground.hold()
+    holder.process.send_signal(signal.SIGSTOP)
+    await ground.reap_until(lease.id)
+    holder.process.send_signal(signal.SIGCONT)
+    await until(lambda: any(lease in news.lost for news in holder.news))
+
+
+async def test_only_the_lease_of_a_dead_executor_runs_out(ground: Ground) -> None:
+    holder, [in_child, other] = await ground.hold(jobs=2)
+    child = await holder.ask("child", run_in_child=0)
+    beats = len(holder.news)
+    await until(lambda: len(holder.news) > beats + 4)  # 4 / 3 of a lease: it counts while it lives
+    assert await ground.reaped() == []
+
+    os.kill(child, signal.SIGKILL)
+    assert await ground.reap_until(in_child.id) == []
+    assert (await ground.engine.get(other.id)).state is State.RUNNING
+
+
+async def test_a_stopped_executor_is_as_good_as_dead(ground: Ground) -> None:
+    holder, [lease, other] = await ground.hold(jobs=2)
+    os.kill(await holder.ask("child", run_in_child=0), signal.SIGSTOP)
+    assert await ground.reap_until(lease.id) == []
+    assert (await ground.engine.get(other.id)).state is State.RUNNING
+
+
+async def test_the_keeper_is_gone_as_soon_as_its_worker_is_killed(ground: Ground) -> None:
+    holder, [lease] = await ground.hold()
+    keeper = await holder.ask("keeper", keeper=True)
+    holder.process.kill()
+    took = await until(lambda: state_of(keeper) is Process.GONE)
+    assert took < 5  # seconds; it takes milliseconds, even if the machine is slow
+    await ground.reap_until(lease.id)
+
+
+async def test_cancel_is_heard_of_long_before_the_next_beat(ground: Ground) -> None:
+    holder, [lease] = await ground.hold(lease_seconds=3600)
+    await ground.engine.cancel(lease.id)
+    await until(lambda: any(lease in news.cancel for news in holder.news))
+
+
+async def test_a_worker_that_an_operator_disabled_is_told(ground: Ground) -> None:
+    holder, _ = await ground.hold()
+    await ground.engine.disable(ground.worker)
+    await until(lambda: not holder.news[-1].enabled)
+
+
+async def test_a_keeper_that_dies_is_replaced(ground: Ground) -> None:
+    holder, [lease] = await ground.hold()
+    first = await holder.ask("keeper", keeper=True)
+    os.kill(first, signal.SIGKILL)
+    died = len(holder.news)
+    await until(lambda: any(news.renewed for news in holder.news[died:]))
+    assert await holder.ask("keeper", keeper=True) != first
+    await ground.engine.complete(ground.worker, lease.id, lease.token)
+
+
+async def test_signals_for_the_whole_group_do_not_end_the_keeper(ground: Ground) -> None:
+    holder, _ = await ground.hold()
+    keeper = await holder.ask("keeper", keeper=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(keeper, number)
+    beats = len(holder.news)
+    await until(lambda: len(holder.news) > beats + 1)
+    assert await holder.ask("keeper", keeper=True) == keeper
+
+
+async def test_a_closed_keeper_ends_well_and_renews_no_more(ground: Ground) -> None:
+    holder, [lease] = await ground.hold()
+    keeper = await holder.ask("keeper", keeper=True)
+    assert await holder.ask("closed", close=True) == 0
+    assert state_of(keeper) is Process.GONE
+    await ground.reap_until(lease.id)
+
+
+# -- the watchdog ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("watchdog_seconds", "command", "complaint"),
+    [
+        (60, {"block_the_loop": 50, "over_after": 0.5}, "over its time and the event loop has not run"),
+        (2, {"block_the_loop": 50, "over_after": 1000}, "its event loop has not run for 2 s"),
+        (2, {"stop_polling": True}, "has not looked for work for 2 s although the database answers"),
+    ],
+)
+async def test_a_worker_beyond_help_is_killed_and_its_job_goes_to_another(
+    fresh_sqlite_url: str, open_ground: Open, watchdog_seconds: float, command: dict[str, Any], complaint: str
+) -> None:
+    ground = await open_ground(fresh_sqlite_url)
+    holder, [lease] = await ground.hold(watchdog_seconds=watchdog_seconds)
+    holder.tell(**command)
+    await asyncio.wait_for(holder.process.wait(), 40)
+    assert holder.process.returncode == -signal.SIGKILL
+    assert complaint in await holder.end()
+    await ground.reap_until(lease.id)
+
+
+async def test_without_a_watchdog_a_blocked_loop_is_let_be(fresh_sqlite_url: str, open_ground: Open) -> None:
+    ground = await open_ground(fresh_sqlite_url)
+    holder, [lease] = await ground.hold(watchdog_seconds=0)
+    holder.tell(block_the_loop=7, over_after=0.1)
+    await holder.ask("keeper", keeper=True)
+    await ground.engine.complete(ground.worker, lease.id, lease.token)
+
+
+# -- the database ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.postgres
+async def test_a_database_that_went_and_came_back_finds_the_leases_kept(open_ground: Open) -> None:
+    with running() as server:
+        await migrate(server.dsn())
+        ground = await open_ground(server.dsn())
+        holder, [lease] = await ground.hold()
+        await asyncio.to_thread(server.stop)
+        await until(lambda: holder.news[-1].failed)
+        await asyncio.to_thread(server.start)
+        await until(lambda: holder.news[-1].renewed)
+        settled = await ground.engine.complete(ground.worker, lease.id, lease.token)
+        assert settled.state is State.SUCCEEDED
+        await holder.end()
