@@ -39,7 +39,10 @@ class _Nobody:
     """A keeper claims nothing. Nor does it hold what shows that the worker lives: that must end with the worker."""
 
     instance = "keeper"
-    names: set[str] = set()
+
+    @property
+    def names(self) -> set[str]:
+        return {self.instance}
 
     async def wait(self, seconds: float) -> bool:
         return False

@@ -37,6 +37,7 @@ class Wish:
     capabilities: dict[str, Any] = field(default_factory=dict)
     reference: str | None = None  # of the app, for child processes
     path: Sequence[str] = ()
+    replaceable: bool = False
 
 
 async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[[Worker], None]) -> Worker:
@@ -62,7 +63,12 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
         worker = Worker(
             source,
             app.handlers,
-            plan=Plan(concurrency=slots, queues=wish.queues, stop_grace_seconds=settings.stop_grace_seconds),
+            plan=Plan(
+                concurrency=slots,
+                queues=wish.queues,
+                stop_grace_seconds=settings.stop_grace_seconds,
+                replaceable=wish.replaceable,
+            ),
             around=app.surroundings,
             state=state,
             board=board,

@@ -35,7 +35,9 @@ class Living:
         await self.process.wait()
 
     async def end(self) -> None:
-        await self.process.communicate()
+        assert self.process.stdin
+        self.process.stdin.close()
+        await self.process.wait()
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
@@ -75,12 +77,7 @@ async def seen_dead_from_outside(url: str, name: str) -> bool:
 
 async def _live(url: str, how: str) -> None:
     presence = await open_presence(url)
-    child = 0
-    if how == "fork" and (child := os.fork()) == 0:
-        time.sleep(CHILD_SECONDS)
-        os._exit(0)
-    if how == "exec":
-        child = subprocess.Popen(["sleep", str(CHILD_SECONDS)], close_fds=False).pid
+    child = _child(how)
     if how == "claim":
         engine = Engine(await open_store(url))
         worker = (await engine.register(name="to be killed")).id
@@ -88,6 +85,17 @@ async def _live(url: str, how: str) -> None:
     print(presence.instance, child, flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await presence.close()
+
+
+def _child(how: str) -> int:
+    if how == "exec":
+        return subprocess.Popen(["sleep", str(CHILD_SECONDS)], close_fds=False).pid
+    if how == "fork" and (child := os.fork()):
+        return child
+    if how == "fork":
+        time.sleep(CHILD_SECONDS)
+        os._exit(0)
+    return 0
 
 
 async def _is_dead(url: str, name: str) -> bool:

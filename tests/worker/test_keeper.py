@@ -41,7 +41,6 @@ class Ground:
             leases,
             lease_seconds,
             worker=self.worker,
-            instance="holder",
             heartbeat_seconds=3600,
             watchdog_seconds=watchdog_seconds,
             settings=msgspec.to_builtins(self.settings),

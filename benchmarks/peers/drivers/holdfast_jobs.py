@@ -1,5 +1,7 @@
 """Holdfast itself, through its own SDK and command line like the others."""
 
+import subprocess
+
 from common import async_noop, ready
 
 from holdfast import App
@@ -10,6 +12,10 @@ app = App()
 @app.job("noop")
 async def noop(data: str) -> None:
     await async_noop(data)
+
+
+def prepare() -> None:
+    subprocess.run(["holdfast", "migrate"], check=True, stdout=subprocess.DEVNULL)
 
 
 async def one(data: str) -> None:

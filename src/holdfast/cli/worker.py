@@ -99,6 +99,7 @@ async def work_until(app: App, options: argparse.Namespace, stop: asyncio.Event,
         name=options.name,
         capabilities=dict.fromkeys(options.capabilities, True),
         reference=options.app,
+        replaceable=options.supervised,
     )
 
     def ready(worker: Worker) -> None:

@@ -61,11 +61,11 @@ class LockFiles:
     def let_go(self, name: str) -> None:
         """First the file, then the lock: a process that ended well is not found dead. The last one leaves nothing."""
         path = self._path(name)
-        path.unlink(missing_ok=True)
-        if (file := _held.pop(path, None)) is not None:
-            os.close(file)
-        with contextlib.suppress(OSError):
-            self._directory.rmdir()
+        if path in _held:
+            path.unlink(missing_ok=True)
+            os.close(_held.pop(path))
+            with contextlib.suppress(OSError):
+                self._directory.rmdir()
 
     def is_free(self, name: str) -> bool:
         """Was its holder seen to be gone? False also when that cannot be judged."""

@@ -37,7 +37,7 @@ class Children:
         self._alive: set[Child] = set()
         self._idle: list[Child] = []
         self._leaving: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._closed = asyncio.Event()
 
     async def run(
         self,
@@ -50,12 +50,10 @@ class Children:
     ) -> Outcome:
         """Run the job to its end, whatever that is. Cancelling this kills the child, also before `on_started`."""
         async with self._turns:
-            if self._closed:
-                return Released()
             try:
                 child = await self._ready(alone=alone)
             except NotStarted as error:
-                if self._closed:
+                if self._closed.is_set():
                     return Released()
                 return Failed("E_CHILD_START", f"no child process for {self._reference}: {error}", error.context)
             try:
@@ -65,7 +63,7 @@ class Children:
 
     async def close(self) -> None:
         """Idle children end, running ones are killed."""
-        self._closed = True
+        self._closed.set()
         for child in list(self._alive):
             if child not in self._idle:
                 child.kill()
@@ -74,6 +72,7 @@ class Children:
 
     async def _ready(self, *, alone: bool) -> Child:
         """An idle child, the one used last; or a new one, if need be in the place of an idle one."""
+        self._check_open()
         if self._idle and not alone:
             return self._idle.pop()
         if len(self._alive) >= self._most:
@@ -82,8 +81,7 @@ class Children:
         self._alive.add(child)
         child.exited.add_done_callback(lambda _: self._retire(child) if child in self._idle else None)
         try:
-            if self._closed:
-                raise NotStarted("the worker stops")
+            self._check_open()
             await child.open(self._path)
         except BaseException:
             child.kill()
@@ -91,10 +89,14 @@ class Children:
             raise
         return child
 
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise NotStarted("the worker stops")
+
     def _take_back(self, child: Child, *, keep: bool) -> None:
         if child.busy:
             child.kill()
-        if keep and not self._closed and child.fit(self._jobs_max, self._rss_max_bytes):
+        if keep and not self._closed.is_set() and child.fit(self._jobs_max, self._rss_max_bytes):
             self._idle.append(child)
         else:
             self._retire(child)

@@ -20,7 +20,7 @@ from holdfast.worker.board import Board, Entry
 from holdfast.worker.keeper import News
 from holdfast.worker.watchdog import Watchdog
 
-WATCH_SECONDS = 0.25
+WATCH_SECONDS = 0.5
 LOOK_SECONDS = 0.5
 STOPS_SECONDS = 1.0
 SETTLED_SECONDS = 1.0  # most jobs are over sooner, and need no renewal

@@ -34,7 +34,8 @@ TICK_SECONDS = 0.2
 BUFFERED_SECONDS_MAX = 1.0  # a job that waits longer than this in here is given back: others may start it sooner
 FENCE = 0.8  # of a lease not renewed: the worker itself stops what it runs
 WAIT_SECONDS = 5.0
-PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 5.0
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
+UNREPORTED_MAX = 2000  # claiming waits while more than this has ended and could not be reported yet
 
 log = logging.getLogger("holdfast.worker")
 
@@ -47,6 +48,7 @@ class Plan:
     queues: list[str] | None = None
     stop_grace_seconds: float = 25
     kill_grace_seconds: float = 5  # after being told to end, before a child is killed or a thread given up
+    replaceable: bool = False  # somebody starts another process when this one ends
     kept: bool = True  # a keeper renews the leases; without one nobody does
 
 
@@ -195,9 +197,11 @@ class Worker:
 
     def _wanted(self) -> int:
         """Free slots, and as many more as will start within a moment: so that the database sees batches."""
-        free = self.plan.concurrency - self.stuck - self._busy
-        ahead = self._pace.ahead() - len(self._buffer)
-        if self._stopping.is_set() or free + ahead <= 0 or (free <= 0 and ahead < self._pace.ahead() // 2):
+        free, ahead = self._free(), self._pace.ahead() - len(self._buffer)
+        unreported = len(self._runs) - self._busy - len(self._buffer)
+        if self._stopping.is_set() or unreported > UNREPORTED_MAX:
+            return 0
+        if free <= 0 and ahead * 2 < self._pace.ahead():  # not for every job that starts: in batches
             return 0
         return max(0, min(free + ahead, self._board.room()))
 
@@ -251,13 +255,17 @@ class Worker:
     # -- executing --------------------------------------------------------------------------------------------
 
     def _start(self, run: Run) -> None:
-        run.started_at = run.progress_at = self._clock.monotonic()
+        self._clocks_start(run)
         self._busy += 1
         self._idle.clear()
-        if (allowed := run.seconds_allowed) is not None:
-            self._board.deadline(run.place, run.started_at + allowed)
         run.context = Context(run.lease, _Line(self, run), self._state)
         run.task = asyncio.get_running_loop().create_task(self._execute(run))
+
+    def _clocks_start(self, run: Run) -> None:
+        """When the handler can begin: the time a child process takes to start is not the job's."""
+        run.started_at = run.progress_at = self._clock.monotonic()
+        if (allowed := run.seconds_allowed) is not None:
+            self._board.deadline(run.place, run.started_at + allowed)
 
     async def _execute(self, run: Run) -> None:
         assert run.context is not None  # noqa: S101
@@ -285,8 +293,11 @@ class Worker:
             self._board.executor(run.place, execution.pid)
             run.execution = execution
             run.interrupt = lambda: self._end_child(run, execution)
-            if self._stopping.is_set():
+            if run.ending is not None:  # while the child was being started
+                run.interrupt()
+            elif self._stopping.is_set():
                 run.warn()
+            self._clocks_start(run)
 
         said = await self._children.run(run.lease, run.handler, _Line(self, run), alone=run.alone, on_started=started)
         if run.alone and isinstance(said, Failed) and said.code == "E_CRASHED" and run.ending is None:
@@ -313,6 +324,7 @@ class Worker:
     def _ended(self, run: Run, said: Outcome | None) -> None:
         if run.finished:  # it was given up on, and now it has ended after all
             self.stuck -= 1
+            self._room.set()
             self._fill()
             return
         run.finished = True
@@ -320,7 +332,7 @@ class Worker:
         self._pace.ended()
         self._outbox.put(run, run.outcome(said))
         self._fill()
-        if self._wanted():
+        if not self._room.is_set() and self._wanted():
             self._room.set()
 
     def _give_up(self, run: Run) -> None:
@@ -331,11 +343,16 @@ class Worker:
         self.stuck += 1
         self._outbox.put(run, run.outcome(None))
         self._is_idle()
+        if self.plan.replaceable and self.stuck * 2 > self.plan.concurrency:
+            log.error(
+                "%d of %d slots are lost: this process ends, another takes its place", self.stuck, self.plan.concurrency
+            )
+            self.stop()
 
     def _settled(self, run: Run) -> None:
         del self._runs[run.lease.token]
         self._board.clear(run.place)
-        self._is_idle()
+        self._room.set()
 
     def _is_idle(self) -> None:
         if not self._busy and not self._buffer:

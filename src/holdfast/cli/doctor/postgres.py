@@ -62,7 +62,7 @@ def _vacuum(state: PostgresState) -> Iterator[Finding]:
     if state.settings["autovacuum"] == "off":
         yield fail("autovacuum", "is off: tables grow and claims slow down", "set autovacuum = on in the server")
     elif off:
-        yield fail("autovacuum", f"is off for {', '.join(off)}", "ALTER TABLE ... RESET (autovacuum_enabled)")
+        yield fail("autovacuum", f"is off for {', '.join(off)}", "reset autovacuum_enabled on each of them")
     else:
         yield ok("autovacuum", "is on")
     if crowded := [growth for growth in state.growth if _too_many(growth)]:

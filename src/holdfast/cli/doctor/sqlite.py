@@ -58,5 +58,5 @@ def _permissions(path: Path) -> Finding:
 
 def _whole(state: SqliteState) -> Finding:
     if not state.faults:
-        return ok("file", "PRAGMA quick_check finds nothing wrong")
+        return ok("file", "quick_check finds nothing wrong")
     return fail("file", f"is damaged: {state.faults[0]}", "stop all processes, keep a copy, restore a backup")
