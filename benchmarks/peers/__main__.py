@@ -45,7 +45,9 @@ def main(words: list[str] | None = None) -> int:
     path = write_results(options.results, "peers", quick=options.quick, stores=stores)
     if options.publish:
         publish(path)
-    return int(any("error" in cell for store in stores.values() for peer in store["peers"] for cell in peer["cells"].values()))
+    return int(
+        any("error" in cell for store in stores.values() for peer in store["peers"] for cell in peer["cells"].values())
+    )
 
 
 def _options(words: list[str] | None) -> argparse.Namespace:
@@ -93,7 +95,13 @@ def _measured(bench: Bench, peer: Peer, cell: Cell, when: str) -> Result:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) and value < 1000 else f"{value:,.0f}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:,.4g}"
+        if isinstance(value, float) and value < 1000
+        else f"{value:,.0f}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 # -- the results ---------------------------------------------------------------------------------------------------
@@ -112,7 +120,9 @@ def summary(bench: Bench, peers: list[Peer], chosen: list[Cell], rounds: Rounds)
                 "node": environment.modules is not None,
                 "setting": peer.setting,
                 "command": peer.work.replace("{bin}/", "").replace("{url}", "URL"),
-                "cells": {cell.name: _best(cell, rounds[peer.name, cell.name]) for cell in chosen if cell.applies(peer)},
+                "cells": {
+                    cell.name: _best(cell, rounds[peer.name, cell.name]) for cell in chosen if cell.applies(peer)
+                },
             }
         )
     return stores
@@ -131,7 +141,12 @@ def show(stores: dict[str, Any]) -> None:
                 print_table(f"{store['about']}: {title}", header, rows)
     if wanted := aims(stores):
         rows = [
-            [aim.about, f"{aim.figure:.3g}", f"{'>=' if aim.at_least else '<='} {aim.limit:.3g}", "met" if aim.met else "MISSED"]
+            [
+                aim.about,
+                f"{aim.figure:.3g}",
+                f"{'>=' if aim.at_least else '<='} {aim.limit:.3g}",
+                "met" if aim.met else "MISSED",
+            ]
             for aim in wanted
         ]
         print_table("What Holdfast set out to reach", ["", "is", "aim", ""], rows)

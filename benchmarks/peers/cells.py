@@ -36,7 +36,9 @@ def cells() -> list[Cell]:
     return [
         Cell("one", "enqueue one by one", partial(enqueue, how="one"), fastest, applies=partial(enqueues, "one")),
         Cell("bulk", "enqueue in bulk", partial(enqueue, how="bulk"), fastest, applies=partial(enqueues, "bulk")),
-        Cell("crowd", "enqueue, 20 callers", partial(enqueue, how="crowd"), fastest, applies=partial(enqueues, "crowd")),
+        Cell(
+            "crowd", "enqueue, 20 callers", partial(enqueue, how="crowd"), fastest, applies=partial(enqueues, "crowd")
+        ),
         Cell("drain-1", "drain, 1 process", partial(drain, processes=1), fastest),
         Cell("drain-2", "drain, 2 processes", partial(drain, processes=2), fastest),
         Cell("latency", "latency when idle", latency, quickest),
@@ -197,4 +199,7 @@ def recovery(bench: Bench, peer: Peer) -> Result:
         finally:
             again.kill()
         marks = stage.marks.all()
-    return {"seconds": (marks[1].nanoseconds - killed) / 1e9 if recovered else None, "watched": bench.sizes.watch_seconds}
+    return {
+        "seconds": (marks[1].nanoseconds - killed) / 1e9 if recovered else None,
+        "watched": bench.sizes.watch_seconds,
+    }

@@ -273,7 +273,7 @@ class Sqlite:
 
     def cpu_seconds(self) -> None:
         """The database is a part of the worker."""
-        return None
+        return
 
     def close(self) -> None:
         """No server to stop."""

@@ -17,8 +17,8 @@ FILE = "holdfast.toml"
 
 # Not ours: the test suite's own variables, and what Kubernetes sets for a service called holdfast.
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
-# May also be given as NAME_FILE, the path of a file that holds the value.
-_SECRET = ("database_url",)
+# Never shown as they are, and may also be given as NAME_FILE, the path of a file that holds the value.
+SECRET = ("database_url",)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,7 +166,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
         if not variable.startswith(PREFIX) or variable.startswith(_IGNORED) or value == "":
             continue
         name = variable.removeprefix(PREFIX).lower()
-        if name.endswith("_file") and name.removesuffix("_file") in _SECRET:
+        if name.endswith("_file") and name.removesuffix("_file") in SECRET:
             found[name.removesuffix("_file")] = _secret(variable, Path(value))
         else:
             found[name] = value

@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -38,10 +39,11 @@ def on_terminal(
     folder: Path,
     program: list[str] = PROGRAM,
     typed: str = "",
+    interrupt_at: str = "",
     columns: int = 120,
     **variables: str,
 ) -> tuple[int, str]:
-    """The exit code, and everything that appeared, escape sequences included."""
+    """The exit code, and everything that appeared, escape sequences included. Ctrl-C comes when a text appears."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     process = subprocess.Popen(
@@ -50,18 +52,21 @@ def on_terminal(
     os.close(its)
     os.write(ours, typed.encode())
     try:
-        seen = _read_all(ours)
+        seen = _read_all(ours, process, interrupt_at)
         return process.wait(SECONDS), seen.replace("\r\n", "\n")
     finally:
         process.kill()
         os.close(ours)
 
 
-def _read_all(descriptor: int) -> str:
+def _read_all(descriptor: int, process: subprocess.Popen[bytes], interrupt_at: str) -> str:
     seen = b""
     try:
         while piece := os.read(descriptor, 65_536):
             seen += piece
+            if interrupt_at and interrupt_at.encode() in seen:
+                process.send_signal(signal.SIGINT)
+                interrupt_at = ""
     except OSError:  # Linux says so when the last one at the other end is gone
         pass
     return seen.decode()

@@ -62,9 +62,11 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         ("postgresql://:secret@db/jobs", "postgresql://:***@db/jobs"),
         ("postgresql:///jobs?password=secret", "postgresql:///jobs?password=***"),
         ("sqlite:////srv/jobs.db", "sqlite:////srv/jobs.db"),
+        ("a secret of another kind", "***"),
+        ("", ""),
     ],
 )
-def test_every_form_of_url_is_shown_without_its_password(url: str, shown: str) -> None:
+def test_every_form_of_secret_is_shown_without_it(url: str, shown: str) -> None:
     assert without_password(url) == shown
 
 

@@ -168,7 +168,6 @@ def test_an_old_transaction_is_a_warning(
 HEALTHY = PostgresState(
     version=160_004,
     replica=False,
-    now=Clock().now(),
     settings={"fsync": "on", "full_page_writes": "on", "synchronous_commit": "local", "autovacuum": "on"},
     indexes={},
     growth=[],

@@ -61,6 +61,23 @@ def test_a_question_is_asked_and_answered(
     assert len(queued.splitlines()) == left
 
 
+def test_ctrl_c_is_an_answer_too(tmp_path: Path, two_jobs: list[str]) -> None:
+    code, seen = on_terminal("jobs", "cancel", "--state", "queued", folder=tmp_path, interrupt_at="[y/N]")
+    assert (code, "Traceback" in seen) == (130, False)
+    assert len(holdfast("jobs", "list", "--state", "queued", folder=tmp_path).stdout.splitlines()) == len(two_jobs)
+
+
+def test_ctrl_c_in_the_middle_says_what_was_done(tmp_path: Path, two_jobs: list[str]) -> None:
+    holdfast("jobs", "cancel", *two_jobs, folder=tmp_path)
+    code, seen = on_terminal(
+        *("jobs", "redrive", *two_jobs, "--rate", "0.01"), folder=tmp_path, interrupt_at="redriven as"
+    )
+    assert (code, "Traceback" in seen, seen.count("redriven as")) == (130, False, 1)
+    assert holdfast("jobs", "redrive", "--state", "canceled", "--yes", folder=tmp_path).stdout == (
+        "1 job left alone: redriven before\n1 job redriven\n"
+    ), "and goes on where it was stopped"
+
+
 def test_long_work_shows_a_bar(tmp_path: Path) -> None:
     script = "; ".join(
         [

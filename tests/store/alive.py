@@ -89,10 +89,11 @@ async def _live(url: str, how: str) -> None:
 
 def _child(how: str) -> int:
     if how == "exec":
-        return subprocess.Popen(["sleep", str(CHILD_SECONDS)], close_fds=False).pid
+        return subprocess.Popen(["sleep", str(CHILD_SECONDS)], close_fds=False, stdout=subprocess.DEVNULL).pid
     if how == "fork" and (child := os.fork()):
         return child
     if how == "fork":
+        os.close(sys.stdout.fileno())  # else whoever reads it waits for us
         time.sleep(CHILD_SECONDS)
         os._exit(0)
     return 0

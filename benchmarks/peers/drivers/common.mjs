@@ -85,12 +85,15 @@ async function crowd(calls, { count, data }, deadline) {
 async function latency(calls, { count, data, seconds }) {
   const sent = [];
   const before = marked();
+  let last = 0;
   const deadline = performance.now() + seconds * 1000;
   while (sent.length < count && performance.now() < deadline) {
-    await sleep(20 + Math.random() * 60);
+    await sleep(20 + Math.random() * 60 + Math.random() * 2 * last);
+    const began = performance.now();
     sent.push(Number(process.hrtime.bigint()));
     await calls.one(data);
     if (!(await reached(before + sent.length))) break;
+    last = performance.now() - began;
   }
   return sent;
 }

@@ -77,17 +77,18 @@ async def _crowd(calls: Calls, options: argparse.Namespace, deadline: float) -> 
 
 
 async def _latency(calls: Calls, options: argparse.Namespace) -> list[int]:
-    """The moments of the calls, in order. Each waits until the handler of the one before has begun, and a little
-    longer, by chance, so that polling is met at every point of its interval."""
+    """The moments of the calls, in order. Each waits until the handler of the one before has begun, and then by chance,
+    up to twice as long as that took, so that a peer which polls is met at every point of its interval."""
     sent: list[int] = []
-    before = marked()
+    before, last = marked(), 0.0
     deadline = time.monotonic() + options.seconds
     while len(sent) < options.count and time.monotonic() < deadline:
-        await asyncio.sleep(random.uniform(0.02, 0.08))
+        await asyncio.sleep(random.uniform(0.02, 0.08) + random.uniform(0.0, 2 * last))
         sent.append(time.monotonic_ns())
         await _finish(calls.one(options.data))
         if not await _marked(before + len(sent)):
             break
+        last = (time.monotonic_ns() - sent[-1]) / 1e9
     return sent
 
 

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.database import settings_of
 from holdfast.cli.output import print_json, print_table
 from holdfast.cli.parser import command, group
-from holdfast.settings import PREFIX, origins
+from holdfast.settings import PREFIX, SECRET, origins
 
 HIDDEN = "***"
 
@@ -32,7 +32,8 @@ def add_to(commands: Any) -> None:
 def show(options: argparse.Namespace) -> int:
     settings = settings_of(options)
     where = origins(overrides={"database_url": options.database})
-    values = {**msgspec.to_builtins(settings), "database_url": without_password(settings.url)}
+    values = {**msgspec.to_builtins(settings), "database_url": settings.url}
+    values |= {name: without_password(values[name]) for name in SECRET}
     if options.json:
         keys = ("name", "value", "origin", "variable")
         rows = [(name, value, where[name], f"{PREFIX}{name.upper()}") for name, value in values.items()]
@@ -46,7 +47,9 @@ def _text(value: Any) -> str:
     return "off" if value is None else f"{value:g}" if isinstance(value, float) else f"{value}"
 
 
-def without_password(url: str) -> str:
-    """A database URL as it may be shown: a password can stand before the host, or among the options."""
-    hidden = re.sub(r"(://[^:/@?]*):.*@", rf"\1:{HIDDEN}@", url)
-    return re.sub(r"([?&][^=&]*password[^=&]*=)[^&]*", rf"\1{HIDDEN}", hidden)
+def without_password(secret: str) -> str:
+    """As it may be shown: a database URL without the password before its host or among its options, else nothing."""
+    if "://" not in secret:
+        return HIDDEN if secret else ""
+    shown = re.sub(r"(://[^:/@?]*):.*@", rf"\1:{HIDDEN}@", secret)
+    return re.sub(r"([?&][^=&]*password[^=&]*=)[^&]*", rf"\1{HIDDEN}", shown)

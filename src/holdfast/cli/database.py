@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.store import Tx
 
+T = TypeVar("T")
+
 
 def settings_of(options: argparse.Namespace) -> Settings:
     return load(overrides={"database_url": options.database})
 
 
-def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[int]]) -> int:
-    """Run a command's work on the engine that the settings and `--database` name; its exit code is the answer."""
+def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]]) -> T:
+    """Run a command's work on the engine that the settings and `--database` name; its answer is ours."""
     from holdfast.assembly import open_engine
 
-    async def run() -> int:
+    async def run() -> T:
         engine = await open_engine(settings_of(options))
         try:
             return await work(engine)

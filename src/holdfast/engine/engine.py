@@ -393,6 +393,9 @@ class Engine:
     async def feed(self, after: _read.Cursor | None = None, *, limit: int = 1000) -> tuple[list[Event], _read.Cursor]:
         return await self.store.read(lambda tx: _read.feed(tx, after or _read.Cursor(), limit=limit))
 
+    async def feed_end(self) -> _read.Cursor:
+        return await self.store.read(_read.feed_end)
+
     async def attempts(self, job_id: str) -> list[Attempt]:
         return await self.store.read(lambda tx: _read.attempts(tx, job_id))
 

@@ -131,6 +131,12 @@ async def feed(tx: Tx, after: Cursor, *, limit: int = 1000) -> tuple[list[Event]
     return events, Cursor(last.pos, last.job_id, last.seq) if last else after
 
 
+async def feed_end(tx: Tx) -> Cursor:
+    """Where the feed ends now: for whoever wants only what comes."""
+    row = await tx.one(q.feed_end)
+    return Cursor(row["pos"], row["job_id"], row["seq"]) if row else Cursor()
+
+
 async def attempts(tx: Tx, job_id: str) -> list[Attempt]:
     return [Attempt.from_row(row) for row in await tx.all(q.attempts, id=job_id)] if is_uuid(job_id) else []
 

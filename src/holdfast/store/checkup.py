@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 
 import msgspec
 
@@ -29,7 +28,6 @@ class OpenTransaction(msgspec.Struct, frozen=True):
 class PostgresState(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     replica: bool
-    now: datetime
     settings: dict[str, str]
     indexes: dict[str, bool]  # is it valid?
     growth: list[Growth]
@@ -51,8 +49,7 @@ _TABLES = """
 """
 _SERVER = Query(
     "checkup_server",
-    "SELECT current_setting('server_version_num')::integer AS version, pg_is_in_recovery() AS replica, "
-    "clock_timestamp() AS now_at",
+    "SELECT current_setting('server_version_num')::integer AS version, pg_is_in_recovery() AS replica",
 )
 _SETTINGS = Query(
     "checkup_settings",
@@ -100,7 +97,6 @@ async def postgres_state(tx: Tx) -> PostgresState:
     return PostgresState(
         version=server["version"],
         replica=server["replica"],
-        now=server["now_at"],
         settings={row[0]: row[1] for row in await tx.all(_SETTINGS)},
         indexes={row[0]: row[1] for row in await tx.all(_POSTGRES_INDEXES)},
         growth=[Growth(*row) for row in await tx.all(_GROWTH)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from holdfast.cli.database import time_of
 from holdfast.cli.doctor import indexes
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.output import span_text
@@ -22,18 +23,23 @@ DEAD_ROWS, DEAD_SHARE = 10_000, 0.2
 async def examine(engine: Engine) -> list[Finding]:
     from holdfast.store.checkup import indexes_of, postgres_state
 
-    clock = engine.rules.clock
-    before = clock.now()
     state = await engine.store.read(postgres_state)
-    middle = before + (clock.now() - before) / 2
     return [
         _version(state),
         *_durable(state),
         indexes.judge(indexes_of("postgres"), state.indexes),
         *_vacuum(state),
-        _clock((state.now - middle).total_seconds()),
+        _clock(await _server_ahead(engine)),
         _oldest(state.oldest),
     ]
+
+
+async def _server_ahead(engine: Engine) -> float:
+    """In seconds; our own time is the middle of the question and the answer."""
+    clock = engine.rules.clock
+    asked = clock.now()
+    server = await time_of(engine)
+    return (server - (asked + (clock.now() - asked) / 2)).total_seconds()
 
 
 def _version(state: PostgresState) -> Finding:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cli.database import with_engine
-from holdfast.cli.exits import FAILED, code_of
+from msgspec.structs import replace
+
+from holdfast.cli.database import time_of, with_engine
+from holdfast.cli.exits import FAILED
 from holdfast.cli.jobs.filters import add_filters, any_given, filter_of
-from holdfast.cli.jobs.verbs import Cancel, Outcome, Redrive, Verb, carry_out
-from holdfast.cli.output import count, print_json, printable
+from holdfast.cli.jobs.tally import Tally, progress_bar
+from holdfast.cli.jobs.verbs import Cancel, Redrive, Verb, carry_out
+from holdfast.cli.output import count
 from holdfast.cli.parser import Run, command
 from holdfast.errors import Invalid
 
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine, Filter
 
 PAGE = 200
-DID = {
-    "canceled": "canceled",
-    "cancel_requested": "asked to stop",
-    "redriven": "redriven",
-    "already_redriven": "left alone: redriven before",
-    "refused": "refused",
-}
-WOULD = {what: f"would be {said}" for what, said in DID.items()}
 
 
 def add_to(verbs: Any) -> None:
@@ -90,48 +83,54 @@ def redrive(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace, verb: Verb) -> int:
     if bool(options.jobs) == any_given(options):
         raise Invalid(f"name jobs or give a filter, and not both; `holdfast jobs {verb.name} --help` lists them")
-    if not options.jobs and not options.yes and not options.dry_run and not sys.stdin.isatty():
+    asks = not (options.jobs or options.yes or options.dry_run)
+    if asks and not sys.stdin.isatty():
         raise Invalid(
             f"--yes is needed to {verb.name} by filter where nobody can be asked; --dry-run shows what would be"
         )
-
-    async def work(engine: Engine) -> int:
-        wanted = None if options.jobs else await filter_of(engine, options, verb.states)
-        total = len(options.jobs) if wanted is None else await _count(engine, wanted, options.limit)
-        if wanted is not None and not _agreed(options, verb, total):
-            print("nothing was done", file=sys.stderr)
-            return FAILED
-        return await _each(engine, options, verb, wanted, total)
-
-    return with_engine(options, work)
+    found = with_engine(options, lambda engine: _find(engine, options, verb))
+    if asks and found.total and not _agreed(verb, found.total):
+        print("nothing was done", file=sys.stderr)
+        return FAILED
+    return with_engine(options, lambda engine: _each(engine, options, verb, found))
 
 
-async def _count(engine: Engine, wanted: Filter, limit: int | None) -> int:
-    found = sum(jobs for *_, jobs in await engine.counts(wanted))
-    return min(found, limit or found)
+class _Found(NamedTuple):
+    """What a filter finds now: what is asked about is what is done, whatever arrives meanwhile."""
+
+    wanted: Filter | None
+    total: int
 
 
-def _agreed(options: argparse.Namespace, verb: Verb, total: int) -> bool:
-    if options.yes or options.dry_run or total == 0:
-        return True
+async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Found:
+    if options.jobs:
+        return _Found(None, len(set(options.jobs)))
+    wanted = await filter_of(engine, options, verb.states)
+    if wanted.created_before is None:
+        wanted = replace(wanted, created_before=await time_of(engine))
+    number = sum(jobs for *_, jobs in await engine.counts(wanted))
+    return _Found(wanted, min(number, options.limit or number))
+
+
+def _agreed(verb: Verb, total: int) -> bool:
+    """Asked outside the event loop, where Ctrl-C is heard at once."""
     print(f"{verb.name} {count(total, 'job')}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _each(engine: Engine, options: argparse.Namespace, verb: Verb, wanted: Filter | None, total: int) -> int:
-    outcomes: list[Outcome] = []
-    clock = engine.rules.clock
+async def _each(engine: Engine, options: argparse.Namespace, verb: Verb, found: _Found) -> int:
+    tally, clock = Tally(options), engine.rules.clock
     begun = clock.monotonic()
     try:
-        with _progress(verb.name, total) as advance:
-            async for job_ids in _pages(engine, options, wanted):
-                outcomes += await carry_out(engine, verb, job_ids, rehearse=options.dry_run)
-                advance(len(job_ids))
-                if options.rate and len(outcomes) < total:
-                    await clock.sleep(max(0, begun + len(outcomes) / options.rate - clock.monotonic()))
+        with progress_bar(verb.name, found.total, shown=found.total > PAGE and not tally.each) as advance:
+            async for job_ids in _pages(engine, options, found.wanted):
+                tally.add(await carry_out(engine, verb, job_ids, rehearse=options.dry_run))
+                advance(tally.done)
+                if options.rate and tally.done < found.total:
+                    await clock.sleep(max(0, begun + tally.done / options.rate - clock.monotonic()))
     finally:  # also after Ctrl-C or a lost database: what was done is done
-        _report(options, outcomes)
-    return next((code_of(outcome.refusal) for outcome in outcomes if outcome.refusal), 0)
+        tally.tell()
+    return tally.exit_code
 
 
 async def _pages(engine: Engine, options: argparse.Namespace, wanted: Filter | None) -> AsyncIterator[list[str]]:
@@ -149,40 +148,3 @@ async def _pages(engine: Engine, options: argparse.Namespace, wanted: Filter | N
         left, cursor = left - len(page.jobs), page.next
         if cursor is None:
             return
-
-
-@contextmanager
-def _progress(verb: str, total: int) -> Iterator[Callable[[int], None]]:
-    if total <= PAGE or not sys.stderr.isatty():
-        yield lambda _done: None
-        return
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(verb, total=total)
-        yield lambda done: progress.advance(task, done)
-
-
-def _report(options: argparse.Namespace, outcomes: list[Outcome]) -> None:
-    counts = Counter(outcome.what for outcome in outcomes)
-    if options.json:
-        print_json({"dryRun": options.dry_run, "counts": counts, "jobs": [outcome.view() for outcome in outcomes]})
-        return
-    if options.jobs or options.dry_run:
-        for outcome in outcomes:
-            print(printable(f"{outcome}", keep="\t"))
-    if not options.jobs:
-        _print_counts(counts, outcomes, WOULD if options.dry_run else DID)
-
-
-def _print_counts(counts: Counter[str], outcomes: list[Outcome], words: dict[str, str]) -> None:
-    if not outcomes:
-        print("no job is like that")
-    for what, number in counts.items():
-        print(f"{count(number, 'job')} {words[what]}")
-    reasons = {outcome.refusal.code: outcome.refusal.message for outcome in outcomes if outcome.refusal}
-    for code, message in reasons.items():
-        number = sum(outcome.refusal is not None and outcome.refusal.code == code for outcome in outcomes)
-        print(printable(f"  {number} x {code}, such as: {message}"))

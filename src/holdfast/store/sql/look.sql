@@ -10,7 +10,8 @@ SELECT w.enabled,
                   AND {any:types l.type text}
                   AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
                   AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
-                  AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)) AS due,
+                  AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+              ) AS due,
        (SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) AS next_at,
        EXISTS (SELECT 1 FROM jobs
                 WHERE state = 'running'

@@ -22,6 +22,9 @@ SELECT {event}
  ORDER BY pos, job_id, seq
  LIMIT {limit}
 
+-- name: feed_end
+SELECT pos, job_id, seq FROM events WHERE pos < {horizon} ORDER BY pos DESC, job_id DESC, seq DESC LIMIT 1
+
 -- name: attempts
 SELECT {attempt} FROM attempts WHERE job_id = :id ORDER BY epoch
 

@@ -1,0 +1,80 @@
+"""Tells, in a line each, which jobs ended and which are tried again: a reader of the feed of all events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from holdfast.cli.database import machines_of
+from holdfast.cli.output import count, json_text, printable
+from holdfast.errors import NotFound, StoreError
+from holdfast.lifecycle import FINAL, State
+from holdfast.model import Event, Job
+
+if TYPE_CHECKING:
+    from holdfast.engine import Cursor, Engine
+
+LOOK_SECONDS = 0.5
+LINES_MAX = 20  # of one look: nobody reads a thousand lines a second
+TEXT_MAX = 100
+WORTH_TELLING = FINAL | {State.RETRYING}
+
+
+class Narrator:
+    def __init__(self, engine: Engine, begin: Cursor) -> None:
+        self._engine, self._cursor = engine, begin
+
+    async def run(self) -> None:
+        """Until cancelled. A database that is away is the worker's to complain of."""
+        while True:
+            try:
+                more = await self.look()
+            except StoreError:
+                more = False
+            await self._engine.rules.clock.sleep(0 if more else LOOK_SECONDS)
+
+    async def look(self) -> bool:
+        """Tell what is new. True if there may be more at once."""
+        events, self._cursor = await self._engine.feed(self._cursor)
+        told = [event for event in events if event.to_state is not None and State(event.to_state) in WORTH_TELLING]
+        for event in told[:LINES_MAX]:
+            await self._tell(event)
+        _sum_up(told[LINES_MAX:])
+        return bool(events)
+
+    async def _tell(self, event: Event) -> None:
+        try:
+            job = await self._engine.get(event.job_id)
+        except NotFound:  # pruned since
+            return
+        word = (await machines_of(self._engine, [job]))[job.id].words[State(str(event.to_state))]
+        line = f"{event.at:%H:%M:%S}  {job.type:<10}  {word:<9}  {_details(event, job)}"
+        print(printable(line.rstrip()), flush=True)
+
+
+def _details(event: Event, job: Job) -> str:
+    which = f"attempt {event.attempt} of {job.max_attempts}"
+    match State(str(event.to_state)):
+        case State.SUCCEEDED:
+            return f"{which}: {_cut(json_text(job.result))}"
+        case State.CANCELED:
+            return _cut(event.reason or "")
+    return f"{which}: {_cut(_error(event, job))}"
+
+
+def _error(event: Event, job: Job) -> str:
+    """With its message, if that is still about this attempt."""
+    error = job.error or {}
+    about_this = error.get("code") == event.reason and job.attempt == event.attempt
+    return f"{event.reason}: {error['message']}" if about_this and error.get("message") else event.reason or ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
+
+
+def _sum_up(events: list[Event]) -> None:
+    by_state = Counter(str(event.to_state) for event in events)
+    if by_state:
+        states = ", ".join(f"{number:,} {state}" for state, number in sorted(by_state.items()))
+        print(f"          and {count(len(events), 'line')} like these: {states}", flush=True)

@@ -1,0 +1,170 @@
+"""look: what an idle worker learns from one query, and what those who watch over workers ask."""
+
+import re
+from typing import Any
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.model import NewJob
+from holdfast.model.reports import Held
+from holdfast.store import q
+from holdfast.store.queries import Query
+from tests.engine.steps import NOBODYS, held, run
+
+# -- an idle worker ---------------------------------------------------------------------------------------------------
+
+
+async def test_where_nothing_is_there_is_nothing_to_claim(engine: Engine, worker: str) -> None:
+    seen = await engine.look(worker)
+    assert (seen.any, seen.due, seen.ripe, seen.lost, seen.next_in) == (False, False, False, False, None)
+    assert seen.enabled
+
+
+async def test_a_job_that_is_due_is_seen_until_it_is_taken(engine: Engine, worker: str) -> None:
+    await engine.create(NewJob(type="echo"))
+    seen = await engine.look(worker)
+    assert seen.due
+    assert seen.any
+    await engine.claim(worker)
+    assert not (await engine.look(worker)).any
+
+
+async def test_a_delayed_job_is_announced_and_then_it_is_ripe(engine: Engine, worker: str, clock: MovableClock) -> None:
+    for seconds in (50, 5, 20):
+        await engine.create(NewJob(type="later", delay_seconds=seconds))
+    await run(engine, worker)
+    seen = await engine.look(worker)
+    assert (seen.next_in, seen.ripe, seen.any) == (5, False, False)
+    clock.advance(4)
+    assert (await engine.look(worker)).next_in == 1
+    clock.advance(2)
+    seen = await engine.look(worker)
+    assert (seen.next_in, seen.ripe, seen.any) == (0, True, True)
+    assert len(await engine.claim(worker)) == 1
+    assert (await engine.look(worker)).next_in == 14
+
+
+async def test_a_lease_that_ran_out_is_seen_in_its_queue(engine: Engine, worker: str, clock: MovableClock) -> None:
+    await run(engine, worker, queue="a")
+    clock.advance(29)
+    assert not (await engine.look(worker)).lost
+    clock.advance(1)
+    lost = [(await engine.look(worker, queues)).lost for queues in (None, ["b", "a"], ["b"])]
+    assert lost == [True, True, False]
+
+
+async def test_a_worker_that_was_switched_off_learns_it(engine: Engine, worker: str) -> None:
+    other = (await engine.register()).id
+    await engine.create(NewJob(type="echo"))
+    await engine.disable(worker)
+    seen = await engine.look(worker)
+    assert (seen.enabled, seen.due, seen.any) == (False, True, False)
+    assert (await engine.look(other)).any
+
+
+async def test_a_worker_that_nobody_knows_is_told_so(engine: Engine) -> None:
+    with pytest.raises(NotFound, match="register it before it claims") as caught:
+        await engine.look(NOBODYS)
+    assert caught.value.code == "worker_not_found"
+
+
+@pytest.mark.parametrize(
+    ("job", "asked"),
+    [
+        ({"queue": "other"}, {"queues": ["mine"]}),
+        ({"type": "other"}, {"types": ["mine"]}),
+        ({"requires": ["gpu"]}, {}),
+        ({"tenant": "other"}, {}),
+        ({"queue": "paused"}, {}),
+    ],
+    ids=["queue", "type", "capability", "tenant", "paused"],
+)
+async def test_what_a_worker_may_not_take_does_not_keep_it_awake(
+    engine: Engine, job: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    worker = (await engine.register(tenants=["default"])).id
+    able = (await engine.register(capabilities={"gpu": True})).id
+    await engine.pause("paused")
+    await engine.create(NewJob(**{"type": "echo", **job}))
+    assert not (await engine.look(worker, **asked)).due
+    assert await engine.claim(worker, **asked) == []
+    await engine.resume("paused")
+    assert (await engine.look(able)).due
+
+
+def conditions(query: Query) -> set[str]:
+    """Those on a lane, one on each line."""
+    lines = [line.strip() for line in query.text.partition(" lanes l\n")[2].splitlines()]
+    return {line for line in lines if re.match(r"AND .*\bl\.(queue|type|tenant|requires)\b", line)}
+
+
+def test_look_and_claim_agree_on_what_a_worker_may_take() -> None:
+    """One query cannot use the other, so the conditions stand in both: word for word."""
+    assert conditions(q.look) == conditions(q.open_lanes)
+    assert len(conditions(q.look)) == 5
+
+
+async def test_an_idle_worker_asks_one_query(engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction = engine.store.transaction_class
+    original, asked = transaction.all, list[str]()
+
+    async def noted(tx: Any, query: Query, **params: Any) -> Any:
+        asked.append(query.name)
+        return await original(tx, query, **params)
+
+    monkeypatch.setattr(transaction, "all", noted)
+    await engine.look(worker, ["a", "b"], ["c"])
+    assert asked == ["look"]
+
+
+@pytest.mark.parametrize("asked", [("no uuid",), (NOBODYS, "a"), (NOBODYS, None, [7])])
+async def test_nonsense_is_refused(engine: Engine, asked: tuple[Any, ...]) -> None:
+    with pytest.raises(HoldfastError) as caught:
+        await engine.look(*asked)
+    assert caught.value.code.startswith("invalid_")
+
+
+# -- those who watch --------------------------------------------------------------------------------------------------
+
+
+async def test_the_processes_that_hold_jobs_are_known(engine: Engine, worker: str) -> None:
+    assert await engine.instances() == []
+    first = await run(engine, worker, instance="a")
+    for instance in ("a", "b", None):
+        await run(engine, worker, instance=instance)
+    assert sorted(await engine.instances()) == ["a", "b"]
+    last = await run(engine, worker, instance="c")
+    await engine.complete(worker, last.id, last.token)
+    await engine.complete(worker, first.id, first.token)
+    assert sorted(await engine.instances()) == ["a", "b"]
+
+
+async def test_what_one_process_of_a_worker_holds_is_known(engine: Engine, worker: str) -> None:
+    """Asked when the answer to a claim was lost: all of it, and nothing of anybody else."""
+    other = (await engine.register()).id
+    mine = [await run(engine, worker, instance=instance) for instance in ("a", "a.live")]
+    await run(engine, worker, instance="b")
+    await run(engine, other, instance="a")
+    done = await run(engine, worker, instance="a")
+    await engine.complete(worker, done.id, done.token)
+    assert await engine.held_by(worker, "a", "a.live") == [held(lease) for lease in mine]
+    assert await engine.held_by(worker, "a") == [held(mine[0])]
+
+
+async def test_a_worker_learns_what_should_not_go_on(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """Canceled, finished, taken away, another's, unknown, impossible; what is fine is not named."""
+    fine, canceled, done, lost = [await run(engine, worker, instance=name) for name in ("a", "a", "a", "b")]
+    other = (await engine.register()).id
+    others = await run(engine, other)
+    await engine.cancel(canceled.id)
+    await engine.complete(worker, done.id, done.token)
+    await engine.reap(gone=["b"])
+    [again] = await engine.claim(worker, types=[lost.type])
+    assert again.token != lost.token
+    bad = [held(lease) for lease in (canceled, done, lost, others)]
+    bad += [Held(fine.id, NOBODYS), Held(NOBODYS, fine.token), Held("nonsense", "nonsense")]
+    assert await engine.stops(worker, [held(fine), *bad, held(again)]) == bad
+    assert await engine.stops(worker, []) == []

@@ -1,0 +1,182 @@
+"""Maintenance: every step on a timer, again and again, and no error ends it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine, Limits, Retention
+from holdfast.errors import StoreUnavailable
+from holdfast.ids import SeededIds
+from holdfast.lifecycle import State
+from holdfast.loops import Maintenance
+from holdfast.model import Liveness, NewJob
+from holdfast.store import open_store
+from tests.engine.steps import run
+
+BATCH = 5
+PATIENCE_SECONDS = 60.0
+
+
+class Steps(MovableClock):
+    """Sleeping moves time, and nothing else does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock() -> Steps:
+    return Steps()
+
+
+@pytest.fixture
+async def engine(store_url: str, clock: Steps) -> AsyncIterator[Engine]:
+    """One that does little at a time."""
+    ids = SeededIds(7)
+    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, limits=Limits(sweep_batch=BATCH))
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+def maintenance(engine: Engine, clock: Steps) -> Maintenance:
+    return Maintenance(engine, clock, SeededIds(7), every=10, retention=Retention(succeeded=60))
+
+
+@pytest.fixture
+async def maintaining(maintenance: Maintenance) -> AsyncIterator[asyncio.Task[None]]:
+    running = asyncio.create_task(maintenance.run())
+    yield running
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            if await holds():
+                return
+            await asyncio.sleep(0.001)
+
+
+def is_in(engine: Engine, job_id: str, state: State) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        return (await engine.get(job_id)).state is state
+
+    return holds
+
+
+# -- what is done -----------------------------------------------------------------------------------------------------
+
+
+async def test_everything_that_waits_for_time_to_pass_happens_by_itself(
+    engine: Engine, worker: str, maintaining: asyncio.Task[None]
+) -> None:
+    """K22: also what got stuck long after the start."""
+    lease = await run(engine, worker)
+    await until(is_in(engine, lease.id, State.RETRYING))
+    orphan = await engine.create(NewJob(type="echo", lifecycle="orchestration"), accept=False)
+    await until(is_in(engine, orphan.id, State.QUEUED))
+    later = await engine.create(NewJob(type="later", delay_seconds=50))
+
+    async def due() -> bool:
+        return bool((await engine.get(later.id)).due)
+
+    async def offline() -> bool:
+        return (await engine.worker(worker)).liveness is Liveness.OFFLINE
+
+    await until(due)
+    await until(offline)
+    assert not maintaining.done()
+
+
+async def test_what_is_finished_is_pruned_when_its_time_is_over(
+    engine: Engine, worker: str, maintaining: asyncio.Task[None]
+) -> None:
+    lease = await run(engine, worker)
+    await engine.complete(worker, lease.id, lease.token)
+
+    async def pruned() -> bool:
+        return (await engine.page()).jobs == []
+
+    await until(pruned)
+
+
+async def test_it_goes_on_at_once_while_there_is_more(
+    engine: Engine, worker: str, clock: Steps, maintenance: Maintenance
+) -> None:
+    for _ in range(2 * BATCH + 1):
+        await engine.create(NewJob(type="later", delay_seconds=5))
+    clock.advance(5)
+    rounds = [await maintenance.sweep() for _ in range(3)]
+    assert rounds == [True, True, False]
+    assert len(await engine.claim(worker, limit=100)) == 2 * BATCH + 1
+
+
+async def test_it_waits_about_as_long_as_it_was_told(clock: Steps, maintaining: asyncio.Task[None]) -> None:
+    """With jitter: a hundred processes do not sweep in step."""
+
+    async def twenty() -> bool:
+        return len(clock.slept) >= 20
+
+    await until(twenty)
+    assert all(7.5 <= seconds < 12.5 for seconds in clock.slept)
+    assert len(set(clock.slept)) > 10
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+async def test_a_step_that_fails_keeps_none_of_the_others_from_their_work(
+    engine: Engine, worker: str, clock: Steps, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K10."""
+
+    async def broken(**_: Any) -> int:
+        raise ZeroDivisionError
+
+    await engine.create(NewJob(type="later", delay_seconds=5))
+    clock.advance(5)
+    monkeypatch.setattr(engine, "requeue_due", broken)
+    lease = await run(engine, worker)
+    await engine.reap()
+    clock.advance(30)
+    monkeypatch.setattr(engine, "prune", broken)
+    assert not await maintenance.sweep()
+    assert (await engine.get(lease.id)).state is State.RETRYING
+
+
+async def test_errors_are_told_once_and_it_comes_back_sooner(
+    engine: Engine,
+    clock: Steps,
+    maintaining: asyncio.Task[None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def unavailable(**_: Any) -> int:
+        raise StoreUnavailable("no database")
+
+    async def many_rounds() -> bool:
+        return len(clock.slept) >= before + 12
+
+    before = len(clock.slept)
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "reap", unavailable)
+        await until(many_rounds)
+    assert caplog.text.count("maintenance (reap) failed") == 1
+    tried = clock.slept[before : before + 12]
+    assert min(tried) < 1
+    assert max(tried) > 7
+    before = len(clock.slept) + 2
+    await until(many_rounds)
+    assert min(clock.slept[before:]) >= 7.5
+    assert not maintaining.done()

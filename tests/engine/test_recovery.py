@@ -1,0 +1,245 @@
+"""The death watch: jobs of a dead process start again soon, and nobody is taken for dead who lives."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+import pytest
+
+from holdfast.clock import Clock, MovableClock
+from holdfast.engine import Engine, Limits
+from holdfast.errors import StoreUnavailable
+from holdfast.ids import Ids
+from holdfast.lifecycle import State
+from holdfast.model import NewJob
+from holdfast.recovery import SETTLE_SECONDS, WINDOW_SECONDS, DeathWatch
+from holdfast.store import open_store
+from holdfast.store.migrate import migrate
+from holdfast.store.presence import Presence, open_presence
+from tests.engine.steps import run
+from tests.servers.postgres import running
+from tests.store.alive import living
+
+PATIENCE_SECONDS = 60.0
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            if await holds():
+                return
+            await asyncio.sleep(0.05)
+
+
+# -- what it takes to be dead -----------------------------------------------------------------------------------------
+
+
+class Told(Presence):
+    """A presence that sees what the test says."""
+
+    def __init__(self) -> None:
+        super().__init__(Ids(), None)
+        self.found: set[str] = set()
+        self.forgotten: set[str] = set()
+        self.cut = False
+
+    async def dead(self, instances: Iterable[str]) -> set[str]:
+        if self.cut:
+            raise StoreUnavailable("cut")
+        return self.found & set(instances)
+
+    def forget(self, instances: Iterable[str]) -> None:
+        self.forgotten |= set(instances)
+
+
+class Steps(MovableClock):
+    """Its monotonic time moves too; nobody sleeps."""
+
+    at = 0.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+        await asyncio.sleep(0)
+
+
+class Watching:
+    def __init__(self, engine: Engine) -> None:
+        self.presence = Told()
+        self.clock = Steps()
+        self.watch = DeathWatch(engine, self.presence, self.clock, Ids())
+
+    async def look(self, *, after: float = 0.0) -> list[str]:
+        self.clock.at += after
+        return await self.watch.look()
+
+
+@pytest.fixture
+async def watching(engine: Engine) -> Watching:
+    return Watching(engine)
+
+
+async def test_dead_is_who_was_dead_at_every_look_for_two_seconds(
+    engine: Engine, worker: str, watching: Watching
+) -> None:
+    job, neighbour = [await run(engine, worker, instance=name) for name in ("killed", "alive")]
+    watching.presence.found = {"killed"}
+    assert await watching.look() == []
+    assert await watching.look(after=WINDOW_SECONDS - 0.1) == []
+    assert (await engine.get(job.id)).state is State.RUNNING
+    assert await watching.look(after=0.1) == ["killed"]
+    lost, kept = await engine.get(job.id), await engine.get(neighbour.id)
+    assert (lost.state, lost.reason) == (State.RETRYING, "worker_died")
+    assert kept.state is State.RUNNING
+    assert len(await engine.claim(worker)) == 1  # at once
+
+
+async def test_who_is_seen_alive_in_between_starts_from_the_beginning(
+    engine: Engine, worker: str, watching: Watching
+) -> None:
+    """A session that was cut and came back."""
+    await run(engine, worker, instance="a")
+    watching.presence.found = {"a"}
+    await watching.look()
+    watching.presence.found = set()
+    await watching.look(after=1)
+    watching.presence.found = {"a"}
+    assert await watching.look(after=1) == []
+    assert await watching.look(after=1.9) == []
+    assert await watching.look(after=0.1) == ["a"]
+
+
+async def test_a_watch_that_was_cut_itself_starts_from_the_beginning_and_lets_all_come_back(
+    engine: Engine, worker: str, watching: Watching
+) -> None:
+    """A restart of the database cuts everybody at once."""
+    await run(engine, worker, instance="a")
+    watching.presence.found = {"a"}
+    await watching.look()
+    watching.presence.era = 1
+    assert await watching.look(after=10) == []
+    assert await watching.look(after=SETTLE_SECONDS - 0.1) == []
+    assert await watching.look(after=0.1) == []
+    assert await watching.look(after=WINDOW_SECONDS) == ["a"]
+
+
+async def test_an_error_in_between_starts_from_the_beginning(
+    engine: Engine, worker: str, watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once, and the watch goes on."""
+    await run(engine, worker, instance="a")
+    watching.presence.found = {"a"}
+    await watching.look()
+    watching.presence.cut = True
+    running = asyncio.create_task(watching.watch.run())
+    while watching.clock.at < 10:
+        await asyncio.sleep(0.001)
+    assert caplog.text.count("cannot look who lives") == 1
+    running.cancel()
+    await asyncio.wait([running])
+    watching.presence.cut = False
+    assert await watching.look() == []
+    assert await watching.look(after=WINDOW_SECONDS) == ["a"]
+
+
+async def test_the_watch_goes_on_after_the_error(engine: Engine, worker: str, watching: Watching) -> None:
+    await run(engine, worker, instance="a")
+    watching.presence.found, watching.presence.cut = {"a"}, True
+    running = asyncio.create_task(watching.watch.run())
+    await asyncio.sleep(0.05)
+    watching.presence.cut = False
+    await until(lambda: _holds_nothing(engine))
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def _holds_nothing(engine: Engine) -> bool:
+    return await engine.instances() == []
+
+
+async def test_our_own_process_is_never_judged(engine: Engine, worker: str, watching: Watching) -> None:
+    for name in watching.presence.names:
+        await run(engine, worker, instance=name)
+    watching.presence.found = set(watching.presence.names)
+    await watching.look()
+    assert await watching.look(after=WINDOW_SECONDS) == []
+
+
+async def test_many_jobs_of_a_dead_process_are_taken_in_bounded_steps(store_url: str, clock: MovableClock) -> None:
+    engine = Engine(await open_store(store_url, clock), clock=clock, limits=Limits(sweep_batch=10))
+    worker = (await engine.register()).id
+    await engine.create_many([NewJob(type="echo") for _ in range(25)])
+    await engine.claim(worker, limit=25, instance="a")
+    watching = Watching(engine)
+    watching.presence.found = {"a"}
+    await watching.look()
+    await watching.look(after=WINDOW_SECONDS)
+    assert await engine.instances() == []
+    await engine.close()
+
+
+async def test_what_is_left_of_the_dead_goes_when_they_hold_nothing(
+    engine: Engine, worker: str, watching: Watching
+) -> None:
+    await run(engine, worker, instance="a")
+    watching.presence.found = {"a"}
+    await watching.look()
+    await watching.look(after=WINDOW_SECONDS)
+    assert watching.presence.forgotten == set()  # not before somebody has seen that it worked
+    await watching.look(after=1)
+    assert watching.presence.forgotten == {"a"}
+
+
+# -- with real processes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def real(store_url: str) -> AsyncIterator[Engine]:
+    """An engine on real time."""
+    engine = Engine(await open_store(store_url))
+    yield engine
+    await engine.close()
+
+
+@pytest.mark.slow
+async def test_the_job_of_a_killed_process_can_be_claimed_again_soon(store_url: str, real: Engine) -> None:
+    """F1: long before its lease of 10 minutes is over."""
+    job = await real.create(NewJob(type="long", policy={"lease_seconds": 600}))
+    presence = await open_presence(store_url)
+    watching = asyncio.create_task(DeathWatch(real, presence, Clock(), Ids()).run())
+    async with living(store_url, "claim") as other:
+        assert await real.instances() == [other.instance]
+        await other.kill()
+        await until(lambda: _is_lost(real, job.id))
+    watching.cancel()
+    await asyncio.wait([watching])
+    await presence.close()
+
+
+async def _is_lost(engine: Engine, job_id: str) -> bool:
+    return (await engine.get(job_id)).reason == "worker_died"
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.parametrize("kill", [False, True])
+async def test_nobody_dies_of_a_restart_of_the_server(kill: bool) -> None:
+    """Nor of a crash, after which every session is gone and every lock with it."""
+    with running() as server:
+        await migrate(server.dsn())
+        engine = Engine(await open_store(server.dsn()))
+        job = await engine.create(NewJob(type="long", policy={"lease_seconds": 600}))
+        presence = await open_presence(server.dsn())
+        watching = asyncio.create_task(DeathWatch(engine, presence, Clock(), Ids()).run())
+        async with living(server.dsn(), "claim") as other:
+            await asyncio.to_thread(server.restart, kill=kill)
+            await asyncio.sleep(SETTLE_SECONDS + 2 * WINDOW_SECONDS)
+            assert not await _is_lost(engine, job.id)
+            assert not watching.done()
+            await other.kill()  # and the watch still sees
+            await until(lambda: _is_lost(engine, job.id))
+        watching.cancel()
+        await asyncio.wait([watching])
+        await presence.close()
+        await engine.close()

@@ -1,0 +1,90 @@
+"""A worker in the test's own process: the real runtime on the real engine, with a source that a test may break."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.app import App
+from holdfast.clock import Clock
+from holdfast.direct import DirectSource
+from holdfast.ids import Ids
+from holdfast.store.presence import open_presence
+from holdfast.worker.runtime import Plan, Worker
+
+
+class Breakable(DirectSource):
+    """A source whose verbs fail, or lose their answers, for as long as a test says so."""
+
+    broken: dict[str, Exception]
+    lost_answers: set[str]
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.broken, self.lost_answers, self.calls = {}, set(), []
+
+    async def claim(self, limit: int, **where: Any) -> Any:
+        return await self._do("claim", super().claim(limit, **where), limit)
+
+    async def complete(self, items: Any) -> Any:
+        return await self._do("complete", super().complete(items), len(items))
+
+    async def fail(self, items: Any) -> Any:
+        return await self._do("fail", super().fail(items), len(items))
+
+    async def release(self, items: Any) -> Any:
+        return await self._do("release", super().release(items), len(items))
+
+    async def _do(self, verb: str, work: Any, size: int) -> Any:
+        self.calls.append((verb, size))
+        if (error := self.broken.get(verb)) is not None:
+            work.close()
+            raise error
+        answer = await work
+        if verb in self.lost_answers:
+            from holdfast.errors import OutcomeUnknown
+
+            self.lost_answers.discard(verb)
+            raise OutcomeUnknown("the answer was lost, on purpose")
+        return answer
+
+
+class AtWork:
+    def __init__(self, worker: Worker, source: Breakable, running: asyncio.Task[None]) -> None:
+        self.worker, self.source, self.running = worker, source, running
+
+    async def stop(self) -> None:
+        self.worker.stop()
+        await self.running
+
+
+@asynccontextmanager
+async def working(app: App, **plan: Any) -> AsyncIterator[AtWork]:
+    """Nobody renews leases in here, unless a test does: they are long enough."""
+    engine = await app.engine()
+    presence = await open_presence(app.settings.url, Clock(), Ids())
+    engine.rules.wakers.append(presence.heard)
+    registered = await engine.register(name="in-process")
+    source = Breakable(engine, presence, Clock(), worker=registered.id)
+    worker = Worker(source, app.handlers, plan=Plan(**{"kept": False, "stop_grace_seconds": 5, **plan}))
+    at_work = AtWork(worker, source, asyncio.create_task(worker.run()))
+    try:
+        yield at_work
+        await at_work.stop()
+    finally:
+        at_work.running.cancel()
+        await asyncio.gather(at_work.running, return_exceptions=True)
+        engine.rules.wakers.remove(presence.heard)
+        await presence.close()
+
+
+async def until(condition: Any, *, seconds: float = 20) -> None:
+    """Poll for something that will surely be true; a test that waits in vain says so."""
+    async with asyncio.timeout(seconds):
+        while True:
+            found = condition()
+            if asyncio.iscoroutine(found):
+                found = await found
+            if found:
+                return
+            await asyncio.sleep(0.01)
