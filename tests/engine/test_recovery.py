@@ -226,7 +226,7 @@ async def _is_lost(engine: Engine, job_id: str) -> bool:
 @pytest.mark.parametrize("kill", [False, True])
 async def test_nobody_dies_of_a_restart_of_the_server(kill: bool) -> None:
     """Nor of a crash, after which every session is gone and every lock with it."""
-    with running() as server:
+    with running(durable=True) as server:
         await migrate(server.dsn())
         engine = Engine(await open_store(server.dsn()))
         job = await engine.create(NewJob(type="long", policy={"lease_seconds": 600}))

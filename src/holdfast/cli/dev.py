@@ -7,19 +7,19 @@ import asyncio
 import os
 import shlex
 import shutil
+import signal
 import sys
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.apps import add_app_argument, load_app
 from holdfast.cli.config import without_password
 from holdfast.cli.parser import command
-from holdfast.cli.worker import add_arguments, ended, log_to_terminal, settings_of, stop_on_signals, work_until
+from holdfast.cli.worker import add_arguments, ended, log_to_terminal, stop_on_signals, work_until, worker_settings
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.cli.narrator import Narrator
 
 EXAMPLE = "holdfast.example:app"
 
@@ -57,11 +57,12 @@ def add_to(commands: Any) -> None:
     add_app_argument(parser, required=False)
     add_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="print no line for each job that ends")
+    parser.set_defaults(supervised=False)
 
 
 def run(options: argparse.Namespace) -> int:
     log_to_terminal()
-    settings = settings_of(options)
+    settings = worker_settings(options)
     options.example = options.app is None
     options.app = options.app or EXAMPLE
     app = load_app(options.app)
@@ -70,24 +71,49 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(app: App, options: argparse.Namespace) -> int:
-    stop = asyncio.Event()
-    stop_on_signals(stop)
-    async with app:
-        narrator = None if options.quiet else await _narrator(app)
-        if options.example:
-            from holdfast.example import first_jobs
+    from holdfast.cli.narrator import narrated
 
-            await first_jobs()
-        telling = asyncio.create_task(_tell(narrator, stop))
-        worker = await work_until(app, options, stop, on_ready=lambda: _greet(app, options))
-        stop.set()
-        await telling
+    stop = asyncio.Event()
+    stop_on_signals(stop, signal.SIGINT, signal.SIGTERM)
+    async with app:
+        engine = await app.engine()
+        async with nullcontext() if options.quiet else narrated(engine, stop):
+            if options.example:
+                await _hand_in_examples()
+            worker = await work_until(app, options, stop, on_ready=lambda: print(_hello(app, options), flush=True))
     print("stopped", flush=True)
     return ended(worker)
 
 
-async def _narrator(app: App) -> Narrator:
-    from holdfast.cli.narrator import Narrator
+async def _hand_in_examples() -> None:
+    from holdfast.example import first_jobs
 
-    engine = await app.engine()
-    return Narrator(engine, await engine.feed_end())
+    await first_jobs()
+
+
+def _hello(app: App, options: argparse.Namespace) -> str:
+    words = {"holdfast": _program(), "pid": os.getpid()}
+    crash = CRASH_EXAMPLE if options.example else CRASH
+    first = (
+        'hello --payload \'{"name": "you"}\''
+        if options.example
+        else f"{min(app.handlers, default='TYPE')} --payload '{{}}'"
+    )
+    return HELLO.format(
+        **words, app=options.app, database=_place(app.settings.url), create=first, crash=crash.format(**words)
+    )
+
+
+def _place(url: str) -> str:
+    from holdfast.store.migrate import dialect_of, sqlite_path
+
+    return f"SQLite in {sqlite_path(url).resolve()}" if dialect_of(url) == "sqlite" else without_password(url)
+
+
+def _program() -> str:
+    """How this program is called from here."""
+    called = Path(sys.argv[0])
+    if called.name != "holdfast":
+        return f"{shlex.quote(sys.executable)} -m holdfast.cli"
+    found = shutil.which("holdfast")
+    return "holdfast" if found and Path(found).samefile(called) else shlex.quote(str(called))

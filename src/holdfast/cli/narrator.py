@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from holdfast.cli.database import machines_of
@@ -18,6 +21,21 @@ LOOK_SECONDS = 0.5
 LINES_MAX = 20  # of one look: nobody reads a thousand lines a second
 TEXT_MAX = 100
 WORTH_TELLING = FINAL | {State.RETRYING}
+
+
+@asynccontextmanager
+async def narrated(engine: Engine, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Tell what happens from now on; `stop` is set when nobody can be told any more."""
+    narrator = Narrator(engine, await engine.feed_end())
+    telling = asyncio.create_task(narrator.run())
+    telling.add_done_callback(lambda _: stop.set())
+    try:
+        yield
+    finally:
+        telling.cancel()
+        with suppress(asyncio.CancelledError):
+            await telling
+    await narrator.look()
 
 
 class Narrator:

@@ -9,12 +9,13 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.apps import add_app_argument, load_app
 from holdfast.cli.parser import command
 from holdfast.errors import Invalid
-from holdfast.settings import load
+from holdfast.settings import Settings, load
 from holdfast.worker.supervise import NOW, READY, STOP, Supervisor
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    settings = load(overrides={"database_url": options.database, "concurrency": options.concurrency})
+    settings = worker_settings(options)
     if options.processes < 1:
         raise Invalid(f"--processes must be 1 or more, got {options.processes}", code="invalid_processes")
     log_to_terminal()
@@ -69,6 +70,10 @@ def run(options: argparse.Namespace) -> int:
     return asyncio.run(_work(app, options, line))
 
 
+def worker_settings(options: argparse.Namespace) -> Settings:
+    return load(overrides={"database_url": options.database, "concurrency": options.concurrency})
+
+
 async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> int:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -79,19 +84,30 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
         if STOP in word:
             stop.set()
 
+    line.setblocking(False)
+    loop.add_reader(line, told)
+    stop_on_signals(stop, signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches the whole group; the parent passes it on
+    async with app:
+        worker = await work_until(app, options, stop, on_ready=lambda: line.send(READY))
+    return ended(worker)
+
+
+def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals) -> None:
+    """The first one sets `stop`, the second ends the process at once."""
+
     def signalled() -> None:
         if stop.is_set():
             os._exit(1)
         stop.set()
 
-    line.setblocking(False)
-    loop.add_reader(line, told)
-    loop.add_signal_handler(signal.SIGTERM, signalled)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches the whole group; the parent passes it on
-    return await work_until(app, options, stop, on_ready=lambda: line.send(READY))
+    for number in signals:
+        asyncio.get_running_loop().add_signal_handler(number, signalled)
 
 
-async def work_until(app: App, options: argparse.Namespace, stop: asyncio.Event, *, on_ready: Any) -> int:
+async def work_until(
+    app: App, options: argparse.Namespace, stop: asyncio.Event, *, on_ready: Callable[[], object]
+) -> Worker:
     from holdfast.running import Wish, work
 
     wish = Wish(
@@ -108,11 +124,13 @@ async def work_until(app: App, options: argparse.Namespace, stop: asyncio.Event,
         logging.getLogger("holdfast.worker").info("ready: %d slots, from %s, job types: %s", slots, where, types)
         on_ready()
 
-    try:
-        worker = await work(app, wish, stop=stop, on_ready=ready)
-    finally:
-        await app.close()
-    if worker.stuck:  # their threads would keep the interpreter from ending
+    return await work(app, wish, stop=stop, on_ready=ready)
+
+
+def ended(worker: Worker) -> int:
+    """The exit code; the threads of handlers that would not end must not keep the interpreter from ending."""
+    if worker.stuck:
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
     return 0
