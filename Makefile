@@ -28,8 +28,8 @@ $(STAMP): pyproject.toml constraints/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-run: setup ## Run the demonstration: jobs, workers and a crash, on SQLite, in this terminal.
-	$(BIN)/python -m holdfast.demo
+run: setup ## Run everything in one process on SQLite, with example jobs, and say what to type next.
+	@$(BIN)/holdfast dev
 
 static: setup
 	$(BIN)/python -m ruff format --check .

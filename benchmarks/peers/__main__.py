@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from benchmarks.peers.page import PLACE, publish
 from benchmarks.peers.report import COSTS, SPEED, aims, table
 from benchmarks.report import ROOT, print_table, write_results
 
-WATCHED_AT_ONCE = 6  # recoveries: almost all of that time is waiting
+WATCHED_AT_ONCE = 4  # recoveries: almost all of their time is waiting
 
 
 def main(words: list[str] | None = None) -> int:
@@ -32,105 +33,108 @@ def main(words: list[str] | None = None) -> int:
     environments, missing = available(peer.package for peer in peers)
     for package, reason in missing.items():
         print(f"{package} is left out: {reason}")
-    peers = [peer for peer in peers if peer.package in environments]
-    chosen = [cell for cell in cells() if not options.cells or cell.name in options.cells]
     with tempfile.TemporaryDirectory(prefix="holdfast-peers-") as directory:
         bench = Bench(environments, QUICK if options.quick else Sizes(), Path(directory))
         try:
-            rounds = measure(bench, peers, chosen)
-            stores = summary(bench, peers, chosen, rounds)
+            chosen = [cell for cell in cells() if not options.cells or cell.name in options.cells]
+            run = Run(bench, [peer for peer in peers if peer.package in environments], chosen)
+            run.measure()
+            stores = run.summary()
         finally:
             bench.close()
     show(stores)
     path = write_results(options.results, "peers", quick=options.quick, stores=stores)
     if options.publish:
         publish(path)
-    return int(
-        any("error" in cell for store in stores.values() for peer in store["peers"] for cell in peer["cells"].values())
-    )
+    return int(run.failed)
 
 
 def _options(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=_names, default=[], help="these peers, by name or package")
-    parser.add_argument("--cells", type=_names, default=[], help=", ".join(cell.name for cell in cells()))
+    peers = sorted({name for peer in PEERS for name in (peer.name, peer.package)})
+    parser.add_argument("--only", type=_chosen(peers), default=[], help="these peers, by name or package")
+    known = [cell.name for cell in cells()]
+    parser.add_argument("--cells", type=_chosen(known), default=[], help=f"these cells of {', '.join(known)}")
     parser.add_argument("--quick", action="store_true", help="one small round: does it still run?")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results", help="where the JSON goes")
-    parser.add_argument("--publish", action="store_true", help=f"write {PLACE.relative_to(ROOT)} and its page")
+    parser.add_argument("--publish", action="store_true", help=f"show the run in {PLACE.relative_to(ROOT)}")
     return parser.parse_args(words)
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _chosen(known: list[str]) -> Callable[[str], list[str]]:
+    def names(text: str) -> list[str]:
+        asked = [name.strip() for name in text.split(",") if name.strip()]
+        if unknown := set(asked) - set(known):
+            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))} not among {', '.join(known)}")
+        return asked
+
+    return names
 
 
-# -- measuring -----------------------------------------------------------------------------------------------------
+class Run:
+    """The cells of the chosen peers, with every round of each."""
 
-Rounds = dict[tuple[str, str], list[Result]]
+    def __init__(self, bench: Bench, peers: list[Peer], chosen: list[Cell]) -> None:
+        self._bench, self._peers, self._cells = bench, peers, chosen
+        self._rounds: dict[tuple[str, str], list[Result]] = {}
+        self._done, self._all = 0, sum(len(self._who(cell)) * self._times(cell) for cell in chosen)
+        self.failed = False
 
+    def measure(self) -> None:
+        for _ in range(self._bench.sizes.rounds):
+            for cell in filter(lambda cell: cell.repeated, self._cells):
+                for peer in self._who(cell):
+                    self._measure(cell, peer)
+        for cell in filter(lambda cell: not cell.repeated, self._cells):
+            with ThreadPoolExecutor(WATCHED_AT_ONCE if cell.watches else 1) as pool:
+                list(pool.map(lambda peer, cell=cell: self._measure(cell, peer), self._who(cell)))
 
-def measure(bench: Bench, peers: list[Peer], chosen: list[Cell]) -> Rounds:
-    found: Rounds = {}
-    repeated = [cell for cell in chosen if cell.repeated]
-    for number in range(bench.sizes.rounds):
-        for cell in repeated:
-            for peer in filter(cell.applies, peers):
-                found.setdefault((peer.name, cell.name), []).append(_measured(bench, peer, cell, f"round {number + 1}"))
-    for cell in chosen:
-        if not cell.repeated:
-            with ThreadPoolExecutor(WATCHED_AT_ONCE if cell.name == "recovery" else 1) as pool:
-                jobs = {peer: pool.submit(_measured, bench, peer, cell, "") for peer in filter(cell.applies, peers)}
-            found |= {(peer.name, cell.name): [job.result()] for peer, job in jobs.items()}
-    return found
+    def _who(self, cell: Cell) -> list[Peer]:
+        return [peer for peer in self._peers if cell.applies(peer)]
 
+    def _times(self, cell: Cell) -> int:
+        return self._bench.sizes.rounds if cell.repeated else 1
 
-def _measured(bench: Bench, peer: Peer, cell: Cell, when: str) -> Result:
-    try:
-        result = cell.measure(bench, peer)
-    except (RuntimeError, OSError) as error:
-        result = {"error": str(error)}
-    figures = "  ".join(f"{key} {_shown(value)}" for key, value in result.items())
-    print(f"{when:8}  {cell.title:24}  {peer.name:28}  {figures}", flush=True)
-    return result
+    def _measure(self, cell: Cell, peer: Peer) -> None:
+        try:
+            result = cell.measure(self._bench, peer)
+        except (RuntimeError, OSError) as error:
+            result, self.failed = {"error": str(error)}, True
+        self._rounds.setdefault((peer.name, cell.name), []).append(result)
+        self._done += 1
+        figures = "  ".join(f"{key} {_shown(value)}" for key, value in result.items())
+        print(f"{self._done:3}/{self._all}  {cell.title:24} {peer.name:29} {figures}", flush=True)
+
+    def summary(self) -> dict[str, Any]:
+        """By store: what it is, and its peers with the best round of each cell."""
+        stores: dict[str, Any] = {}
+        for peer in self._peers:
+            about = self._bench.store(peer.store).about
+            stores.setdefault(peer.store, {"about": about, "peers": []})["peers"].append(self._about(peer))
+        return stores
+
+    def _about(self, peer: Peer) -> Result:
+        environment = self._bench.environments[peer.package]
+        return {
+            "name": peer.name,
+            "package": peer.package,
+            "version": environment.version,
+            "node": environment.modules is not None,
+            "setting": peer.setting,
+            "command": peer.work.replace("{bin}/", "").replace("{processes}", "N").replace("{url}", "URL"),
+            "cells": {cell.name: self._best(cell, peer) for cell in self._cells if cell.applies(peer)},
+        }
+
+    def _best(self, cell: Cell, peer: Peer) -> Result:
+        rounds = self._rounds[peer.name, cell.name]
+        good = [result for result in rounds if "error" not in result]
+        return {**cell.best(good), "rounds": good} if good else rounds[0]
 
 
 def _shown(value: Any) -> str:
-    return (
-        f"{value:,.4g}"
-        if isinstance(value, float) and value < 1000
-        else f"{value:,.0f}"
-        if isinstance(value, float)
-        else str(value)
-    )
-
-
-# -- the results ---------------------------------------------------------------------------------------------------
-
-
-def summary(bench: Bench, peers: list[Peer], chosen: list[Cell], rounds: Rounds) -> dict[str, Any]:
-    stores: dict[str, Any] = {}
-    for peer in peers:
-        store = stores.setdefault(peer.store, {"about": bench.store(peer.store).about, "peers": []})
-        environment = bench.environments[peer.package]
-        store["peers"].append(
-            {
-                "name": peer.name,
-                "package": peer.package,
-                "version": environment.version,
-                "node": environment.modules is not None,
-                "setting": peer.setting,
-                "command": peer.work.replace("{bin}/", "").replace("{url}", "URL"),
-                "cells": {
-                    cell.name: _best(cell, rounds[peer.name, cell.name]) for cell in chosen if cell.applies(peer)
-                },
-            }
-        )
-    return stores
-
-
-def _best(cell: Cell, results: list[Result]) -> Result:
-    good = [result for result in results if "error" not in result]
-    return {**cell.best(good), "rounds": good} if good else results[0]
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return str(value)
 
 
 def show(stores: dict[str, Any]) -> None:
@@ -139,17 +143,8 @@ def show(stores: dict[str, Any]) -> None:
             header, rows = table(store["peers"], columns)
             if rows:
                 print_table(f"{store['about']}: {title}", header, rows)
-    if wanted := aims(stores):
-        rows = [
-            [
-                aim.about,
-                f"{aim.figure:.3g}",
-                f"{'>=' if aim.at_least else '<='} {aim.limit:.3g}",
-                "met" if aim.met else "MISSED",
-            ]
-            for aim in wanted
-        ]
-        print_table("What Holdfast set out to reach", ["", "is", "aim", ""], rows)
+    if wanted := [[*aim.told(), "met" if aim.met else "MISSED"] for aim in aims(stores)]:
+        print_table("What Holdfast set out to reach", ["", "is", "aim", ""], wanted)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Sizes:
     samples: int = 200
     seconds: float = 30.0  # of a cell at most
     enqueue_seconds: float = 5.0
+    calm_seconds: float = 2.0  # from a worker's first jobs to when it counts as idle
     idle_seconds: float = 20.0
     watch_seconds: float = 120.0
 
@@ -44,6 +45,7 @@ QUICK = Sizes(
     behind=2_000,
     samples=5,
     enqueue_seconds=2.0,
+    calm_seconds=0.3,
     idle_seconds=1.0,
     watch_seconds=10.0,
 )

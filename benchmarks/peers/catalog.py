@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peer:
-    """`work` is started once for each worker process, or once if it says {processes}. `pending` is SQL that finds a row
-    while a job is not yet known to be done. `multiply` is SQL that makes {factor} more of each job, where the peer's own
-    bulk call would take too long to make a million."""
+    """`work` is started once for each worker process, or once in all if it says {processes}. `pending` is SQL that
+    finds a row while a job is not yet known to be done. `multiply` is SQL that makes {factor} more of each job, where
+    the peer's own bulk call would take too long to make a million."""
 
     name: str
     package: str

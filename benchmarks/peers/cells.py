@@ -17,7 +17,6 @@ Result = dict[str, Any]
 
 WARM_JOBS = 3
 WARM_CALLS = 20  # before the clock starts: connections are made, pools are filled
-CALM_SECONDS = 2.0  # from the first job of a worker to when it counts as idle
 
 
 class Cell(NamedTuple):
@@ -26,6 +25,7 @@ class Cell(NamedTuple):
     measure: Callable[[Bench, Peer], Result]
     best: Callable[[list[Result]], Result]  # of the rounds
     repeated: bool = True  # else one round is enough
+    watches: bool = False  # it is mostly waiting: several peers may do so at the same time
     applies: Callable[[Peer], bool] = lambda peer: True
 
 
@@ -44,7 +44,7 @@ def cells() -> list[Cell]:
         Cell("latency", "latency when idle", latency, quickest),
         Cell("idle", "cost when idle", idle, only, repeated=False, applies=lambda peer: peer.store == "postgres"),
         Cell("behind", "drain, 1,000,000 behind", behind, only, repeated=False, applies=lambda peer: peer.behind),
-        Cell("recovery", "recovery after kill -9", recovery, only, repeated=False),
+        Cell("recovery", "recovery after kill -9", recovery, only, repeated=False, watches=True),
     ]
 
 
@@ -146,7 +146,7 @@ def _counts(stage: Stage, before: Counted | None, jobs: int) -> Result:
 def latency(bench: Bench, peer: Peer) -> Result:
     """From just before the call that enqueues to the first line of the handler, in milliseconds."""
     with bench.stage(peer) as stage, stage.workers(1) as workers:
-        _warm(stage, workers.check)
+        _warm(stage, workers.check, bench.sizes.calm_seconds)
         sent = stage.enqueue("latency", bench.sizes.samples + 1, bench.sizes.seconds)["sent"][1:]  # the first connects
         marks = stage.marks.all()[WARM_JOBS + 1 :]
     taken = sorted((mark.nanoseconds - moment) / 1e6 for moment, mark in zip(sent, marks, strict=False))
@@ -166,7 +166,7 @@ def idle(bench: Bench, peer: Peer) -> Result:
 def _idle_life(bench: Bench, peer: Peer, seconds: float) -> tuple[float, int]:
     with bench.stage(peer) as stage:
         with stage.workers(1) as workers:
-            _warm(stage, workers.check)
+            _warm(stage, workers.check, bench.sizes.calm_seconds)
             before = workers.cpu_seconds()
             time.sleep(seconds)
             spent = workers.cpu_seconds() - before
@@ -175,11 +175,11 @@ def _idle_life(bench: Bench, peer: Peer, seconds: float) -> tuple[float, int]:
     return spent, counted.commits
 
 
-def _warm(stage: Stage, alive: Callable[[], None]) -> None:
+def _warm(stage: Stage, alive: Callable[[], None], calm_seconds: float) -> None:
     stage.enqueue("one", WARM_JOBS, 30.0)
     if not stage.marks.wait(WARM_JOBS, 30.0, alive):
         raise RuntimeError(f"{stage.peer.name} did not begin the first jobs")
-    time.sleep(CALM_SECONDS)
+    time.sleep(calm_seconds)
 
 
 def recovery(bench: Bench, peer: Peer) -> Result:
@@ -188,7 +188,7 @@ def recovery(bench: Bench, peer: Peer) -> Result:
         workers = stage.start(1)
         stage.enqueue("one", 1, 30.0, "--data", "long")
         began = stage.marks.wait(1, 30.0, workers.check)
-        time.sleep(CALM_SECONDS)
+        time.sleep(bench.sizes.calm_seconds)
         workers.kill()
         killed = time.monotonic_ns()
         if not began:

@@ -83,20 +83,8 @@ def _where(results: dict[str, Any]) -> str:
 
 
 def _aims(stores: dict[str, Any]) -> str:
-    rows = [
-        [
-            aim.about,
-            f"{aim.figure:.3g}",
-            f"{'at least' if aim.at_least else 'at most'} {aim.limit:.3g}",
-            _verdict(aim.met),
-        ]
-        for aim in aims(stores)
-    ]
+    rows = [[*aim.told(), "met" if aim.met else "**missed**"] for aim in aims(stores)]
     return _markdown(["Holdfast on PostgreSQL, where nothing else is said", "is", "aim", ""], rows)
-
-
-def _verdict(met: bool) -> str:
-    return "met" if met else "**missed**"
 
 
 def _settings(peers: list[dict[str, Any]]) -> str:

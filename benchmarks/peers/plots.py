@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 Result = dict[str, Any]
 
 OURS = "#d9480f"
-COLOURS = {"postgres": "#1c7ed6", "node": "#74a9d8", "redis": "#868e96", "sqlite": "#2b8a3e"}
+COLOURS = {"postgres": "#1c7ed6", "node": "#7048e8", "redis": "#868e96", "sqlite": "#2b8a3e"}
 MEANING = {
     "holdfast": OURS,
     "PostgreSQL, Python": COLOURS["postgres"],
@@ -137,8 +137,14 @@ def ranges(title: str, rows: list[Row]) -> str:
         yield f'<circle cx="{first:.1f}" cy="{y}" r="5" fill="{row.colour}"/>'
         yield _text(last + 8, top + BAR - 2, row.shown[0])
 
-    about = f"logarithmic axis from {10**low:g} to {10**high:g}"
-    return _drawing(title, about, rows, 1, drawn)
+    bottom = TOP + (BAR + 1 + GAP) * len(rows)
+    decades = [10.0**power for power in range(low, high + 1)]
+    lines = [
+        f'<line x1="{place(decade):.1f}" y1="{TOP}" x2="{place(decade):.1f}" y2="{bottom}" stroke="#e0e0e0"/>'
+        for decade in decades
+    ]
+    about = f"logarithmic axis; the lines are at {', '.join(f'{decade:g}' for decade in decades)}"
+    return _drawing(title, about, rows, 1, drawn, lines)
 
 
 def _drawing(title: str, about: str, rows: list[Row], lines: int, drawn: Callable[[float, Row], Iterator[str]]) -> str:
@@ -152,11 +158,12 @@ def _drawing(title: str, about: str, rows: list[Row], lines: int, drawn: Callabl
         _text(12, 20, title, 'font-size="15" font-weight="600"'),
         _text(12, 37, about, 'fill="#666666"'),
         *_legend(),
+        *behind,
     ]
     for number, row in enumerate(rows):
         top = TOP + number * step
         weight = ' font-weight="600"' if row.colour == OURS else ""
-        parts.append(_text(LABEL - 8, top + lines * (BAR + 1) / 2 + 4, row.label, f'text-anchor="end"{weight}'))
+        parts.append(_text(LABEL - 8, top + bars_each * (BAR + 1) / 2 + 4, row.label, f'text-anchor="end"{weight}'))
         parts += drawn(top, row)
     return "\n".join([*parts, "</svg>"]) + "\n"
 

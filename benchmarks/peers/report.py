@@ -78,9 +78,17 @@ class Aim(NamedTuple):
     def met(self) -> bool:
         return self.figure >= self.limit if self.at_least else self.figure <= self.limit
 
+    def told(self) -> list[str]:
+        bound = "at least" if self.at_least else "at most"
+        return [self.about, _three_digits(self.figure), f"{bound} {_three_digits(self.limit)}"]
+
+
+def _three_digits(figure: float) -> str:
+    return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"
+
 
 def aims(stores: dict[str, Any]) -> list[Aim]:
-    return [aim for aim in _aims(stores) if aim.limit]
+    return list(_aims(stores))
 
 
 def _aims(stores: dict[str, Any]) -> Iterator[Aim]:
@@ -94,14 +102,11 @@ def _aims(stores: dict[str, Any]) -> Iterator[Aim]:
         yield from _against(embedded, cell, [peer for peer in sqlite if peer is not embedded], 3.0, "peers on SQLite")
     if crowd := _figure(ours, "crowd", "rate"):
         yield Aim("20 callers, times one by one", crowd / (_figure(ours, "one", "rate") or crowd), 3.0, True)
-    everybody = [peer for peer in (*postgres, *redis) if peer is not ours]
     for about, cell, key, limit in _LIMITS:
         if (figure := _figure(ours, cell, key)) is not None:
             yield Aim(about, figure, limit, key == "ratio")
-    for key in ("p50", "p99"):
-        others = [figure for peer in everybody if (figure := _figure(peer, "latency", key))]
-        if others and (figure := _figure(ours, "latency", key)):
-            yield Aim(f"idle latency, {key} ms, the best peer", figure, min(others), False)
+    for who, others in (("peer on PostgreSQL", postgres), ("peer of all", [*postgres, *redis])):
+        yield from _quickest(ours, [peer for peer in others if peer is not ours], f"the best {who}")
     if (worker := _figure(ours, "drain-1", "cpu_micros")) is not None:
         yield Aim("CPU us a job", worker + (_figure(ours, "drain-1", "store_cpu_micros") or 0.0), 200.0, False)
 
@@ -122,6 +127,13 @@ def _against(ours: Result | None, cell: str, others: Peers, factor: float, who: 
     rates = [rate for peer in others if (rate := _figure(peer, cell, "rate"))]
     if rates and (rate := _figure(ours, cell, "rate")):
         yield Aim(f"{cell}, times {who}", rate / max(rates), factor, True)
+
+
+def _quickest(ours: Result | None, others: Peers, who: str) -> Iterator[Aim]:
+    for key in ("p50", "p99"):
+        figures = [figure for peer in others if (figure := _figure(peer, "latency", key))]
+        if figures and (figure := _figure(ours, "latency", key)):
+            yield Aim(f"idle latency, {key} ms, beside {who}", figure, min(figures), False)
 
 
 def _named(peers: Peers, name: str) -> Result | None:

@@ -35,15 +35,25 @@ class Counted(NamedTuple):
     wal_bytes: int
 
 
-class Place(Protocol):
+class Place:
     """Where one cell of one peer keeps its jobs: as its `prepare` left it at first, and gone afterwards."""
 
-    url: str
+    def __init__(self, url: str) -> None:
+        self.url = url
 
-    def pending(self, sql: str) -> bool: ...
-    def run(self, sql: str) -> None: ...
-    def settle(self) -> None: ...
-    def counted(self) -> Counted | None: ...
+    def pending(self, sql: str) -> bool:
+        """Whether this query finds a row."""
+        raise NotImplementedError
+
+    def run(self, sql: str) -> None:
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """What the store would do by itself, in time, after many jobs were added."""
+
+    def counted(self) -> Counted | None:
+        """None where that cannot be known."""
+        return None
 
 
 class Store(Protocol):
@@ -62,9 +72,9 @@ def start(kind: str, directory: Path) -> Store:
 # -- PostgreSQL ----------------------------------------------------------------------------------------------------
 
 
-class PostgresPlace:
+class PostgresPlace(Place):
     def __init__(self, server: PostgresServer, name: str) -> None:
-        self.url = server.dsn(name)
+        super().__init__(server.dsn(name))
         self._above, self._name = server.dsn(), name
 
     def pending(self, sql: str) -> bool:
@@ -74,7 +84,7 @@ class PostgresPlace:
         _tell(self.url, sql)
 
     def settle(self) -> None:
-        """What autovacuum would have done by now."""
+        """Autovacuum is off, lest it hit one peer and spare another."""
         _tell(self.url, "VACUUM (ANALYZE)")
 
     def counted(self) -> Counted:
@@ -146,23 +156,6 @@ def _asked(url: str, sql: str, *values: str) -> tuple[Any, ...]:
 # -- Redis ---------------------------------------------------------------------------------------------------------
 
 
-class RedisPlace:
-    def __init__(self, port: int, number: int) -> None:
-        self.url = f"redis://127.0.0.1:{port}/{number}"
-
-    def pending(self, sql: str) -> bool:
-        raise NotImplementedError("Redis peers acknowledge each job by itself")
-
-    def run(self, sql: str) -> None:
-        raise NotImplementedError
-
-    def settle(self) -> None:
-        """Nothing to do."""
-
-    def counted(self) -> None:
-        return None
-
-
 class Redis:
     """Syncs its append-only file every second, as its own documentation recommends."""
 
@@ -183,10 +176,10 @@ class Redis:
         self.about = f"{program.stem.partition('-')[0].title()} {_version_in(version)}, appendfsync everysec"
 
     @contextmanager
-    def fresh(self, package: str, prepare: Prepare) -> Iterator[RedisPlace]:
+    def fresh(self, package: str, prepare: Prepare) -> Iterator[Place]:
         number = next(self._numbers) % 100
         self._say(f"SELECT {number}", "FLUSHDB")
-        yield RedisPlace(self._port, number)
+        yield Place(f"redis://127.0.0.1:{self._port}/{number}")
         self._say(f"SELECT {number}", "FLUSHDB")
 
     def cpu_seconds(self) -> float:
@@ -229,24 +222,14 @@ def _free_port() -> int:
 # -- SQLite --------------------------------------------------------------------------------------------------------
 
 
-class SqlitePlace:
+class SqlitePlace(Place):
     def __init__(self, directory: Path) -> None:
         self._file = directory / "jobs.db"
-        self.url = f"sqlite:///{self._file}"
+        super().__init__(f"sqlite:///{self._file}")
 
     def pending(self, sql: str) -> bool:
         with closing(sqlite3.connect(self._file)) as connection:
             return bool(connection.execute(f"SELECT EXISTS ({sql})").fetchone()[0])
-
-    def run(self, sql: str) -> None:
-        with closing(sqlite3.connect(self._file, autocommit=True)) as connection:
-            connection.execute(sql)
-
-    def settle(self) -> None:
-        """Nothing vacuums a SQLite file by itself."""
-
-    def counted(self) -> None:
-        return None
 
 
 class Sqlite:

@@ -11,6 +11,7 @@ from holdfast.errors import StoreError
 from holdfast.ids import Ids
 
 RETRY_SECONDS = 0.5
+WORKERS_KEPT_SECONDS = 86_400.0  # after a worker process has ended: long enough to be asked about in the morning
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Maintenance:
     async def sweep(self) -> bool:
         """Each step once. True when one of them was full: there may be more to do at once."""
         full, failed = False, False
-        for step in (self._requeue, self._reap, self._accept, self._mark_silent, self._prune):
+        for step in (self._requeue, self._reap, self._accept, self._mark_silent, self._forget_workers, self._prune):
             try:
                 full = await step() >= self._engine.rules.limits.sweep_batch or full
             except Exception as error:
@@ -64,6 +65,9 @@ class Maintenance:
 
     async def _mark_silent(self) -> int:
         return len(await self._engine.mark_silent_workers())
+
+    async def _forget_workers(self) -> int:
+        return await self._engine.forget_workers(WORKERS_KEPT_SECONDS)
 
     async def _prune(self) -> int:
         return await self._engine.prune(self._retention)

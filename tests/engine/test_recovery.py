@@ -74,6 +74,12 @@ class Watching:
         self.clock.at += after
         return await self.watch.look()
 
+    def have_passed(self, seconds: float) -> Callable[[], Awaitable[bool]]:
+        async def holds() -> bool:
+            return self.clock.at >= seconds
+
+        return holds
+
 
 @pytest.fixture
 async def watching(engine: Engine) -> Watching:
@@ -133,14 +139,13 @@ async def test_an_error_in_between_starts_from_the_beginning(
     await watching.look()
     watching.presence.cut = True
     running = asyncio.create_task(watching.watch.run())
-    while watching.clock.at < 10:
-        await asyncio.sleep(0.001)
+    await until(watching.have_passed(10))
     assert caplog.text.count("cannot look who lives") == 1
     running.cancel()
     await asyncio.wait([running])
     watching.presence.cut = False
     assert await watching.look() == []
-    assert await watching.look(after=WINDOW_SECONDS) == ["a"]
+    assert await watching.look(after=WINDOW_SECONDS + 0.1) == ["a"]
 
 
 async def test_the_watch_goes_on_after_the_error(engine: Engine, worker: str, watching: Watching) -> None:

@@ -156,3 +156,31 @@ async def test_a_queue_name_that_is_none_cannot_be_paused(engine: Engine) -> Non
             await engine.pause("q", by=wrong)
         with pytest.raises(Invalid):
             await engine.resume("q", tenant=wrong)
+
+
+async def test_worker_processes_that_ended_long_ago_are_forgotten(engine: Engine, clock: MovableClock) -> None:
+    """Each start of a worker registers a new id; the rows must not pile up. Nothing else is forgotten."""
+    gone = (await engine.register(name="gone")).id
+    holding = (await engine.register(name="holding")).id
+    disabled = (await engine.register(name="disabled")).id
+    remote = (await engine.register(name="remote", kind="remote")).id
+    await engine.create(NewJob(type="n"))
+    await engine.claim(holding)
+    await engine.disable(disabled)
+    clock.advance(1000)
+    await engine.mark_silent_workers()
+    alive = (await engine.register(name="alive")).id
+    silent = (await engine.register(name="not yet marked")).id
+    assert await engine.forget_workers(1001) == 0
+    clock.advance(1)
+    assert await engine.forget_workers(1001) == 1
+    left = {worker.id for worker in await engine.workers()}
+    assert gone not in left
+    assert left == {holding, disabled, remote, alive, silent}
+    clock.advance(2000)
+    assert await engine.forget_workers(1) == 0, "silent, but nobody has said so yet"
+
+
+async def test_workers_are_kept_for_a_time_that_is_one(engine: Engine) -> None:
+    with pytest.raises(Invalid):
+        await engine.forget_workers(-1)

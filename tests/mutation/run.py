@@ -30,6 +30,8 @@ CLOSE = {
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
     "claim_jobs": ["tests/engine/test_claim.py", "tests/store/test_guards.py"],
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
+    **{read: ["tests/engine/test_look.py", "tests/store/test_plans.py"] for read in ("look", "held_by", "going_on")},
+    "instances": ["tests/store/test_plans.py", "tests/engine/test_look.py"],
     "orphans": ["tests/store/test_plans.py", "tests/engine/test_create.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/engine/test_create.py"],
     "lost_jobs": ["tests/engine/test_guards.py", "tests/engine/test_reap.py", "tests/engine/test_cancel.py"],

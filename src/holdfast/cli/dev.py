@@ -25,22 +25,27 @@ EXAMPLE = "holdfast.example:app"
 
 HELLO = """
 Holdfast runs the jobs of {app}, on {database}
-In another terminal, in this directory and with the same settings:
+In another terminal, in this directory and with the same settings, hand in a job and look at it:
 
-  {holdfast} jobs create {create}
-  {holdfast} top                  # queues, workers and running jobs, live
+  {holdfast} jobs create {create} --payload '{payload}'
   {holdfast} jobs list
-  {holdfast} jobs show ID         # and: jobs why ID, jobs events ID --follow, jobs cancel ID
+  {holdfast} jobs show ID
+  {holdfast} jobs why ID
+  {holdfast} top
 
 {crash}
 
 Ctrl-C stops it: running jobs may finish, the rest is given back. A second one ends it at once.
 """
-CRASH = "To see a crash: kill -9 {pid}, and start it again. What it was doing goes on."
-CRASH_EXAMPLE = """To see a job survive a crash, create a long one and kill this process; then start it again:
+CRASH = """To see what a crash costs, kill this process and start it again; its jobs go on:
+
+  kill -9 {pid}"""
+EXAMPLE_CRASH = """To see what a crash costs, give it something long to do, kill this process and start it again:
 
   {holdfast} jobs create count --payload '{{"to": 200}}'
-  kill -9 {pid}                   # and in this terminal: {holdfast} dev"""
+  kill -9 {pid}
+
+The job goes on where it was."""
 
 
 def add_to(commands: Any) -> None:
@@ -93,14 +98,13 @@ async def _hand_in_examples() -> None:
 
 def _hello(app: App, options: argparse.Namespace) -> str:
     words = {"holdfast": _program(), "pid": os.getpid()}
-    crash = CRASH_EXAMPLE if options.example else CRASH
-    first = (
-        'hello --payload \'{"name": "you"}\''
-        if options.example
-        else f"{min(app.handlers, default='TYPE')} --payload '{{}}'"
-    )
     return HELLO.format(
-        **words, app=options.app, database=_place(app.settings.url), create=first, crash=crash.format(**words)
+        **words,
+        app=options.app,
+        database=_place(app.settings.url),
+        create="hello" if options.example else min(app.handlers, default="TYPE"),
+        payload='{"name": "you"}' if options.example else "{}",
+        crash=(EXAMPLE_CRASH if options.example else CRASH).format(**words),
     )
 
 

@@ -77,14 +77,8 @@ def _details(event: Event, job: Job) -> str:
             return f"{which}: {_cut(json_text(job.result))}"
         case State.CANCELED:
             return _cut(event.reason or "")
-    return f"{which}: {_cut(_error(event, job))}"
-
-
-def _error(event: Event, job: Job) -> str:
-    """With its message, if that is still about this attempt."""
-    error = job.error or {}
-    about_this = error.get("code") == event.reason and job.attempt == event.attempt
-    return f"{event.reason}: {error['message']}" if about_this and error.get("message") else event.reason or ""
+    message = event.data.get("message") if isinstance(event.data, dict) else None
+    return f"{which}: {_cut(': '.join(filter(None, (event.reason, message))))}"
 
 
 def _cut(text: str) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.worker.runtime import Worker
 
+AFTER_GRACE_SECONDS = 15.0  # for ending what did not finish, the app's lifespan, and the connections
+
 
 def add_to(commands: Any) -> None:
     parser = command(
@@ -60,7 +62,10 @@ def run(options: argparse.Namespace) -> int:
     log_to_terminal()
     if not options.supervised:
         command_line = [sys.executable, "-m", "holdfast.cli", *sys.argv[1:], "--supervised"]
-        return asyncio.run(Supervisor(command_line, options.processes).run())
+        supervisor = Supervisor(
+            command_line, options.processes, grace_seconds=settings.stop_grace_seconds + AFTER_GRACE_SECONDS
+        )
+        return asyncio.run(supervisor.run())
     from holdfast.worker.dying import die_with_parent
 
     line = socket.socket(fileno=os.dup(0))

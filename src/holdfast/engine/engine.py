@@ -348,6 +348,9 @@ class Engine:
     async def mark_silent_workers(self) -> list[Worker]:
         return await self.store.write(lambda tx: _workers.mark_silent(tx, self.rules))
 
+    async def forget_workers(self, seconds: float) -> int:
+        return await self.store.write(lambda tx: _workers.forget(tx, seconds))
+
     # -- workers ----------------------------------------------------------------------------------------------
 
     async def register(self, new: _workers.NewWorker | None = None, **fields: Any) -> Worker:

@@ -77,3 +77,9 @@ async def mark_silent(tx: Tx, rules: Rules) -> list[Worker]:
     if await in_grace(tx, rules):
         return []
     return [Worker.from_row(row) for row in await tx.all(q.silent_workers)]
+
+
+async def forget(tx: Tx, seconds: float) -> int:
+    """Worker processes that ended long ago and hold nothing; whoever registered by other means stays."""
+    check_number(seconds, "seconds", code="invalid_retention")
+    return len(await tx.all(q.forget_workers, seconds=float(seconds)))

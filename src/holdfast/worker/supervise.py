@@ -23,12 +23,14 @@ log = logging.getLogger("holdfast.worker")
 
 
 class Supervisor:
-    def __init__(self, command: list[str], processes: int, *, clock: Clock | None = None) -> None:
-        self._command = command
-        self._processes = processes
+    def __init__(self, command: list[str], processes: int, *, grace_seconds: float, clock: Clock | None = None) -> None:
+        """`grace_seconds`: how long after the wish to stop a worker that has not ended is killed."""
+        self._command, self._processes = command, processes
+        self._grace_seconds = grace_seconds
         self._clock = clock or Clock()
         self._stopping = asyncio.Event()
         self._lines: set[socket.socket] = set()
+        self._running: set[Process] = set()
         self._failed: int | None = None  # the exit code of a worker that could not even begin
 
     async def run(self) -> int:
@@ -42,8 +44,19 @@ class Supervisor:
         return self._failed or 0
 
     def _signalled(self) -> None:
-        self._say(NOW if self._stopping.is_set() else STOP)
+        if self._stopping.is_set():
+            self._say(NOW)
+            return
         self._stopping.set()
+        self._say(STOP)
+        asyncio.get_running_loop().call_later(self._grace_seconds, self._kill)
+
+    def _kill(self) -> None:
+        """They should have ended by themselves: something in them, the app's lifespan perhaps, does not."""
+        for process in self._running:
+            log.error("worker process %d did not stop in time, killing it", process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
 
     def _say(self, word: bytes) -> None:
         for line in self._lines:
@@ -79,16 +92,20 @@ class Supervisor:
             process = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
             theirs.close()
             self._lines.add(ours)
+            self._running.add(process)
             if self._stopping.is_set():  # it came while we were starting it
                 self._say(STOP)
-            ready = await self._until_ready(ours, process)
-            return await process.wait(), ready
+            try:
+                ready = await self._until_ready(ours)
+                return await process.wait(), ready
+            finally:
+                self._running.discard(process)
         finally:
             self._lines.discard(ours)
             ours.close()
             theirs.close()
 
-    async def _until_ready(self, line: socket.socket, process: Process) -> bool:
+    async def _until_ready(self, line: socket.socket) -> bool:
         with contextlib.suppress(OSError):
             return (await asyncio.get_running_loop().sock_recv(line, len(READY))) == READY
         return False

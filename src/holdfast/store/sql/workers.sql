@@ -31,3 +31,13 @@ UPDATE workers
  WHERE liveness <> 'offline'
    AND coalesce(last_heartbeat_at, registered_at) <= {now-offline_seconds}
 RETURNING {worker}
+
+-- name: forget_workers
+-- A worker process registers itself under a new id at each start. An operator's word outlives it; its row need not.
+DELETE FROM workers
+ WHERE kind = 'local'
+   AND enabled
+   AND liveness = 'offline'
+   AND coalesce(last_heartbeat_at, registered_at) <= {now-:seconds}
+   AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'running' AND jobs.lease_worker = workers.id)
+RETURNING id

@@ -1,0 +1,38 @@
+"""The driver's own connection behind what a caller hands in: that connection, or a session of SQLAlchemy's around it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from holdfast.errors import Invalid
+
+
+async def driver_connection(given: Any) -> Any:
+    """Of a sync session or connection nothing is awaited, so that sync code can run this to its end by itself."""
+    if not _is_sqlalchemys(given):
+        return given
+    connection = given if hasattr(given, "exec_driver_sql") else await _awaited(given.connection())
+    # Some drivers begin their transaction with SQLAlchemy's first statement, and ours is none of those.
+    await _awaited(connection.exec_driver_sql("SELECT 1"))
+    if hasattr(connection, "get_raw_connection"):
+        return (await connection.get_raw_connection()).driver_connection
+    return connection.connection.driver_connection
+
+
+def require_sync(given: Any) -> None:
+    if inspect.iscoroutinefunction(getattr(given, "execute", None)):
+        raise Invalid(
+            f"a {type(given).__qualname__} belongs to its event loop; use `await ....enqueue(...)` there",
+            code="invalid_connection",
+        )
+
+
+def _is_sqlalchemys(given: Any) -> bool:
+    """Its own classes and those that apps derive from them; not its models and engines, which have no transaction."""
+    ours = any(base.__module__.partition(".")[0] == "sqlalchemy" for base in type(given).__mro__)
+    return ours and (hasattr(given, "exec_driver_sql") or callable(getattr(given, "connection", None)))
+
+
+async def _awaited(found: Any) -> Any:
+    return await found if inspect.iscoroutine(found) else found

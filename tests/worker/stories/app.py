@@ -1,0 +1,168 @@
+"""An app whose jobs last, kill, stop, spin and sulk; each writes down what it does. See `diary.py`."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.app import App
+from holdfast.worker.context import Context, SyncContext
+from tests.worker.stories.diary import note
+
+app = App()
+LIBC = ctypes.PyDLL(None)  # its functions keep the GIL
+
+# What happens to the process that runs the first execution of these, and when.
+BEFORE_START = {"killed_before_start": signal.SIGKILL}
+AFTER_RETURN = {"killed_after_return": signal.SIGKILL, "stopped_after_return": signal.SIGSTOP}
+
+
+@app.middleware
+async def write_down(ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> Any:
+    strike(BEFORE_START, ctx)
+    note("started", ctx)
+    try:
+        result = await call_next()
+    except asyncio.CancelledError:
+        note("interrupted", ctx, lost=ctx.lost)
+        raise
+    note("returned", ctx)
+    strike(AFTER_RETURN, ctx)
+    return result
+
+
+def strike(signals: dict[str, signal.Signals], ctx: Context) -> None:
+    if ctx.fence == 1 and ctx.job_type in signals:
+        note("struck", ctx)
+        os.kill(os.getpid(), signals[ctx.job_type])
+
+
+# -- jobs that last, the first time -----------------------------------------------------------------------------
+
+
+@app.job()
+async def on_the_loop(ctx: Context, seconds: float = 0) -> int:
+    await asyncio.sleep(seconds if ctx.fence == 1 else 0)
+    return ctx.fence
+
+
+@app.job()
+def in_a_thread(ctx: SyncContext, seconds: float = 0) -> int:
+    time.sleep(seconds if ctx.fence == 1 else 0)
+    return ctx.fence
+
+
+@app.job(isolation="process")
+def in_a_process(ctx: SyncContext, seconds: int = 0) -> int:
+    LIBC.sleep(seconds if ctx.fence == 1 else 0)
+    return ctx.fence
+
+
+@app.job()
+def holding_the_gil(ctx: SyncContext, seconds: int = 0) -> int:
+    LIBC.sleep(seconds if ctx.fence == 1 else 0)
+    return ctx.fence
+
+
+@app.job()
+async def until_told(ctx: Context) -> str:
+    """Saves what it has as soon as the worker says that it stops."""
+    while not ctx.stopping:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    return "saved"
+
+
+# -- jobs that something happens to ---------------------------------------------------------------------------
+
+
+@app.job()
+async def killed_before_start(ctx: Context) -> int:
+    return ctx.fence
+
+
+@app.job()
+async def killed_after_return(ctx: Context) -> int:
+    return ctx.fence
+
+
+@app.job()
+async def stopped_after_return(ctx: Context) -> int:
+    return ctx.fence
+
+
+# -- poison ---------------------------------------------------------------------------------------------------
+
+
+@app.job()
+async def exits() -> None:
+    os._exit(3)
+
+
+@app.job()
+def segfaults() -> None:
+    ctypes.string_at(0)
+
+
+@app.job(isolation="process")
+def exits_in_a_process() -> None:
+    os._exit(3)
+
+
+@app.job(isolation="process")
+def segfaults_in_a_process() -> None:
+    ctypes.string_at(0)
+
+
+@app.job(isolation="process", memory_mb=200)
+def out_of_memory() -> int:
+    return len(b"x" * 2**30)
+
+
+@app.job(timeout=1)
+async def spins_on_the_loop() -> None:
+    while True:
+        pass
+
+
+@app.job(timeout=1)
+def spins_in_a_thread() -> None:
+    while True:
+        time.sleep(0.001)  # or its neighbours would share one core with it
+
+
+@app.job(timeout=1, isolation="process")
+def spins_in_a_process() -> None:
+    while True:
+        pass
+
+
+@app.job(timeout=1)
+async def swallows_cancellation() -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+
+@app.job(timeout=1, isolation="process")
+async def swallows_cancellation_in_a_process() -> None:
+    await swallows_cancellation()
+
+
+@app.job(isolation="process")
+def prints(mebibytes: int) -> int:
+    line = b"x" * (2**20 - 1) + b"\n"
+    return sum(os.write(1, line) for _ in range(mebibytes))
+
+
+@app.job()
+async def returns_too_much(mebibytes: int) -> str:
+    return "x" * (mebibytes * 2**20)
+
+
+@app.job()
+async def returns_no_json() -> Any:
+    return object()

@@ -1,0 +1,27 @@
+"""A stage for stories with real processes: `await stage(lease_seconds=3, ...)` opens it with these settings."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.settings import Settings
+from tests.worker.stories.app import app
+from tests.worker.stories.stage import Stage
+
+
+@pytest.fixture
+async def stage(store_url: str, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Stage]]]:
+    opened: list[Stage] = []
+
+    async def open_stage(**settings: Any) -> Stage:
+        app.settings = Settings(database_url=store_url, **settings)
+        opened.append(Stage(tmp_path, app.settings))
+        await app.engine()
+        return opened[-1]
+
+    yield open_stage
+    for each in opened:
+        await each.close()
+    await app.close()

@@ -1,0 +1,8 @@
+"""`holdfast`, as one types it, but it does not outlive the test that started it."""
+
+import runpy
+
+from holdfast.worker.dying import die_with_parent
+
+die_with_parent()
+runpy.run_module("holdfast.cli", run_name="__main__")

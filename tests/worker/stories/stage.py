@@ -1,0 +1,211 @@
+"""Real `holdfast worker` commands on a database of their own, and what they leave: logs, a diary, processes."""
+
+import asyncio
+import contextlib
+import inspect
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from holdfast.engine import Engine
+from holdfast.handle import JobHandle
+from holdfast.lifecycle import FINAL, State
+from holdfast.model import Attempt, Job
+from holdfast.settings import Settings
+from tests.cli.processes import environment
+from tests.worker.stories.app import app
+from tests.worker.stories.diary import VARIABLE, Diary
+
+PATIENCE_SECONDS = 60
+MARK = "HOLDFAST_TEST_COMMAND"
+ROOT = Path(__file__).parents[3]
+
+
+async def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    """The first true answer, within a slow machine's time."""
+    until = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < until, f"waited {seconds} s in vain"
+        await asyncio.sleep(0.05)
+
+
+class Command:
+    """One `holdfast worker` and every process that came of it: they are known by a mark in their environment."""
+
+    def __init__(self, process: asyncio.subprocess.Process, mark: str, log: Path) -> None:
+        self._process, self._mark, self._log = process, mark.encode(), log
+        self.pid = process.pid
+        self.printed = 0
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self._process.stdout
+        while piece := await self._process.stdout.read(2**20):
+            self.printed += len(piece)
+
+    # -- its processes ----------------------------------------------------------------------------------------
+
+    def pids(self, program: str = "") -> set[int]:
+        """Those that are alive: all of them, or those whose command line has this in it."""
+        return {
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit()
+            and self._mark in _contents(entry / "environ")
+            and program.encode() in _contents(entry / "cmdline")
+        }
+
+    @property
+    def workers(self) -> set[int]:
+        return self.pids("--supervised")
+
+    @property
+    def keepers(self) -> set[int]:
+        return self.pids("holdfast.keeping")
+
+    @property
+    def children(self) -> set[int]:
+        return self.pids("holdfast.worker.child")
+
+    def kin(self, pid: int) -> set[int]:
+        """The children of one of its processes."""
+        return {child for child in self.pids() if parent(child) == pid}
+
+    # -- what it says -----------------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    async def ready(self, processes: int = 1) -> None:
+        """So many worker processes have begun, counted from the start."""
+        await eventually(lambda: self.log.count(" ready: ") >= processes or self._process.returncode is not None)
+        assert self._process.returncode is None, self.log
+
+    # -- its end ----------------------------------------------------------------------------------------------
+
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        for pid in [self.pid] if pids is None else pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    async def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """Its exit code, once it has one."""
+        return await asyncio.wait_for(self._process.wait(), seconds)
+
+    async def stop(self) -> int:
+        self.signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def close(self) -> None:
+        """Kill whatever is left."""
+        for _ in range(100):
+            if not (left := self.pids()):
+                break
+            self.signal(signal.SIGKILL, left)
+            await asyncio.sleep(0.05)
+        await self.ended()
+        await asyncio.wait_for(self._reading, PATIENCE_SECONDS)
+
+
+class Stage:
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self._folder, self._settings = folder, settings
+        self.commands: list[Command] = []
+        self.diary = Diary(folder / "diary")
+
+    async def start(self, *arguments: str, ready: int = 1) -> Command:
+        """`ready`: wait until so many of its processes are."""
+        mark = secrets.token_hex(8)
+        log = self._folder / f"log-{len(self.commands)}"
+        with log.open("wb") as stderr:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.worker.stories.dying_command", "worker"),
+                *("--app", "tests.worker.stories.app:app", *arguments),
+                cwd=ROOT,
+                env=environment(**self._environment(), **{MARK: mark, VARIABLE: str(self.diary.path)}),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        command = Command(process, mark, log)
+        self.commands.append(command)
+        await command.ready(ready)
+        return command
+
+    def _environment(self) -> dict[str, str]:
+        """The same settings for the workers as for the test, which creates the jobs."""
+        said = {name: getattr(self._settings, name) for name in Settings.__struct_fields__}
+        return {
+            f"HOLDFAST_{name.upper()}": str(value) for name, value in said.items() if value != getattr(Settings(), name)
+        }
+
+    async def close(self) -> None:
+        await asyncio.gather(*(command.close() for command in self.commands))
+        for command in self.commands:
+            print(f"--- the log of command {command.pid}:\n{command.log}")
+
+    # -- jobs, and what became of them ------------------------------------------------------------------------
+
+    async def engine(self) -> Engine:
+        return await app.engine()
+
+    async def started(self, job: JobHandle[Any], epoch: int = 1) -> int:
+        """The process that runs this execution, as soon as one does."""
+        note = await eventually(lambda: [n for n in self.diary.notes("started", job.id) if n["epoch"] == epoch])
+        return int(note[0]["pid"])
+
+    async def final(self, job: JobHandle[Any], seconds: float = PATIENCE_SECONDS) -> Job:
+        async def look() -> Job | None:
+            return found if (found := await job.get()).final else None
+
+        return await self.truthful(await eventually(look, seconds))
+
+    async def attempts(self, job: JobHandle[Any] | Job) -> list[Attempt]:
+        return await (await self.engine()).attempts(job.id)
+
+    async def outcomes(self, job: JobHandle[Any] | Job) -> list[str]:
+        return [attempt.outcome for attempt in await self.attempts(job)]
+
+    async def claimed_at(self, job: JobHandle[Any] | Job, epoch: int) -> float:
+        history = await (await self.engine()).history(job.id)
+        [claim] = [event for event in history if event.verb == "claim" and event.epoch == epoch]
+        return claim.at.timestamp()
+
+    async def truthful(self, job: Job) -> Job:
+        """The promises that hold for every finished job, whatever happened to it."""
+        history = await (await self.engine()).history(job.id)
+        attempts = await self.attempts(job)
+        claims = [event.epoch for event in history if event.verb == "claim"]
+        counted = [attempt for attempt in attempts if attempt.outcome != "released"]
+        assert [event.seq for event in history] == list(range(1, job.version + 1)), "S12: no gap"
+        assert claims == [attempt.epoch for attempt in attempts] == list(range(1, job.epoch + 1)), "S3, S7"
+        assert job.attempt == len(counted) <= job.max_attempts, "S7: a release costs nothing, all else one attempt"
+        assert [event.to_state in FINAL for event in history].index(True) == len(history) - 1, "S6: the end is the end"
+        if job.state is State.SUCCEEDED:
+            returned = [note["epoch"] for note in self.diary.notes("returned", job.id)]
+            assert job.epoch in returned, "S8: success is never invented"
+            assert [attempt.outcome for attempt in attempts].count("succeeded") == 1
+        return job
+
+
+def _contents(path: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return b""
+
+
+def parent(pid: int) -> int:
+    fields = _contents(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+    return int(fields[1]) if fields else 0
