@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.plots import plots
-from benchmarks.peers.report import COSTS, SPEED, aims, table
+from benchmarks.peers.report import COSTS, SPEED, aims, better, table
 from benchmarks.report import ROOT
 
 PLACE = ROOT / "docs/performance"
@@ -51,9 +51,8 @@ def with_results(page: str, results: dict[str, Any]) -> str:
 
 def _parts(results: dict[str, Any]) -> list[str]:
     stores = results["stores"]
-    parts = [_where(results), _aims(stores)]
-    for name, about in _PICTURES.items():
-        parts.append(f"![{about}](performance/{name})")
+    parts = [_where(results), _aims(stores), _better(stores)]
+    parts += [f"![{about}](performance/{name})" for name, about in _PICTURES.items()]
     for store in stores.values():
         parts += [f"### {store['about']}", _markdown(*table(store["peers"], SPEED))]
         if "commits" in store["peers"][0]["cells"].get("drain-1", {}):
@@ -85,6 +84,11 @@ def _where(results: dict[str, Any]) -> str:
 def _aims(stores: dict[str, Any]) -> str:
     rows = [[*aim.told(), "met" if aim.met else "**missed**"] for aim in aims(stores)]
     return _markdown(["Holdfast on PostgreSQL, where nothing else is said", "is", "aim", ""], rows)
+
+
+def _better(stores: dict[str, Any]) -> str:
+    rows = [[about, ", ".join(ahead) or "nobody"] for about, ahead in better(stores).items()]
+    return _markdown(["", "better than Holdfast on PostgreSQL, and how many times"], rows)
 
 
 def _settings(peers: list[dict[str, Any]]) -> str:

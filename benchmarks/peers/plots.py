@@ -147,8 +147,15 @@ def ranges(title: str, rows: list[Row]) -> str:
     return _drawing(title, about, rows, 1, drawn, lines)
 
 
-def _drawing(title: str, about: str, rows: list[Row], lines: int, drawn: Callable[[float, Row], Iterator[str]]) -> str:
-    step = lines * (BAR + 1) + GAP
+def _drawing(
+    title: str,
+    about: str,
+    rows: list[Row],
+    bars_each: int,
+    drawn: Callable[[float, Row], Iterator[str]],
+    behind: Sequence[str] = (),
+) -> str:
+    step = bars_each * (BAR + 1) + GAP
     height = TOP + step * len(rows) + 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'

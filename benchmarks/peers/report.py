@@ -65,6 +65,40 @@ def _shown(peer: Result, column: Column) -> str:
     return "failed" if "error" in result else column.shown(result)
 
 
+# -- where others are better ---------------------------------------------------------------------------------------
+
+
+def better(stores: dict[str, Any]) -> dict[str, list[str]]:
+    """For each thing measured, who beats Holdfast on PostgreSQL at it, and how many times."""
+    ours = _named(stores.get("postgres", {}).get("peers", []), "holdfast")
+    others = [peer for store in stores.values() for peer in store["peers"] if peer["package"] != "holdfast"]
+    found = {}
+    for about, cell, key, more in _COMPARED:
+        if mine := _figure(ours, cell, key):
+            ratios = {
+                peer["name"]: figure / mine if more else mine / figure
+                for peer in others
+                if (figure := _figure(peer, cell, key))
+            }
+            ahead = sorted(((ratio, name) for name, ratio in ratios.items() if ratio > 1), reverse=True)
+            found[about] = [f"{name} x {ratio:.2f}" for ratio, name in ahead]
+    return found
+
+
+_COMPARED = [
+    ("enqueue one by one", "one", "rate", True),
+    ("enqueue in bulk", "bulk", "rate", True),
+    ("enqueue, 20 callers", "crowd", "rate", True),
+    ("drain, 1 process", "drain-1", "rate", True),
+    ("drain, 2 processes", "drain-2", "rate", True),
+    ("idle latency, p50", "latency", "p50", False),
+    ("idle latency, p99", "latency", "p99", False),
+    ("WAL bytes a job", "drain-1", "wal_bytes", False),
+    ("worker CPU a job", "drain-1", "cpu_micros", False),
+    ("recovery after kill -9", "recovery", "seconds", False),
+]
+
+
 # -- what Holdfast set out to reach --------------------------------------------------------------------------------
 
 

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import inspect
-import os
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.assembly import Opened, open_all
 from holdfast.clock import Clock
+from holdfast.connections import driver_connection, require_sync
 from holdfast.engine import Created, Engine
 from holdfast.errors import Invalid
 from holdfast.handle import JobHandle
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles, Machine, Policy
 from holdfast.model import JobType, NewJob
+from holdfast.model.names import quoted
+from holdfast.opened import OpenedByLoop
+from holdfast.options import Options, Seconds, names, seconds
 from holdfast.settings import Settings, load
+from holdfast.store import SqliteStore
+from holdfast.store.sqlite import finish
 from holdfast.worker.context import Context, ErrorHook, Middleware, SyncContext
 from holdfast.worker.handler import Handler, Isolation, Surroundings
 from holdfast.worker.signature import Signature
@@ -31,51 +31,7 @@ from holdfast.worker.signature import Signature
 P = ParamSpec("P")
 R = TypeVar("R")
 _T = TypeVar("_T")
-Seconds = float | timedelta
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The platform's words about one job, apart from the handler's own parameters."""
-
-    queue: str | None = None
-    priority: int = 0
-    delay: Seconds | None = None
-    run_at: datetime | None = None
-    idempotency_key: str | None = None
-    max_attempts: int | None = None
-    timeout: Seconds | None = None
-    tags: tuple[str, ...] = ()
-    lifecycle: str | None = None
-    requires: tuple[str, ...] | None = None
-    prefers: tuple[str, ...] | None = None
-    tenant: str = "default"
-    partition_key: str | None = None
-    policy: Mapping[str, Any] | None = None  # any other knob of the policy, for this job only
-    connection: Any = None
-
-    def new_job(self, job_type: str, payload: dict[str, Any]) -> NewJob:
-        policy = dict(self.policy or {})
-        if self.timeout is not None:
-            policy["timeout_seconds"] = _seconds(self.timeout)
-        return NewJob(
-            type=job_type,
-            payload=payload,
-            tenant=self.tenant,
-            lifecycle=self.lifecycle,
-            queue=self.queue,
-            priority=self.priority,
-            run_at=self.run_at,
-            delay_seconds=None if self.delay is None else _seconds(self.delay),
-            idempotency_key=self.idempotency_key,
-            max_attempts=self.max_attempts,
-            policy=policy or None,
-            requires=None if self.requires is None else list(self.requires),
-            prefers=None if self.prefers is None else list(self.prefers),
-            tags=list(self.tags),
-            partition_key=self.partition_key,
-        )
 
 
 class Definition(Generic[P, R]):
@@ -94,33 +50,38 @@ class Definition(Generic[P, R]):
 
     def options(self, **options: Any) -> Definition[P, R]:
         """The same job type, to be enqueued with these options."""
-        known = set(Options.__dataclass_fields__)
-        if unknown := options.keys() - known:
-            raise Invalid(
-                f"no such option: {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}",
-                code="unknown_option",
-            )
-        for several in options.keys() & {"tags", "requires", "prefers"}:
-            options[several] = None if options[several] is None else tuple(options[several])
-        return Definition(self._app, self.handler, replace(self._options, **options))
+        return Definition(self._app, self.handler, self._options.but(**options))
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        new = self._options.new_job(self.name, self.handler.signature.payload(args, kwargs))
+        new = self._new(args, kwargs)
         return self._handle(await self._app.create(new, connection=self._options.connection))
 
     async def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """One job for each mapping of arguments; all or none. A key would make them one job, so there is none."""
-        if self._options.idempotency_key is not None:
-            raise Invalid("an idempotency key names one job, not many", code="invalid_idempotency_key")
-        signature, options = self.handler.signature, self._options
-        new = [options.new_job(self.name, signature.payload((), dict(call))) for call in calls]
-        return [self._handle(made) for made in await self._app.create_all(new, connection=options.connection)]
+        new = self._new_for_each(calls)
+        return [self._handle(made) for made in await self._app.create_all(new, connection=self._options.connection)]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        return self._app.wait_for(lambda: self.enqueue(*args, **kwargs))
+        new = self._new(args, kwargs)
+        return self._handle(self._app.create_sync(new, connection=self._options.connection))
 
     def enqueue_many_sync(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
-        return self._app.wait_for(lambda: self.enqueue_many(calls))
+        new = self._new_for_each(calls)
+        return [self._handle(made) for made in self._app.create_all_sync(new, connection=self._options.connection)]
+
+    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        return self._options.new_job(self.name, self.handler.signature.payload(args, kwargs))
+
+    def _new_for_each(self, calls: Iterable[Mapping[str, Any]]) -> list[NewJob]:
+        if self._options.idempotency_key is not None:
+            raise Invalid("an idempotency key names one job, not many", code="invalid_idempotency_key")
+        new = []
+        for place, call in enumerate(calls):
+            try:
+                new.append(self._new((), _arguments(call)))
+            except Invalid as error:  # in thousands of calls, say which one
+                raise Invalid(f"call {place}: {error.message}", code=error.code, **error.fields) from None
+        return new
 
     def _handle(self, made: Created) -> JobHandle[R]:
         return JobHandle(self._app, made.id, existed=made.existed, read=self.handler.signature.returned)
@@ -170,9 +131,10 @@ class App:
         self._middleware = list(middleware)
         self._on_error = on_error
         self.clock, self.ids = clock or Clock(), ids or Ids()
-        self._opened: dict[asyncio.AbstractEventLoop, asyncio.Task[Opened]] = {}
-        self._beside: _Beside | None = None
-        self._pid = os.getpid()
+        self._opened = OpenedByLoop(self._open)
+
+    async def _open(self) -> Opened:
+        return await open_all(self.settings, lifecycles=self.lifecycles, clock=self.clock, ids=self.ids)
 
     @property
     def settings(self) -> Settings:
@@ -209,6 +171,8 @@ class App:
         `isolation="process"` runs it in a child process, which `memory_mb` and `cpu_seconds` can limit.
         Any other knob of the policy may be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
         """
+        if callable(name):
+            raise Invalid("write `@app.job()`: the decorator wants its parentheses", code="invalid_handler")
 
         def define(function: Callable[..., Any]) -> Definition[Any, Any]:
             job_type = name or function.__name__
@@ -219,16 +183,18 @@ class App:
                 lifecycle=lifecycle,
                 queue=queue,
                 policy=knobs,
-                requires=list(requires),
-                prefers=list(prefers),
+                requires=names(requires),
+                prefers=names(prefers),
             )
             declared.check()
             self.lifecycles[lifecycle].policy.over(knobs)
+            kept = _isolation(isolation, function, job_type)
+            _check_limits(job_type, kept, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
             handler = Handler(
                 declared,
                 function,
                 Signature(function, job_type),
-                _isolation(isolation, function, job_type),
+                kept,
                 codes,
                 None if memory_mb is None else memory_mb * 1024 * 1024,
                 cpu_seconds,
@@ -282,13 +248,32 @@ class App:
     # -- enqueueing -------------------------------------------------------------------------------------------
 
     async def create(self, new: NewJob, *, connection: Any = None) -> Created:
-        opened = await self._here()
         if connection is None and new.idempotency_key is None:
-            return await opened.creates.put(new)
-        return await opened.engine.create(new, connection=await _raw(connection))
+            return await (await self._here()).creates.put(new)
+        return (await self.create_all([new], connection=connection))[0]
 
     async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
-        return await (await self._here()).engine.create_all(new, connection=await _raw(connection))
+        if connection is None:
+            return await (await self._here()).engine.create_all(new)
+        return await self._create_inside(await self._here(apart=True), new, connection)
+
+    def create_sync(self, new: NewJob, *, connection: Any = None) -> Created:
+        if connection is None:
+            return self.wait_for(lambda: self.create(new))
+        return self.create_all_sync([new], connection=connection)[0]
+
+    def create_all_sync(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
+        if connection is None:
+            return self.wait_for(lambda: self.create_all(new))
+        require_sync(connection)
+        opened = self.wait_for(lambda: self._here(apart=True))
+        return finish(self._create_inside(opened, new, connection))  # in the thread that the connection belongs to
+
+    async def _create_inside(self, opened: Opened, new: list[NewJob], connection: Any) -> list[Created]:
+        connection = await driver_connection(connection)
+        if missing := self._undeclared(opened):
+            await opened.engine.declare(*missing, connection=connection)
+        return await opened.engine.create_all(new, connection=connection)
 
     def job_handle(self, job_id: str) -> JobHandle[Any]:
         """A handle on a job known by its id, from whoever enqueued it."""
@@ -298,29 +283,20 @@ class App:
         """The engine of the running event loop, with this app's job types declared."""
         return (await self._here()).engine
 
-    async def _here(self) -> Opened:
-        """Connections belong to an event loop, and to a process: each has its own."""
-        if self._pid != os.getpid():
-            self._opened, self._beside, self._pid = {}, None, os.getpid()
-        loop = asyncio.get_running_loop()
-        opening = self._opened.get(loop)
-        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
-            self._opened = {known: task for known, task in self._opened.items() if not known.is_closed()}
-            opening = self._opened[loop] = loop.create_task(
-                open_all(self.settings, lifecycles=self.lifecycles, clock=self.clock, ids=self.ids)
-            )
-        opened = await asyncio.shield(opening)
-        if missing := self.handlers.keys() - opened.declared:
-            await opened.engine.declare(*(self.handlers[name].declared for name in sorted(missing)))
-            opened.declared |= missing
+    async def _here(self, *, apart: bool = False) -> Opened:
+        """`apart`: the caller's own transaction may hold SQLite's only lock, so nothing is written beside it."""
+        opened = await self._opened.here()
+        if (missing := self._undeclared(opened)) and not (apart and isinstance(opened.engine.store, SqliteStore)):
+            await opened.engine.declare(*missing)
+            opened.declared.update(declared.name for declared in missing)
         return opened
+
+    def _undeclared(self, opened: Opened) -> list[JobType]:
+        return [self.handlers[name].declared for name in sorted(self.handlers.keys() - opened.declared)]
 
     async def close(self) -> None:
         """Close what this event loop has opened."""
-        opening = self._opened.pop(asyncio.get_running_loop(), None)
-        if opening is not None:
-            with contextlib.suppress(Exception):
-                await (await opening).close()
+        await self._opened.close()
 
     async def __aenter__(self) -> App:
         await self._here()
@@ -333,32 +309,11 @@ class App:
 
     def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Run async work from sync code: on an event loop in a thread of its own, started when first needed."""
-        if self._beside is None or self._pid != os.getpid():
-            self._beside = _Beside()
-        return self._beside.run(work)
+        return self._opened.wait_for(work)
 
     def close_sync(self) -> None:
-        if self._beside is not None:
-            self._beside.run(self.close)
-            self._beside.stop()
-            self._beside = None
-
-
-class _Beside:
-    """An event loop beside sync code."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-sync", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Close what sync code has opened."""
+        self._opened.close_sync()
 
 
 def _knobs(
@@ -372,7 +327,7 @@ def _knobs(
     if max_attempts is not None:
         knobs["max_attempts"] = max_attempts
     if timeout is not None:
-        knobs["timeout_seconds"] = _seconds(timeout)
+        knobs["timeout_seconds"] = seconds(timeout)
     if errors:
         knobs["errors"] = {kind.__name__ if isinstance(kind, type) else kind: how for kind, how in errors.items()}
     Policy().over(knobs)  # an unknown knob is an error where it was written
@@ -391,18 +346,19 @@ def _isolation(wanted: str | None, function: Callable[..., Any], job_type: str) 
     )
 
 
-def _seconds(span: Seconds) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else span
+def _check_limits(job_type: str, isolation: Isolation, **limits: float | None) -> None:
+    for name, limit in limits.items():
+        if limit is None:
+            continue
+        if isolation is not Isolation.PROCESS:
+            raise Invalid(
+                f"job type {job_type!r}: {name} limits a child; add isolation='process'", code="invalid_limit"
+            )
+        if not isinstance(limit, int | float) or not 0 < limit < 10**9:
+            raise Invalid(f"job type {job_type!r}: {name} must be positive, got {quoted(limit)}", code="invalid_limit")
 
 
-async def _raw(connection: Any) -> Any:
-    """SQLAlchemy's connections and sessions, sync or async, lead to the driver's own connection."""
-    if type(connection).__module__.partition(".")[0] != "sqlalchemy":
-        return connection
-    while hasattr(connection, "connection") or hasattr(connection, "get_raw_connection"):
-        step = connection.get_raw_connection if hasattr(connection, "get_raw_connection") else connection.connection
-        found = step() if callable(step) else step
-        connection = await found if inspect.isawaitable(found) else found
-        if hasattr(connection, "driver_connection"):
-            return connection.driver_connection
-    return connection
+def _arguments(call: Any) -> dict[str, Any]:
+    if not isinstance(call, Mapping):
+        raise Invalid(f"a call is a mapping of arguments by name, got {quoted(call)}", code="invalid_payload")
+    return dict(call)

@@ -1,4 +1,4 @@
-"""The driver's own connection behind what a caller hands in: that connection, or a session of SQLAlchemy's around it."""
+"""The driver's own connection behind what a caller hands in: itself, or a session of SQLAlchemy's around it."""
 
 from __future__ import annotations
 

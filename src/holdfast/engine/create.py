@@ -44,13 +44,14 @@ async def create(
     batch = await _prepare(tx, rules, jobs, accept=accept, alone=alone)
     # In the order of keys, so that two batches with the same keys never wait for each other crosswise.
     fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
-    rows = await move(tx, rules, q.insert_jobs, actor=actor, fresh=fresh, kind=batch.kinds)
-    inserted = {row["id"]: row for row in rows}
+    rows = await move(tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=fresh, kind=batch.kinds)
+    inserted = {row["id"] for row in rows}
     if len(inserted) < len(jobs) and alone:
         raise NeedsTransaction
-    tx.after_commit(lambda: rules.wake(row["queue"] for row in rows))
+    if inserted:
+        tx.after_commit(lambda: rules.wake(kind[_QUEUE] for kind in batch.kinds))
     return [
-        Created(row[_ID], State(inserted[row[_ID]]["state"]))
+        Created(row[_ID], batch.state(row))
         if row[_ID] in inserted
         else await _existing(tx, rules, job, row, batch, actor=actor, accept=accept)
         for job, row in zip(jobs, batch.fresh, strict=True)
@@ -64,8 +65,12 @@ class _Batch(NamedTuple):
     kinds: list[tuple[Any, ...]]
     resolved: dict[bytes, Resolved]
 
+    def state(self, row: tuple[Any, ...]) -> State:
+        return State(self.kinds[row[_KIND]][_STATE])
 
-_ID, _KEY, _FINGERPRINT = 0, 7, 8
+
+_ID, _KIND, _KEY, _FINGERPRINT = 0, 1, 7, 8  # places in a row of `fresh`
+_QUEUE, _STATE = 3, 8  # in one of `kind`
 
 
 async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool, alone: bool) -> _Batch:
@@ -151,8 +156,8 @@ async def _existing(
             return await _repeated(tx, rules, holder, actor=actor, accept=accept)
         if holder is not None:
             await tx.one(q.free_key, id=holder["id"])
-        if inserted := await move(tx, rules, q.insert_jobs, actor=actor, fresh=[row], kind=batch.kinds):
-            return Created(row[_ID], State(inserted[0]["state"]))
+        if await move(tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=[row], kind=batch.kinds):
+            return Created(row[_ID], batch.state(row))
     raise Conflict(
         f"idempotency key {job.idempotency_key!r} changes hands too quickly; try again", code="key_contended"
     )

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import Invalid
-from holdfast.model.job import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
+from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
 from holdfast.worker.context import Context, SyncContext
 
@@ -38,26 +38,29 @@ class Signature:
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The call as JSON, if the function could take it."""
+        payload: dict[str, Any] = _plain(
+            self._named(args, kwargs) if args else kwargs, f"payload of {self._type}", "invalid_payload"
+        )
+        self._shaped(payload)
+        return payload
+
+    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:
-            called = self._bound.bind(*args, **kwargs)
+            called = self._bound.bind_partial(*args, **kwargs).arguments
         except TypeError as error:
             raise Invalid(f"job type {self._type}: {error}", code="invalid_payload") from None
-        sent: dict[str, Any] = {}
-        for name, value in called.arguments.items():
-            sent.update(value if self.open and name not in self.names else {name: value})
-        return self.checked(_plain(sent, f"payload of {self._type}", "invalid_payload"))
+        rest = next((called.pop(name) for name in list(called) if name not in self.names), {})
+        return {**called, **rest}
 
-    def checked(self, payload: dict[str, Any]) -> dict[str, Any]:
-        encode(payload, "payload", max_bytes=PAYLOAD_BYTES_MAX)
-        self.arguments(payload)
-        return payload
+    def _shaped(self, payload: dict[str, Any]) -> Any:
+        try:
+            return msgspec.convert(payload, self._shape, dec_hook=_from_json)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            raise Invalid(f"payload of {self._type}: {error}", code="invalid_payload") from None
 
     def arguments(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the function; what the payload leaves out is left to the function's own defaults."""
-        try:
-            shaped = msgspec.convert(payload, self._shape, dec_hook=_from_json)
-        except (msgspec.ValidationError, ValueError, TypeError) as error:
-            raise Invalid(f"payload of {self._type}: {error}", code="invalid_payload") from None
+        shaped = self._shaped(payload)
         arguments = {name: value for name in self.names if (value := getattr(shaped, name)) is not msgspec.UNSET}
         if self.open:
             arguments.update({name: value for name, value in payload.items() if name not in arguments})

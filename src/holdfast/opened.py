@@ -1,0 +1,99 @@
+"""What an app has opened: connections belong to an event loop and to a process, so each loop has its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from holdfast.assembly import Opened
+
+T = TypeVar("T")
+
+
+class OpenedByLoop:
+    """`open_one` opens what one event loop needs. Several threads may ask at once, each from a loop of its own."""
+
+    def __init__(self, open_one: Callable[[], Coroutine[Any, Any, Opened]]) -> None:
+        self._open_one = open_one
+        self._inherited: Any = None
+        self._start()
+        _all.add(self)
+
+    def _start(self) -> None:
+        self._by_loop: dict[asyncio.AbstractEventLoop, asyncio.Task[Opened]] = {}
+        self._beside: _Beside | None = None
+        self._starting = threading.Lock()
+
+    def start_anew(self) -> None:
+        """In a forked child. What the parent opened is kept, unused: to close it here would do harm there."""
+        self._inherited = (self._inherited, self._by_loop, self._beside)
+        self._start()
+
+    async def here(self) -> Opened:
+        loop = asyncio.get_running_loop()
+        opening = self._by_loop.get(loop)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+            opening = self._by_loop[loop] = loop.create_task(self._open())
+        return await asyncio.shield(opening)
+
+    async def _open(self) -> Opened:
+        for loop in list(self._by_loop):
+            if loop.is_closed() and (left := self._by_loop.pop(loop, None)) is not None:
+                with contextlib.suppress(Exception, asyncio.CancelledError):
+                    await left.result().let_go()
+        return await self._open_one()
+
+    async def close(self) -> None:
+        """What the running event loop has opened."""
+        opening = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if opening is not None:
+            with contextlib.suppress(Exception):
+                await (await opening).close()
+
+    # -- from sync code ---------------------------------------------------------------------------------------
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run async work on an event loop in a thread of its own, started when first needed."""
+        with self._starting:
+            beside = self._beside = self._beside or _Beside()
+        return beside.run(work)
+
+    def close_sync(self) -> None:
+        with self._starting:
+            beside, self._beside = self._beside, None
+        if beside is not None:
+            beside.run(self.close)
+            beside.stop()
+
+
+class _Beside:
+    """An event loop beside sync code."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-sync", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+_all: WeakSet[OpenedByLoop] = WeakSet()
+
+
+def _start_all_anew() -> None:
+    for opened in _all:
+        opened.start_anew()
+
+
+os.register_at_fork(after_in_child=_start_all_anew)

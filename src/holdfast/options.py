@@ -1,0 +1,76 @@
+"""The platform's words about one job, apart from the parameters of its handler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.errors import Invalid
+from holdfast.model import NewJob
+
+Seconds = float | timedelta
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """None means: as the job type says."""
+
+    queue: str | None = None
+    priority: int = 0
+    delay: Seconds | None = None
+    run_at: datetime | None = None
+    idempotency_key: str | None = None
+    max_attempts: int | None = None
+    timeout: Seconds | None = None
+    tags: list[str] | None = None
+    lifecycle: str | None = None
+    requires: list[str] | None = None
+    prefers: list[str] | None = None
+    tenant: str = "default"
+    partition_key: str | None = None
+    policy: Mapping[str, Any] | None = None  # any other knob of the policy, for this job only
+    connection: Any = None
+
+    def but(self, **words: Any) -> Options:
+        """These options, with some said otherwise."""
+        known = set(Options.__dataclass_fields__)
+        if unknown := words.keys() - known:
+            raise Invalid(
+                f"no such option: {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}",
+                code="unknown_option",
+            )
+        several = {name: names(words[name]) for name in words.keys() & {"tags", "requires", "prefers"}}
+        return replace(self, **words | several)
+
+    def new_job(self, job_type: str, payload: dict[str, Any]) -> NewJob:
+        policy: Any = self.policy
+        if self.timeout is not None:
+            policy = {**(policy or {}), "timeout_seconds": seconds(self.timeout)}
+        return NewJob(
+            type=job_type,
+            payload=payload,
+            tenant=self.tenant,
+            lifecycle=self.lifecycle,
+            queue=self.queue,
+            priority=self.priority,
+            run_at=self.run_at,
+            delay_seconds=None if self.delay is None else seconds(self.delay),
+            idempotency_key=self.idempotency_key,
+            max_attempts=self.max_attempts,
+            policy=policy,
+            requires=self.requires,
+            prefers=self.prefers,
+            tags=[] if self.tags is None else self.tags,
+            partition_key=self.partition_key,
+        )
+
+
+def seconds(span: Seconds) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else span
+
+
+def names(given: Any) -> Any:
+    """A list. One name alone would become its letters: it is left as it is, and refused where names are checked."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else given

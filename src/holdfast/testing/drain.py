@@ -1,0 +1,111 @@
+"""A worker's whole life in a test: started, at work until nothing is due, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.handle import JobFailed
+from holdfast.model import Lease
+from holdfast.model.reports import Done, Failure, Freed, Verdict
+from holdfast.testing.source import MOVES_MAX, EndingSource, Report
+from holdfast.worker.board import Board
+from holdfast.worker.children import Children
+from holdfast.worker.context import Context, ErrorHook
+from holdfast.worker.handler import Surroundings
+from holdfast.worker.runtime import Plan, Worker
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.engine import Engine
+    from holdfast.testing.clock import SharedClock
+
+VERBS: dict[type[Report], str] = {Done: "complete", Failure: "fail", Freed: "release", Verdict: "reject"}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One execution of a job. `verb` is how it ended: complete, fail, reject, or release when it was put off."""
+
+    job_id: str
+    type: str
+    payload: dict[str, Any]
+    attempt: int
+    verb: str
+    result: Any = None
+    error: Exception | None = None
+
+
+async def drain(app: App, clock: SharedClock, *, until_done: bool, child: str | None) -> list[Ran]:
+    """`child` is the reference by which child processes load the app."""
+    engine, slots, errors = await app.engine(), app.settings.concurrency, _Errors(app.surroundings.on_error)
+    registered = await engine.register(name="test", capabilities=_all_that_is_asked_for(app), slots=slots)
+    source = EndingSource(engine, clock, app.ids, worker=registered.id, until_done=until_done)
+    board = Board.create()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(board.close)
+        source.runtime = Worker(
+            source,
+            app.handlers,
+            plan=Plan(concurrency=slots, kept=False),
+            around=Surroundings(app.surroundings.middleware, errors),
+            state=await stack.enter_async_context(app.lifespan_state()),
+            board=board,
+            children=None if child is None else Children(child, most=slots, clock=clock),
+            clock=clock,
+            ids=app.ids,
+        )
+        await source.runtime.run()
+    ran = [await _ran(engine, lease, report, errors) for lease, report in source.ended]
+    if source.endless:
+        often = ", ".join(f"{name} ({times} times)" for name, times in Counter(each.type for each in ran).most_common(3))
+        raise HoldfastError(f"jobs still wait after {MOVES_MAX} moves of the clock; ran {often}", code="never_done")
+    return ran
+
+
+def _all_that_is_asked_for(app: App) -> dict[str, bool]:
+    """Whatever the job types require or prefer, a test has it."""
+    declared = [handler.declared for handler in app.handlers.values()]
+    return {name: True for one in declared for name in (*one.requires, *one.prefers)}
+
+
+class _Errors(dict[str, BaseException]):
+    """By lease token: the app's own error hook, which keeps what it hears."""
+
+    def __init__(self, hook: ErrorHook | None) -> None:
+        self._hook = hook
+
+    async def __call__(self, context: Context, error: BaseException) -> None:
+        self[context.lease_token] = error
+        if self._hook is not None:
+            told = self._hook(context, error)
+            if inspect.isawaitable(told):
+                await told
+
+
+async def _ran(engine: Engine, lease: Lease, report: Report, errors: _Errors) -> Ran:
+    result, error = None, None
+    match report:
+        case Done():
+            result = report.result
+        case Failure() | Verdict():
+            error = errors.get(lease.token)
+            if not isinstance(error, Exception):
+                error = await _failed(engine, report, error)
+    return Ran(lease.id, lease.type, lease.payload, lease.attempt, VERBS[type(report)], result, error)
+
+
+async def _failed(engine: Engine, report: Failure | Verdict, cause: BaseException | None) -> JobFailed:
+    """No exception reached us, or none that may go on: it was in a child process, it was too late, it was an exit."""
+    job = await engine.get(report.id)
+    failed = JobFailed(msgspec.structs.replace(job, error={"code": report.code, "message": report.message}))
+    failed.__cause__ = cause
+    if report.context and "traceback" in report.context:
+        failed.add_note(report.context["traceback"])
+    return failed

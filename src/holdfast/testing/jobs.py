@@ -1,0 +1,126 @@
+"""What a test sees of an app's jobs: what waits, what ran, and the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from holdfast.app import App, Definition
+from holdfast.engine import Filter
+from holdfast.errors import Invalid, UnknownName
+from holdfast.handle import JobHandle
+from holdfast.ids import Ids
+from holdfast.lifecycle import STATUS
+from holdfast.model import Job
+from holdfast.testing.child import script_for
+from holdfast.testing.clock import SharedClock
+from holdfast.testing.drain import Ran, drain
+
+PAGE = 500
+WAITING = [state.value for state, status in STATUS.items() if status == "PENDING"]
+
+
+@contextlib.contextmanager
+def testing(app: App, *, start: datetime | None = None) -> Iterator[Jobs]:
+    """Until the end of the block the app works on a temporary database, at a time that stands still from `start` on."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        clock = SharedClock.create(folder / "clock", start)
+        with app.moved(f"sqlite:///{folder}/jobs.db", clock, Ids()):
+            yield Jobs(app, clock, folder)
+
+
+class Jobs:
+    """Made by `testing` or by the fixture `holdfast_jobs`."""
+
+    def __init__(self, app: App, clock: SharedClock, folder: Path) -> None:
+        self.app, self.clock, self._folder = app, clock, folder
+
+    def enqueued(self, job: str | Definition[..., Any] | None = None, /, **payload: Any) -> list[Job]:
+        """The jobs that wait now, the oldest first: of this type if one is named, with at least this payload."""
+        job_type = job.name if isinstance(job, Definition) else job
+        wanted = Filter(states=WAITING, types=None if job_type is None else [job_type])
+        found = self.app.wait_for(lambda: self._find(wanted))
+        if job_type is not None:
+            self._refuse_typing_errors(job_type, payload, known=bool(found))
+        return [one for one in found if self._fits(one, payload)]
+
+    def get(self, job: JobHandle[Any] | str) -> Job:
+        """A job as it is now, whole."""
+        job_id = job if isinstance(job, str) else job.id
+        return self.app.wait_for(self.app.job_handle(job_id).get)
+
+    async def drain(self, *, until_done: bool = False, raise_errors: bool = True) -> list[Ran]:
+        """Run what is due, and what that makes due, in a real worker; then say what ran, in the order of the endings.
+
+        The error of each job whose last execution failed is raised: the original one, several as an ExceptionGroup.
+        `until_done` moves the clock to what is due next, such as a retry, as long as anything waits.
+        """
+        child = script_for(self.app, self._folder)
+        ran = await drain(self.app, self.clock, until_done=until_done, child=child)
+        if raise_errors:
+            _raise_errors(ran)
+        return ran
+
+    def drain_sync(self, *, until_done: bool = False, raise_errors: bool = True) -> list[Ran]:
+        """`drain` for a test that is no coroutine."""
+
+        async def work() -> list[Ran]:
+            try:
+                return await self.drain(until_done=until_done, raise_errors=raise_errors)
+            finally:
+                await self.app.close()
+
+        _refuse_event_loop()
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(work())
+
+    async def _find(self, wanted: Filter) -> list[Job]:
+        engine = await self.app.engine()
+        page = await engine.page(wanted, limit=PAGE)
+        found = list(page.jobs)
+        while page.next is not None:
+            page = await engine.page(wanted, cursor=page.next, limit=PAGE)
+            found += page.jobs
+        return found[::-1]
+
+    def _refuse_typing_errors(self, job_type: str, payload: dict[str, Any], *, known: bool) -> None:
+        """A name that nothing can match would make `assert not jobs.enqueued(...)` true for ever."""
+        handler = self.app.handlers.get(job_type)
+        if handler is None:
+            if not known:
+                raise UnknownName.of("job_type", job_type, sorted(self.app.handlers))
+        elif not handler.signature.open:
+            for name in payload.keys() - set(handler.signature.names):
+                raise UnknownName.of("parameter", name, list(handler.signature.names))
+
+    def _fits(self, job: Job, payload: dict[str, Any]) -> bool:
+        """A value may be given as the handler would get it, or as the JSON that is stored."""
+        views = [job.payload]
+        if payload and (handler := self.app.handlers.get(job.type)) is not None:
+            with contextlib.suppress(Invalid):  # not all that is stored was checked against this handler
+                views.append(handler.signature.arguments(job.payload))
+        return all(any(name in view and view[name] == value for view in views) for name, value in payload.items())
+
+
+def _raise_errors(ran: list[Ran]) -> None:
+    last = {one.job_id: one for one in ran}.values()
+    failed = [(one, one.error) for one in last if one.error is not None]
+    for one, error in failed:
+        error.add_note(f"raised by job {one.job_id}, {one.type}, in its attempt {one.attempt}")
+    errors = [error for _, error in failed]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup(f"{len(errors)} jobs failed", errors)
+
+
+def _refuse_event_loop() -> None:
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise Invalid("an event loop runs here: `await jobs.drain()` instead", code="event_loop_runs")

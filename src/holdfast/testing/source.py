@@ -1,0 +1,95 @@
+"""The engine as the source of a test's worker: ends it when nothing is left, and remembers how executions ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.direct import DirectSource
+from holdfast.engine import Engine
+from holdfast.errors import HoldfastError
+from holdfast.ids import Ids
+from holdfast.lifecycle import State
+from holdfast.model import Lease
+from holdfast.model.reports import Done, Failure, Freed, Settled, Verdict
+from holdfast.store.presence import Presence
+from holdfast.testing.clock import SharedClock
+from holdfast.worker.source import Answers, Claims
+
+if TYPE_CHECKING:
+    from holdfast.worker.runtime import Worker
+
+MOVES_MAX = 1000
+PAUSE_FIRST_SECONDS, PAUSE_SECONDS = 0.001, 0.02
+
+Report = Done | Failure | Freed | Verdict
+
+
+class EndingSource(DirectSource):
+    """`until_done`: when nothing is due, the clock moves on to what is due next, as long as something waits."""
+
+    runtime: Worker
+
+    def __init__(self, engine: Engine, clock: SharedClock, ids: Ids, *, worker: str, until_done: bool) -> None:
+        super().__init__(engine, Presence(ids, None), clock, worker=worker)
+        self.ended: list[tuple[Lease, Report]] = []
+        self.endless = False
+        self._time, self._until_done, self._moves = clock, until_done, 0
+        self._leases: dict[str, Lease] = {}
+        self._pause = PAUSE_FIRST_SECONDS
+        self._quiet = False  # nothing ran when the last claim began, so nothing it missed has come up since
+
+    async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
+        self._quiet = not self.runtime.held
+        claimed = await super().claim(limit, queues=queues, types=types)
+        self._leases |= {lease.token: lease for lease, _ in claimed}
+        if claimed:
+            self._pause = PAUSE_FIRST_SECONDS
+        return claimed
+
+    async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
+        """A claim found nothing. What runs may still make jobs; when nothing runs either, this is the end."""
+        while self.runtime.held:
+            await self._clock.sleep(self._pause)
+            self._pause = min(PAUSE_SECONDS, self._pause * 2)
+            if (await self.engine.look(self.worker, queues, types)).any:
+                return True
+        if not self._quiet or await self._moved_on():
+            return True
+        self.runtime.stop()
+        return False
+
+    async def _moved_on(self) -> bool:
+        if not self._until_done or (next_in := (await self.engine.look(self.worker)).next_in) is None:
+            return False
+        self._moves += 1
+        self.endless = self._moves > MOVES_MAX
+        self._time.advance(0 if self.endless else next_in)
+        return not self.endless
+
+    # -- what the worker reports ------------------------------------------------------------------------------
+
+    async def complete(self, items: list[Done]) -> Answers:
+        return self._heard(items, await super().complete(items))
+
+    async def fail(self, items: list[Failure]) -> Answers:
+        return self._heard(items, await super().fail(items))
+
+    async def release(self, items: list[Freed]) -> Answers:
+        return self._heard(items, await super().release(items))
+
+    async def reject(self, items: list[Verdict]) -> Answers:
+        return self._heard(items, await super().reject(items))
+
+    def _heard(self, reports: Sequence[Report], answers: Answers) -> Answers:
+        for report, answer in zip(reports, answers, strict=True):
+            if isinstance(answer, Settled) and not _came_to_nothing(report, answer):
+                self.ended.append((self._leases[report.token], report))
+        return answers
+
+
+def _came_to_nothing(report: Report, answer: Settled | HoldfastError) -> bool:
+    """Given back before it had begun, and waiting again as if nothing had been."""
+    if not isinstance(report, Freed) or not isinstance(answer, Settled):
+        return False
+    return report.delay_seconds == 0 and answer.state is not State.CANCELED

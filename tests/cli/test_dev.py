@@ -1,0 +1,202 @@
+"""`holdfast dev`: the first thing anybody types. It works, says what to type next, and tells what happens."""
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.narrator import LINES_MAX, Narrator
+from holdfast.engine import Engine
+from holdfast.model import NewJob
+from tests.cli.background import Background, until
+from tests.cli.processes import PROGRAM, SECONDS, environment, holdfast
+
+APP = """
+import asyncio
+from holdfast import App
+
+app = App()
+
+@app.job()
+async def twice(number: int) -> int:
+    return 2 * number
+
+@app.job()
+async def sleep(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "slept"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tasks.py").write_text(APP, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def tasks(folder: Path, store_url: str) -> Iterator[Background]:
+    """`holdfast dev` with an app of one's own, on each store."""
+    with Background("dev", "--app", "tasks:app", folder=folder, HOLDFAST_DATABASE_URL=store_url) as dev:
+        dev.until_it_says("Ctrl-C stops it")
+        yield dev
+
+
+def create(folder: Path, job_type: str, payload: str, url: str = "") -> str:
+    return holdfast("jobs", "create", job_type, "--payload", payload, folder=folder, url=url).stdout.strip()
+
+
+# -- the example ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite
+def test_the_example_shows_each_way_that_a_job_can_go(tmp_path: Path) -> None:
+    with Background("dev", folder=tmp_path) as dev:
+        dev.until_it_says(
+            'hello       succeeded  attempt 1 of 5: "Hello, world!"',
+            "flaky       retrying   attempt 2 of 5: ConnectionError: nobody answers",
+            'flaky       succeeded  attempt 3 of 5: "somebody answered at attempt 3"',
+            'film        succeeded  attempt 1 of 5: "a.mov in three sizes, with a thumbnail"',
+            "primes      succeeded  attempt 1 of 5: 25997",
+            "poison      retrying   attempt 1 of 3: E_CRASHED: the child process ended with exit code 13",
+            "poison      dead       attempt 3 of 3: E_CRASHED",
+            "endless     canceled   somebody changed their mind",
+            "count       retrying   attempt 1 of 5: E_CRASHED: the child process was killed by SIGKILL",
+            'count       succeeded  attempt 2 of 5: {"counted to":20,"this attempt began behind":10}',
+        )
+        assert f"SQLite in {tmp_path}/.holdfast/holdfast.db" in dev.said
+        assert dev.end() == 0
+        assert dev.said.endswith("\nstopped\n")
+        assert "Traceback" not in dev.said
+    states = [line.split("\t")[3] for line in holdfast("jobs", "list", folder=tmp_path).stdout.splitlines()]
+    assert sorted(states) == ["canceled", "dead", *["succeeded"] * 6]
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite
+def test_the_example_hands_in_its_jobs_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Background("dev", "--quiet", folder=tmp_path) as dev:
+            dev.until_it_says("Ctrl-C stops it")
+            assert dev.end() == 0
+    jobs = holdfast("jobs", "list", folder=tmp_path).stdout.splitlines()
+    assert len(jobs) == 8
+    assert "attempt 1 of" not in dev.said
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite
+def test_a_job_goes_on_where_it_was_when_the_process_was_killed(tmp_path: Path) -> None:
+    with Background("dev", "--app", "holdfast.example:app", folder=tmp_path) as first:
+        first.until_it_says(f"kill -9 {first.process.pid}")
+        job = create(tmp_path, "count", '{"to": 30}')
+        until(lambda: "checkpoint  5" in holdfast("jobs", "show", job, folder=tmp_path).stdout)
+        first.end(signal.SIGKILL)
+    with Background("dev", "--app", "holdfast.example:app", folder=tmp_path) as second:
+        second.until_it_says("count       retrying   attempt 1 of 5: worker_died", '"counted to":30')
+        begun_behind = re.search(r'"this attempt began behind":(\d+)', second.said)
+        assert begun_behind is not None
+        assert int(begun_behind[1]) >= 5
+
+
+# -- an app of one's own ----------------------------------------------------------------------------------------
+
+
+def test_jobs_from_another_terminal_are_run_and_told(tasks: Background, folder: Path, store_url: str) -> None:
+    create(folder, "twice", '{"number": 21}', store_url)
+    tasks.until_it_says("twice       succeeded  attempt 1 of 5: 42")
+    assert "jobs create sleep --payload '{}'" in tasks.said
+    assert f"kill -9 {tasks.process.pid}" in tasks.said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_what_runs_finish(
+    tasks: Background, folder: Path, store_url: str, number: signal.Signals
+) -> None:
+    job = create(folder, "sleep", '{"seconds": 1}', store_url)
+    until(lambda: "running" in holdfast("jobs", "show", job, folder=folder, url=store_url).stdout)
+    assert tasks.end(number) == 0
+    assert 'sleep       succeeded  attempt 1 of 5: "slept"\nstopped\n' in tasks.said
+
+
+def test_a_second_signal_ends_it_at_once(folder: Path, fresh_sqlite_url: str) -> None:
+    with Background("dev", "--app", "tasks:app", folder=folder, HOLDFAST_DATABASE_URL=fresh_sqlite_url) as dev:
+        dev.until_it_says("Ctrl-C stops it")
+        job = create(folder, "sleep", '{"seconds": 600}', fresh_sqlite_url)
+        until(lambda: "running" in holdfast("jobs", "show", job, folder=folder, url=fresh_sqlite_url).stdout)
+        dev.process.send_signal(signal.SIGINT)
+        stopped_claiming = create(folder, "twice", '{"number": 1}', fresh_sqlite_url)
+        assert dev.end(signal.SIGINT) == 1
+        shown = holdfast("jobs", "show", stopped_claiming, folder=folder, url=fresh_sqlite_url).stdout
+        assert "queued" in shown
+
+
+@pytest.mark.sqlite
+def test_it_ends_when_nobody_reads_what_it_tells(folder: Path) -> None:
+    dev = subprocess.Popen(
+        [*PROGRAM, "dev", "--app", "tasks:app"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=environment(),
+    )
+    try:
+        assert dev.stdout is not None
+        assert dev.stderr is not None
+        dev.stdout.read(100)
+        dev.stdout.close()
+        create(folder, "twice", '{"number": 1}')
+        assert dev.wait(SECONDS) == 141
+        assert b"Traceback" not in dev.stderr.read()
+    finally:
+        dev.kill()
+
+
+@pytest.mark.parametrize(
+    ("app", "says"),
+    [("nowhere:app", "there is no module 'nowhere'"), ("tasks", "--app is MODULE:APP"), ("tasks:ap", "has no 'ap'")],
+)
+@pytest.mark.sqlite
+def test_an_app_that_is_not_there_is_a_sentence(folder: Path, app: str, says: str) -> None:
+    done = holdfast("dev", "--app", app, folder=folder)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+# -- the narrator -----------------------------------------------------------------------------------------------
+
+
+async def canceled(engine: Engine, job_type: str, jobs: int) -> None:
+    """All of it can be read in the feed, which other transactions of the same server may hold back for a moment."""
+    for _ in range(jobs):
+        job = await engine.create(NewJob(type=job_type))
+        await engine.cancel(job.id, reason="too many")
+    for _ in range(5000):
+        events, _ = await engine.feed()
+        if any(event.job_id == job.id and event.verb == "cancel" for event in events):
+            return
+
+
+async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    narrator = Narrator(engine, await engine.feed_end())
+    await canceled(engine, "many", LINES_MAX + 5)
+    assert await narrator.look()
+    told = capsys.readouterr().out.splitlines()
+    assert told[:-1] == ["00:00:00  many        canceled   too many"] * LINES_MAX
+    assert told[-1] == "          and 5 lines like these: 5 canceled"
+    assert not await narrator.look()
+
+
+async def test_the_past_is_not_told_again(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    await canceled(engine, "old", 1)
+    narrator = Narrator(engine, await engine.feed_end())
+    await canceled(engine, "new", 2)
+    await narrator.look()
+    told = capsys.readouterr().out
+    assert told.count("new") == 2
+    assert "old" not in told
