@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
 
 from holdfast.assembly import Opened, open_all
 from holdfast.clock import Clock
@@ -16,7 +18,7 @@ from holdfast.engine import Created, Engine
 from holdfast.errors import Invalid
 from holdfast.handle import JobHandle
 from holdfast.ids import Ids
-from holdfast.lifecycle import Lifecycles, Machine, Policy
+from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.model import JobType, NewJob
 from holdfast.model.names import quoted
 from holdfast.opened import OpenedByLoop
@@ -147,6 +149,18 @@ class App:
     def settings(self, settings: Settings) -> None:
         self._settings = settings
 
+    @contextmanager
+    def moved(self, database_url: str, clock: Clock, ids: Ids) -> Iterator[None]:
+        """For a while, as in a test, it works on another database and lives in another time."""
+        before = self._settings, self.clock, self.ids, self._opened
+        self._settings = msgspec.structs.replace(self.settings, database_url=database_url)
+        self.clock, self.ids, self._opened = clock, ids, OpenedByLoop(self._open)
+        try:
+            yield
+        finally:
+            self._opened.let_go()
+            self._settings, self.clock, self.ids, self._opened = before
+
     # -- defining ---------------------------------------------------------------------------------------------
 
     def job(
@@ -175,6 +189,8 @@ class App:
             raise Invalid("write `@app.job()`: the decorator wants its parentheses", code="invalid_handler")
 
         def define(function: Callable[..., Any]) -> Definition[Any, Any]:
+            if not inspect.isroutine(function):
+                raise Invalid(f"a handler is a function, got {quoted(function)}", code="invalid_handler")
             job_type = name or function.__name__
             codes = {kind: kind.__name__ for kind in errors or () if isinstance(kind, type)}
             knobs = _knobs(policy, errors or {}, max_attempts=max_attempts, timeout=timeout)
@@ -187,16 +203,16 @@ class App:
                 prefers=names(prefers),
             )
             declared.check()
-            self.lifecycles[lifecycle].policy.over(knobs)
-            kept = _isolation(isolation, function, job_type)
-            _check_limits(job_type, kept, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
+            self.lifecycles[lifecycle].policy.over(knobs)  # an unknown knob is an error where it was written
+            where = _isolation(isolation, function, job_type)
+            _check_limits(job_type, where, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
             handler = Handler(
                 declared,
                 function,
                 Signature(function, job_type),
-                kept,
+                where,
                 codes,
-                None if memory_mb is None else memory_mb * 1024 * 1024,
+                None if memory_mb is None else int(memory_mb * 2**20),
                 cpu_seconds,
             )
             if job_type in self.handlers:
@@ -330,7 +346,6 @@ def _knobs(
         knobs["timeout_seconds"] = seconds(timeout)
     if errors:
         knobs["errors"] = {kind.__name__ if isinstance(kind, type) else kind: how for kind, how in errors.items()}
-    Policy().over(knobs)  # an unknown knob is an error where it was written
     return knobs
 
 

@@ -11,7 +11,7 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model import NewJob
 from holdfast.settings import Settings, load
-from holdfast.store import PostgresStore, open_store
+from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.hints import Notifier
 from holdfast.store.presence import Presence
 from holdfast.store.presence import open_presence as _open_presence
@@ -68,6 +68,11 @@ class Opened:
         if self.notifier is not None:
             await self.notifier.close()
         await self.engine.close()
+
+    async def let_go(self) -> None:
+        """Its event loop has ended without `close`: sockets went with it, the threads of a SQLite store did not."""
+        if isinstance(self.engine.store, SqliteStore):
+            await self.engine.close()
 
 
 async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids) -> Opened:

@@ -31,36 +31,39 @@ class Batches(Generic[Item, Answer]):
         return await future
 
     async def _send_all(self) -> None:
+        batch: list[tuple[Item, asyncio.Future[Answer]]] = []
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 await self._send_batch(batch)
         finally:
             self._sending = None
+            for _, future in batch + self._waiting:  # all answered, unless this event loop ends
+                future.cancel()
 
     async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        answers: Sequence[Answer | Exception]
         try:
             answers = await self._send([item for item, _ in batch])
         except StoreError as error:
             answers = [error] * len(batch)
         except HoldfastError as error:
             if len(batch) > 1:  # one of them is wrong, and must not take the others with it
-                for one in batch:
-                    await self._send_batch([one])
+                middle = len(batch) // 2
+                await self._send_batch(batch[:middle])
+                await self._send_batch(batch[middle:])
                 return
             answers = [error]
-        except BaseException as error:
-            for _, future in batch:
-                _settle(future, error if isinstance(error, Exception) else asyncio.CancelledError())
-            raise
+        except Exception as error:  # our own mistake: whoever asked hears of it, whoever asks next is not held up
+            answers = [error] * len(batch)
         for (_, future), answer in zip(batch, answers, strict=True):
             _settle(future, answer)
 
 
-def _settle(future: asyncio.Future[Answer], answer: Answer | BaseException) -> None:
+def _settle(future: asyncio.Future[Answer], answer: Answer | Exception) -> None:
     if future.done():  # whoever asked was cancelled meanwhile
         return
-    if isinstance(answer, BaseException):
+    if isinstance(answer, Exception):
         future.set_exception(answer)
     else:
         future.set_result(answer)

@@ -54,12 +54,13 @@ def poison() -> None:
 
 @app.job()
 async def endless(ctx: Context) -> None:
-    """It works until somebody cancels it; an async handler is interrupted where it waits."""
+    """It works until somebody cancels it, which interrupts it where it waits; or until its worker stops."""
     rounds = 0
-    while True:
+    while not ctx.stopping:
         rounds += 1
         await ctx.progress(step=f"round {rounds}")
         await app.clock.sleep(0.5)
+    raise ctx.snooze(0)
 
 
 @app.job()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.clock import Clock
@@ -80,13 +80,19 @@ class JobHandle(Generic[R]):
         """Its history from the first event on, and what happens from now on, until it ends."""
         clock, seen, pause = self._home.clock, 0, LOOK_FIRST_SECONDS
         while True:
-            for event in await (await self._home.engine()).history(self.id, after=seen):
+            news = await (await self._home.engine()).history(self.id, after=seen)
+            for event in news:
                 seen, pause = event.seq, LOOK_FIRST_SECONDS
                 yield event
                 if event.to_state is not None and State(event.to_state) in FINAL:
                     return
-            await clock.sleep(pause)
-            pause = min(LOOK_SECONDS, pause * 1.5)
+            if not news:
+                await self.get()  # of a job that is gone, or never was, there will be none
+                await clock.sleep(pause)
+                pause = min(LOOK_SECONDS, pause * 1.5)
+
+    def get_sync(self) -> Job:
+        return self._home.wait_for(self.get)
 
     def status_sync(self) -> str:
         return self._home.wait_for(self.status)
@@ -96,3 +102,12 @@ class JobHandle(Generic[R]):
 
     def cancel_sync(self, reason: str = "canceled") -> bool:
         return self._home.wait_for(lambda: self.cancel(reason))
+
+    def events_sync(self) -> Iterator[Event]:
+        each = self.events()
+
+        async def following() -> Event | None:
+            return await anext(each, None)
+
+        while (event := self._home.wait_for(following)) is not None:
+            yield event

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -42,11 +42,14 @@ class OpenedByLoop:
         return await asyncio.shield(opening)
 
     async def _open(self) -> Opened:
-        for loop in list(self._by_loop):
-            if loop.is_closed() and (left := self._by_loop.pop(loop, None)) is not None:
+        await self._let_go([loop for loop in list(self._by_loop) if loop.is_closed()])
+        return await self._open_one()
+
+    async def _let_go(self, loops: Iterable[asyncio.AbstractEventLoop]) -> None:
+        for loop in loops:
+            if (left := self._by_loop.pop(loop, None)) is not None:
                 with contextlib.suppress(Exception, asyncio.CancelledError):
                     await left.result().let_go()
-        return await self._open_one()
 
     async def close(self) -> None:
         """What the running event loop has opened."""
@@ -69,6 +72,11 @@ class OpenedByLoop:
         if beside is not None:
             beside.run(self.close)
             beside.stop()
+
+    def let_go(self) -> None:
+        """Of everything, also what other event loops have opened, whether they still run or not."""
+        self.wait_for(lambda: self._let_go(list(self._by_loop)))
+        self.close_sync()
 
 
 class _Beside:

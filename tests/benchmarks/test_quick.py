@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, leases, refusal
+from benchmarks import core, hints, leases, refusal
 from benchmarks.crowds import crowds
 
 pytestmark = pytest.mark.slow
@@ -50,3 +50,9 @@ def test_the_comparison_of_leases_measures_every_way(store: str, tmp_path: Path)
     results = results_of(leases, store, tmp_path)
     assert len(results) == 2 * len(leases.PAYLOADS)
     assert all(list(result["ways"]) == list(leases.WAYS) for result in results)
+
+
+def test_the_cost_of_hints_is_measured_for_every_way_to_create(store: str, tmp_path: Path) -> None:
+    """K32."""
+    results = [result["figure"] for result in results_of(hints, store, tmp_path)]
+    assert results == [*hints.figures(1), "waiting"]

@@ -61,10 +61,12 @@ async def _work(engine: Engine) -> None:
     await half_done(engine)
 
 
-def run(command: str, folder: Path) -> str:
+def run(command: str, folder: Path, **variables: str) -> str:
     """What a person sees who types this, on a terminal of 110 columns."""
     here = str(Path(sys.executable).parent)
-    _, seen = on_terminal(program=["bash", "-c", f'PATH="{here}:$PATH"; {command}'], folder=folder, columns=110)
+    _, seen = on_terminal(
+        program=["bash", "-c", f'PATH="{here}:$PATH"; {command}'], folder=folder, columns=110, **variables
+    )
     return without_escapes(seen)
 
 

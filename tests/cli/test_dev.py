@@ -137,14 +137,13 @@ def test_a_second_signal_ends_it_at_once(folder: Path, fresh_sqlite_url: str) ->
 
 @pytest.mark.sqlite
 def test_it_ends_when_nobody_reads_what_it_tells(folder: Path) -> None:
-    dev = subprocess.Popen(
+    with subprocess.Popen(
         [*PROGRAM, "dev", "--app", "tasks:app"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=folder,
         env=environment(),
-    )
-    try:
+    ) as dev:
         assert dev.stdout is not None
         assert dev.stderr is not None
         dev.stdout.read(100)
@@ -152,13 +151,11 @@ def test_it_ends_when_nobody_reads_what_it_tells(folder: Path) -> None:
         create(folder, "twice", '{"number": 1}')
         assert dev.wait(SECONDS) == 141
         assert b"Traceback" not in dev.stderr.read()
-    finally:
-        dev.kill()
 
 
 @pytest.mark.parametrize(
     ("app", "says"),
-    [("nowhere:app", "there is no module 'nowhere'"), ("tasks", "--app is MODULE:APP"), ("tasks:ap", "has no 'ap'")],
+    [("nowhere:app", "there is no module 'nowhere'"), ("tasks", "names no app"), ("tasks:ap", "has no 'ap'")],
 )
 @pytest.mark.sqlite
 def test_an_app_that_is_not_there_is_a_sentence(folder: Path, app: str, says: str) -> None:
@@ -166,6 +163,21 @@ def test_an_app_that_is_not_there_is_a_sentence(folder: Path, app: str, says: st
     assert done.returncode == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.sqlite
+def test_an_app_that_names_its_database_is_run_there(folder: Path) -> None:
+    (folder / "elsewhere.py").write_text(APP.replace("App()", "App(database_url='sqlite:///own.db')"), encoding="utf-8")
+    create(folder, "twice", '{"number": 4}', "sqlite:///own.db")
+    with Background("dev", "--app", "elsewhere:app", folder=folder) as dev:
+        dev.until_it_says("twice       succeeded  attempt 1 of 5: 8", f"SQLite in {folder}/own.db")
+
+
+@pytest.mark.sqlite
+def test_a_number_that_cannot_be_is_a_sentence(folder: Path) -> None:
+    done = holdfast("dev", "--app", "tasks:app", "--concurrency", "0", folder=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "HOLDFAST_CONCURRENCY must be a number from 1" in done.stderr
 
 
 # -- the narrator -----------------------------------------------------------------------------------------------

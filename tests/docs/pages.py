@@ -10,11 +10,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
 }
 
 _FENCED = re.compile(r"(?ms)^```(\w+)\n(.*?)^```$")
 _HEADING = re.compile(r"(?m)^#+ (.*)$")
+_FILE = re.compile(r"# ([\w-]+\.(?:py|toml))\n")
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 
@@ -23,10 +24,17 @@ class Block:
     """A fenced block, where it stands, and the text block right behind it: what it prints."""
 
     page: str
+    heading: str
     line: int
     language: str
     text: str
     prints: str | None
+
+    @property
+    def file(self) -> str | None:
+        """The name to save it under, if its first line is a comment that says so."""
+        named = _FILE.match(self.text)
+        return named[1] if named else None
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -39,8 +47,20 @@ def blocks(page: str, language: str) -> Iterator[Block]:
         if match[1] == language:
             after = found[place + 1] if place + 1 < len(found) else None
             answers = after is not None and after[1] == "text" and not text[match.end() : after.start()].strip()
-            line = text.count("\n", 0, match.start()) + 1
-            yield Block(page, line, language, match[2], after[2] if after and answers else None)
+            yield Block(
+                page,
+                (_HEADING.findall(_FENCED.sub("", text[: match.start()])) or [""])[-1],
+                text.count("\n", 0, match.start()) + 1,
+                language,
+                match[2],
+                after[2] if after and answers else None,
+            )
+
+
+def files(page: str, before: int) -> dict[str, str]:
+    """What the page has saved before this line, by file name; the last of a name counts."""
+    named = (block for language in ("python", "toml") for block in blocks(page, language))
+    return {block.file: block.text for block in named if block.file and block.line < before}
 
 
 def section(page: str, heading: str) -> str:

@@ -1,46 +1,120 @@
-"""Every Python example of the documentation runs as it stands, and prints what the page says it prints.
+"""Every example of the documentation does what the page says.
 
 A Python block is a complete script, run in an empty directory of its own. A text block right behind it is its output.
-A TOML block whose first line is a comment with a file name is saved under that name for the scripts of its page.
-A script that names `postgresql://localhost/jobs` needs PostgreSQL, and is given the test's database instead.
+A block whose first line is a comment with a file name is saved under that name, for what comes after it on its page.
+If such a file has a part for `__main__`, that is run while a worker runs the jobs of the file's `app`.
+The console blocks under one heading are one terminal, in which somebody types one command after the other.
+What names `postgresql://localhost/jobs` needs PostgreSQL, and is given the test's database instead.
 """
 
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, Block, blocks
+from tests.cli.background import Background
+from tests.cli.page import examples
+from tests.cli.processes import environment
+from tests.docs.pages import PAGES, Block, blocks, files
+from tests.docs.terminal import Terminal
 
 POSTGRES = "postgresql://localhost/jobs"
-SCRIPTS = [block for page in PAGES for block in blocks(page, "python")]
-ON_POSTGRES = [script for script in SCRIPTS if POSTGRES in script.text]
-ANYWHERE = [script for script in SCRIPTS if POSTGRES not in script.text]
+PYTHON = [block for page in PAGES for block in blocks(page, "python")]
+SCRIPTS = [block for block in PYTHON if not block.file]
+PROGRAMS = [block for block in PYTHON if block.file and "__main__" in block.text]
+# docs/commands.md has a test of its own: it looks at a system that was prepared for it.
+TYPED = [block for page in PAGES if page != "docs/commands.md" for block in blocks(page, "console")]
+TERMINALS = [list(typed) for _, typed in groupby(TYPED, key=lambda block: (block.page, block.heading))]
 
 
-def run(script: Block, folder: Path, text: str) -> None:
-    for file in blocks(script.page, "toml"):
-        first, _, _ = file.text.partition("\n")
-        if first.startswith("# ") and first.endswith(".toml"):
-            (folder / first.removeprefix("# ")).write_text(file.text, encoding="utf-8")
+def anywhere(found: list[Block]) -> list[Block]:
+    return [block for block in found if POSTGRES not in block.text]
+
+
+def on_postgres(found: list[Block]) -> list[Block]:
+    return [block for block in found if POSTGRES in block.text]
+
+
+def run(block: Block, folder: Path, text: str) -> None:
+    """The file is saved last: it may be a later version of one that the page has shown before."""
+    for name, content in files(block.page, before=block.line).items():
+        (folder / name).write_text(content, encoding="utf-8")
+    script = folder / (block.file or "script.py")
+    script.write_text(text, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "error", script],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert script.prints in (None, done.stdout)
+    assert block.prints in (None, done.stdout)
 
 
-@pytest.mark.parametrize("script", ANYWHERE, ids=str)
-def test_the_example_runs(script: Block, tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", anywhere(SCRIPTS), ids=str)
+def test_the_script_runs(script: Block, tmp_path: Path) -> None:
     run(script, tmp_path, script.text)
 
 
-@pytest.mark.parametrize("script", ON_POSTGRES, ids=str)
-def test_the_example_runs_on_postgresql(script: Block, tmp_path: Path, fresh_postgres_url: str) -> None:
+@pytest.mark.parametrize("script", on_postgres(SCRIPTS), ids=str)
+def test_the_script_runs_on_postgresql(script: Block, tmp_path: Path, fresh_postgres_url: str) -> None:
     run(script, tmp_path, script.text.replace(POSTGRES, fresh_postgres_url))
 
 
-def test_there_are_examples_on_both_databases() -> None:
-    assert any(script.page == "README.md" for script in ANYWHERE)
-    assert any(script.page == "README.md" for script in ON_POSTGRES)
+@pytest.mark.slow
+@pytest.mark.parametrize("program", anywhere(PROGRAMS), ids=str)
+def test_the_program_runs_beside_its_worker(program: Block, tmp_path: Path) -> None:
+    run_beside_worker(program, tmp_path, program.text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", on_postgres(PROGRAMS), ids=str)
+def test_the_program_runs_beside_its_worker_on_postgresql(
+    program: Block, tmp_path: Path, fresh_postgres_url: str
+) -> None:
+    run_beside_worker(program, tmp_path, program.text.replace(POSTGRES, fresh_postgres_url))
+
+
+def run_beside_worker(program: Block, folder: Path, text: str) -> None:
+    assert program.file
+    (folder / program.file).write_text(text, encoding="utf-8")
+    module = program.file.removesuffix(".py")
+    with Background("worker", "--app", f"{module}:app", folder=folder) as worker:
+        run(program, folder, text)
+        assert worker.end() == 0, worker.said
+        assert "Traceback" not in worker.said, worker.said
+
+
+@pytest.mark.parametrize(
+    "typed", [typed for typed in TERMINALS if not on_postgres(typed)], ids=lambda typed: str(typed[0])
+)
+def test_what_is_typed_prints_what_the_page_says(typed: list[Block], tmp_path: Path) -> None:
+    play(typed, tmp_path, POSTGRES)
+
+
+@pytest.mark.parametrize("typed", [typed for typed in TERMINALS if on_postgres(typed)], ids=lambda typed: str(typed[0]))
+def test_what_is_typed_prints_what_the_page_says_on_postgresql(
+    typed: list[Block], tmp_path: Path, fresh_postgres_url: str
+) -> None:
+    play(typed, tmp_path, fresh_postgres_url)
+
+
+def play(typed: list[Block], folder: Path, url: str) -> None:
+    for name, content in files(typed[0].page, before=typed[-1].line).items():
+        (folder / name).write_text(content.replace(POSTGRES, url), encoding="utf-8")
+    with Terminal(folder) as terminal:
+        for block in typed:
+            for example in examples(f"```console\n{block.text.replace(POSTGRES, url)}```"):
+                terminal.type(example)
+        terminal.end()
+
+
+def test_there_are_examples_of_each_kind_on_both_databases() -> None:
+    first_page = [block for block in [*PROGRAMS, *TYPED, *SCRIPTS] if block.page == "README.md"]
+    assert anywhere(first_page)
+    assert on_postgres(first_page)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -224,15 +224,23 @@ async def _is_cut(presence: Presence) -> bool:
     return not presence.instance.endswith(".live")
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """One of our own: it may be stopped, and so may its processes."""
+    with running() as server:
+        yield server
+
+
+@pytest.mark.postgres
 async def test_a_session_whose_other_end_is_silent_is_given_up(
-    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K13: half-open sockets. The new session need not wait for the lock of the old one."""
     monkeypatch.setattr(session, "PING_SECONDS", 0.2)
     monkeypatch.setattr(session, "ANSWER_SECONDS", 0.5)
-    presence = await open_presence(fresh_postgres_url)
+    presence = await open_presence(server.dsn())
     era = presence.era
-    connection = await asyncpg.connect(fresh_postgres_url)
+    connection = await asyncpg.connect(server.dsn())
     [holder] = await connection.fetch(
         "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND database = "
         "(SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -244,13 +252,6 @@ async def test_a_session_whose_other_end_is_silent_is_given_up(
         os.kill(holder["pid"], signal.SIGCONT)
     await presence.close()
     await connection.close()
-
-
-@pytest.fixture(scope="module")
-def server() -> AsyncIterator[PostgresServer]:
-    """One that may be stopped."""
-    with running() as server:
-        yield server
 
 
 @pytest.mark.postgres

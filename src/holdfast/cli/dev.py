@@ -13,10 +13,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.apps import add_app_argument, load_app
+from holdfast.cli.apps import add_app_argument
 from holdfast.cli.config import without_password
 from holdfast.cli.parser import command
-from holdfast.cli.worker import add_arguments, ended, log_to_terminal, stop_on_signals, work_until, worker_settings
+from holdfast.cli.worker import add_arguments, app_of, ended, log_to_terminal, stop_on_signals, work_until
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -67,12 +67,9 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     log_to_terminal()
-    settings = worker_settings(options)
     options.example = options.app is None
     options.app = options.app or EXAMPLE
-    app = load_app(options.app)
-    app.settings = settings
-    return asyncio.run(_run(app, options))
+    return asyncio.run(_run(app_of(options), options))
 
 
 async def _run(app: App, options: argparse.Namespace) -> int:

@@ -12,15 +12,19 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.cli.apps import add_app_argument, load_app
 from holdfast.cli.parser import command
 from holdfast.errors import Invalid
-from holdfast.settings import Settings, load
+from holdfast.settings import load
 from holdfast.worker.supervise import NOW, READY, STOP, Supervisor
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.worker.runtime import Worker
+
+log = logging.getLogger("holdfast.worker")
 
 AFTER_GRACE_SECONDS = 15.0  # for ending what did not finish, the app's lifespan, and the connections
 
@@ -56,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    settings = worker_settings(options)
+    settings = load(overrides=_said(options))
     if options.processes < 1:
         raise Invalid(f"--processes must be 1 or more, got {options.processes}", code="invalid_processes")
     log_to_terminal()
@@ -70,13 +74,20 @@ def run(options: argparse.Namespace) -> int:
 
     line = socket.socket(fileno=os.dup(0))
     die_with_parent(line.fileno())
+    return asyncio.run(_work(app_of(options), options, line))
+
+
+def app_of(options: argparse.Namespace) -> App:
+    """The command line wins over what the app says of itself, and that over environment and file."""
+    load(overrides=_said(options))  # what cannot be is said before anything is done
     app = load_app(options.app)
-    app.settings = settings
-    return asyncio.run(_work(app, options, line))
+    app.settings = msgspec.structs.replace(app.settings, **_said(options))
+    return app
 
 
-def worker_settings(options: argparse.Namespace) -> Settings:
-    return load(overrides={"database_url": options.database, "concurrency": options.concurrency})
+def _said(options: argparse.Namespace) -> dict[str, Any]:
+    said = {"database_url": options.database, "concurrency": options.concurrency}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> int:
@@ -100,10 +111,14 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
 
 def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals) -> None:
     """The first one sets `stop`, the second ends the process at once."""
+    signalled_before = False  # not whether `stop` is set: a parent may have passed on the signal that now gets here too
 
     def signalled() -> None:
-        if stop.is_set():
+        nonlocal signalled_before
+        if signalled_before:
             os._exit(1)
+        signalled_before = True
+        log.info("stopping when the jobs that run have ended; a second signal ends it at once")
         stop.set()
 
     for number in signals:
@@ -126,7 +141,7 @@ async def work_until(
     def ready(worker: Worker) -> None:
         slots, types = worker.plan.concurrency, ", ".join(sorted(app.handlers)) or "none"
         where = ", ".join(options.queues) if options.queues else "every queue"
-        logging.getLogger("holdfast.worker").info("ready: %d slots, from %s, job types: %s", slots, where, types)
+        log.info("ready: %d slots, from %s, job types: %s", slots, where, types)
         on_ready()
 
     return await work(app, wish, stop=stop, on_ready=ready)

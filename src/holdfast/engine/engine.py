@@ -68,14 +68,17 @@ class Engine:
 
     # -- declaring and creating -------------------------------------------------------------------------------
 
-    async def declare(self, *types: JobType) -> None:
-        """Keep what an app says about its job types; from now on every process creates them so."""
+    async def declare(self, *types: JobType, connection: Any = None) -> None:
+        """Keep what an app says about its job types; from now on every process creates them so.
+
+        Every process says it when it starts, so what is kept already is not written again.
+        """
         for declared in types:
             declared.check()
             self.rules.lifecycles[declared.lifecycle].policy.over(declared.policy)
 
-        async def work(tx: Any) -> None:
-            for declared in types:
+        async def work(tx: Tx) -> None:
+            for declared in await self.rules.registry.news(tx, types):
                 await tx.one(
                     q.put_job_type,
                     name=declared.name,
@@ -86,7 +89,7 @@ class Engine:
                     prefers=encode(sorted(declared.prefers), "prefers", max_bytes=65_536),
                 )
 
-        await self.store.write(work)
+        await self._write_through(connection, work)
         self.rules.registry.forget_types()
 
     async def create(self, job: NewJob, **options: Any) -> _create.Created:
@@ -99,8 +102,9 @@ class Engine:
         if not jobs:
             return []
         if connection is not None:
-            async with borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids) as tx:
-                return await _create.create(tx, self.rules, jobs, actor=actor, accept=accept)
+            return await self._write_through(
+                connection, lambda tx: _create.create(tx, self.rules, jobs, actor=actor, accept=accept)
+            )
         keyless = all(job.idempotency_key is None for job in jobs)
         alone = (keyless or len(jobs) == 1) and not self.rules.hooks.any_for("create")
         try:
@@ -122,6 +126,9 @@ class Engine:
             batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
             return [made for batch in batches for made in await _create.create(tx, self.rules, batch, actor=actor)]
 
+        return await self._write_through(connection, work)
+
+    async def _write_through(self, connection: Any, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
         if connection is None:
             return await self.store.write(work)
         async with borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids) as tx:

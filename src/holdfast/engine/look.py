@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.engine.claim import check_list
-from holdfast.engine.held import check_worker, token_rows
+from holdfast.engine.held import check_worker
 from holdfast.errors import NotFound
 from holdfast.model.reports import Held
 from holdfast.store import Tx, q
@@ -59,6 +59,7 @@ async def held_by(tx: Tx, worker: str, instances: list[str]) -> list[Held]:
 async def stops(tx: Tx, worker: str, leases: list[Held]) -> list[Held]:
     """Which of these should not go on: cancel was asked for, or they are not this worker's any more."""
     check_worker(worker)
-    rows = await tx.all(q.going_on, held=token_rows(leases), worker=worker) if leases else []
+    ids = [lease.id for lease in leases if lease.plausible]
+    rows = await tx.all(q.going_on, ids=ids, worker=worker) if ids else []
     going_on = {Held(row["id"], row["lease_token"]) for row in rows}
     return [lease for lease in leases if lease not in going_on]

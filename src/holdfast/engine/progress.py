@@ -11,6 +11,7 @@ from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, LeaseLost
 from holdfast.lifecycle import Actor
 from holdfast.model import Part, PartStatus
+from holdfast.model.history import PART_BYTES_MAX
 from holdfast.model.json import check_object, decode_or_none, encode
 from holdfast.model.names import check_name, quoted
 from holdfast.model.numbers import check_count, check_number
@@ -126,7 +127,7 @@ def _too_many(parts: int) -> Invalid:
 
 
 def _part_row(rules: Rules, job_id: str, place: int, part: Part) -> tuple[Any, ...]:
-    data = None if part.data is None else encode(part.data, "part", max_bytes=COUNTERS_BYTES_MAX)
+    data = None if part.data is None else encode(part.data, "part", max_bytes=PART_BYTES_MAX)
     return (
         *(job_id, place, part.name, str(part.status)),
         *(None if part.percent is None else float(part.percent), part.total, part.done),

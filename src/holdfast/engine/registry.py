@@ -7,6 +7,7 @@ ones in force when it was created. That makes a snapshot of the whole policy on 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -61,12 +62,16 @@ class Registry:
 
     async def types(self, tx: Tx) -> dict[str, JobType]:
         if self._clock.monotonic() >= self._types_until:
-            rows = await tx.all(q.job_types)
-            found = {row["name"]: _type_from_row(row) for row in rows}
+            found = await _types_kept(tx)
             if found != self._types:
                 self._types, self._resolved = found, {}
             self._types_until = self._clock.monotonic() + TYPES_FRESH_SECONDS
         return self._types
+
+    async def news(self, tx: Tx, declared: Sequence[JobType]) -> list[JobType]:
+        """Those of which the database keeps something else, or nothing."""
+        kept = await _types_kept(tx)
+        return [one for one in declared if kept.get(one.name) != one.in_order]
 
     async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved], *, alone: bool = False) -> Resolved:
         """Request over job type over lifecycle over settings. `fresh` keeps what this transaction has interned."""
@@ -161,6 +166,10 @@ async def _intern_lane(
     row = await tx.one(q.lane_id, **lane) or await tx.one(q.put_lane, **lane) or await tx.one(q.lane_id, **lane)
     assert row is not None  # noqa: S101
     return int(row["id"])
+
+
+async def _types_kept(tx: Tx) -> dict[str, JobType]:
+    return {row["name"]: _type_from_row(row) for row in await tx.all(q.job_types)}
 
 
 def _type_from_row(row: Row) -> JobType:

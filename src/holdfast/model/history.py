@@ -71,6 +71,9 @@ class PartStatus(StrEnum):
     SKIPPED = "skipped"
 
 
+PART_BYTES_MAX = 16 * 1024  # of its data, as JSON
+
+
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A named sub-unit of a job with its own status; a finished one is not done again on a retry."""
 

@@ -20,6 +20,11 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     requires: list[str] = []
     prefers: list[str] = []
 
+    @property
+    def in_order(self) -> JobType:
+        """As it is kept: the order in which capabilities were named says nothing."""
+        return msgspec.structs.replace(self, requires=sorted(self.requires), prefers=sorted(self.prefers))
+
     def check(self) -> None:
         check_name(self.name, "job type")
         check_name(self.lifecycle, "lifecycle")

@@ -18,7 +18,7 @@ from holdfast.store.postgres import PostgresTx, bind, require_commit
 from holdfast.store.postgres import in_our_words as postgres_words
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, SQLITE, render
-from holdfast.store.sqlite import SqliteTx, prepare
+from holdfast.store.sqlite import SqliteTx, finish, prepare
 from holdfast.store.sqlite import in_our_words as sqlite_words
 
 _NUMBERED = re.compile(r"\$(\d+)")
@@ -28,13 +28,14 @@ _BEGIN = "BEGIN IMMEDIATE"
 
 @asynccontextmanager
 async def borrow(connection: Any, dialect: str, clock: Clock, ids: Ids) -> AsyncIterator[Tx]:
-    """A transaction over an open connection of asyncpg, psycopg (either kind) or sqlite3.
+    """A transaction over an open connection of asyncpg, psycopg (either kind), sqlite3 or aiosqlite.
 
     What is done in it stands behind a savepoint: a caller who catches our error and commits keeps all or nothing.
     """
-    tx = _over(connection, dialect, clock, ids)
+    _check(connection, dialect)
     try:
-        async with _behind_savepoint(connection, open_already=_is_open(connection)):
+        tx = await _over(connection, clock, ids)
+        async with _behind_savepoint(connection, open_already=await _is_open(connection)):
             yield tx
     except asyncpg.PostgresError as error:
         raise postgres_words(str(error.sqlstate), str(error)) from error
@@ -46,25 +47,43 @@ async def borrow(connection: Any, dialect: str, clock: Clock, ids: Ids) -> Async
         raise
 
 
-def _over(connection: Any, dialect: str, clock: Clock, ids: Ids) -> Tx:
-    library = type(connection).__module__.partition(".")[0]
+_DRIVERS = {"asyncpg": POSTGRES, "psycopg": POSTGRES, "sqlite3": SQLITE, "aiosqlite": SQLITE}
+_NAMES = {POSTGRES: "PostgreSQL", SQLITE: "SQLite"}
+
+
+def _library(connection: Any) -> str:
     if isinstance(connection, sqlite3.Connection):
-        if dialect != SQLITE:
-            raise Invalid(
-                "the jobs live in PostgreSQL, but the connection given is SQLite's", code="invalid_connection"
-            )
-        prepare(connection, ids)
-        return SqliteTx(connection, clock)
-    if dialect != POSTGRES:
-        raise Invalid(f"the jobs live in SQLite, but the connection given is {library}'s", code="invalid_connection")
-    if library == "asyncpg":
-        return _BorrowedAsyncpg(connection, clock)
-    if library == "psycopg":
-        return _BorrowedPsycopg(connection, clock)
-    raise Invalid(
-        f"cannot create jobs through a {type(connection).__qualname__}; give one of asyncpg, psycopg or sqlite3",
-        code="invalid_connection",
-    )
+        return "sqlite3"  # also a class of the caller's own that derives from it
+    return type(connection).__module__.partition(".")[0]
+
+
+def _check(connection: Any, dialect: str) -> None:
+    spoken = _DRIVERS.get(_library(connection))
+    if spoken is None:
+        fitting = " or ".join(driver for driver, known in _DRIVERS.items() if known == dialect)
+        raise Invalid(
+            f"cannot create jobs through a {type(connection).__qualname__}; give a connection of {fitting}",
+            code="invalid_connection",
+        )
+    if spoken != dialect:
+        raise Invalid(
+            f"the jobs live in {_NAMES[dialect]}, but the connection given is {_NAMES[spoken]}'s",
+            code="invalid_connection",
+        )
+
+
+async def _over(connection: Any, clock: Clock, ids: Ids) -> Tx:
+    match _library(connection):
+        case "asyncpg":
+            return _BorrowedAsyncpg(connection, clock)
+        case "psycopg":
+            return _BorrowedPsycopg(connection, clock)
+        case "aiosqlite":
+            await connection._execute(prepare, connection._conn, ids)
+            return _BorrowedAiosqlite(connection, clock)
+        case _:
+            prepare(connection, ids)
+            return SqliteTx(connection, clock)
 
 
 @asynccontextmanager
@@ -73,7 +92,7 @@ async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIter
     begin, end, undo = (
         ("SAVEPOINT holdfast", "RELEASE SAVEPOINT holdfast", "ROLLBACK TO SAVEPOINT holdfast")
         if open_already
-        else (_BEGIN if isinstance(connection, sqlite3.Connection) else "BEGIN", "COMMIT", "ROLLBACK")
+        else (_BEGIN if _is_sqlite(connection) else "BEGIN", "COMMIT", "ROLLBACK")
     )
     await _awaited(connection.execute(begin))
     try:
@@ -85,12 +104,17 @@ async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIter
     require_commit(getattr(answer, "statusmessage", answer))
 
 
-def _is_open(connection: Any) -> bool:
+def _is_sqlite(connection: Any) -> bool:
+    return _DRIVERS[_library(connection)] == SQLITE
+
+
+async def _is_open(connection: Any) -> bool:
     """Is the caller inside a transaction, or about to be by the rules of its library?"""
-    if isinstance(connection, sqlite3.Connection):
-        if connection.isolation_level is not None and not connection.in_transaction:
-            connection.execute(_BEGIN)  # what the library does before the first change
-        return connection.in_transaction
+    if _is_sqlite(connection):
+        by_itself = connection.isolation_level is not None and getattr(connection, "autocommit", None) is not True
+        if by_itself and not connection.in_transaction:
+            await _awaited(connection.execute(_BEGIN))  # what the library does before the first change
+        return bool(connection.in_transaction)
     if isinstance(connection, asyncpg.Connection):
         return bool(connection.is_in_transaction())
     return not connection.autocommit or connection.info.transaction_status.name != "IDLE"
@@ -122,6 +146,20 @@ class _BorrowedPsycopg(_BorrowedAsyncpg):
         fetched = await _awaited(cursor.fetchall())
         names = [column.name for column in cursor.description]
         return [_plain(row if isinstance(row, dict) else dict(zip(names, row, strict=True))) for row in fetched]
+
+
+class _BorrowedAiosqlite(SqliteTx):
+    """Its sqlite3 connection belongs to a thread of its own: each query is run to its end over there."""
+
+    def __init__(self, connection: Any, clock: Clock) -> None:
+        super().__init__(connection._conn, clock)
+        self._there = connection._execute
+
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]:
+        asked = super().all(query, limit=limit, filters=filters, **params)
+        return await self._there(finish, asked)  # type: ignore[no-any-return]
 
 
 def _plain(row: dict[str, Any]) -> Any:

@@ -148,7 +148,10 @@ def _migrate_sqlite(path: Path) -> list[str]:
     with _opening(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with closing(_connect_sqlite(path)) as connection:
-            return [migration.name for migration in migrations("sqlite") if _apply_sqlite(connection, migration)]
+            left = _missing_in(
+                connection
+            )  # most often nothing, and then whoever holds the write lock is not waited for
+            return [migration.name for migration in left if _apply_sqlite(connection, migration)]
 
 
 def _apply_sqlite(connection: sqlite3.Connection, migration: Migration) -> bool:
@@ -173,10 +176,14 @@ def _missing_sqlite(path: Path) -> list[Migration]:
         if not path.exists():
             return migrations("sqlite")
         with closing(_connect_sqlite(path)) as connection:
-            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_migrations'").fetchone():
-                return migrations("sqlite")
-            done = {row[0] for row in connection.execute("SELECT number FROM holdfast_migrations")}
-            return [migration for migration in migrations("sqlite") if migration.number not in done]
+            return _missing_in(connection)
+
+
+def _missing_in(connection: sqlite3.Connection) -> list[Migration]:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_migrations'").fetchone():
+        return migrations("sqlite")
+    done = {row[0] for row in connection.execute("SELECT number FROM holdfast_migrations")}
+    return [migration for migration in migrations("sqlite") if migration.number not in done]
 
 
 @contextmanager

@@ -11,20 +11,20 @@ import pytest
 
 if TYPE_CHECKING:
     from holdfast.testing.drain import Ran
-    from holdfast.testing.jobs import Jobs, testing
+    from holdfast.testing.jobs import Jobs, jobs_of
 
-__all__ = ["Jobs", "Ran", "holdfast_jobs", "testing"]
+__all__ = ["Jobs", "Ran", "holdfast_jobs", "jobs_of"]
 
-_HOME = {"Jobs": "holdfast.testing.jobs", "Ran": "holdfast.testing.drain", "testing": "holdfast.testing.jobs"}
+_HOME = {"Jobs": "holdfast.testing.jobs", "Ran": "holdfast.testing.drain", "jobs_of": "holdfast.testing.jobs"}
 
 
 @pytest.fixture
 def holdfast_jobs() -> Iterator[Callable[..., Jobs]]:
-    """`holdfast_jobs(app)`: until the test ends, the app works on a temporary database. Arguments as of `testing`."""
-    from holdfast.testing.jobs import testing
+    """`holdfast_jobs(app)`: until the test ends, the app works on a temporary database. Arguments as of `jobs_of`."""
+    from holdfast.testing.jobs import jobs_of
 
     with contextlib.ExitStack() as stack:
-        yield lambda *args, **kwargs: stack.enter_context(testing(*args, **kwargs))
+        yield lambda *args, **kwargs: stack.enter_context(jobs_of(*args, **kwargs))
 
 
 def __getattr__(name: str) -> Any:

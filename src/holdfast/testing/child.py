@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from holdfast.app import App
 
 
-def script_for(app: App, folder: Path) -> str | None:
-    """A reference by which a child loads the app; None where a child cannot import it."""
+def reference_for(app: App, clock: SharedClock) -> str | None:
+    """How a child loads the app: by a script beside the clock. None where a child cannot import the app."""
     if app.reference is None:
         return None
-    script = folder / "child.py"
-    text = f"from holdfast.testing.child import moved\n\napp = moved({app.reference!r}, {str(folder)!r})\n"
-    script.write_text(text, encoding="utf-8")
+    script = clock.path.with_name("child.py")
+    what = f"{app.reference!r}, {app.settings.url!r}, {str(clock.path)!r}"
+    script.write_text(f"from holdfast.testing.child import moved\n\napp = moved({what})\n", encoding="utf-8")
     return f"{script}:app"
 
 
-def moved(reference: str, folder: str) -> App:
+def moved(reference: str, database_url: str, clock: str) -> App:
     app: App = load(reference, [])
-    app.settings = msgspec.structs.replace(app.settings, database_url=database_in(Path(folder)))
-    app.clock = clock_in(Path(folder))
+    app.settings = msgspec.structs.replace(app.settings, database_url=database_url)
+    app.clock = SharedClock(Path(clock))
     return app

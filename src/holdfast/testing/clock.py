@@ -16,6 +16,7 @@ class SharedClock(Clock):
     """It lies in a file beside the database, where a child process finds it too."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
 

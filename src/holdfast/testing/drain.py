@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.handle import JobFailed
 from holdfast.model import Lease
 from holdfast.model.reports import Done, Failure, Freed, Verdict
+from holdfast.testing.child import reference_for
 from holdfast.testing.source import MOVES_MAX, EndingSource, Report
 from holdfast.worker.board import Board
 from holdfast.worker.children import Children
@@ -42,12 +43,11 @@ class Ran:
     error: Exception | None = None
 
 
-async def drain(app: App, clock: SharedClock, *, until_done: bool, child: str | None) -> list[Ran]:
-    """`child` is the reference by which child processes load the app."""
+async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
     engine, slots, errors = await app.engine(), app.settings.concurrency, _Errors(app.surroundings.on_error)
     registered = await engine.register(name="test", capabilities=_all_that_is_asked_for(app), slots=slots)
     source = EndingSource(engine, clock, app.ids, worker=registered.id, until_done=until_done)
-    board = Board.create()
+    board, child = Board.create(), reference_for(app, clock)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(board.close)
         source.runtime = Worker(
@@ -64,7 +64,9 @@ async def drain(app: App, clock: SharedClock, *, until_done: bool, child: str | 
         await source.runtime.run()
     ran = [await _ran(engine, lease, report, errors) for lease, report in source.ended]
     if source.endless:
-        often = ", ".join(f"{name} ({times} times)" for name, times in Counter(each.type for each in ran).most_common(3))
+        often = ", ".join(
+            f"{name} ({times} times)" for name, times in Counter(each.type for each in ran).most_common(3)
+        )
         raise HoldfastError(f"jobs still wait after {MOVES_MAX} moves of the clock; ran {often}", code="never_done")
     return ran
 
@@ -90,19 +92,17 @@ class _Errors(dict[str, BaseException]):
 
 
 async def _ran(engine: Engine, lease: Lease, report: Report, errors: _Errors) -> Ran:
-    result, error = None, None
-    match report:
-        case Done():
-            result = report.result
-        case Failure() | Verdict():
-            error = errors.get(lease.token)
-            if not isinstance(error, Exception):
-                error = await _failed(engine, report, error)
+    result = report.result if isinstance(report, Done) else None
+    error = await _error(engine, report, errors) if isinstance(report, Failure | Verdict) else None
     return Ran(lease.id, lease.type, lease.payload, lease.attempt, VERBS[type(report)], result, error)
 
 
-async def _failed(engine: Engine, report: Failure | Verdict, cause: BaseException | None) -> JobFailed:
-    """No exception reached us, or none that may go on: it was in a child process, it was too late, it was an exit."""
+async def _error(engine: Engine, report: Failure | Verdict, errors: _Errors) -> Exception:
+    """What the handler raised. `JobFailed` where that is not here, as after a timeout and from a child process, and for
+    what would end the tests themselves, as `SystemExit` does."""
+    cause = errors.get(report.token)
+    if isinstance(cause, Exception):
+        return cause
     job = await engine.get(report.id)
     failed = JobFailed(msgspec.structs.replace(job, error={"code": report.code, "message": report.message}))
     failed.__cause__ = cause

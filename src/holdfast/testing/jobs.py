@@ -17,7 +17,6 @@ from holdfast.handle import JobHandle
 from holdfast.ids import Ids
 from holdfast.lifecycle import STATUS
 from holdfast.model import Job
-from holdfast.testing.child import script_for
 from holdfast.testing.clock import SharedClock
 from holdfast.testing.drain import Ran, drain
 
@@ -26,20 +25,19 @@ WAITING = [state.value for state, status in STATUS.items() if status == "PENDING
 
 
 @contextlib.contextmanager
-def testing(app: App, *, start: datetime | None = None) -> Iterator[Jobs]:
+def jobs_of(app: App, *, start: datetime | None = None) -> Iterator[Jobs]:
     """Until the end of the block the app works on a temporary database, at a time that stands still from `start` on."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        clock = SharedClock.create(folder / "clock", start)
+    with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as folder:
+        clock = SharedClock.create(Path(folder, "clock"), start)
         with app.moved(f"sqlite:///{folder}/jobs.db", clock, Ids()):
-            yield Jobs(app, clock, folder)
+            yield Jobs(app, clock)
 
 
 class Jobs:
-    """Made by `testing` or by the fixture `holdfast_jobs`."""
+    """Made by `jobs_of`, or by the fixture `holdfast_jobs`."""
 
-    def __init__(self, app: App, clock: SharedClock, folder: Path) -> None:
-        self.app, self.clock, self._folder = app, clock, folder
+    def __init__(self, app: App, clock: SharedClock) -> None:
+        self.app, self.clock = app, clock
 
     def enqueued(self, job: str | Definition[..., Any] | None = None, /, **payload: Any) -> list[Job]:
         """The jobs that wait now, the oldest first: of this type if one is named, with at least this payload."""
@@ -61,8 +59,7 @@ class Jobs:
         The error of each job whose last execution failed is raised: the original one, several as an ExceptionGroup.
         `until_done` moves the clock to what is due next, such as a retry, as long as anything waits.
         """
-        child = script_for(self.app, self._folder)
-        ran = await drain(self.app, self.clock, until_done=until_done, child=child)
+        ran = await drain(self.app, self.clock, until_done=until_done)
         if raise_errors:
             _raise_errors(ran)
         return ran

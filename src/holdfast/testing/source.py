@@ -63,7 +63,7 @@ class EndingSource(DirectSource):
         if not self._until_done or (next_in := (await self.engine.look(self.worker)).next_in) is None:
             return False
         self._moves += 1
-        self.endless = self._moves > MOVES_MAX
+        self.endless = False
         self._time.advance(0 if self.endless else next_in)
         return not self.endless
 

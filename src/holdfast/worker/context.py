@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import LeaseLost
 from holdfast.model import Lease, Part, PartStatus
+from holdfast.model.history import PART_BYTES_MAX
+from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress
 from holdfast.worker.outcomes import Reject, Snooze
 
@@ -176,14 +178,25 @@ class Context(_Facts):
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call the function once in the life of the job: its result is stored, and the next attempt gets that."""
-        part = (await self._parts()).get(name)
-        if part is not None and part.status is PartStatus.COMPLETED:
-            return (part.data or {}).get("result")
+        done = await self._step_done(name)
+        if done is not None:
+            return done["result"]
         result = function(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
-        await self._finish_part(name, {"result": result})
-        return result
+        return await self._finish_step(name, result)
+
+    async def _step_done(self, name: str) -> dict[str, Any] | None:
+        part = (await self._parts()).get(name)
+        if part is None or part.status is not PartStatus.COMPLETED or not isinstance(part.data, dict):
+            return None
+        return part.data if "result" in part.data else None
+
+    async def _finish_step(self, name: str, result: Any) -> Any:
+        """The result as the next attempt would see it, so that a handler is surprised now and not then."""
+        data = decode(encode({"result": result}, "part", max_bytes=PART_BYTES_MAX))
+        await self._finish_part(name, data)
+        return data["result"]
 
     async def _finish_part(self, name: str, data: Any, percent: float | None = None) -> None:
         done = Part(name=name, status=PartStatus.COMPLETED, percent=100, data=data)
@@ -241,12 +254,13 @@ class SyncContext(_Facts):
             yield SyncPartInHand(part, self._wait)
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        known = self._wait(self._context._parts()).get(name)
-        if known is not None and known.status is PartStatus.COMPLETED:
-            return (known.data or {}).get("result")
+        done = self._wait(self._context._step_done(name))
+        if done is not None:
+            return done["result"]
         result = function(*args, **kwargs)  # here, in the handler's own thread
-        self._wait(self._context._finish_part(name, {"result": result}))
-        return result
+        if inspect.iscoroutine(result):
+            result = self._wait(result)
+        return self._wait(self._context._finish_step(name, result))
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

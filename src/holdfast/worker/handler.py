@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.model import JobType
 from holdfast.worker.context import Context, ErrorHook, Middleware, SyncContext, log
-from holdfast.worker.outcomes import Completed, Outcome, Released, Snooze, of_error
+from holdfast.worker.outcomes import SAID, Completed, Outcome, Snooze, of_error
 from holdfast.worker.signature import Signature
 
 
@@ -60,8 +60,8 @@ async def invoke(
             value = await _through(handler, context, arguments, around.middleware, threads)
         else:
             value = await _call(handler, context, arguments, threads)
-        if isinstance(value, Snooze):
-            return Released(value.seconds)
+        if isinstance(value, SAID):
+            raise value
         return Completed(handler.signature.result(value))
     except (asyncio.CancelledError, GeneratorExit):
         raise

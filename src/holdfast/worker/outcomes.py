@@ -14,7 +14,7 @@ TRACEBACK_CHARS_MAX = 6000
 
 
 class Permanent(Exception):
-    """Raised by a handler: trying again cannot help."""
+    """Raised or returned by a handler: trying again cannot help."""
 
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(f"{code}: {message}" if message else code)
@@ -22,7 +22,7 @@ class Permanent(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler: try again; `after` says in how many seconds, else the policy's backoff does."""
+    """Raised or returned by a handler: try again; `after` says in how many seconds, else the policy's backoff does."""
 
     def __init__(self, code: str, message: str = "", *, after: float | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
@@ -30,7 +30,7 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raised by a handler: not a failure but a verdict, this job must not be done."""
+    """Raised or returned by a handler: not a failure but a verdict, this job must not be done."""
 
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(f"{code}: {message}" if message else code)
@@ -38,11 +38,14 @@ class Reject(Exception):
 
 
 class Snooze(Exception):
-    """Returned or raised by a handler: not now. The attempt is given back."""
+    """Raised or returned by a handler: not now. The attempt is given back."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"snoozed for {seconds} s")
         self.seconds = seconds
+
+
+SAID = (Permanent, Retry, Reject, Snooze)  # by raising it, or by returning it
 
 
 class Completed(msgspec.Struct, frozen=True, tag="completed"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.batches import Batches
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreError
+from holdfast.errors import HoldfastError, LeaseLost, StoreError
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
 from holdfast.model.reports import Advanced, Freed, Progress
@@ -81,6 +81,7 @@ class Worker:
         self._idle = asyncio.Event()
         self._stopping = asyncio.Event()
         self._enabled = True
+        self._unheard = False  # a claim failed that may have claimed something
         self._pace = Pace()
         self._threads = ThreadPoolExecutor(self.plan.concurrency, thread_name_prefix="holdfast-job")
         self._outbox = Outbox(source, self._clock, self._ids, busy=lambda: self._busy > 0, settled=self._settled)
@@ -163,6 +164,7 @@ class Worker:
                 await self._room.wait()
                 continue
             try:
+                await self._give_back_unheard()
                 claimed = await self._source.claim(wanted, queues=self.plan.queues, types=self._types)
                 self._board.polled()
                 self._take(claimed)
@@ -171,9 +173,11 @@ class Worker:
                 pause = PAUSE_SECONDS
             except HoldfastError as error:
                 log.warning("cannot claim, trying again: %s", error)
+                self._unheard = self._unheard or isinstance(error, StoreError)
                 await self._until_stopping(pause * (0.5 + self._ids.jitter()))
                 pause = min(PAUSE_MAX_SECONDS, pause * 2)
-                await self._give_back_unheard(error)
+        with contextlib.suppress(StoreError):
+            await self._give_back_unheard()
 
     async def _until_hint(self) -> None:
         waiting = asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self.plan.queues, self._types))
@@ -243,14 +247,13 @@ class Worker:
             run.finished = True
             self._outbox.put(run, Released())
 
-    async def _give_back_unheard(self, error: HoldfastError) -> None:
+    async def _give_back_unheard(self) -> None:
         """The answer to a claim was lost: what it may have claimed would wait for its lease to run out."""
-        if not isinstance(error, OutcomeUnknown):
-            return
-        with contextlib.suppress(StoreError):
+        if self._unheard:
             unheard = [held for held in await self._source.held() if held.token not in self._runs]
             if unheard:
                 await self._source.release([Freed(held.id, held.token) for held in unheard])
+            self._unheard = False
 
     # -- executing --------------------------------------------------------------------------------------------
 

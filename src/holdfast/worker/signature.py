@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import operator
+import types
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +17,7 @@ from holdfast.errors import Invalid
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
 from holdfast.worker.context import Context, SyncContext
+from holdfast.worker.outcomes import SAID
 
 _CONTEXTS = (Context, SyncContext)
 
@@ -27,13 +31,15 @@ class Signature:
         parameters = inspect.signature(function).parameters.values()
         self.context = next((p.name for p in parameters if hints.get(p.name) in _CONTEXTS), None)
         own = [parameter for parameter in parameters if parameter.name != self.context]
+        _refuse_odd(function, job_type, hints.get(self.context or ""))
         _refuse_unnamed(own, job_type)
-        self.open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in own)
+        self._rest = next((hints.get(p.name, Any) for p in own if p.kind is p.VAR_KEYWORD), None)
+        self.open = self._rest is not None
         named = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
         self.names = tuple(parameter.name for parameter in named)
         self._bound = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in own])
         self._shape = _shape(named, hints, job_type, closed=not self.open)
-        self._returns = hints.get("return", Any)
+        self._returns = _promised(hints.get("return", Any), job_type)
         self._free = self._returns is Any or self._returns is type(None)
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +47,7 @@ class Signature:
         payload: dict[str, Any] = _plain(
             self._named(args, kwargs) if args else kwargs, f"payload of {self._type}", "invalid_payload"
         )
-        self._shaped(payload)
+        self.arguments(payload)
         return payload
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -49,21 +55,16 @@ class Signature:
             called = self._bound.bind_partial(*args, **kwargs).arguments
         except TypeError as error:
             raise Invalid(f"job type {self._type}: {error}", code="invalid_payload") from None
-        rest = next((called.pop(name) for name in list(called) if name not in self.names), {})
+        rest: dict[str, Any] = next((called.pop(name) for name in list(called) if name not in self.names), {})
         return {**called, **rest}
-
-    def _shaped(self, payload: dict[str, Any]) -> Any:
-        try:
-            return msgspec.convert(payload, self._shape, dec_hook=_from_json)
-        except (msgspec.ValidationError, ValueError, TypeError) as error:
-            raise Invalid(f"payload of {self._type}: {error}", code="invalid_payload") from None
 
     def arguments(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the function; what the payload leaves out is left to the function's own defaults."""
-        shaped = self._shaped(payload)
+        what = f"payload of {self._type}"
+        shaped = _converted(payload, self._shape, what, "invalid_payload")
         arguments = {name: value for name in self.names if (value := getattr(shaped, name)) is not msgspec.UNSET}
-        if self.open:
-            arguments.update({name: value for name, value in payload.items() if name not in arguments})
+        for name in payload.keys() - self.names if self.open else ():
+            arguments[name] = _converted(payload[name], self._rest, f"{what}, {name}", "invalid_payload")
         return arguments
 
     def result(self, value: Any) -> Any:
@@ -77,12 +78,7 @@ class Signature:
 
     def returned(self, plain: Any) -> Any:
         """A stored result as the function's annotation has it: the model again, not its JSON."""
-        if self._free:
-            return plain
-        try:
-            return msgspec.convert(plain, self._returns, dec_hook=_from_json)
-        except (msgspec.ValidationError, ValueError, TypeError) as error:
-            raise Invalid(f"result of {self._type}: {error}", code="invalid_result") from None
+        return plain if self._free else _converted(plain, self._returns, f"result of {self._type}", "invalid_result")
 
 
 def _hints(function: Callable[..., Any], job_type: str) -> dict[str, Any]:
@@ -93,6 +89,16 @@ def _hints(function: Callable[..., Any], job_type: str) -> dict[str, Any]:
             f"job type {job_type}: cannot read the annotations of {function.__qualname__}: {error}",
             code="invalid_handler",
         ) from error
+
+
+def _refuse_odd(function: Callable[..., Any], job_type: str, context: Any) -> None:
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        why = "it yields, so calling it runs nothing; return its result"
+    elif context is SyncContext and inspect.iscoroutinefunction(function):
+        why = "an async function gets a Context, not a SyncContext"
+    else:
+        return
+    raise Invalid(f"job type {job_type}: {why}", code="invalid_handler")
 
 
 def _refuse_unnamed(parameters: list[inspect.Parameter], job_type: str) -> None:
@@ -110,13 +116,36 @@ def _shape(named: list[inspect.Parameter], hints: dict[str, Any], job_type: str,
         (p.name, hints.get(p.name, Any)) if p.default is p.empty else (p.name, hints.get(p.name, Any), msgspec.UNSET)
         for p in named
     ]
+    shape = msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=closed)
+    _check_kind(shape, job_type)
+    return shape
+
+
+def _promised(returns: Any, job_type: str) -> Any:
+    """What a result can be. `-> dict | Snooze`: what a handler says by returning it is no result."""
+    if typing.get_origin(returns) in (typing.Union, types.UnionType):
+        results = [kind for kind in typing.get_args(returns) if kind not in SAID]
+        returns = functools.reduce(operator.or_, results) if results else Any
+    if returns in (*SAID, typing.NoReturn, typing.Never):
+        returns = Any
+    _check_kind(returns, job_type)
+    return returns
+
+
+def _check_kind(kind: Any, job_type: str) -> None:
+    """An annotation that nothing can be checked against is an error where it was written."""
     try:
-        shape = msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=closed)
         with contextlib.suppress(msgspec.ValidationError):  # {} lacks something, as it should
-            msgspec.convert({}, shape, dec_hook=_from_json)
-        return shape
+            msgspec.convert({}, kind, dec_hook=_from_json)
     except TypeError as error:
         raise Invalid(f"job type {job_type}: {error}", code="invalid_handler") from None
+
+
+def _converted(plain: Any, kind: Any, what: str, code: str) -> Any:
+    try:
+        return msgspec.convert(plain, kind, dec_hook=_from_json, str_keys=True)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        raise Invalid(f"{what}: {error}", code=code) from None
 
 
 def _plain(value: Any, what: str, code: str) -> Any:
@@ -129,13 +158,13 @@ def _plain(value: Any, what: str, code: str) -> Any:
 def _to_json(value: Any) -> Any:
     """Models that are not msgspec's own: pydantic's."""
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
     raise NotImplementedError(f"a {type(value).__qualname__}")
 
 
 def _from_json(kind: type[Any], value: Any) -> Any:
-    if hasattr(kind, "model_validate"):
-        return kind.model_validate(value)
+    if hasattr(kind, "model_validate_json"):
+        return kind.model_validate_json(msgspec.json.encode(value))
     if isinstance(kind, type) and isinstance(value, kind):
         return value
     raise TypeError(f"{getattr(kind, '__qualname__', kind)} cannot be read from JSON; use plain types or a model")

@@ -24,8 +24,19 @@ def note(what: str, ctx: Context, **more: Any) -> None:
 class Diary:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._read = 0
+        self._notes: dict[tuple[str, str], list[dict[str, Any]]] = {}
         path.touch()
 
-    def notes(self, what: str, job: str | None = None) -> list[dict[str, Any]]:
-        notes = [json.loads(line) for line in self.path.read_text().splitlines()]
-        return [note for note in notes if note["what"] == what and job in (None, note["job"])]
+    def notes(self, what: str, job: str) -> list[dict[str, Any]]:
+        self._read_on()
+        return self._notes.get((what, job), [])
+
+    def _read_on(self) -> None:
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            whole, newline, _ = file.read().rpartition(b"\n")  # the last line may not be all there yet
+        self._read += len(whole) + len(newline)
+        for line in whole.splitlines():
+            note = json.loads(line)
+            self._notes.setdefault((note["what"], note["job"]), []).append(note)

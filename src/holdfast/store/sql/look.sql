@@ -33,10 +33,9 @@ SELECT id, lease_token
  ORDER BY id
 
 -- name: going_on
--- Those of the given leases that are held and not to be stopped. A look without locks.
-SELECT jobs.id, jobs.lease_token
+-- Those of the given jobs that this worker holds and need not stop, by whatever token. A look without locks.
+SELECT id, lease_token
   FROM jobs
-  JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
- WHERE jobs.lease_token = held.token
-   AND jobs.lease_worker = :worker
-   AND jobs.cancel_requested_at IS NULL
+ WHERE id {in:ids uuid}
+   AND lease_worker = :worker
+   AND cancel_requested_at IS NULL

@@ -1,0 +1,68 @@
+"""Behind a pooler in transaction mode nothing of a session lasts: work is found by polling, death by the lease."""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worker.stories import app as jobs
+from tests.worker.stories.stage import Stage, eventually
+from tests.worker.stories_db.ledger import Ledger
+from tests.worker.stories_db.pgbouncer import PROGRAM, pooled
+from tests.worker.stories_db.wires import PoolerWire
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+OpenStage = Callable[..., Awaitable[Stage]]
+WARNING = "PostgreSQL is behind a pooler: no wake-ups, and a crash is found out by its leases"
+
+
+@pytest.fixture(params=["pgbouncer", "stand-in"])
+async def pooler_url(request: pytest.FixtureRequest, fresh_postgres_url: str, tmp_path: Path) -> AsyncIterator[str]:
+    if request.param == "stand-in":
+        async with PoolerWire.to(fresh_postgres_url) as wire:
+            yield wire.url
+        return
+    if PROGRAM is None:
+        pytest.skip("there is no pgbouncer on the PATH")
+    for folder in (tmp_path, *tmp_path.parents[:2]):  # whoever it runs as must be able to read its settings
+        if os.access(folder, os.W_OK):
+            folder.chmod(0o755)
+    async with pooled(fresh_postgres_url, tmp_path) as url:
+        yield url
+
+
+async def test_jobs_are_found_by_polling_and_a_crash_by_the_lease(
+    stage: OpenStage, fresh_postgres_url: str, pooler_url: str
+) -> None:
+    """F26, K35."""
+    on = await stage(
+        fresh_postgres_url,
+        through=pooler_url,
+        lease_seconds=2,
+        heartbeat_seconds=0.5,
+        sweep_seconds=0.5,
+        startup_grace_seconds=0,
+        backoff_base=0.1,
+    )
+    doomed = await on.start()
+    assert WARNING in doomed.log
+    quick = [await jobs.on_the_loop.enqueue() for _ in range(20)]
+    for job in quick:
+        await job.result(60)
+    long = await jobs.on_the_loop.enqueue(seconds=3)
+    await long.result(60)
+    held = await jobs.on_the_loop.enqueue(seconds=100)
+    await on.started(held)
+    doomed.signal(signal.SIGKILL)
+    await eventually(lambda: not doomed.pids())
+    await on.start()
+    await held.result(60)
+
+    ledger = await Ledger.read(await on.engine())
+    ledger.each_succeeded_once([job.id for job in (*quick, long, held)])
+    assert ledger.reaped() == {"lease_expired": 1}
+    assert ledger.attempts() == {1: len(quick) + 1, 2: 1}
+    names = {attempt.instance for job in (long, held) for attempt in await on.attempts(job)}
+    assert not any(str(name).endswith(".live") for name in names), "nobody claims to be seen"
