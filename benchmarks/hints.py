@@ -138,7 +138,7 @@ async def measure(options: argparse.Namespace) -> bool:
     for store in chosen_stores(options):
         with host(store) as machine:
             sizes = (
-                {"rounds": 1, "slices": 1, "calls": 10} if options.quick else {"rounds": 7, "slices": 8, "calls": 200}
+                {"rounds": 1, "slices": 1, "calls": 10} if options.quick else {"rounds": 25, "slices": 4, "calls": 100}
             )
             stores[store] = await enqueueing(store, machine, **sizes)
             seconds, hints = (0.5, 5) if options.quick else (10, 100)

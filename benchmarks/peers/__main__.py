@@ -9,8 +9,10 @@ Peers take turns: a cell is measured for all of them, then the next, and all tha
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -96,14 +98,16 @@ class Run:
         return self._bench.sizes.rounds if cell.repeated else 1
 
     def _measure(self, cell: Cell, peer: Peer) -> None:
+        began = time.monotonic()
         try:
             result = cell.measure(self._bench, peer)
-        except (RuntimeError, OSError) as error:
+        except Exception as error:  # an hour of figures must not be lost with one of them
             result, self.failed = {"error": str(error)}, True
         self._rounds.setdefault((peer.name, cell.name), []).append(result)
         self._done += 1
         figures = "  ".join(f"{key} {_shown(value)}" for key, value in result.items())
-        print(f"{self._done:3}/{self._all}  {cell.title:24} {peer.name:29} {figures}", flush=True)
+        took = f"{time.monotonic() - began:4.0f} s"
+        print(f"{self._done:3}/{self._all} {took}  {cell.title:24} {peer.name:29} {figures}", flush=True)
 
     def summary(self) -> dict[str, Any]:
         """By store: what it is, and its peers with the best round of each cell."""
@@ -148,4 +152,5 @@ def show(stores: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and workers must not outlive the run
     sys.exit(main())

@@ -186,13 +186,14 @@ def recovery(bench: Bench, peer: Peer) -> Result:
     """Seconds from `kill -9` of a worker inside a job to when another, started at once, begins that job again."""
     with bench.stage(peer) as stage:
         workers = stage.start(1)
-        stage.enqueue("one", 1, 30.0, "--data", "long")
-        began = stage.marks.wait(1, 30.0, workers.check)
-        time.sleep(bench.sizes.calm_seconds)
-        workers.kill()
+        try:
+            stage.enqueue("one", 1, 30.0, "--data", "long")
+            if not stage.marks.wait(1, 30.0, workers.check):
+                raise RuntimeError(f"{peer.name} did not begin the job that was to be lost")
+            time.sleep(bench.sizes.calm_seconds)
+        finally:
+            workers.kill()
         killed = time.monotonic_ns()
-        if not began:
-            raise RuntimeError(f"{peer.name} did not begin the job that was to be lost")
         again = stage.start(1)
         try:
             recovered = stage.marks.wait(2, bench.sizes.watch_seconds, again.check)

@@ -149,6 +149,10 @@ class App:
     def settings(self, settings: Settings) -> None:
         self._settings = settings
 
+    def configure(self, settings: dict[str, Any]) -> None:
+        """As somebody else was told: a child process works with the settings of its worker."""
+        self._settings = msgspec.convert(settings, Settings)
+
     @contextmanager
     def moved(self, database_url: str, clock: Clock, ids: Ids) -> Iterator[None]:
         """For a while, as in a test, it works on another database and lives in another time."""
@@ -271,7 +275,7 @@ class App:
     async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
         if connection is None:
             return await (await self._here()).engine.create_all(new)
-        return await self._create_inside(await self._here(apart=True), new, connection)
+        return await self._create_inside(await self._beside(), new, connection)
 
     def create_sync(self, new: NewJob, *, connection: Any = None) -> Created:
         if connection is None:
@@ -282,7 +286,7 @@ class App:
         if connection is None:
             return self.wait_for(lambda: self.create_all(new))
         require_sync(connection)
-        opened = self.wait_for(lambda: self._here(apart=True))
+        opened = self.wait_for(self._beside)
         return finish(self._create_inside(opened, new, connection))  # in the thread that the connection belongs to
 
     async def _create_inside(self, opened: Opened, new: list[NewJob], connection: Any) -> list[Created]:
@@ -295,17 +299,21 @@ class App:
         """A handle on a job known by its id, from whoever enqueued it."""
         return JobHandle(self, job_id)
 
-    async def engine(self) -> Engine:
-        """The engine of the running event loop, with this app's job types declared."""
-        return (await self._here()).engine
+    async def engine(self, *, declared: bool = True) -> Engine:
+        """The engine of the running event loop, with this app's job types declared, unless that does not matter."""
+        return (await (self._here() if declared else self._opened.here())).engine
 
-    async def _here(self, *, apart: bool = False) -> Opened:
-        """`apart`: the caller's own transaction may hold SQLite's only lock, so nothing is written beside it."""
+    async def _here(self) -> Opened:
         opened = await self._opened.here()
-        if (missing := self._undeclared(opened)) and not (apart and isinstance(opened.engine.store, SqliteStore)):
+        if missing := self._undeclared(opened):
             await opened.engine.declare(*missing)
             opened.declared.update(declared.name for declared in missing)
         return opened
+
+    async def _beside(self) -> Opened:
+        """The same beside a transaction of the caller's own, which may hold SQLite's only lock: nothing is written."""
+        opened = await self._opened.here()
+        return opened if isinstance(opened.engine.store, SqliteStore) else await self._here()
 
     def _undeclared(self, opened: Opened) -> list[JobType]:
         return [self.handlers[name].declared for name in sorted(self.handlers.keys() - opened.declared)]

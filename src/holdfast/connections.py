@@ -7,6 +7,8 @@ from typing import Any
 
 from holdfast.errors import Invalid
 
+_ASYNC = ("asyncpg", "aiosqlite")  # of these it cannot be seen: they wrap their coroutines
+
 
 async def driver_connection(given: Any) -> Any:
     """Of a sync session or connection nothing is awaited, so that sync code can run this to its end by itself."""
@@ -21,7 +23,7 @@ async def driver_connection(given: Any) -> Any:
 
 
 def require_sync(given: Any) -> None:
-    if inspect.iscoroutinefunction(getattr(given, "execute", None)):
+    if _library(type(given)) in _ASYNC or inspect.iscoroutinefunction(getattr(given, "execute", None)):
         raise Invalid(
             f"a {type(given).__qualname__} belongs to its event loop; use `await ....enqueue(...)` there",
             code="invalid_connection",
@@ -30,8 +32,12 @@ def require_sync(given: Any) -> None:
 
 def _is_sqlalchemys(given: Any) -> bool:
     """Its own classes and those that apps derive from them; not its models and engines, which have no transaction."""
-    ours = any(base.__module__.partition(".")[0] == "sqlalchemy" for base in type(given).__mro__)
+    ours = any(_library(base) == "sqlalchemy" for base in type(given).__mro__)
     return ours and (hasattr(given, "exec_driver_sql") or callable(getattr(given, "connection", None)))
+
+
+def _library(kind: type[Any]) -> str:
+    return kind.__module__.partition(".")[0]
 
 
 async def _awaited(found: Any) -> Any:

@@ -33,7 +33,7 @@ class Home(Protocol):
 
     clock: Clock
 
-    async def engine(self) -> Engine: ...
+    async def engine(self, *, declared: bool = True) -> Engine: ...
 
     def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T: ...
 
@@ -50,8 +50,12 @@ class JobHandle(Generic[R]):
     def __repr__(self) -> str:
         return f"JobHandle({self.id})"
 
+    async def _engine(self) -> Engine:
+        """Nothing is written to get it: a transaction of whoever asks may hold SQLite's only lock."""
+        return await self._home.engine(declared=False)
+
     async def get(self) -> Job:
-        return await (await self._home.engine()).get(self.id)
+        return await (await self._engine()).get(self.id)
 
     async def status(self) -> str:
         """PENDING, RUNNING, COMPLETED, FAILED, CANCELED or REJECTED."""
@@ -73,14 +77,14 @@ class JobHandle(Generic[R]):
 
     async def cancel(self, reason: str = "canceled") -> bool:
         """True if it is canceled already, False if its worker was asked to stop it."""
-        answer = await (await self._home.engine()).cancel(self.id, reason=reason)
+        answer = await (await self._engine()).cancel(self.id, reason=reason)
         return answer.state is State.CANCELED
 
     async def events(self) -> AsyncIterator[Event]:
         """Its history from the first event on, and what happens from now on, until it ends."""
         clock, seen, pause = self._home.clock, 0, LOOK_FIRST_SECONDS
         while True:
-            news = await (await self._home.engine()).history(self.id, after=seen)
+            news = await (await self._engine()).history(self.id, after=seen)
             for event in news:
                 seen, pause = event.seq, LOOK_FIRST_SECONDS
                 yield event

@@ -18,6 +18,7 @@ from holdfast.direct import DirectSource
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.worker.board import Board
+from holdfast.worker.deaf import STOPS, hear
 from holdfast.worker.dying import die_with_parent
 from holdfast.worker.keep import keep
 from holdfast.worker.keeper import News
@@ -49,8 +50,9 @@ class _Nobody:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # may be meant for the whole group; it ends with its worker
-        signal.signal(number, signal.SIG_IGN)
+    for stop in STOPS:  # may be meant for every process of a service; it ends with its worker
+        signal.signal(stop, signal.SIG_IGN)
+    hear()
     try:
         asyncio.run(_main())
     except HoldfastError as error:

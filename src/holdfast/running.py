@@ -7,10 +7,11 @@ import contextlib
 import logging
 import os
 import platform
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from holdfast.app import App
 from holdfast.assembly import open_presence, retention
@@ -36,7 +37,6 @@ class Wish:
     name: str | None = None
     capabilities: dict[str, Any] = field(default_factory=dict)
     reference: str | None = None  # of the app, for child processes
-    path: Sequence[str] = ()
     replaceable: bool = False
 
 
@@ -121,5 +121,5 @@ def _children(app: App, wish: Wish, most: int) -> Children | None:
         clock=app.clock,
         jobs_max=settings.child_jobs_max,
         rss_max_bytes=None if settings.child_memory_max_mb is None else settings.child_memory_max_mb * 2**20,
-        path=[*wish.path, *sys.path],
+        settings=msgspec.to_builtins(settings),
     )

@@ -161,6 +161,7 @@ class TestWhatIsSaidAboutIt:
             "claim:    queued -> running    by worker",
             "complete: running -> succeeded by worker",
             "fail:     running -> dead      by worker",
+            "release:  running -> queued    by worker",
             "reap:     running -> dead      by system",
         ]
         words = {state: state for state in ("queued", "running", "succeeded", "dead")}
@@ -190,7 +191,6 @@ class TestWhereItRuns:
     def test_limits_are_for_processes(self, app: App) -> None:
         app.job("big", isolation="process", memory_mb=512, cpu_seconds=1.5)(self._sync)
         assert (app.handlers["big"].memory_bytes, app.handlers["big"].cpu_seconds) == (512 * 2**20, 1.5)
-
 
     def test_only_functions_run(self, app: App) -> None:
         defined = app.job("defined")(self._sync)

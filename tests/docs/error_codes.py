@@ -1,7 +1,8 @@
 """Every error code the source can raise, found by reading it: literals, class codes, and codes made of a word.
 
-`code=f"invalid_{what}"` makes a code of a word. If the word is an argument, the function is a maker of codes, and so is
-whoever hands its own argument on to a maker. Where a literal is handed in at last, the code is known.
+`code=f"invalid_{what}"` makes a code of a word, `code=code` of the word itself. If the word is an argument, the
+function is a maker of codes, and so is whoever hands its own argument on to a maker. Where a literal is handed in at
+last, the code is known.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ class _Function:
                     [made] = [part for part in parts if isinstance(part, ast.FormattedValue)]
                     form = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
                     yield next(n for n in ast.walk(made) if isinstance(n, ast.Name)), form
+                case ast.keyword(arg="code", value=ast.Name(id=name) as word) if name in self.parameters:
+                    yield word, "{}"
                 case ast.Call(func=ast.Name(id=name), args=arguments):
                     yield from _handed(arguments, makers.get(_private(name, self.module), ()))
                 case ast.Call(func=ast.Attribute(attr=name), args=arguments):

@@ -1,13 +1,15 @@
 """Every error code has a line that says what it means and what to do; no line is about a code that is gone."""
 
+import ast
+
 import pytest
 
 from holdfast.engine.reap import _WHY
-from tests.docs.error_codes import codes_in, error_codes
+from tests.docs.error_codes import SOURCE, codes_in, error_codes
 from tests.docs.pages import PAGES, first_cells, section
 
 PAGE = "docs/errors.md"
-REASONS = "Reasons on a job"
+REASONS, FAILURES = "Reasons on a job", "Codes of failures"
 
 
 def test_every_code_is_documented_and_every_documented_code_exists() -> None:
@@ -20,6 +22,17 @@ def test_every_code_is_documented_and_every_documented_code_exists() -> None:
 
 def test_every_reason_of_a_reaped_job_is_documented() -> None:
     assert set(_WHY) <= set(first_cells(section(PAGE, REASONS)))
+
+
+def test_every_code_that_a_worker_gives_a_failure_is_documented() -> None:
+    given = {
+        str(node.args[0].value)
+        for path in (SOURCE / "worker").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Failed"
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert given <= set(first_cells(section(PAGE, FAILURES)))
 
 
 CHECK = "def check(value, what):\n    raise Invalid('no', code=f'invalid_{what}')\n"
@@ -35,6 +48,7 @@ CHECK = "def check(value, what):\n    raise Invalid('no', code=f'invalid_{what}'
         (CHECK + "def two(x, a):\n    check(x, a)\ndef f(x):\n    two(x, 'tag')", {"invalid_tag"}),
         (CHECK + "def f(x):\n    for y, a in ((x, 'p'), (x, 'q')):\n        check(y, a)", {"invalid_p", "invalid_q"}),
         ("def f(x):\n    for a in ('one', 'two'):\n        g(code=f'{a}_bad')", {"one_bad", "two_bad"}),
+        ("def f(x, code):\n    raise Invalid('no', code=code)\ndef g():\n    f(1, 'handed_in')", {"handed_in"}),
         (CHECK + "def f(text):\n    text.check('utf-8', 'replace')", set()),
     ],
 )

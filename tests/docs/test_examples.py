@@ -7,17 +7,19 @@ The console blocks under one heading are one terminal, in which somebody types o
 What names `postgresql://localhost/jobs` needs PostgreSQL, and is given the test's database instead.
 """
 
+import shutil
 import subprocess
 import sys
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.background import Background
 from tests.cli.page import examples
 from tests.cli.processes import environment
-from tests.docs.pages import PAGES, Block, blocks, files
+from tests.docs.pages import PAGES, ROOT, Block, blocks, files
 from tests.docs.terminal import Terminal
 
 POSTGRES = "postgresql://localhost/jobs"
@@ -37,10 +39,17 @@ def on_postgres(found: list[Block]) -> list[Block]:
     return [block for block in found if POSTGRES in block.text]
 
 
-def run(block: Block, folder: Path, text: str) -> None:
-    """The file is saved last: it may be a later version of one that the page has shown before."""
+def with_files(block: Block, folder: Path) -> Path:
+    """What the page has saved so far, and the programs that stand beside it; those on the page stand alone."""
+    for program in (ROOT / block.page).parent.glob("*.py"):
+        shutil.copy(program, folder)
     for name, content in files(block.page, before=block.line).items():
-        (folder / name).write_text(content, encoding="utf-8")
+        if "__main__" not in content:
+            (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+def run(block: Block, folder: Path, text: str) -> None:
     script = folder / (block.file or "script.py")
     script.write_text(text, encoding="utf-8")
     done = subprocess.run(
@@ -58,46 +67,37 @@ def run(block: Block, folder: Path, text: str) -> None:
 
 @pytest.mark.parametrize("script", anywhere(SCRIPTS), ids=str)
 def test_the_script_runs(script: Block, tmp_path: Path) -> None:
-    run(script, tmp_path, script.text)
+    run(script, with_files(script, tmp_path), script.text)
 
 
 @pytest.mark.parametrize("script", on_postgres(SCRIPTS), ids=str)
 def test_the_script_runs_on_postgresql(script: Block, tmp_path: Path, fresh_postgres_url: str) -> None:
-    run(script, tmp_path, script.text.replace(POSTGRES, fresh_postgres_url))
+    run(script, with_files(script, tmp_path), script.text.replace(POSTGRES, fresh_postgres_url))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", anywhere(PROGRAMS), ids=str)
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_the_program_runs_beside_its_worker(program: Block, tmp_path: Path) -> None:
-    run_beside_worker(program, tmp_path, program.text)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("program", on_postgres(PROGRAMS), ids=str)
-def test_the_program_runs_beside_its_worker_on_postgresql(
-    program: Block, tmp_path: Path, fresh_postgres_url: str
-) -> None:
-    run_beside_worker(program, tmp_path, program.text.replace(POSTGRES, fresh_postgres_url))
-
-
-def run_beside_worker(program: Block, folder: Path, text: str) -> None:
     assert program.file
-    (folder / program.file).write_text(text, encoding="utf-8")
-    module = program.file.removesuffix(".py")
+    folder, module = with_files(program, tmp_path), program.file.removesuffix(".py")
+    (folder / program.file).write_text(program.text, encoding="utf-8")
     with Background("worker", "--app", f"{module}:app", folder=folder) as worker:
-        run(program, folder, text)
+        run(program, folder, program.text)
         assert worker.end() == 0, worker.said
         assert "Traceback" not in worker.said, worker.said
 
 
-@pytest.mark.parametrize(
-    "typed", [typed for typed in TERMINALS if not on_postgres(typed)], ids=lambda typed: str(typed[0])
-)
+def terminal(typed: list[Block]) -> Any:
+    """The first page is tried before each commit."""
+    return pytest.param(typed, id=str(typed[0]), marks=[] if typed[0].page == "README.md" else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("typed", [terminal(typed) for typed in TERMINALS if not on_postgres(typed)])
 def test_what_is_typed_prints_what_the_page_says(typed: list[Block], tmp_path: Path) -> None:
     play(typed, tmp_path, POSTGRES)
 
 
-@pytest.mark.parametrize("typed", [typed for typed in TERMINALS if on_postgres(typed)], ids=lambda typed: str(typed[0]))
+@pytest.mark.parametrize("typed", [terminal(typed) for typed in TERMINALS if on_postgres(typed)])
 def test_what_is_typed_prints_what_the_page_says_on_postgresql(
     typed: list[Block], tmp_path: Path, fresh_postgres_url: str
 ) -> None:
@@ -105,9 +105,7 @@ def test_what_is_typed_prints_what_the_page_says_on_postgresql(
 
 
 def play(typed: list[Block], folder: Path, url: str) -> None:
-    for name, content in files(typed[0].page, before=typed[-1].line).items():
-        (folder / name).write_text(content.replace(POSTGRES, url), encoding="utf-8")
-    with Terminal(folder) as terminal:
+    with Terminal(with_files(typed[-1], folder)) as terminal:
         for block in typed:
             for example in examples(f"```console\n{block.text.replace(POSTGRES, url)}```"):
                 terminal.type(example)

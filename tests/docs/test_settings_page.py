@@ -5,10 +5,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.settings import Settings
+from holdfast.settings import RANGES, Settings
 from tests.docs.pages import PAGES, first_cells
 
 PAGE = "docs/settings.md"
+ROWS = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \| (.*?) \|", PAGES[PAGE])
+UNLIMITED = 10**9 - 1
 
 
 def test_every_setting_is_explained_and_every_explained_setting_exists() -> None:
@@ -16,8 +18,19 @@ def test_every_setting_is_explained_and_every_explained_setting_exists() -> None
 
 
 def test_the_defaults_on_the_page_are_the_real_ones() -> None:
-    said = dict(re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|", PAGES[PAGE]))
+    said = {name: default for name, default, _ in ROWS}
     assert said == {name: _shown(value) for name, value in msgspec.to_builtins(Settings()).items()}
+
+
+def test_what_is_allowed_is_what_the_page_says() -> None:
+    said = {name: allowed for name, _, allowed in ROWS if allowed}
+    assert said == {name: _range(least, most) for name, (least, most) in RANGES.items()}
+
+
+def _range(least: float, most: float) -> str:
+    if most < UNLIMITED:
+        return f"{least:,} to {most:,}"
+    return f"{least:,} or more" if isinstance(least, int) else "more than 0"
 
 
 def _shown(value: Any) -> str:

@@ -57,6 +57,11 @@ PINNED = {
     "orphans": {"jobs_created"},
     "jobs_by_key": {"jobs_key_once"},
     "job": {"jobs_pkey"},
+    "top_counts": {"jobs_created", "jobs_waiting", "jobs_retrying", "jobs_unhappy"},
+    "top_held": {"jobs_running"},
+    "top_running": {"jobs_running"},
+    "top_flow": {"jobs_pkey"},
+    "top_ended": {"jobs_pkey"},
 }
 # Maintenance may read everything until the first ANALYZE, and never after.
 PINNED_WITH_STATISTICS = PINNED | {"prunable_unhappy": {"jobs_unhappy"}}

@@ -119,9 +119,9 @@ def json_text(value: Any) -> str:
     return "" if value is None else msgspec.json.encode(value).decode()
 
 
-def bar(percent: float) -> str:
-    full = round(BAR_WIDTH * percent / 100)
-    return f"{'█' * full}{'░' * (BAR_WIDTH - full)} {percent:.0f} %"
+def bar(percent: float, width: int = BAR_WIDTH) -> str:
+    full = round(width * percent / 100)
+    return f"{'█' * full}{'░' * (width - full)} {percent:.0f} %"
 
 
 def count(number: int, what: str) -> str:

@@ -110,19 +110,18 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
 
 
 def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals) -> None:
-    """The first one sets `stop`, the second ends the process at once."""
-    signalled_before = False  # not whether `stop` is set: a parent may have passed on the signal that now gets here too
+    """The first one sets `stop`, the second ends the process at once, whoever else has set `stop` in between."""
+    heard: list[signal.Signals] = []
 
-    def signalled() -> None:
-        nonlocal signalled_before
-        if signalled_before:
+    def signalled(number: signal.Signals) -> None:
+        if heard:
             os._exit(1)
-        signalled_before = True
+        heard.append(number)
         log.info("stopping when the jobs that run have ended; a second signal ends it at once")
         stop.set()
 
     for number in signals:
-        asyncio.get_running_loop().add_signal_handler(number, signalled)
+        asyncio.get_running_loop().add_signal_handler(number, signalled, number)
 
 
 async def work_until(

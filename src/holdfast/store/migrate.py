@@ -66,7 +66,7 @@ async def missing(url: str) -> list[Migration]:
     """What `migrate` would apply."""
     if dialect_of(url) == "sqlite":
         return await asyncio.to_thread(_missing_sqlite, sqlite_path(url))
-    async with _postgres(url) as connection:
+    async with _postgres(url) as connection, connection.transaction():  # a pooler would give it away in between
         if await connection.fetchval("SELECT to_regclass('holdfast_migrations')") is None:
             return migrations("postgres")
         done = {row[0] for row in await connection.fetch("SELECT number FROM holdfast_migrations")}
@@ -110,7 +110,7 @@ async def _postgres(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 async def _connect_postgres(url: str) -> asyncpg.Connection:
     try:
-        return await asyncpg.connect(url)
+        return await asyncpg.connect(url, statement_cache_size=0)
     except (ValueError, OverflowError) as error:
         own = isinstance(error, asyncpg.InterfaceError)  # what others say may quote a part of the password
         why = error if own else "write postgresql://USER:PASSWORD@HOST:PORT/NAME, special characters as %XX"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -12,6 +13,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.base import Row, T, Work, check_params, tell
+from holdfast.store.connections import Connections
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal
 from holdfast.store.render import POSTGRES, Statement, render
@@ -86,8 +88,9 @@ class PostgresStore:
     dialect = POSTGRES
     transaction_class = PostgresTx
 
-    def __init__(self, pool: Any, clock: Clock, ids: Ids) -> None:
-        self._pool = pool
+    def __init__(self, connections: Connections, clock: Clock, ids: Ids, *, pooled: bool = False) -> None:
+        self._connections = connections
+        self._pooled = pooled
         self._closed = False
         self._clock = clock
         self._ids = ids
@@ -95,28 +98,24 @@ class PostgresStore:
     @classmethod
     async def open(cls, url: str, clock: Clock, ids: Ids, *, connections: int = 10) -> PostgresStore:
         try:
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=0,
-                max_size=connections,
-                init=_prepare_connection,
-                reset=_keep_connection,
-                statement_cache_size=1024,
-                command_timeout=30,
-            )
+            pooled = await _behind_pooler(url)
         except (*_CUT_OFF, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
-        return cls(pool, clock, ids)
+        return cls(Connections(partial(_connect, url, pooled=pooled), connections, clock), clock, ids, pooled=pooled)
 
     async def close(self) -> None:
         self._closed = True
-        await self._pool.close()
+        await self._connections.close()
 
     async def read(self, work: Work[T]) -> T:
-        return await self._persist(work, self._run_alone, harmless=True)
+        return await self._persist(work, self._way(alone=True), harmless=True)
 
     async def write(self, work: Work[T], *, alone: bool = False) -> T:
-        return await self._persist(work, self._run_alone if alone else self._run_in_transaction, harmless=False)
+        return await self._persist(work, self._way(alone=alone), harmless=False)
+
+    def _way(self, *, alone: bool) -> Any:
+        """Behind a pooler only what stands in one transaction is sure to run on one connection, as it was set up."""
+        return self._run_alone if alone and not self._pooled else self._run_in_transaction
 
     async def _persist(self, work: Work[T], run: Any, *, harmless: bool) -> T:
         """Run, and run again while the database says it rolled back or could not be reached."""
@@ -138,21 +137,25 @@ class PostgresStore:
         ) from last
 
     async def _run_in_transaction(self, work: Work[T]) -> T:
-        async with self._pool.acquire() as connection:
+        connection = await self._connections.take()
+        try:
             tx = PostgresTx(connection, self._clock)
             try:
-                await connection.execute("BEGIN")
+                await connection.execute(f"BEGIN; SET LOCAL {_PLANNER}" if self._pooled else "BEGIN")
                 result = await work(tx)
             except BaseException:
                 await _roll_back(connection)
                 raise
             await _commit(connection)
+        finally:
+            self._connections.give(connection)
         tell(tx.callbacks)
         return result
 
     async def _run_alone(self, work: Work[T]) -> T:
         """Each statement commits by itself, so a connection lost in the middle leaves its outcome unknown."""
-        async with self._pool.acquire() as connection:
+        connection = await self._connections.take()
+        try:
             tx = PostgresTx(connection, self._clock, alone=True)
             try:
                 result = await work(tx)
@@ -160,6 +163,11 @@ class PostgresStore:
                 if tx.wrote or isinstance(error, _CUT_OFF):  # running it again would forget what has happened already
                     raise _unknown(error) from error
                 raise
+            except asyncio.CancelledError:
+                connection.terminate()  # a statement may still be under way on it
+                raise
+        finally:
+            self._connections.give(connection)
         tell(tx.callbacks)
         return result
 
@@ -208,12 +216,40 @@ def in_our_words(state: str, message: str) -> HoldfastError:
     return refusal(code, message) or StoreUnavailable(f"PostgreSQL refused: {message}", code="store_refused")
 
 
-async def _prepare_connection(connection: Any) -> None:
-    # Before its first ANALYZE a table looks tiny, and the planner would rather collect and sort every ready job than
-    # walk the index to the first few. Nothing of ours gains from bitmaps.
-    await connection.execute("SET enable_bitmapscan = off")
+# Before its first ANALYZE a table looks tiny, and the planner would rather collect and sort every ready job than walk
+# the index to the first few. Nothing of ours gains from bitmaps.
+_PLANNER = "enable_bitmapscan = off"
+
+
+async def _prepare_own(connection: Any) -> None:
+    await connection.execute(f"SET {_PLANNER}")
+    await _prepare_lent(connection)
+
+
+async def _prepare_lent(connection: Any) -> None:
+    """Nothing may be set on a pooler's connection: it would stay for whoever gets it next."""
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
 
 
-async def _keep_connection(_connection: Any) -> None:
-    """Nothing is set that the next work must not see, so there is nothing to reset, and a round trip is saved."""
+async def _connect(url: str, *, pooled: bool) -> asyncpg.Connection[Any]:
+    connection = await asyncpg.connect(url, statement_cache_size=0 if pooled else 1024, command_timeout=30)
+    try:
+        await (_prepare_lent if pooled else _prepare_own)(connection)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def _behind_pooler(url: str) -> bool:
+    connection = await asyncpg.connect(url, statement_cache_size=0)
+    try:
+        return await is_pooled(connection)
+    finally:
+        await connection.close()
+
+
+async def is_pooled(connection: asyncpg.Connection[Any]) -> bool:
+    """Does the process that greeted us also answer us? In a transaction, which a pooler keeps on one connection."""
+    async with connection.transaction():
+        return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())

@@ -14,6 +14,7 @@ from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.hints import CHANNEL
+from holdfast.store.postgres import is_pooled
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
@@ -117,7 +118,7 @@ class Session:
             self._url, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS, statement_cache_size=0
         )
         try:
-            if await _is_pooled(connection):
+            if await is_pooled(connection):
                 await connection.close(timeout=1)
                 return False
             await connection.execute(_SETTLE.format(key=self._key))
@@ -137,9 +138,3 @@ class Session:
         if connection is self._connection:
             self._connection = None
             self._cut.set()
-
-
-async def _is_pooled(connection: asyncpg.Connection[Any]) -> bool:
-    """Does the process that greeted us also answer us? In a transaction, which a pooler keeps on one connection."""
-    async with connection.transaction():
-        return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())

@@ -64,10 +64,7 @@ async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
         await source.runtime.run()
     ran = [await _ran(engine, lease, report, errors) for lease, report in source.ended]
     if source.endless:
-        often = ", ".join(
-            f"{name} ({times} times)" for name, times in Counter(each.type for each in ran).most_common(3)
-        )
-        raise HoldfastError(f"jobs still wait after {MOVES_MAX} moves of the clock; ran {often}", code="never_done")
+        raise _never_done(ran)
     return ran
 
 
@@ -75,6 +72,12 @@ def _all_that_is_asked_for(app: App) -> dict[str, bool]:
     """Whatever the job types require or prefer, a test has it."""
     declared = [handler.declared for handler in app.handlers.values()]
     return {name: True for one in declared for name in (*one.requires, *one.prefers)}
+
+
+def _never_done(ran: list[Ran]) -> HoldfastError:
+    often = Counter(each.type for each in ran).most_common(3)
+    named = ", ".join(f"{name} ({times} times)" for name, times in often)
+    return HoldfastError(f"jobs still wait after {MOVES_MAX} moves of the clock; it ran {named}", code="never_done")
 
 
 class _Errors(dict[str, BaseException]):

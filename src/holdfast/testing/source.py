@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.direct import DirectSource
 from holdfast.engine import Engine
-from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import Lease
@@ -63,7 +62,7 @@ class EndingSource(DirectSource):
         if not self._until_done or (next_in := (await self.engine.look(self.worker)).next_in) is None:
             return False
         self._moves += 1
-        self.endless = False
+        self.endless = self._moves > MOVES_MAX
         self._time.advance(0 if self.endless else next_in)
         return not self.endless
 
@@ -83,13 +82,11 @@ class EndingSource(DirectSource):
 
     def _heard(self, reports: Sequence[Report], answers: Answers) -> Answers:
         for report, answer in zip(reports, answers, strict=True):
-            if isinstance(answer, Settled) and not _came_to_nothing(report, answer):
+            if isinstance(answer, Settled) and not _never_began(report, answer):
                 self.ended.append((self._leases[report.token], report))
         return answers
 
 
-def _came_to_nothing(report: Report, answer: Settled | HoldfastError) -> bool:
-    """Given back before it had begun, and waiting again as if nothing had been."""
-    if not isinstance(report, Freed) or not isinstance(answer, Settled):
-        return False
-    return report.delay_seconds == 0 and answer.state is not State.CANCELED
+def _never_began(report: Report, answer: Settled) -> bool:
+    """A worker that claimed more than it could start gives it back, to be claimed again at once."""
+    return isinstance(report, Freed) and report.delay_seconds == 0 and answer.state is not State.CANCELED

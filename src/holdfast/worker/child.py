@@ -23,6 +23,7 @@ from holdfast.model import Part
 from holdfast.model.json import encode
 from holdfast.model.reports import Progress
 from holdfast.worker.context import Context
+from holdfast.worker.deaf import STOPS, hear
 from holdfast.worker.dying import die_with_parent
 from holdfast.worker.frames import (
     FROM_CHILD_BYTES_MAX,
@@ -61,27 +62,32 @@ class App(Protocol):
 
     def lifespan_state(self) -> AbstractAsyncContextManager[Any]: ...
 
+    def configure(self, settings: dict[str, Any]) -> None: ...
+
 
 def main() -> None:
     fd, parent, reference = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     os.set_inheritable(fd, False)  # what the handler starts must not keep the line open
     die_with_parent(fd, parent=parent)
     faulthandler.enable()
-    for deaf in (signal.SIGINT, signal.SIGTERM):  # those are for the worker, which decides what becomes of the job
-        signal.signal(deaf, lambda *_: None)  # not SIG_IGN, which the handler's own processes would inherit
+    for stop in STOPS:  # those are for the worker, which decides what becomes of the job
+        signal.signal(stop, lambda *_: None)  # not SIG_IGN, which the handler's own processes would inherit
+    hear()
     asyncio.run(_serve(socket.socket(fileno=fd), reference))
 
 
 async def _serve(sock: socket.socket, reference: str) -> None:
     worker = await to_worker(sock)
     match await worker.receive():
-        case Open(path):
-            await _open(worker, reference, path)
+        case Open(path, settings):
+            await _open(worker, reference, path, settings)
 
 
-async def _open(worker: Channel[Any], reference: str, path: list[str]) -> None:
+async def _open(worker: Channel[Any], reference: str, path: list[str], settings: dict[str, Any] | None) -> None:
     try:
         app: App = load(reference, path)
+        if settings is not None:
+            app.configure(settings)
         lifespan = app.lifespan_state()
         state = await lifespan.__aenter__()
     except BaseException as error:  # also SystemExit: whatever an app does when it is imported

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.model import Lease
@@ -29,8 +30,9 @@ class Children:
         jobs_max: int | None = None,
         rss_max_bytes: int | None = None,
         path: Sequence[str] | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
-        self._reference, self._clock = reference, clock
+        self._reference, self._clock, self._settings = reference, clock, settings
         self._path = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
         self._most, self._jobs_max, self._rss_max_bytes = most, jobs_max, rss_max_bytes
         self._turns = asyncio.Semaphore(most)
@@ -82,7 +84,7 @@ class Children:
         child.exited.add_done_callback(lambda _: self._retire(child) if child in self._idle else None)
         try:
             self._check_open()
-            await child.open(self._path)
+            await child.open(self._path, self._settings)
         except BaseException:
             child.kill()
             self._retire(child)

@@ -21,9 +21,10 @@ _LENGTH = struct.Struct(">I")
 
 
 class Open(msgspec.Struct, frozen=True, tag="open"):
-    """The first message: where to look for modules."""
+    """The first message: where to look for modules, and the settings that the worker itself was started with."""
 
     path: list[str]
+    settings: dict[str, Any] | None = None
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):

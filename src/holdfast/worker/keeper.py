@@ -15,6 +15,7 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.model.reports import Held
 from holdfast.worker.board import Board
+from holdfast.worker.deaf import born_deaf
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 5.0
 CLOSE_SECONDS = 2.0
@@ -89,14 +90,15 @@ class Keeper:
 
     async def _spawn(self) -> Process:
         """In a session of its own, so that a Ctrl-C for the worker does not reach it."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "holdfast.keeping"),
-            stdin=PIPE,
-            stdout=PIPE,
-            pass_fds=(self._board.fd,),
-            start_new_session=True,
-            limit=LINE_BYTES_MAX,
-        )
+        with born_deaf():
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "holdfast.keeping"),
+                stdin=PIPE,
+                stdout=PIPE,
+                pass_fds=(self._board.fd,),
+                start_new_session=True,
+                limit=LINE_BYTES_MAX,
+            )
         assert process.stdin is not None  # noqa: S101
         process.stdin.write(msgspec.json.encode({**self._spec, "board": self._board.fd}) + b"\n")
         return process

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Lease
 from holdfast.model.reports import Progress
 from holdfast.worker.context import Line
+from holdfast.worker.deaf import born_deaf
 from holdfast.worker.frames import (
     Answer,
     Ask,
@@ -100,10 +101,10 @@ class Child:
             raise NotStarted(str(error)) from error
         return cls(process, await to_child(ours), clock)
 
-    async def open(self, path: list[str]) -> None:
+    async def open(self, path: list[str], settings: dict[str, Any] | None) -> None:
         try:
             async with asyncio.timeout(START_SECONDS):
-                await self.channel.send(Open(path))
+                await self.channel.send(Open(path, settings))
                 said = await self._until_dead(self.channel.receive())
         except TimeoutError:
             raise NotStarted(f"it was not ready within {START_SECONDS:g} s") from None
@@ -202,12 +203,13 @@ class Child:
 
 async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
     """Nothing of the worker gets into it: no forked memory, no file but its end of the line and the output."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "holdfast.worker.child", str(fd), str(os.getpid()), reference),
-        stdin=asyncio.subprocess.DEVNULL,
-        pass_fds=(fd,),
-        start_new_session=True,
-    )
+    with born_deaf():
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "holdfast.worker.child", str(fd), str(os.getpid()), reference),
+            stdin=asyncio.subprocess.DEVNULL,
+            pass_fds=(fd,),
+            start_new_session=True,
+        )
 
 
 async def _answer(request: Report | Ask, line: Line) -> Answer:

@@ -76,6 +76,19 @@ async def until_told(ctx: Context) -> str:
     return "saved"
 
 
+@app.job()
+def until_canceled(ctx: SyncContext) -> None:
+    while not ctx.cancel_requested:
+        time.sleep(0.02)
+    raise InterruptedError("left half done")
+
+
+@app.job()
+async def innocent(seconds: float = 0.2) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
 # -- jobs that something happens to ---------------------------------------------------------------------------
 
 
@@ -159,8 +172,8 @@ def prints(mebibytes: int) -> int:
 
 
 @app.job()
-async def returns_too_much(mebibytes: int) -> str:
-    return "x" * (mebibytes * 2**20)
+async def returns_too_much() -> str:
+    return "x" * 2**26
 
 
 @app.job()

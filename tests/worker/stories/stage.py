@@ -127,7 +127,7 @@ class Stage:
     async def start(self, *arguments: str, ready: int = 1) -> Command:
         """`ready`: wait until so many of its processes are."""
         mark = secrets.token_hex(8)
-        log = self._folder / f"log-{len(self.commands)}"
+        log = self._folder / f"log-{mark}"
         with log.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tests.worker.stories.dying_command", "worker"),

@@ -1,6 +1,5 @@
 """Workers that fall silent, and workers that only seem to: who keeps a lease, and whose word counts."""
 
-import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 
@@ -21,7 +20,7 @@ async def test_a_worker_stopped_past_its_lease_is_replaced_and_its_late_words_ar
     on = await stage(**SHORT)
     stopped = await on.start()
     lingering = await jobs.on_the_loop.enqueue(seconds=100)
-    [worker] = {await on.started(lingering)}
+    worker = await on.started(lingering)
     returned = await jobs.stopped_after_return.enqueue()  # it stops its process, all of it
     await eventually(lambda: on.diary.notes("struck", returned.id))
     await on.start()
@@ -42,19 +41,37 @@ async def test_a_worker_stopped_past_its_lease_is_replaced_and_its_late_words_ar
     assert {(await on.final(job)).attempt for job in more} == {1}
 
 
-async def test_a_job_of_five_leases_is_never_taken_from_a_worker_that_lives(stage: OpenStage) -> None:
-    on = await stage(**SHORT)
-    await on.start()
+async def test_jobs_of_five_leases_stay_where_they_are_while_twenty_workers_come_and_go(stage: OpenStage) -> None:
+    on = await stage(**SHORT, stop_grace_seconds=0.2)
+    steady, deaf = await on.start("--queues", "steady"), await on.start("--queues", "deaf")
+    seconds = LEASES * SHORT["lease_seconds"]
     long = [
-        await job.enqueue(seconds=LEASES * SHORT["lease_seconds"])
-        for job in (jobs.on_the_loop, jobs.in_a_thread, jobs.in_a_process, jobs.holding_the_gil)
+        await job.options(queue="steady").enqueue(seconds=seconds)
+        for job in (jobs.on_the_loop, jobs.in_a_thread, jobs.in_a_process)
     ]
+    long.append(await jobs.holding_the_gil.options(queue="deaf").enqueue(seconds=seconds))
     for job in long:
         await on.started(job)
-    for _ in range(3):  # K21: nor do those that come and go look at what is held
-        passing = await on.start()
-        await asyncio.sleep(SHORT["lease_seconds"] / 2)
-        assert await passing.stop() == 0
-    for job in long:
+    assert deaf.keepers
+    steady.signal(signal.SIGKILL, steady.keepers)  # another one takes over
+
+    slow = await jobs.innocent.options(queue="passing").enqueue_many([{"seconds": 0.5}] * 40)
+    quick = await jobs.in_a_thread.options(queue="passing").enqueue_many([{"seconds": 0.02}] * 400)
+    await come_and_go(on, times=20)
+    for job in long:  # K12, K21, K25
         done = await on.final(job)
         assert (done.state, done.result, await on.outcomes(job)) == (State.SUCCEEDED, 1, ["succeeded"])
+    await on.start("--queues", "passing", "--concurrency", "50")
+    finals = [await on.final(job) for job in (*slow, *quick)]
+    assert {(job.state, job.attempt, job.lost) for job in finals} == {(State.SUCCEEDED, 1, 0)}  # K20
+    print(f"given back {(given_back := sum(job.epoch - 1 for job in finals))} times")
+    assert given_back
+
+
+async def come_and_go(on: Stage, *, times: int) -> None:
+    """Two at a time: SIGTERM as soon as they work."""
+    for _ in range(times // 2):
+        pair = [await on.start("--queues", "passing", "--concurrency", "2", ready=0) for _ in range(2)]
+        for command in pair:
+            await command.ready()
+        assert [await command.stop() for command in pair] == [0, 0]

@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from holdfast.engine import Cursor, Engine
 from holdfast.model import Event
+from tests.worker.stories.stage import Stage, eventually
 
 
 class Ledger:
@@ -47,3 +48,17 @@ class Ledger:
 
     def times(self, verb: str, job: str | None = None) -> list[float]:
         return [event.at.timestamp() for event in self.events if event.verb == verb and job in (None, event.job_id)]
+
+
+async def all_done(on: Stage, ids: Collection[str], seconds: float = 60) -> Ledger:
+    """These jobs and no others have succeeded, each once."""
+    engine = await on.engine()
+
+    async def done() -> bool:
+        counts = {state.value: number for _, _, state, number in await engine.counts()}
+        return counts == {"succeeded": len(ids)}
+
+    await eventually(done, seconds)
+    ledger = await Ledger.read(engine)
+    ledger.each_succeeded_once(ids)
+    return ledger

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.errors import StoreError
 from tests.worker.stories import app as jobs
+from tests.worker.stories.stage import eventually
 
 PATIENCE_SECONDS = 60
 LASTS_SECONDS = 0.01
@@ -54,6 +55,11 @@ class Load:
     @property
     def refusals(self) -> int:
         return sum(caller.refusals for caller in self._callers)
+
+    async def more(self, number: int = 50) -> None:
+        """So many were acknowledged since."""
+        enough = len(self.ids) + number
+        await eventually(lambda: len(self.ids) >= enough)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode, in front of a PostgreSQL server: after each transaction the connection is another's."""
+"""PgBouncer in transaction mode in front of PostgreSQL: after each transaction the connection is another client's."""
 
 import asyncio
 import contextlib

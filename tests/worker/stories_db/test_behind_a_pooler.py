@@ -34,7 +34,7 @@ async def pooler_url(request: pytest.FixtureRequest, fresh_postgres_url: str, tm
 
 
 async def test_jobs_are_found_by_polling_and_a_crash_by_the_lease(
-    stage: OpenStage, fresh_postgres_url: str, pooler_url: str
+    fresh_postgres_url: str, stage: OpenStage, pooler_url: str
 ) -> None:
     """F26, K35."""
     on = await stage(

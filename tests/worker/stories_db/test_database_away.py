@@ -12,15 +12,24 @@ from holdfast.handle import JobHandle
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import PostgresServer, running
 from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
-from tests.worker.stories_db.ledger import Ledger
-from tests.worker.stories_db.load import Load, load
+from tests.worker.stories.stage import Stage
+from tests.worker.stories_db.ledger import all_done
+from tests.worker.stories_db.load import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 OpenStage = Callable[..., Awaitable[Stage]]
 
 AWAY_SECONDS = 3.0
 RESUMED_SECONDS = 20  # generous: 5 is the aim, and printed
+
+END_ALL_OTHERS = """
+SELECT count(pg_terminate_backend(pid))
+  FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+OPEN_TRANSACTIONS = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+"""
 
 
 async def test_a_database_that_goes_away_costs_no_job_and_no_worker(stage: OpenStage) -> None:
@@ -34,21 +43,21 @@ async def test_a_database_that_goes_away_costs_no_job_and_no_worker(stage: OpenS
         spanning: list[JobHandle[Any]] = []
         async with load() as handed_in:
             for kill in (False, True):
-                await some_more(handed_in)
+                await handed_in.more()
                 spanning += [await jobs.on_the_loop.enqueue(seconds=AWAY_SECONDS / 2) for _ in range(4)]
                 await asyncio.gather(*(on.started(job) for job in spanning))
                 returns.append(await away(server, kill=kill))
-                await some_more(handed_in)
+                await handed_in.more()
         assert handed_in.refusals > 0, "nobody noticed"
         ids = [*handed_in.ids, *(job.id for job in spanning)]
-        ledger = await all_done(on, ids)
+        ledger = await all_done(on, ids, RESUMED_SECONDS)
 
         for back in returns:
             print(f"the first claim came {ledger.first_claim(back):.2f} s after the database")
             assert ledger.first_claim(back) < RESUMED_SECONDS
         assert ledger.reaped() == {}, "neither a restart nor a reconnect is a death"
         assert ledger.attempts() == {1: len(ids)}
-        assert sorted(note["job"] for note in on.diary.notes("started")) == sorted(ids), "each ran once"
+        assert {len(on.diary.notes("started", job)) for job in ids} == {1}, "each ran once"
         for number, job in enumerate(spanning):
             back = returns[number // 4]
             [returned], [completed] = on.diary.notes("returned", job.id), ledger.times("complete", job.id)
@@ -65,18 +74,28 @@ async def away(server: PostgresServer, *, kill: bool) -> float:
     return time.time()
 
 
-async def some_more(handed_in: Load, number: int = 50) -> None:
-    enough = len(handed_in.ids) + number
-    await eventually(lambda: len(handed_in.ids) >= enough)
-
-
-async def all_done(on: Stage, ids: list[str], seconds: float = RESUMED_SECONDS) -> Ledger:
-    engine = await on.engine()
-
-    async def done() -> bool:
-        return {state.value for _, _, state, _ in await engine.counts()} == {"succeeded"}
-
-    await eventually(done, seconds)
-    ledger = await Ledger.read(engine)
-    ledger.each_succeeded_once(ids)
-    return ledger
+async def test_connections_that_are_ended_ten_times_a_second_cost_no_job(
+    fresh_postgres_url: str, stage: OpenStage
+) -> None:
+    """F5: of the workers, of their keepers and of those who hand jobs in."""
+    on = await stage(fresh_postgres_url)
+    command = await on.start("--processes", "2", ready=2)
+    workers = command.workers
+    operator = await asyncpg.connect(fresh_postgres_url)
+    async with load() as handed_in:
+        await handed_in.more()
+        ended = 0
+        for _ in range(50):
+            ended += await operator.fetchval(END_ALL_OTHERS)
+            await asyncio.sleep(0.1)
+        calm = time.time()
+        await handed_in.more()
+    ledger = await all_done(on, handed_in.ids)
+    print(f"{ended} connections ended; the next claim came {ledger.first_claim(calm):.2f} s after the last of it")
+    assert ended >= 100, "there was nothing to end"
+    assert ledger.reaped() == {}
+    assert ledger.attempts() == {1: len(handed_in.ids)}
+    assert await operator.fetchval(OPEN_TRANSACTIONS) == 0
+    await operator.close()
+    assert command.workers == workers
+    assert await command.stop() == 0

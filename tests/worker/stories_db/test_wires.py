@@ -3,17 +3,15 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from tests.servers.proxy import Proxy
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Command, Stage, eventually
-from tests.worker.stories_db.ledger import Ledger
+from tests.worker.stories_db.ledger import Ledger, all_done
 from tests.worker.stories_db.load import load
-from tests.worker.stories_db.test_database_away import all_done
-from tests.worker.stories_db.wires import Drawbridge, PoolerWire, SilentWire
+from tests.worker.stories_db.wires import Drawbridge, SilentWire
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 OpenStage = Callable[..., Awaitable[Stage]]
@@ -21,6 +19,7 @@ OpenStage = Callable[..., Awaitable[Stage]]
 SOON_SECONDS = 10  # generous, and still far less than the lease of 30 s that a job would have to wait for
 
 UNTROUBLED = ["create", "accept", "claim", "complete"]
+A_POLICY = b"SELECT body FROM policies"
 GIVEN_BACK = ["create", "accept", "claim", "release", "claim", "complete"]
 
 
@@ -31,7 +30,7 @@ def a_claim_of(command: Command) -> bytes:
 
 
 async def test_what_was_claimed_or_completed_in_an_answer_that_was_lost_is_neither_lost_nor_done_twice(
-    stage: OpenStage, fresh_postgres_url: str
+    fresh_postgres_url: str, stage: OpenStage
 ) -> None:
     """F6, S14: the server heard the COMMIT, the worker never learned of it."""
     async with Proxy.to(fresh_postgres_url) as wire:
@@ -61,14 +60,15 @@ async def test_what_was_claimed_or_completed_in_an_answer_that_was_lost_is_neith
         assert [len(on.diary.notes("started", job.id)) for job in (claimed, running)] == [1, 1]
 
 
-async def test_it_is_given_back_also_when_the_database_stays_away_for_a_while(
-    stage: OpenStage, fresh_postgres_url: str
+@pytest.mark.parametrize("moment", ["its answer", "what the job's clocks are"])
+async def test_a_claim_that_the_worker_does_not_hear_out_is_given_back_when_the_database_is_there_again(
+    fresh_postgres_url: str, stage: OpenStage, moment: str
 ) -> None:
-    """A claim that was under way when the database went: the worker must not forget that it does not know."""
+    """The database goes before the worker has heard it; the worker must not forget that it does not know."""
     async with Drawbridge.to(fresh_postgres_url) as wire:
         on = await stage(fresh_postgres_url, through=wire.url)
         command = await on.start()
-        wire.cut_at(a_claim_of(command), after=True)
+        wire.cut_at(a_claim_of(command) if moment == "its answer" else A_POLICY, after=True)
         job = await jobs.on_the_loop.enqueue()
         await eventually(lambda: wire.is_up)
         await eventually(lambda: command.log.count("cannot claim") >= 2)
@@ -81,3 +81,45 @@ async def test_it_is_given_back_also_when_the_database_stays_away_for_a_while(
         [given_back] = ledger.times("release")
         print(f"given back {given_back - back:.2f} s after the database was back")
         assert given_back - back < SOON_SECONDS
+
+
+async def test_a_wire_that_is_cut_twenty_times_in_three_seconds_leaves_no_deaf_worker(
+    fresh_postgres_url: str, stage: OpenStage
+) -> None:
+    """K17: alive is not enough, it must go on claiming."""
+    async with Proxy.to(fresh_postgres_url) as wire:
+        on = await stage(fresh_postgres_url, through=wire.url)
+        command = await on.start()
+        workers = command.workers
+        async with load() as handed_in:
+            for _ in range(20):
+                await asyncio.sleep(0.15)
+                wire.cut()
+            calm = time.time()
+            await handed_in.more()
+        ledger = await all_done(on, handed_in.ids)
+        print(f"{wire.cuts} connections cut; the next claim came {ledger.first_claim(calm):.2f} s after the last of it")
+        assert wire.cuts >= 20
+        assert ledger.first_claim(calm) < SOON_SECONDS
+        assert ledger.reaped() == {}
+        assert command.workers == workers
+        assert await command.stop() == 0
+
+
+async def test_a_wire_that_is_half_open_costs_a_moment_and_the_worker_listens_again(
+    fresh_postgres_url: str, stage: OpenStage
+) -> None:
+    """K13, F13: the session that listens hears nothing any more and is not told so; polling is the floor."""
+    async with SilentWire.to(fresh_postgres_url) as wire:
+        on = await stage(fresh_postgres_url, through=wire.url)
+        await on.start()
+        assert wire.silence() == 1
+        fell_silent = time.monotonic()
+        for _ in range(3):
+            began = time.monotonic()
+            await (await jobs.on_the_loop.enqueue()).result(60)
+            print(f"unheard of, a job was done after {time.monotonic() - began:.2f} s")
+            assert time.monotonic() - began < SOON_SECONDS
+        await eventually(lambda: wire.listeners == 2)
+        print(f"it listened again after {time.monotonic() - fell_silent:.2f} s")
+        assert (await Ledger.read(await on.engine())).reaped() == {}

@@ -1,4 +1,4 @@
-"""Wires with more faults than `Proxy` has: one that stays cut, one that falls silent, one that looks like a pooler."""
+"""More kinds of wires than `Proxy`: one that stays cut, one that falls silent, one like a pooler's, one that counts."""
 
 import asyncio
 import struct
@@ -6,6 +6,7 @@ import struct
 from tests.servers.proxy import CHUNK, Proxy
 
 BACKEND_KEY = b"K" + struct.pack("!i", 12)  # how the message begins in which a server names its process
+READY = b"Z" + struct.pack("!i", 5) + b"I"  # what a server says when a transaction is over
 
 
 class Drawbridge(Proxy):
@@ -51,7 +52,7 @@ class SilentWire(Proxy):
         self, client: asyncio.StreamReader, requests: asyncio.StreamWriter, heard: asyncio.Event
     ) -> None:
         while data := await client.read(CHUNK):
-            if b"LISTEN" in data:
+            if b"LISTEN" in data and heard not in self._listening:
                 self.listeners += 1
                 self._listening.add(heard)
             if not heard.is_set():
@@ -78,5 +79,17 @@ class PoolerWire(Proxy):
             greeting, key, rest = data.partition(BACKEND_KEY)
             if key and not greeted:
                 greeted, data = True, greeting + key + struct.pack("!i", 1) + rest[4:]
+            answers.write(data)
+            await answers.drain()
+
+
+class CountingWire(Proxy):
+    transactions = 0
+
+    async def _to_client(
+        self, server: asyncio.StreamReader, answers: asyncio.StreamWriter, heard: asyncio.Event
+    ) -> None:
+        while data := await server.read(CHUNK):
+            self.transactions += data.count(READY)
             answers.write(data)
             await answers.drain()

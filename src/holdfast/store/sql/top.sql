@@ -1,14 +1,32 @@
 -- What `holdfast top` looks at every second. Finished jobs are never counted as a whole: there may be any number.
 
--- name: top_backlog
--- All that waits, exactly: each part by an index that holds nothing else. `oldest_at` is of what could run now.
-SELECT queue, 'waiting' AS place, count(*) AS jobs, min(run_at) AS oldest_at FROM jobs WHERE due GROUP BY queue
+-- name: top_waiting
+-- All that could run now, exactly, and since when the oldest of it could.
+SELECT queue, count(*) AS jobs, min(run_at) AS oldest_at FROM jobs WHERE due GROUP BY queue
+
+-- name: top_counts
+-- Each kind by its own index, no further than the limit. PostgreSQL takes jobs that are neither due nor not due for
+-- such that are not, and would read the whole table for the delayed ones but for the limit.
+SELECT queue, 'created' AS kind, count(*) AS jobs FROM jobs WHERE state = 'created' GROUP BY queue
 UNION ALL
-SELECT queue, 'retrying', count(*), NULL FROM jobs WHERE state = 'retrying' AND NOT due GROUP BY queue
+SELECT queue, 'delayed', count(*)
+  FROM (SELECT queue, state FROM jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS later
+ WHERE state = 'queued'
+ GROUP BY queue
 UNION ALL
-SELECT queue, 'delayed', count(*), NULL FROM jobs WHERE NOT due AND state <> 'retrying' GROUP BY queue
+SELECT queue, 'retrying', count(*)
+  FROM (SELECT queue FROM jobs WHERE state = 'retrying' AND NOT due ORDER BY run_at LIMIT {limit}) AS retrying
+ GROUP BY queue
 UNION ALL
-SELECT queue, 'created', count(*), NULL FROM jobs WHERE state = 'created' GROUP BY queue
+SELECT queue, 'dead', count(*)
+  FROM (SELECT queue, state, finished_at
+          FROM jobs
+         WHERE finished_at IS NOT NULL AND state <> 'succeeded'
+         ORDER BY finished_at DESC
+         LIMIT {limit}) AS unhappy
+ WHERE state = 'dead'
+   AND finished_at >= {now-:seconds}
+ GROUP BY queue
 
 -- name: top_held
 SELECT queue, lease_worker, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY queue, lease_worker
@@ -20,18 +38,6 @@ SELECT id, type, queue, attempt, max_attempts, step, percent, eta_at, claimed_at
  ORDER BY claimed_at, id
  LIMIT {limit}
 
--- name: top_deaths
--- The second condition is the index's own: without it SQLite would not see that the index will do.
-SELECT queue, count(*) AS jobs
-  FROM (SELECT queue, state
-          FROM jobs
-         WHERE finished_at >= {now-:seconds}
-           AND finished_at IS NOT NULL AND state <> 'succeeded'
-         ORDER BY finished_at DESC
-         LIMIT {limit}) AS unhappy
- WHERE state = 'dead'
- GROUP BY queue
-
 -- name: top_workers
 -- Those alive, and those that went a short while ago.
 SELECT {worker}
@@ -42,18 +48,19 @@ SELECT {worker}
  LIMIT {limit}
 
 -- name: top_flow
--- What came and went since the last look. `happened` counts all events since; the newest of them are sorted by queue
+-- What came and went between two looks. `happened` counts all events; the newest of them are sorted by queue
 -- and way, and stand for the rest.
 SELECT jobs.queue,
        CASE WHEN e.verb = 'create' THEN 'in'
             WHEN e.to_state IN ('succeeded', 'dead', 'canceled', 'rejected') THEN 'out'
             ELSE 'on'
        END AS way,
-       count(*) AS jobs,
-       (SELECT count(*) FROM events WHERE pos > :after AND pos < {horizon}) AS happened
+       count(*) AS events,
+       (SELECT count(*) FROM events WHERE pos > :after AND pos <= :until) AS happened
   FROM (SELECT job_id, verb, to_state
           FROM events
-         WHERE pos > :after AND pos < {horizon}
+         WHERE pos > :after
+           AND pos <= :until
          ORDER BY pos DESC, job_id DESC, seq DESC
          LIMIT {limit}) AS e
   JOIN jobs ON jobs.id = e.job_id
@@ -61,11 +68,12 @@ SELECT jobs.queue,
 
 -- name: top_ended
 -- Newest first, so far as they are among the newest events.
-SELECT e.job_id, jobs.type, jobs.queue, jobs.policy, e.to_state, e.reason, e.attempt, jobs.max_attempts, e.at,
-       jobs.claimed_at
+SELECT e.job_id, jobs.type, jobs.queue, jobs.policy, e.to_state, e.reason, e.attempt, jobs.max_attempts,
+       jobs.claimed_at, e.at
   FROM (SELECT pos, job_id, seq, to_state, reason, attempt, at
           FROM events
-         WHERE pos > :after AND pos < {horizon}
+         WHERE pos > :after
+           AND pos <= :until
          ORDER BY pos DESC, job_id DESC, seq DESC
          LIMIT {limit}) AS e
   JOIN jobs ON jobs.id = e.job_id

@@ -1,0 +1,26 @@
+"""Again and again: each execution hands in the next one, under a key, so that there is only ever one of it."""
+
+from datetime import UTC, datetime, timedelta
+
+from holdfast import App
+
+app = App()
+EVERY = timedelta(seconds=1)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@app.job(max_attempts=20)
+async def report(due: datetime) -> str:
+    """First the next one, then the work: whatever happens to this one, the row goes on."""
+    missed = datetime.now(UTC) - EVERY  # after an outage, what is older than this is left out
+    await schedule(max(due, missed))
+    return f"report of {due:%H:%M:%S}"
+
+
+async def schedule(after: datetime) -> None:
+    due = START + ((after - START) // EVERY + 1) * EVERY
+    await report.options(idempotency_key=f"report of {due:%FT%T}", run_at=due).enqueue(due)
+
+
+if __name__ == "__main__":
+    app.wait_for(lambda: schedule(datetime.now(UTC)))

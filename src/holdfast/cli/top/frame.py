@@ -1,0 +1,105 @@
+"""One look at the whole: what `--json` prints, and what the picture is drawn from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`lease_seconds` is `leaseSeconds` in JSON, as it is over HTTP."""
+
+
+class QueueLine(Line, frozen=True, kw_only=True):
+    """Rates are None until there were two looks. `created`: handed in, but not accepted yet."""
+
+    queue: str
+    waiting: int = 0
+    delayed: int = 0
+    retrying: int = 0
+    created: int = 0
+    running: int = 0
+    dead_last_hour: int = 0
+    in_per_second: float | None = None
+    out_per_second: float | None = None
+    oldest_waiting_at: datetime | None = None
+    paused_at: datetime | None = None
+    paused_by: str | None = None
+
+
+class WorkerLine(Line, frozen=True, kw_only=True):
+    """`leases` may be more than `slots`: some are claimed ahead."""
+
+    worker_id: str
+    name: str | None
+    status: str
+    slots: int | None
+    leases: int
+    last_heartbeat_at: datetime | None
+
+    @property
+    def alive(self) -> bool:
+        return self.status not in ("offline", "silent")
+
+
+class RunningLine(Line, frozen=True, kw_only=True):
+    job_id: str
+    job_type: str
+    queue: str
+    attempt: int
+    max_attempts: int
+    step: str | None
+    percent: float | None
+    eta_at: datetime | None
+    since: datetime
+    cancel_requested: bool
+    worker_id: str
+
+
+class EndedLine(Line, frozen=True, kw_only=True):
+    """`word` is what the job's lifecycle calls the state; `seconds` is how long its last execution took."""
+
+    job_id: str
+    job_type: str
+    queue: str
+    state: str
+    word: str
+    code: str | None
+    attempt: int
+    max_attempts: int
+    seconds: float | None
+    at: datetime
+
+
+class Totals(Line, frozen=True, kw_only=True):
+    waiting: int
+    delayed: int
+    retrying: int
+    created: int
+    running: int
+    dead_last_hour: int
+    in_per_second: float | None
+    out_per_second: float | None
+
+
+class Frame(Line, frozen=True, kw_only=True):
+    """`counted_at` is when `waiting` to `dead_last_hour` were counted: where that takes long, it is done less often."""
+
+    database: str
+    at: datetime
+    counted_at: datetime
+    totals: Totals
+    queues: list[QueueLine]
+    workers: list[WorkerLine]
+    running: list[RunningLine]
+    ended: list[EndedLine]
+
+
+def totals_of(queues: list[QueueLine]) -> Totals:
+    def total(name: str) -> Any:
+        values = [getattr(queue, name) for queue in queues]
+        return None if None in values else sum(values)
+
+    return Totals(**{name: total(name) for name in Totals.__struct_fields__})

@@ -1,0 +1,106 @@
+"""The connections of a store: opened when needed, at most so many, the one used last first.
+
+The driver's own pool starts a task each time a connection is given back. That costs more than a small statement does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.clock import Clock
+
+IDLE_SECONDS_MAX = 300.0
+CLOSE_SECONDS = 5.0
+
+
+class Connections:
+    def __init__(self, connect: Callable[[], Awaitable[Any]], most: int, clock: Clock) -> None:
+        self._connect, self._most, self._clock = connect, most, clock
+        self._all: set[Any] = set()
+        self._opening = 0
+        self._free: deque[tuple[Any, float]] = deque()
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def take(self) -> Any:
+        """A connection, to be given back with `give`."""
+        while True:
+            while self._free:
+                connection, _ = self._free.pop()
+                if not connection.is_closed():
+                    return connection
+                self._all.discard(connection)
+            if len(self._all) + self._opening < self._most:
+                return await self._open()
+            if (connection := await self._turn()) is not None:
+                return connection
+
+    def give(self, connection: Any) -> None:
+        """Back, for whoever has waited longest. One that is closed makes room for another."""
+        if self._closed or connection.is_closed():
+            self._all.discard(connection)
+            connection.terminate()
+            self._next(None)
+        elif not self._next(connection):
+            now = self._clock.monotonic()
+            self._free.append((connection, now))
+            if now - self._free[0][1] > IDLE_SECONDS_MAX:
+                self._let_go(self._free.popleft()[0])
+
+    async def close(self) -> None:
+        """Those in use get a moment to be given back."""
+        self._closed = True
+        while self._free:
+            self._let_go(self._free.popleft()[0])
+        deadline = self._clock.monotonic() + CLOSE_SECONDS
+        while (self._all or self._closing) and self._clock.monotonic() < deadline:
+            await self._clock.sleep(0.005)
+        for connection in self._all:
+            connection.terminate()
+
+    async def _open(self) -> Any:
+        self._opening += 1
+        try:
+            connection = await self._connect()
+        except BaseException:
+            self._opening -= 1
+            self._next(None)
+            raise
+        self._opening -= 1
+        self._all.add(connection)
+        return connection
+
+    async def _turn(self) -> Any:
+        """The connection that somebody gives back; None when there is room to open one."""
+        turn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it came at the last moment: the next one has it
+                self.give(turn.result()) if turn.result() is not None else self._next(None)
+            raise
+
+    def _next(self, connection: Any) -> bool:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(connection)
+                return True
+        return False
+
+    def _let_go(self, connection: Any) -> None:
+        self._all.discard(connection)
+        task = asyncio.get_running_loop().create_task(_close(connection))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+async def _close(connection: Any) -> None:
+    with contextlib.suppress(Exception):
+        await connection.close(timeout=1)

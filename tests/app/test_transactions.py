@@ -1,0 +1,426 @@
+"""Enqueueing inside the caller's own transaction: the job commits and vanishes with the caller's own rows."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker
+from sqlalchemy.pool import NullPool
+
+from holdfast import App
+from holdfast.app import Definition
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.settings import Settings
+from holdfast.store.migrate import migrate, sqlite_path
+from tests.app.steps import drained, jobs_in
+from tests.conftest import administer
+
+ORDERS = "CREATE TABLE orders (id integer)"
+ORDER = "INSERT INTO orders VALUES (1)"
+
+
+class Caller(NamedTuple):
+    """Somebody with a connection of their own."""
+
+    connection: Any
+    run: Callable[[str], Awaitable[Any]]
+    commit: Callable[[], Awaitable[Any]]
+    roll_back: Callable[[], Awaitable[Any]]
+
+
+def waited(call: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    async def answer(*args: Any) -> Any:
+        return call(*args)
+
+    return answer
+
+
+@asynccontextmanager
+async def asyncpg_connection(url: str) -> AsyncIterator[Caller]:
+    connection = await asyncpg.connect(url)
+    await connection.execute("BEGIN")
+    yield Caller(
+        connection,
+        connection.execute,
+        lambda: connection.execute("COMMIT; BEGIN"),
+        lambda: connection.execute("ROLLBACK; BEGIN"),
+    )
+    await connection.close()
+
+
+@asynccontextmanager
+async def asyncpg_pool(url: str) -> AsyncIterator[Caller]:
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        yield Caller(connection, connection.execute, transaction.commit, transaction.rollback)
+
+
+@asynccontextmanager
+async def psycopg_connection(url: str) -> AsyncIterator[Caller]:
+    connection = psycopg.connect(url)
+    yield Caller(connection, waited(connection.execute), waited(connection.commit), waited(connection.rollback))
+    connection.close()
+
+
+@asynccontextmanager
+async def psycopg_async_connection(url: str) -> AsyncIterator[Caller]:
+    connection = await psycopg.AsyncConnection.connect(url)
+    yield Caller(connection, connection.execute, connection.commit, connection.rollback)
+    await connection.close()
+
+
+@asynccontextmanager
+async def sqlite3_connection(url: str) -> AsyncIterator[Caller]:
+    connection = sqlite3.connect(sqlite_path(url))
+    yield Caller(connection, waited(connection.execute), waited(connection.commit), waited(connection.rollback))
+    connection.close()
+
+
+@asynccontextmanager
+async def sqlite3_autocommit(url: str) -> AsyncIterator[Caller]:
+    connection = sqlite3.connect(sqlite_path(url), isolation_level=None)
+    connection.execute("BEGIN")
+
+    async def end(how: str) -> None:
+        connection.execute(how)
+        connection.execute("BEGIN")
+
+    yield Caller(connection, waited(connection.execute), lambda: end("COMMIT"), lambda: end("ROLLBACK"))
+    connection.close()
+
+
+def of_sqlalchemy(driver: str, url: str) -> str:
+    return url.replace("postgresql:", f"postgresql+{driver}:").replace("sqlite:", f"sqlite+{driver}:")
+
+
+@asynccontextmanager
+async def async_session(url: str, driver: str) -> AsyncIterator[Caller]:
+    engine = create_async_engine(of_sqlalchemy(driver, url), poolclass=NullPool)
+    async with OwnSession(engine) as session:
+        yield Caller(session, lambda sql: session.execute(sqlalchemy.text(sql)), session.commit, session.rollback)
+    await engine.dispose()
+
+
+class OwnSession(AsyncSession):
+    """Apps and libraries derive from it."""
+
+
+@asynccontextmanager
+async def async_connection(url: str, driver: str) -> AsyncIterator[Caller]:
+    engine = create_async_engine(of_sqlalchemy(driver, url), poolclass=NullPool)
+    async with engine.connect() as connection:
+        assert isinstance(connection, AsyncConnection)
+        yield Caller(connection, connection.exec_driver_sql, connection.commit, connection.rollback)
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def sync_session(url: str, driver: str) -> AsyncIterator[Caller]:
+    engine = sqlalchemy.create_engine(of_sqlalchemy(driver, url), poolclass=NullPool)
+    with Session(engine) as session:
+        execute = waited(lambda sql: session.execute(sqlalchemy.text(sql)))
+        yield Caller(session, execute, waited(session.commit), waited(session.rollback))
+    engine.dispose()
+
+
+@asynccontextmanager
+async def sync_connection(url: str, driver: str) -> AsyncIterator[Caller]:
+    engine = sqlalchemy.create_engine(of_sqlalchemy(driver, url), poolclass=NullPool)
+    with engine.connect() as connection:
+        yield Caller(
+            connection, waited(connection.exec_driver_sql), waited(connection.commit), waited(connection.rollback)
+        )
+    engine.dispose()
+
+
+@asynccontextmanager
+async def scoped(url: str, driver: str) -> AsyncIterator[Caller]:
+    engine = sqlalchemy.create_engine(of_sqlalchemy(driver, url), poolclass=NullPool)
+    session = scoped_session(sessionmaker(engine))
+    execute = waited(lambda sql: session.execute(sqlalchemy.text(sql)))
+    yield Caller(session, execute, waited(session.commit), waited(session.rollback))
+    session.remove()
+    engine.dispose()
+
+
+@asynccontextmanager
+async def async_scoped(url: str, driver: str) -> AsyncIterator[Caller]:
+    engine = create_async_engine(of_sqlalchemy(driver, url), poolclass=NullPool)
+    session = async_scoped_session(lambda: AsyncSession(engine), lambda: "this test")  # type: ignore[arg-type]
+    yield Caller(session, lambda sql: session.execute(sqlalchemy.text(sql)), session.commit, session.rollback)
+    await session.remove()
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def aiosqlite_connection(url: str) -> AsyncIterator[Caller]:
+    import aiosqlite
+
+    async with aiosqlite.connect(sqlite_path(url)) as connection:
+        yield Caller(connection, connection.execute, connection.commit, connection.rollback)
+
+
+def ways(store: str, *found: tuple[Callable[..., Any], str] | Callable[..., Any]) -> list[Any]:
+    marks = getattr(pytest.mark, store)
+    return [
+        pytest.param((store, connect, driver), marks=marks, id=f"{connect.__name__} {' '.join(driver)}".strip())
+        for connect, *driver in (one if isinstance(one, tuple) else (one,) for one in found)
+    ]
+
+
+SYNC = [
+    *ways("postgres", psycopg_connection, (sync_session, "psycopg"), (sync_connection, "psycopg")),
+    *ways("sqlite", sqlite3_connection, sqlite3_autocommit, (sync_session, "pysqlite"), (scoped, "pysqlite")),
+]
+ASYNC = [
+    *ways("postgres", asyncpg_connection, asyncpg_pool, psycopg_async_connection),
+    *ways("postgres", (async_session, "asyncpg"), (async_connection, "asyncpg"), (async_scoped, "asyncpg")),
+    *ways("postgres", (async_session, "psycopg")),
+    *ways("sqlite", aiosqlite_connection, (async_session, "aiosqlite"), (async_connection, "aiosqlite")),
+]
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, way: tuple[str, Any, list[str]]) -> str:
+    return str(request.getfixturevalue(f"fresh_{way[0]}_url"))
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[App]:
+    await migrate(url)
+    await add_orders(url)
+    app = App(Settings(database_url=url))
+    yield app
+    app.close_sync()
+    await app.close()
+
+
+async def add_orders(url: str) -> None:
+    """A table of the caller's own."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(sqlite_path(url))) as connection:
+            connection.execute(ORDERS)
+    else:
+        await administer(url, ORDERS)
+
+
+@pytest.fixture
+async def caller(app: App, way: tuple[str, Any, list[str]], url: str) -> AsyncIterator[Caller]:
+    _, connect, driver = way
+    if (driver == ["aiosqlite"] or connect is aiosqlite_connection) and find_spec("aiosqlite") is None:
+        pytest.skip("aiosqlite is not installed")
+    async with connect(url, *driver) as caller:
+        yield caller
+
+
+@pytest.fixture
+def bill(app: App) -> Definition[[int], int]:
+    @app.job(queue="bills")
+    async def bill(order: int) -> int:
+        return order
+
+    return bill
+
+
+async def exists(app: App, job_id: str) -> bool:
+    try:
+        await app.job_handle(job_id).get()
+    except NotFound:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("way", SYNC + ASYNC)
+class TestTogether:
+    async def test_the_job_is_there_when_the_caller_commits_and_not_before(
+        self, app: App, bill: Definition[[int], int], caller: Caller
+    ) -> None:
+        await caller.run("SELECT 1")
+        await caller.run(ORDER)
+        job = await bill.options(connection=caller.connection).enqueue(1)
+        assert not await exists(app, job.id)
+        await caller.commit()
+        assert ((await job.get()).queue, await drained(app), await job.result(20)) == ("bills", 1, 1)
+
+    @pytest.mark.parametrize("first", ["ours", "theirs"])
+    async def test_it_is_not_there_when_the_caller_rolls_back(
+        self, app: App, bill: Definition[[int], int], caller: Caller, first: str
+    ) -> None:
+        """Also when nothing else has happened in that transaction yet."""
+        if first == "theirs":
+            await caller.run(ORDER)
+        jobs = [
+            await bill.options(connection=caller.connection).enqueue(1),
+            *await bill.options(connection=caller.connection).enqueue_many([{"order": 2}, {"order": 3}]),
+        ]
+        await caller.roll_back()
+        assert [await exists(app, job.id) for job in jobs] == [False] * 3
+
+        again = await bill.enqueue(4)
+        assert (await drained(app), await again.result(20)) == (1, 4)
+
+    async def test_a_mistake_leaves_the_transaction_usable(
+        self, app: App, bill: Definition[[int], int], caller: Caller
+    ) -> None:
+        await caller.run(ORDER)
+        within = bill.options(connection=caller.connection)
+        with pytest.raises(Invalid):
+            await within.enqueue("1")  # type: ignore[arg-type]
+        with pytest.raises(Invalid):
+            await within.options(queue="\n").enqueue(1)
+        job = await within.enqueue(1)
+        await caller.commit()
+        assert await exists(app, job.id)
+        assert await jobs_in(app) == 1
+
+    async def test_a_key_names_one_job_there_too(self, app: App, bill: Definition[[int], int], caller: Caller) -> None:
+        keyed = bill.options(idempotency_key="order-1")
+        first = await keyed.options(connection=caller.connection).enqueue(1)
+        await caller.commit()
+        again = await keyed.options(connection=caller.connection).enqueue(1)
+        assert (first.id, first.existed, again.existed) == (again.id, False, True)
+
+
+@pytest.mark.parametrize("way", SYNC)
+class TestFromSyncCode:
+    """In the thread that the connection belongs to."""
+
+    async def test_the_job_commits_and_vanishes_with_the_transaction(
+        self, app: App, bill: Definition[[int], int], caller: Caller
+    ) -> None:
+        within = bill.options(connection=caller.connection)
+        await caller.run(ORDER)
+        lost = [within.enqueue_sync(1), *within.enqueue_many_sync([{"order": 2}])]
+        await caller.roll_back()
+        kept = [within.enqueue_sync(3), *within.enqueue_many_sync([{"order": 4}])]
+        assert not await exists(app, kept[0].id)
+        await caller.commit()
+        assert [await exists(app, job.id) for job in lost + kept] == [False, False, True, True]
+
+
+class TestWrongConnections:
+    @pytest.fixture
+    async def app(self, store_url: str) -> AsyncIterator[App]:
+        await migrate(store_url)
+        app = App(Settings(database_url=store_url))
+        yield app
+        app.close_sync()
+        await app.close()
+
+    async def test_what_is_no_connection_to_this_database_is_refused(
+        self, app: App, store_url: str, postgres_server_url: str
+    ) -> None:
+        @app.job()
+        async def bill(order: int) -> None: ...
+
+        class Base(DeclarativeBase): ...
+
+        engine = sqlalchemy.create_engine("sqlite://")
+        here = "SQLite" if store_url.startswith("sqlite") else "PostgreSQL"
+        other: Any = sqlite3.connect(":memory:")
+        session = Session(engine)
+        if here == "SQLite":
+            other = await asyncpg.connect(postgres_server_url)
+            session = Session(sqlalchemy.create_engine(of_sqlalchemy("psycopg", postgres_server_url)))
+        wrong = [(object(), "cannot"), ("url", "cannot"), (engine, "cannot"), (Base(), "cannot")]
+        for connection, says in [*wrong, (other, f"the jobs live in {here}"), (session, f"the jobs live in {here}")]:
+            with pytest.raises(Invalid, match=says) as refused:
+                await bill.options(connection=connection).enqueue(1)
+            assert refused.value.code == "invalid_connection"
+        assert await jobs_in(app) == 0
+        await other.close() if here == "SQLite" else other.close()
+        session.close()
+        engine.dispose()
+        if session.bind is not None:
+            session.bind.dispose()  # type: ignore[union-attr]
+
+    @pytest.mark.postgres
+    async def test_an_async_connection_cannot_be_used_from_sync_code(self, fresh_postgres_url: str) -> None:
+        app = App(Settings(database_url=fresh_postgres_url))
+
+        @app.job()
+        async def bill(order: int) -> None: ...
+
+        for connect, *driver in ((asyncpg_connection,), (asyncpg_pool,), (async_session, "asyncpg")):
+            async with connect(fresh_postgres_url, *driver) as caller:  # type: ignore[operator]
+                with pytest.raises(Invalid, match="belongs to its event loop") as refused:
+                    bill.options(connection=caller.connection).enqueue_sync(1)
+                assert refused.value.code == "invalid_connection"
+                await caller.roll_back()
+        app.close_sync()
+
+    async def test_nor_a_connection_of_another_thread(self, fresh_sqlite_url: str) -> None:
+        await migrate(fresh_sqlite_url)
+        app = App(Settings(database_url=fresh_sqlite_url))
+
+        @app.job()
+        async def bill(order: int) -> None: ...
+
+        connection = sqlite3.connect(sqlite_path(fresh_sqlite_url))
+        caught: list[BaseException] = []
+
+        def elsewhere() -> None:
+            try:
+                bill.options(connection=connection).enqueue_sync(1)
+            except HoldfastError as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        assert "same thread" in str(caught[0])
+        connection.close()
+        app.close_sync()
+
+
+class TestTheOnlyLock:
+    """SQLite has one write lock, and the caller may hold it when the app has not opened anything yet."""
+
+    async def test_the_first_enqueue_of_a_process_does_not_wait_for_its_own_caller(self, fresh_sqlite_url: str) -> None:
+        await migrate(fresh_sqlite_url)
+        app = App(Settings(database_url=fresh_sqlite_url))
+
+        @app.job(queue="bills", max_attempts=9)
+        async def bill(order: int) -> None: ...
+
+        connection = sqlite3.connect(sqlite_path(fresh_sqlite_url))
+        connection.execute(ORDERS)
+        connection.execute(ORDER)  # from here on nobody else can write
+        async with asyncio.timeout(20):
+            first = await bill.options(connection=connection).enqueue(1)
+            second = bill.options(connection=connection).enqueue_sync(2)
+        connection.commit()
+        found = [await job.get() for job in (first, second)]
+        assert [(job.queue, job.max_attempts) for job in found] == [("bills", 9)] * 2
+        connection.close()
+        app.close_sync()
+        await app.close()
+
+    async def test_what_was_declared_in_a_transaction_that_failed_is_declared_again(
+        self, fresh_sqlite_url: str
+    ) -> None:
+        await migrate(fresh_sqlite_url)
+        app = App(Settings(database_url=fresh_sqlite_url))
+
+        @app.job(queue="bills")
+        async def bill(order: int) -> None: ...
+
+        connection = sqlite3.connect(sqlite_path(fresh_sqlite_url))
+        await bill.options(connection=connection).enqueue(1)
+        connection.rollback()
+        assert (await (await bill.enqueue(2)).get()).queue == "bills"
+        other = App(Settings(database_url=fresh_sqlite_url))
+        other.job("bill")(bill.handler.function)
+        connection.close()
+        await app.close()
+        await other.close()

@@ -1,0 +1,105 @@
+"""Jobs that do what no job should: each comes to an end, and nobody else's job suffers for it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.handle import JobHandle
+from holdfast.lifecycle import State
+from tests.worker.stories import app as jobs
+from tests.worker.stories.stage import Command, Stage
+
+pytestmark = pytest.mark.slow
+OpenStage = Callable[..., Awaitable[Stage]]
+
+INNOCENT = 30
+QUICK_RETRIES = {"backoff_base": 0.1, "backoff_cap": 0.2}
+
+
+async def test_every_poison_job_comes_to_an_end_and_every_other_job_succeeds(stage: OpenStage) -> None:
+    on = await stage(**QUICK_RETRIES)
+    await asyncio.gather(killers(on, "killers"), blockers(on, "blockers"), nuisances(on, "nuisances"))
+
+
+async def killers(on: Stage, queue: str) -> None:
+    """They take their worker with them, and are not let near it a third time."""
+    command = await on.start("--queues", queue)
+    around = await innocents(queue)
+    deadly = [await job.options(queue=queue, max_attempts=3).enqueue() for job in (jobs.exits, jobs.segfaults)]
+    around += await innocents(queue)
+    for job in deadly:
+        done = await on.final(job)
+        assert (done.state, done.reason) == (State.DEAD, "poison")
+        assert await executions(on, job) == ["lost", "lost", "failed"]
+    print(f"{deaths(command)} workers died of {len(deadly)} jobs")
+    assert deaths(command) <= 3 * len(deadly)  # K18
+    await all_done(on, around)
+
+
+async def blockers(on: Stage, queue: str) -> None:
+    """Nobody in its worker could end it, so its worker ends with it."""
+    command = await on.start("--queues", queue)
+    around = await innocents(queue)
+    job = await jobs.spins_on_the_loop.options(queue=queue, max_attempts=1).enqueue()
+    around += await innocents(queue)
+    done = await on.final(job)
+    assert (done.state, done.error["code"], await executions(on, job)) == (State.DEAD, "E_TIMEOUT", ["lost"])
+    await all_done(on, around)
+    assert "holdfast keeper: killing worker process" in command.log
+    assert deaths(command) == 1
+
+
+async def nuisances(on: Stage, queue: str) -> None:
+    """Whatever they do, their worker goes on."""
+    command = await on.start("--queues", queue, "--concurrency", "20")
+    around = await innocents(queue)
+    endings = {
+        jobs.exits_in_a_process: "E_CRASHED",
+        jobs.segfaults_in_a_process: "E_CRASHED",
+        jobs.out_of_memory: "MemoryError",
+        jobs.spins_in_a_process: "E_TIMEOUT",
+        jobs.spins_in_a_thread: "E_TIMEOUT",
+        jobs.swallows_cancellation: "E_TIMEOUT",
+        jobs.swallows_cancellation_in_a_process: "E_TIMEOUT",
+        jobs.returns_no_json: "result_not_json",
+        jobs.returns_too_much: "result_too_large",
+    }
+    bad = {await job.options(queue=queue, max_attempts=1).enqueue(): code for job, code in endings.items()}
+    retried = await jobs.exits_in_a_process.options(queue=queue, max_attempts=2).enqueue()
+    loud = await jobs.prints.options(queue=queue).enqueue(mebibytes=64)
+    for job, code in bad.items():
+        done = await on.final(job)
+        assert (done.state, done.error["code"], await executions(on, job)) == (State.DEAD, code, ["failed"])
+    assert (await on.final(retried)).state is State.DEAD
+    assert await executions(on, retried) == ["failed", "failed"]
+    assert (await on.final(loud)).result == command.printed == 64 * 2**20
+    await all_done(on, around)
+    assert deaths(command) == 0
+
+
+async def test_a_gibibyte_of_output_is_only_output(stage: OpenStage) -> None:
+    on = await stage()
+    command = await on.start()
+    loud = await jobs.prints.enqueue(mebibytes=1024)
+    assert (await on.final(loud)).result == command.printed == 2**30
+
+
+async def executions(on: Stage, job: JobHandle[Any]) -> list[str]:
+    """A job on its last attempt may be claimed and given back: it must not wait beside others."""
+    return [outcome for outcome in await on.outcomes(job) if outcome != "released"]
+
+
+async def innocents(queue: str) -> list[JobHandle[Any]]:
+    return await jobs.innocent.options(queue=queue, max_attempts=3).enqueue_many([{}] * INNOCENT)
+
+
+async def all_done(on: Stage, around: list[JobHandle[Any]]) -> None:
+    finals = [await on.final(job) for job in around]
+    print(f"innocent jobs by losses: {[[job.lost for job in finals].count(n) for n in range(3)]}")
+    assert {job.state for job in finals} == {State.SUCCEEDED}
+
+
+def deaths(command: Command) -> int:
+    return command.log.count("a worker process ended with")

@@ -1,0 +1,30 @@
+"""An app whose first worker process never gets an answer to a claim, while its keeper goes on renewing leases."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.app import App
+from holdfast.direct import DirectSource
+from tests.worker.stories.app import on_the_loop, write_down
+from tests.worker.stories.diary import VARIABLE
+
+app = App(middleware=[write_down])
+app.job("on_the_loop")(on_the_loop.handler.function)
+
+
+@app.lifespan
+@asynccontextmanager
+async def deaf_at_first(_: App) -> AsyncIterator[None]:
+    been_here = Path(f"{os.environ[VARIABLE]}.deaf")
+    if not been_here.exists():
+        been_here.touch()
+        DirectSource.claim = hang  # type: ignore[method-assign]
+    yield
+
+
+async def hang(*_: Any, **__: Any) -> Any:
+    await asyncio.Event().wait()

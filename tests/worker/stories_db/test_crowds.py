@@ -1,0 +1,63 @@
+"""Many processes on one database: each job runs once, whoever hands it in and whoever else works."""
+
+import asyncio
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+
+import pytest
+
+from holdfast.store.migrate import sqlite_path
+from tests.cli.processes import environment
+from tests.worker.stories.stage import ROOT, Stage
+from tests.worker.stories_db.ledger import all_done
+
+pytestmark = pytest.mark.slow
+OpenStage = Callable[..., Awaitable[Stage]]
+
+
+async def test_eight_worker_processes_share_a_sqlite_file_with_four_that_hand_jobs_in(
+    fresh_sqlite_url: str, stage: OpenStage
+) -> None:
+    """F34."""
+    await each_runs_once(await stage(fresh_sqlite_url), fresh_sqlite_url, processes=8, jobs=2000)
+    with closing(sqlite3.connect(sqlite_path(fresh_sqlite_url))) as file:
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def test_two_worker_processes_share_postgresql(fresh_postgres_url: str, stage: OpenStage) -> None:
+    await each_runs_once(await stage(fresh_postgres_url), fresh_postgres_url, processes=2, jobs=2000)
+
+
+async def each_runs_once(on: Stage, url: str, *, processes: int, jobs: int) -> None:
+    command = await on.start("--processes", str(processes), ready=processes)
+    began = time.monotonic()
+    ids = [job for some in await asyncio.gather(*(hand_in(url, jobs // 4) for _ in range(4))) for job in some]
+    assert len(set(ids)) == jobs
+    ledger = await all_done(on, ids)
+    print(f"{jobs} jobs by {processes} processes in {time.monotonic() - began:.1f} s")
+    notes = {job: on.diary.notes("started", job) for job in ids}
+    assert {len(started) for started in notes.values()} == {1}
+    assert ledger.attempts() == {1: jobs}
+    assert ledger.reaped() == {}
+    assert len({started["pid"] for [started] in notes.values()}) == processes, "all of them took part"
+    assert await command.stop() == 0
+    assert "ERROR" not in command.log
+
+
+async def hand_in(url: str, number: int) -> list[str]:
+    """In a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.worker.stories_db.load", str(number)),
+        cwd=ROOT,
+        env=environment(HOLDFAST_DATABASE_URL=url),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0
+    ids: list[str] = json.loads(printed)
+    return ids

@@ -1,0 +1,82 @@
+"""What rescues jobs: it is no job itself, it can be killed, it goes by each job's own lease, and it sees the deaf."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast.lifecycle import State
+from tests.worker.stories import app as jobs
+from tests.worker.stories.stage import Stage, eventually
+from tests.worker.stories_db.ledger import Ledger, all_done
+
+pytestmark = pytest.mark.slow
+OpenStage = Callable[..., Awaitable[Stage]]
+
+BRISK = {"sweep_seconds": 0.5, "startup_grace_seconds": 0, "backoff_base": 0.1}
+
+
+async def test_the_rescue_of_jobs_needs_no_slot_and_survives_its_own_death(store_url: str, stage: OpenStage) -> None:
+    """K10: somebody claimed many and is never heard of again; those who should set them free are busy, and die."""
+    on = await stage(store_url, **BRISK)
+    engine = await on.engine()
+    stranger = (await engine.register(name="stranger")).id
+    abandoned = [job.id for job in await jobs.on_the_loop.options(policy={"lease_seconds": 1}).enqueue_many([{}] * 400)]
+    for _ in range(4):
+        assert len(await engine.claim(stranger, limit=100)) == 100
+    busy = await jobs.on_the_loop.options(priority=1).enqueue(seconds=100)
+
+    rescuer = await on.start("--concurrency", "1")
+    await on.started(busy)
+    await eventually(lambda: reaped(on, at_least=1))
+    for _ in range(3):
+        rescuer.signal(signal.SIGKILL)
+        rescuer = await on.start("--concurrency", "1")
+    await rescuer.stop()
+    await on.start()
+    ledger = await all_done(on, [*abandoned, busy.id])
+    assert ledger.reaped()["lease_expired"] == 400, "each was set free once"
+
+
+async def reaped(on: Stage, *, at_least: int) -> bool:
+    return (await Ledger.read(await on.engine())).reaped().total() >= at_least
+
+
+async def test_a_job_waits_for_its_own_lease_and_for_no_other(store_url: str, stage: OpenStage) -> None:
+    """K24: a worker process is stopped for a while; of its two jobs one has a short lease and one a long one."""
+    on = await stage(store_url, **BRISK)
+    paused = await on.start()
+    short = await jobs.on_the_loop.options(policy={"lease_seconds": 2}).enqueue(seconds=100)
+    long = await jobs.on_the_loop.options(policy={"lease_seconds": 100_000}).enqueue(seconds=1)
+    for job in (short, long):
+        await on.started(job)
+    stopped_at = time.time()
+    paused.signal(signal.SIGSTOP, paused.workers)
+    await on.start()
+    assert await short.result(60) == 2
+    waited = await on.claimed_at(short, 2) - stopped_at
+    print(f"the job with a lease of 2 s was taken over after {waited:.1f} s")
+    assert await long.status() == "RUNNING"
+
+    paused.signal(signal.SIGCONT, paused.workers)
+    assert await long.result(60) == 1, "its first execution went on where it was"
+    assert await on.outcomes(short) == ["lost", "succeeded"]
+    assert await on.outcomes(long) == ["succeeded"]
+
+
+async def test_a_worker_that_no_longer_claims_is_replaced_although_its_heartbeats_arrive(
+    store_url: str, stage: OpenStage
+) -> None:
+    """K29."""
+    on = await stage(store_url, watchdog_seconds=8)
+    command = await on.start("--app", "tests.worker.stories_db.deaf_app:app")
+    [deaf] = command.workers
+    job = await jobs.on_the_loop.enqueue()
+    await eventually(lambda: deaf not in command.workers)
+    assert f"killing worker process {deaf}: it has not looked for work for" in command.log
+    assert (await on.final(job)).state is State.SUCCEEDED
+    [started] = on.diary.notes("started", job.id)
+    assert started["pid"] in command.workers, "by the one that took its place"
+    await asyncio.sleep(0)

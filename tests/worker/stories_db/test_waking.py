@@ -1,0 +1,90 @@
+"""An idle worker starts a job soon: when another process hands one in, when its time comes, and without any hint."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.store.hints import CHANNEL
+from tests.worker.stories import app as jobs
+from tests.worker.stories.stage import Stage, eventually
+
+pytestmark = pytest.mark.slow
+OpenStage = Callable[..., Awaitable[Stage]]
+
+ROUNDS = 50
+SOON_SECONDS = 2  # generous: milliseconds are the aim, and printed
+POLLED_SECONDS = 10  # generous: a look every second is the floor
+
+LISTENERS = """
+SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' ORDER BY pid
+"""
+
+
+async def test_an_idle_worker_starts_a_job_of_another_process_at_once_and_a_delayed_one_in_time(
+    store_url: str, stage: OpenStage
+) -> None:
+    on = await stage(store_url)
+    await on.start()
+    waits = sorted([await start_of(on, jobs.on_the_loop) for _ in range(ROUNDS)])
+    print(f"from enqueue to start: p50 {1000 * statistics.median(waits):.1f} ms, p99 {1000 * waits[-1]:.1f} ms")
+    assert waits[-1] < SOON_SECONDS
+
+    late = await start_of(on, jobs.on_the_loop.options(delay=2)) - 2
+    print(f"a delayed job started {1000 * late:.0f} ms after its time")
+    assert 0 <= late < POLLED_SECONDS, "nobody says a word when its time comes"
+
+
+async def start_of(on: Stage, job_type: Any) -> float:
+    """How long after it was asked for a job began. It is waited for, so that the worker is idle again."""
+    asked = time.time()
+    job = await job_type.enqueue()
+    await job.result(60)
+    [started] = on.diary.notes("started", job.id)
+    return float(started["at"]) - asked
+
+
+async def test_without_its_ear_a_worker_finds_jobs_by_polling_and_soon_it_listens_again(
+    fresh_postgres_url: str, stage: OpenStage
+) -> None:
+    on = await stage(fresh_postgres_url)
+    await on.start()
+    operator = await asyncpg.connect(fresh_postgres_url)
+    [ear] = await operator.fetch(LISTENERS)
+    await operator.execute("SELECT pg_terminate_backend($1)", ear["pid"])
+    print(f"without its ear, {await start_of(on, jobs.on_the_loop):.2f} s")
+    await eventually(lambda: operator.fetch(LISTENERS), POLLED_SECONDS)
+    assert await operator.fetch(LISTENERS) != [ear]
+    wait = await start_of(on, jobs.on_the_loop)
+    print(f"with a new one, {1000 * wait:.0f} ms")
+    assert wait < SOON_SECONDS
+    await operator.close()
+
+
+async def test_a_job_in_the_callers_transaction_says_nothing_before_or_at_its_commit_and_is_found(
+    fresh_postgres_url: str, stage: OpenStage
+) -> None:
+    """K32: a NOTIFY in there would hold a lock of the whole server at the caller's commit."""
+    on = await stage(fresh_postgres_url)
+    await on.start()
+    listener, caller = [await asyncpg.connect(fresh_postgres_url) for _ in range(2)]
+    said: list[str] = []
+    await listener.add_listener(CHANNEL, lambda *notice: said.append(notice[-1]))
+    async with caller.transaction():
+        job = await jobs.on_the_loop.options(connection=caller).enqueue()
+        await asyncio.sleep(1.5)
+        assert on.diary.notes("started", job.id) == [], "not before the commit"
+        committed = time.time()
+    await job.result(60)
+    [started] = on.diary.notes("started", job.id)
+    print(f"started {started['at'] - committed:.2f} s after the caller's commit")
+    assert started["at"] - committed < POLLED_SECONDS
+    assert said == []
+    await start_of(on, jobs.on_the_loop)
+    await eventually(lambda: said == ['["default"]'])  # the listener was not deaf
+    for connection in (listener, caller):
+        await connection.close()
