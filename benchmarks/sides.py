@@ -132,7 +132,7 @@ class Raw:
         now = self._clock.now()
         return [
             (
-                self._ids.job_id(now),
+                self._ids.job_ids(now, 1)[0],
                 *(*self._fixed, priority, 1, 5, float(LEASE_SECONDS), True),
                 self._payload or json.dumps(PAYLOAD),
             )

@@ -20,12 +20,16 @@ class JobFailed(HoldfastError):
     """Raised by `result` for a job that ended otherwise; `code` and `message` are the job's own."""
 
     def __init__(self, job: Job) -> None:
-        error = job.error or {}
-        code = str(error.get("code") or job.reason or job.state.value)
-        message = str(error.get("message") or job.reason or "")
+        error = job.error or _without_error(job)
+        code, message = str(error.get("code") or job.state.value), str(error.get("message") or "")
         super().__init__(f"job {job.id} ({job.type}) is {job.status}: {code} {message}".rstrip(), code=code)
         self.message = message
         self.job_id, self.status = job.id, job.status
+
+
+def _without_error(job: Job) -> dict[str, Any]:
+    """Whoever cancels a job gives a reason in words of their own; any other reason is a code."""
+    return {"message": job.reason} if job.state is State.CANCELED else {"code": job.reason}
 
 
 class Home(Protocol):

@@ -37,7 +37,11 @@ class OpenedByLoop:
     async def here(self) -> Opened:
         loop = asyncio.get_running_loop()
         opening = self._by_loop.get(loop)
-        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+        if opening is not None and opening.done():
+            if not opening.cancelled() and opening.exception() is None:
+                return opening.result()
+            opening = None  # it failed: try again
+        if opening is None:
             opening = self._by_loop[loop] = loop.create_task(self._open())
         return await asyncio.shield(opening)
 

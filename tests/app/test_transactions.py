@@ -419,8 +419,5 @@ class TestTheOnlyLock:
         await bill.options(connection=connection).enqueue(1)
         connection.rollback()
         assert (await (await bill.enqueue(2)).get()).queue == "bills"
-        other = App(Settings(database_url=fresh_sqlite_url))
-        other.job("bill")(bill.handler.function)
         connection.close()
         await app.close()
-        await other.close()

@@ -60,7 +60,7 @@ class Screen:
         """The picture that has all these words, without escapes; what was drawn before it is forgotten."""
         give_up = time.monotonic() + SECONDS
         while time.monotonic() < give_up:
-            for picture in self.drawn.split(HOME)[1:-1]:
+            for picture in self.drawn.split(HOME)[1:]:
                 if all(word in (seen := without_escapes(picture)) for word in words):
                     self.drawn = self.drawn[self.drawn.index(picture) + len(picture) :]
                     return seen

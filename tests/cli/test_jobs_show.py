@@ -87,7 +87,7 @@ def test_history_as_json_is_one_object_a_line(holdfast: Holdfast, meanwhile: Mea
     job_id = meanwhile(succeeded)
     events = [json.loads(line) for line in holdfast("jobs", "events", job_id, "--json").out.splitlines()]
     assert [(event["seq"], event["verb"], event["toState"]) for event in events] == [
-        *((1, "create", "created"), (2, "accept", "queued"), (3, "claim", "running"), (4, "complete", "succeeded"))
+        *((1, "create", "queued"), (2, "claim", "running"), (3, "complete", "succeeded"))
     ]
     assert {event["jobId"] for event in events} == {job_id}
 
@@ -105,7 +105,7 @@ def test_following_ends_with_the_last_event(holdfast: Holdfast, meanwhile: Meanw
     later.start()
     answer = holdfast("jobs", "events", job_id, "--follow")
     later.join()
-    assert [row[2] for row in answer.rows] == ["create", "accept", "claim", "complete"]
+    assert [row[2] for row in answer.rows] == ["create", "claim", "complete"]
 
 
 def test_why_says_first_what_stands_in_the_way(holdfast: Holdfast, meanwhile: Meanwhile) -> None:

@@ -121,7 +121,7 @@ async def test_a_limit_is_a_whole_number_from_one_up(engine: Engine) -> None:
             engine.prune(Retention(canceled=0), limit=limit),
         ):
             assert await refused(ask_for) == "invalid_limit"
-    assert len(await engine.history(job.id, limit=10**6)) == 3, "what is more than enough is cut"
+    assert len(await engine.history(job.id, limit=10**6)) == 2, "what is more than enough is cut"
     assert len((await engine.feed(limit=1))[0]) == 1
     assert await engine.prune(Retention(canceled=0), limit=1) == 1
 

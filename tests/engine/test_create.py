@@ -43,8 +43,16 @@ async def test_a_created_job_keeps_what_was_handed_in(engine: Engine, clock: Mov
     assert (job.parent_id, job.max_attempts, job.tenant, job.attempt) == (NOBODYS, 2, "default", 0)
     assert job.created_at == job.updated_at == job.run_at == clock.now()
     assert [(e.seq, e.verb, e.to_state, e.actor) for e in await engine.history(job.id)] == [
-        (1, "create", "created", "client"),
-        (2, "accept", "queued", "client"),
+        (1, "create", "queued", "client"),
+    ]
+
+
+async def test_where_acceptance_is_a_move_of_its_own_it_is_told_so(engine: Engine) -> None:
+    """R001-10: created, then accepted, also when one call does both."""
+    created = await engine.create(NewJob(type="n", lifecycle="orchestration"))
+    assert [(e.seq, e.verb, e.to_state) for e in await engine.history(created.id)] == [
+        (1, "create", "created"),
+        (2, "accept", "queued"),
     ]
 
 

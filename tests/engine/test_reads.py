@@ -156,7 +156,7 @@ async def test_a_history_is_gapless_and_can_be_read_in_pieces(engine: Engine, wo
 
     history = await engine.history(lease.id)
     assert [event.seq for event in history] == list(range(1, (await engine.get(lease.id)).version + 1))
-    assert [e.verb for e in history] == ["create", "accept", "claim", *["progress"] * 5, "fail", "claim", "complete"]
+    assert [e.verb for e in history] == ["create", "claim", *["progress"] * 5, "fail", "claim", "complete"]
     pairs = [(event.from_state, event.to_state) for event in history if event.to_state]
     assert [to for _, to in pairs][:-1] == [source for source, _ in pairs][1:], "each starts where the last one ended"
     assert [event.at for event in history] == sorted(event.at for event in history)
@@ -203,7 +203,7 @@ async def test_the_feed_shows_every_event_of_every_job_once(engine: Engine, work
     assert len(seen) == len(histories) == 20
     assert sorted((e.job_id, e.seq) for e in seen) == sorted((e.job_id, e.seq) for e in histories)
     for job in (await engine.page()).jobs:
-        assert [e.seq for e in seen if e.job_id == job.id] == [1, 2, 3, 4]
+        assert [e.seq for e in seen if e.job_id == job.id] == [1, 2, 3]
     later = await engine.create(NewJob(type="n"))
     more, _ = await until(engine, 2, cursor)
     assert [(e.job_id, e.seq) for e in more] == [(later.id, 1), (later.id, 2)]
@@ -229,6 +229,16 @@ async def test_the_feed_can_be_followed_while_it_grows(engine: Engine, worker: s
     assert len(keys) == len(set(keys)) == 60
 
 
+async def test_whoever_begins_at_the_end_of_the_feed_sees_only_what_comes(engine: Engine) -> None:
+    assert await engine.feed_end() == Cursor()
+    await engine.create(NewJob(type="before"))
+    _, cursor = await until(engine, 2)
+    assert await engine.feed_end() == cursor
+    after = await engine.create(NewJob(type="after"))
+    seen, _ = await until(engine, 2, cursor)
+    assert [event.job_id for event in seen] == [after.id] * 2
+
+
 async def test_a_transaction_that_commits_late_is_not_skipped(fresh_postgres_url: str, clock: MovableClock) -> None:
     """An older transaction commits after a newer one was read: the reader waits for it instead of passing it by."""
     ids = SeededIds(2)
@@ -243,6 +253,7 @@ async def test_a_transaction_that_commits_late_is_not_skipped(fresh_postgres_url
         early = await engine.create(NewJob(type="early"))
 
         assert await follow(engine, cursor) == ([], cursor), "what came later waits behind what is still open"
+        assert await engine.feed_end() == cursor, "and is not passed by whoever begins now"
         await slow.commit()
 
         seen, _ = await until(engine, 4, cursor)

@@ -188,7 +188,8 @@ class Model:
 
     def born(self, job_id: str, request: Request, *, accept: bool = True, redrive_of: str | None = None) -> Job:
         assert job_id not in self.jobs
-        initial = request.machine.initial
+        separate = request.machine.accept_separately
+        initial = request.machine.initial if separate or not accept else State.QUEUED
         job = Job(job_id, request, self.now, self.ahead(request.delay), initial, redrive_of)
         job.events.append(("create", None, initial))
         job.due = job.run_at <= self.now if initial is State.QUEUED else None

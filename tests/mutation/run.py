@@ -43,7 +43,7 @@ CLOSE = {
     "jobs_by_id": ["tests/engine/test_hooks.py"],
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "attempts", "parts")},
-    **{read: ["tests/engine/test_reads.py"] for read in ("job", "page_jobs", "count_jobs", "history")},
+    **{read: ["tests/engine/test_reads.py"] for read in ("job", "page_jobs", "count_jobs", "history", "feed_end")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
 }
 EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/store/test_plans.py", "tests/engine"]

@@ -18,29 +18,29 @@ TIMES = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.
 @given(TIMES)
 def test_a_job_id_is_a_uuid_of_version_7_that_carries_its_time(at: datetime) -> None:
     """R001-26, RFC 9562: 48 bits of milliseconds, then version and variant."""
-    made = uuid.UUID(Ids().job_id(at))
+    made = uuid.UUID(Ids().job_ids(at, 1)[0])
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
     assert made.int >> 80 == to_micros(at) // 1000
 
 
 def test_ids_rise_within_a_process_even_when_the_clock_stands_still_or_goes_back() -> None:
     ids = Ids()
-    made = [ids.job_id(NOW) for _ in range(5000)]
-    made += [ids.job_id(NOW - timedelta(hours=1)) for _ in range(1000)]
+    made = [ids.job_ids(NOW, 1)[0] for _ in range(5000)]
+    made += [ids.job_ids(NOW - timedelta(hours=1), 1)[0] for _ in range(1000)]
     assert made == sorted(set(made))
 
 
 def test_a_later_microsecond_has_a_higher_id() -> None:
-    made = [Ids().job_id(NOW + timedelta(microseconds=n)) for n in range(1000)]
+    made = [Ids().job_ids(NOW + timedelta(microseconds=n), 1)[0] for n in range(1000)]
     assert made == sorted(made)
 
 
 @given(TIMES)
 def test_no_id_of_a_moment_lies_below_the_floor_of_that_moment(at: datetime) -> None:
-    assert uuid7_floor(at) <= Ids().job_id(at)
+    assert uuid7_floor(at) <= Ids().job_ids(at, 1)[0]
     assert is_uuid(uuid7_floor(at))
     assert (
-        uuid7_floor(at) > Ids().job_id(at - timedelta(milliseconds=1))
+        uuid7_floor(at) > Ids().job_ids(at - timedelta(milliseconds=1), 1)[0]
         if at > datetime(1971, 1, 1, tzinfo=UTC)
         else True
     )
@@ -57,7 +57,7 @@ def test_a_token_is_random_and_looks_like_a_uuid() -> None:
 def test_a_seed_gives_the_same_chances_again() -> None:
     def draw(seed: int) -> list[Any]:
         ids = SeededIds(seed)
-        return [ids.job_id(NOW), ids.token(), ids.jitter()]
+        return [ids.job_ids(NOW, 1)[0], ids.token(), ids.jitter()]
 
     assert draw(1) == draw(1) != draw(2)
     assert all(0 <= SeededIds(n).jitter() < 1 and 0 <= Ids().jitter() < 1 for n in range(100))

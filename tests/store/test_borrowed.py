@@ -122,7 +122,7 @@ async def test_a_job_appears_when_the_caller_commits(both: tuple[Engine, Caller]
     await caller.run("COMMIT")
     job = await engine.get(created.id)
     assert (job.state, job.payload, job.tags) == (State.QUEUED, {"order": 1}, ["a"])
-    assert [event.verb for event in await engine.history(job.id)] == ["create", "accept"]
+    assert [event.verb for event in await engine.history(job.id)] == ["create"]
 
 
 async def test_a_job_vanishes_when_the_caller_rolls_back(both: tuple[Engine, Caller]) -> None:

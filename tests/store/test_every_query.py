@@ -53,6 +53,16 @@ async def test_every_query_answers_with_the_same_columns_on_both(
         assert on_postgres, f"{query.name} answers with nothing"
 
 
+async def test_every_query_can_be_asked_for_a_single_row(postgres: asyncpg.Connection) -> None:
+    with_tables = [query for query in q.all() if query.tables]
+    assert len(with_tables) > 10
+    for query in with_tables:
+        prepared = await postgres.prepare(rendered(query.for_one, POSTGRES).text)
+        many = await postgres.prepare(rendered(query, POSTGRES).text)
+        assert prepared.get_attributes() == many.get_attributes(), query.name
+        assert parameters(query.for_one, POSTGRES) == parameters(query, POSTGRES), query.name
+
+
 def test_every_query_takes_the_same_parameters_on_both() -> None:
     assert len(q.all()) > 50
     for query in q.all():

@@ -66,7 +66,7 @@ class _Batch(NamedTuple):
     resolved: dict[bytes, Resolved]
 
     def state(self, row: tuple[Any, ...]) -> State:
-        return State(self.kinds[row[_KIND]][_STATE])
+        return State(self.kinds[row[_KIND] or 0][_STATE])
 
 
 _ID, _KIND, _KEY, _FINGERPRINT = 0, 1, 7, 8  # places in a row of `fresh`
@@ -74,17 +74,21 @@ _QUEUE, _STATE = 3, 8  # in one of `kind`
 
 
 async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool, alone: bool) -> _Batch:
-    now, batch = rules.clock.now(), _Batch([], [], {})
+    batch = _Batch([], [], {})
     numbers: dict[Resolved, int] = {}
+    resolved, alike = None, None
     texts = [_checked(job) for job in jobs]  # all of them before the first is resolved, which may write
-    for job, (payload, trace) in zip(jobs, texts, strict=True):
-        resolved = await rules.registry.resolve(tx, job, batch.resolved, alone=alone)
+    ids = rules.ids.job_ids(rules.clock.now(), len(jobs))
+    for job, job_id, (payload, trace) in zip(jobs, ids, texts, strict=True):
+        kind = (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers)
+        if resolved is None or kind != alike:  # jobs of a batch are mostly of one kind
+            resolved, alike = await rules.registry.resolve(tx, job, batch.resolved, alone=alone), kind
         if rules.hooks.guarded("create"):
             await _ask_guards(tx, rules, job, resolved)
         number = numbers.setdefault(resolved, len(numbers))
         if number == len(batch.kinds):
             batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept)))
-        batch.fresh.append((rules.ids.job_id(now), number, *_particulars(job, resolved, payload, trace)))
+        batch.fresh.append((job_id, number or None, *_particulars(job, payload, trace)))
     return batch
 
 
@@ -96,21 +100,20 @@ def _checked(job: NewJob) -> tuple[str, str | None]:
 
 def _kind(resolved: Resolved, *, accept: bool) -> tuple[Any, ...]:
     machine, policy = resolved.machine, resolved.policy
-    accepted = machine.initial is State.CREATED and accept
-    state = machine.initial if not accepted else State.QUEUED
+    state = State.QUEUED if accept else machine.initial
+    both = machine.accept_separately and accept  # two lines of history; elsewhere an accepted job is born queued
     return (
         *(resolved.queue, resolved.lane, machine.name, resolved.policy_id, machine.mask, state.value),
-        2 if accepted else 1,  # created and accepted at once are two lines of history
-        *(float(policy.lease_seconds), policy.late_writes),
+        *(2 if both else 1, float(policy.lease_seconds), policy.late_writes, policy.max_attempts),
     )
 
 
-def _particulars(job: NewJob, resolved: Resolved, payload: str, trace: str | None) -> tuple[Any, ...]:
+def _particulars(job: NewJob, payload: str, trace: str | None) -> tuple[Any, ...]:
     return (
-        job.priority,
-        job.max_attempts or resolved.policy.max_attempts,
+        job.priority or None,  # a column of nothing is not sent at all
+        job.max_attempts,
         job.run_at,
-        float(job.delay_seconds or 0),
+        float(job.delay_seconds) if job.delay_seconds else None,
         payload,
         job.idempotency_key,
         job.fingerprint() if job.idempotency_key is not None else None,

@@ -21,7 +21,7 @@ CHANNEL = "holdfast"
 ANY = "*"
 PAYLOAD_BYTES_MAX = 7900  # PostgreSQL takes less than 8000
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.005, 0.025  # between two notices: what comes meanwhile goes together
-PAUSE_SHARE = 30  # the pause is that many times as long as the notice took: under load hints must not cost throughput
+PAUSE_SHARE = 50  # the pause is that many times as long as the notice took: under load hints must not cost throughput
 
 log = logging.getLogger(__name__)
 

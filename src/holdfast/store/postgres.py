@@ -52,6 +52,8 @@ class PostgresTx:
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
+        if query.tables and all(len(params.get(table, ())) == 1 for table in query.tables):
+            query = query.for_one
         statement = render(query, POSTGRES, limit, filters)
         rows: list[Row] = await self._connection.fetch(statement.text, *bind(query, statement, params, self._clock))
         self.wrote = self.wrote or not query.text.startswith("SELECT")
@@ -71,7 +73,9 @@ def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Cloc
         values: list[Any] = []
         for name in statement.params:
             table, _, place = name.partition(".")
-            if place:
+            if place and query.single:
+                values.append(params[table][0][int(place)])
+            elif place:
                 number = int(place)
                 column = [row[number] for row in params[table]]
                 # unnest fills the shorter arrays with NULL, so a column of nothing need not be sent.

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 
+_ROWS = re.compile(r"\{rows:(\w+)")
 _HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*)\s*")
 
 
@@ -30,6 +31,7 @@ class Query:
     ends: str | None = None
     data: str | None = None
     gives: str | None = None
+    single: bool = False  # each of its tables of rows has one row
 
     @cached_property
     def recorded(self) -> bool:
@@ -40,6 +42,16 @@ class Query:
     def brief(self) -> Query:
         """The same, answering only with what nobody can do without."""
         return replace(self, gives=f"brief {self.gives or 'move'}")
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The parameters that are tables of rows."""
+        return tuple(_ROWS.findall(self.text))
+
+    @cached_property
+    def for_one(self) -> Query:
+        """The same for single rows, which a database need not unpack."""
+        return replace(self, single=True)
 
 
 class Queries:

@@ -54,7 +54,7 @@ class SqliteTx:
         cursor = self._connection.cursor()
         cursor.row_factory = None  # a borrowed connection may make its rows into something else
         cursor.execute(statement.text, self._bind(query, statement, params))
-        names = tuple(column[0] for column in cursor.description)
+        names = tuple(column[0] for column in cursor.description or ())  # none, where a table is made
         raw = cursor.fetchall()
         if query.recorded and raw:
             self._record(query, [row[-1] for row in raw], params)

@@ -164,8 +164,9 @@ class Context(_Facts):
     async def parts(self, names: Sequence[str]) -> AsyncIterator[PartInHand]:
         """The named parts that are not finished yet, in order. One is finished when the next is asked for."""
         known = await self._parts()
+        await self._announce([Part(name=name) for name in dict.fromkeys(names) if name not in known])
         for place, name in enumerate(names):
-            part = known.get(name) or Part(name=name)
+            part = known[name]
             if part.status in _FINISHED:
                 continue
             await self._report(
@@ -175,6 +176,12 @@ class Context(_Facts):
             hand = PartInHand(self, part, place, len(names))
             yield hand
             await self._finish_part(name, hand.data, percent=100 * (place + 1) / len(names))
+
+    async def _announce(self, parts: list[Part]) -> None:
+        """All at once, so that whoever watches sees them in the handler's order, and how many are still to come."""
+        if parts:
+            await self._report(parts=parts)
+            (await self._parts()).update({part.name: part for part in parts})
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call the function once in the life of the job: its result is stored, and the next attempt gets that."""

@@ -1,12 +1,13 @@
 """Cancel of a job that runs: it ends soon, wherever it runs and however little it cares."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from holdfast.lifecycle import State
 from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage
+from tests.worker.stories.stage import Stage, eventually
 
 pytestmark = pytest.mark.slow
 OpenStage = Callable[..., Awaitable[Stage]]
@@ -14,13 +15,19 @@ OpenStage = Callable[..., Awaitable[Stage]]
 SHORT = {"cancel_grace_seconds": 3}
 
 
-async def test_a_running_job_that_is_canceled_ends_wherever_it_runs(stage: OpenStage) -> None:
+async def test_a_running_job_that_is_canceled_ends_wherever_it_runs_and_however_stubborn_it_is(
+    stage: OpenStage,
+) -> None:
     on = await stage()
-    command = await on.start()
+    await asyncio.gather(ended_by_being_told_or_killed(on, "polite"), ended_with_its_worker_process(on, "stubborn"))
+
+
+async def ended_by_being_told_or_killed(on: Stage, queue: str) -> None:
+    command = await on.start("--queues", queue)
     running = [
-        await jobs.on_the_loop.enqueue(seconds=100),
-        await jobs.until_canceled.enqueue(),
-        await jobs.in_a_process.options(policy=SHORT).enqueue(seconds=100),  # it holds the GIL: only a kill helps
+        await jobs.on_the_loop.options(queue=queue).enqueue(seconds=100),
+        await jobs.until_canceled.options(queue=queue).enqueue(),
+        await jobs.in_a_process.options(queue=queue, policy=SHORT).enqueue(seconds=100),  # it holds the GIL
     ]
     for job in running:
         await on.started(job)
@@ -30,18 +37,17 @@ async def test_a_running_job_that_is_canceled_ends_wherever_it_runs(stage: OpenS
         assert (done.state, done.attempt) == (State.CANCELED, 1)
         took = (done.finished_at - done.cancel_requested_at).total_seconds()
         print(f"{done.type} ended {took:.2f} s after its cancel")
-    assert not command.children
+    await eventually(lambda: not command.children)
 
 
-async def test_a_thread_that_ignores_everything_costs_a_slot_and_then_the_process(stage: OpenStage) -> None:
-    on = await stage()
-    command = await on.start("--concurrency", "1")
-    job = await jobs.in_a_thread.options(policy=SHORT).enqueue(seconds=100)
+async def ended_with_its_worker_process(on: Stage, queue: str) -> None:
+    """A thread that ignores everything costs its slot, and it was the only one."""
+    command = await on.start("--queues", queue, "--concurrency", "1")
+    job = await jobs.in_a_thread.options(queue=queue, policy=SHORT).enqueue(seconds=100)
     worker = await on.started(job)
     await job.cancel()
-    done = await on.final(job, seconds=20)
-    assert done.state is State.CANCELED
+    assert (await on.final(job, seconds=20)).state is State.CANCELED
     await command.ready(2)
     assert worker not in command.workers
-    after = await jobs.innocent.enqueue()
+    after = await jobs.innocent.options(queue=queue).enqueue()
     assert (await on.final(after)).state is State.SUCCEEDED

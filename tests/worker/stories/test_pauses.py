@@ -2,12 +2,14 @@
 
 import signal
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from holdfast.handle import JobHandle
 from holdfast.lifecycle import State
 from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
+from tests.worker.stories.stage import Command, Stage, eventually
 
 pytestmark = pytest.mark.slow
 OpenStage = Callable[..., Awaitable[Stage]]
@@ -18,27 +20,38 @@ LEASES = 5
 
 async def test_a_worker_stopped_past_its_lease_is_replaced_and_its_late_words_are_refused(stage: OpenStage) -> None:
     on = await stage(**SHORT)
-    stopped = await on.start()
-    lingering = await jobs.on_the_loop.enqueue(seconds=100)
-    worker = await on.started(lingering)
-    returned = await jobs.stopped_after_return.enqueue()  # it stops its process, all of it
-    await eventually(lambda: on.diary.notes("struck", returned.id))
+    held = [await stopped(on, "itself"), await stopped(on, "frozen", with_all_around_it=True)]
     await on.start()
-    for job in (lingering, returned):
-        assert (await on.final(job)).result == 2
-
-    stopped.signal(signal.SIGCONT, [worker])
-    await eventually(lambda: on.diary.notes("interrupted", lingering.id))
-    assert [note["lost"] for note in on.diary.notes("interrupted", lingering.id)] == [True]
-    await eventually(lambda: f"job {returned.id}: its end was refused" in stopped.log)
-    for job in (lingering, returned):
-        done = await on.final(job)
-        assert (done.state, done.result, done.lost) == (State.SUCCEEDED, 2, 1)
-        lost, _ = await on.attempts(job)
-        assert (lost.outcome, lost.reason) == ("lost", "lease_expired")
-
-    more = await jobs.on_the_loop.enqueue_many([{}] * 20)  # both go on
+    for _, *both in held:
+        assert [(await on.final(job)).result for job in both] == [2, 2]
+    for command, lingering, returned in held:
+        command.signal(signal.SIGCONT, command.pids())
+        await eventually(lambda job=lingering: on.diary.notes("interrupted", job.id))
+        assert [note["lost"] for note in on.diary.notes("interrupted", lingering.id)] == [True]
+        await eventually(lambda log=command, job=returned: f"job {job.id}: its end was refused" in log.log)
+        for job in (lingering, returned):
+            done = await on.final(job)
+            assert (done.state, done.result, done.lost) == (State.SUCCEEDED, 2, 1)
+            assert [(attempt.outcome, attempt.reason) for attempt in await on.attempts(job)] == [
+                ("lost", "lease_expired"),
+                ("succeeded", None),
+            ]
+    more = await jobs.on_the_loop.enqueue_many([{}] * 20)  # all go on
     assert {(await on.final(job)).attempt for job in more} == {1}
+
+
+async def stopped(
+    on: Stage, queue: str, *, with_all_around_it: bool = False
+) -> tuple[Command, JobHandle[Any], JobHandle[Any]]:
+    """A worker process that is stopped while it runs one job and has not yet reported another."""
+    command = await on.start("--queues", queue)
+    lingering = await jobs.on_the_loop.options(queue=queue).enqueue(seconds=100)
+    await on.started(lingering)
+    returned = await jobs.stopped_after_return.options(queue=queue).enqueue()  # it stops its process itself
+    await eventually(lambda: on.diary.notes("struck", returned.id))
+    if with_all_around_it:
+        command.signal(signal.SIGSTOP, command.pids())
+    return command, lingering, returned
 
 
 async def test_jobs_of_five_leases_stay_where_they_are_while_twenty_workers_come_and_go(stage: OpenStage) -> None:

@@ -19,11 +19,17 @@ app.job("on_the_loop")(on_the_loop.handler.function)
 @app.lifespan
 @asynccontextmanager
 async def deaf_at_first(_: App) -> AsyncIterator[None]:
-    been_here = Path(f"{os.environ[VARIABLE]}.deaf")
-    if not been_here.exists():
-        been_here.touch()
+    if is_first():
         DirectSource.claim = hang  # type: ignore[method-assign]
     yield
+
+
+def is_first() -> bool:
+    try:
+        Path(f"{os.environ[VARIABLE]}.deaf").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 async def hang(*_: Any, **__: Any) -> Any:

@@ -21,14 +21,14 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 async def test_an_idle_worker_asks_seldom_and_costs_little(
-    fresh_postgres_url: str, fresh_sqlite_url: str, tmp_path: Path
+    fresh_postgres_url: str, fresh_sqlite_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Generous: 2 questions a second and 1 % of a core are the aim, and printed. Parent, worker and keeper together."""
     async with AsyncExitStack() as stack:
         wire = await stack.enter_async_context(CountingWire.to(fresh_postgres_url))
         commands = {
-            "PostgreSQL": await stack.enter_async_context(worker(tmp_path / "postgres", wire.url)),
-            "SQLite": await stack.enter_async_context(worker(tmp_path / "sqlite", fresh_sqlite_url)),
+            "PostgreSQL": await stack.enter_async_context(worker(wire.url, tmp_path_factory)),
+            "SQLite": await stack.enter_async_context(worker(fresh_sqlite_url, tmp_path_factory)),
         }
         await asyncio.sleep(SETTLED_SECONDS)
         asked, used, began = wire.transactions, seconds_used(commands), time.monotonic()
@@ -43,9 +43,8 @@ async def test_an_idle_worker_asks_seldom_and_costs_little(
 
 
 @asynccontextmanager
-async def worker(folder: Path, url: str) -> AsyncIterator[Command]:
-    folder.mkdir()
-    stage = Stage(folder, Settings(database_url=url))
+async def worker(url: str, folders: pytest.TempPathFactory) -> AsyncIterator[Command]:
+    stage = Stage(folders.mktemp("worker"), Settings(database_url=url))
     try:
         yield await stage.start()
     finally:

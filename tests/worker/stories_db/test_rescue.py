@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from holdfast.engine import Engine
 from holdfast.lifecycle import State
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Stage, eventually
@@ -18,26 +19,35 @@ OpenStage = Callable[..., Awaitable[Stage]]
 BRISK = {"sweep_seconds": 0.5, "startup_grace_seconds": 0, "backoff_base": 0.1}
 
 
+def lease(seconds: float) -> dict[str, float]:
+    return {"lease_seconds": seconds, "heartbeat_seconds": seconds / 3}
+
+
 async def test_the_rescue_of_jobs_needs_no_slot_and_survives_its_own_death(store_url: str, stage: OpenStage) -> None:
     """K10: somebody claimed many and is never heard of again; those who should set them free are busy, and die."""
     on = await stage(store_url, **BRISK)
     engine = await on.engine()
     stranger = (await engine.register(name="stranger")).id
-    abandoned = [job.id for job in await jobs.on_the_loop.options(policy={"lease_seconds": 1}).enqueue_many([{}] * 400)]
-    for _ in range(4):
-        assert len(await engine.claim(stranger, limit=100)) == 100
-    busy = await jobs.on_the_loop.options(priority=1).enqueue(seconds=100)
-
+    busy = await jobs.on_the_loop.enqueue(seconds=100)
     rescuer = await on.start("--concurrency", "1")
     await on.started(busy)
-    await eventually(lambda: reaped(on, at_least=1))
-    for _ in range(3):
+    abandoned = [await claimed_by(engine, stranger, lease_seconds=seconds) for seconds in (1, 2, 3, 4)]
+    await eventually(lambda: reaped(on, at_least=100))
+    assert (await busy.get()).epoch == 1, "its only slot was taken all the time"
+
+    for _ in range(3):  # while leases run out
         rescuer.signal(signal.SIGKILL)
         rescuer = await on.start("--concurrency", "1")
-    await rescuer.stop()
+        await asyncio.sleep(0.2)
     await on.start()
-    ledger = await all_done(on, [*abandoned, busy.id])
-    assert ledger.reaped()["lease_expired"] == 400, "each was set free once"
+    ledger = await all_done(on, [*(job for some in abandoned for job in some), busy.id])
+    assert {ledger.verbs(job)[2:4] == ["claim", "reap"] for some in abandoned for job in some} == {True}
+
+
+async def claimed_by(engine: Engine, worker: str, *, lease_seconds: float) -> list[str]:
+    made = await jobs.on_the_loop.options(policy=lease(lease_seconds), queue="abandoned").enqueue_many([{}] * 100)
+    assert len(await engine.claim(worker, limit=100, queues=["abandoned"])) == 100
+    return [job.id for job in made]
 
 
 async def reaped(on: Stage, *, at_least: int) -> bool:
@@ -48,8 +58,8 @@ async def test_a_job_waits_for_its_own_lease_and_for_no_other(store_url: str, st
     """K24: a worker process is stopped for a while; of its two jobs one has a short lease and one a long one."""
     on = await stage(store_url, **BRISK)
     paused = await on.start()
-    short = await jobs.on_the_loop.options(policy={"lease_seconds": 2}).enqueue(seconds=100)
-    long = await jobs.on_the_loop.options(policy={"lease_seconds": 100_000}).enqueue(seconds=1)
+    short = await jobs.on_the_loop.options(policy=lease(2)).enqueue(seconds=100)
+    long = await jobs.on_the_loop.options(policy=lease(100_000)).enqueue(seconds=1)
     for job in (short, long):
         await on.started(job)
     stopped_at = time.time()
@@ -67,10 +77,10 @@ async def test_a_job_waits_for_its_own_lease_and_for_no_other(store_url: str, st
 
 
 async def test_a_worker_that_no_longer_claims_is_replaced_although_its_heartbeats_arrive(
-    store_url: str, stage: OpenStage
+    fresh_sqlite_url: str, stage: OpenStage
 ) -> None:
     """K29."""
-    on = await stage(store_url, watchdog_seconds=8)
+    on = await stage(fresh_sqlite_url, watchdog_seconds=8)
     command = await on.start("--app", "tests.worker.stories_db.deaf_app:app")
     [deaf] = command.workers
     job = await jobs.on_the_loop.enqueue()
@@ -79,4 +89,3 @@ async def test_a_worker_that_no_longer_claims_is_replaced_although_its_heartbeat
     assert (await on.final(job)).state is State.SUCCEEDED
     [started] = on.diary.notes("started", job.id)
     assert started["pid"] in command.workers, "by the one that took its place"
-    await asyncio.sleep(0)

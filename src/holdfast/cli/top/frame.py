@@ -97,9 +97,8 @@ class Frame(Line, frozen=True, kw_only=True):
     ended: list[EndedLine]
 
 
-def totals_of(queues: list[QueueLine]) -> Totals:
+def totals_of(queues: list[QueueLine], *, rated: bool) -> Totals:
     def total(name: str) -> Any:
-        values = [getattr(queue, name) for queue in queues]
-        return None if None in values else sum(values)
+        return sum(getattr(queue, name) for queue in queues) if rated or not name.endswith("_per_second") else None
 
     return Totals(**{name: total(name) for name in Totals.__struct_fields__})

@@ -109,15 +109,15 @@ def _head(frame: Frame) -> Iterator[Text]:
 
 
 def _queues(frame: Frame) -> Section:
-    titles = ["queue", *(f"{name}>" for name in ("waiting", "running", "retrying", "delayed", "dead 1 h"))]
+    numbers = ("waiting", "running", "retrying", "delayed", "dead 1 h", "oldest", "in/s", "out/s")
     rows = [_queue(queue, frame.at) for queue in frame.queues]
-    return Section([*titles, "oldest waits>", "in/s>", "out/s>", "claims"], rows, "no job waits or runs")
+    return Section(["queue", *(f"{name}>" for name in numbers)], rows, "no job waits or runs")
 
 
 def _queue(queue: QueueLine, now: datetime) -> list[Cell]:
     by = f" by {queue.paused_by}" if queue.paused_by else ""
     return [
-        queue.queue,
+        Styled(f"{queue.queue} (paused{by})", "yellow") if queue.paused_at else queue.queue,
         _number(queue.waiting),
         Styled(_number(queue.running), "cyan" if queue.running else ""),
         Styled(_bounded(queue.retrying), "yellow" if queue.retrying else ""),
@@ -126,7 +126,6 @@ def _queue(queue: QueueLine, now: datetime) -> list[Cell]:
         age_text(now, queue.oldest_waiting_at),
         _rate(queue.in_per_second),
         _rate(queue.out_per_second),
-        Styled(f"paused{by}", "yellow") if queue.paused_at else "open",
     ]
 
 

@@ -27,6 +27,9 @@ GONE_SECONDS = 600.0  # a worker that went is shown for so long
 GAP_SECONDS = 120.0  # a look so late has no rates: nobody counts what an hour without the database brought
 
 
+Rates = dict[tuple[str, str], float]  # jobs a second, by queue and way
+
+
 class Counts(NamedTuple):
     at: datetime
     waiting: list[Row]
@@ -141,7 +144,8 @@ class Watch:
 
     def _frame(self, seen: Seen, counts: Counts) -> Frame:
         self._ended.extendleft(reversed(seen.ended))
-        queues = self._queue_lines(seen, counts)
+        rates = self._rates(seen)
+        queues = self._queue_lines(seen, counts, rates)
         leases: Counter[str] = Counter()
         for row in seen.held:
             leases[row["lease_worker"]] += row["jobs"]
@@ -149,15 +153,15 @@ class Watch:
             database=self._database,
             at=seen.at,
             counted_at=counts.at,
-            totals=totals_of(queues),
+            totals=totals_of(queues, rated=rates is not None),
             queues=queues,
             workers=[_worker(Worker.from_row(row), leases, seen.at) for row in seen.workers],
             running=[_running(row) for row in seen.running],
             ended=list(self._ended),
         )
 
-    def _queue_lines(self, seen: Seen, counts: Counts) -> list[QueueLine]:
-        numbers, rates = _numbers(seen, counts), self._rates(seen)
+    def _queue_lines(self, seen: Seen, counts: Counts, rates: Rates | None) -> list[QueueLine]:
+        numbers = _numbers(seen, counts)
         oldest = {row["queue"]: row["oldest_at"] for row in counts.waiting}
         paused = {row["name"]: row for row in seen.paused}
         self._queues |= numbers.keys() | paused.keys() | {queue for queue, _ in rates or ()}
@@ -174,8 +178,7 @@ class Watch:
             for name in sorted(self._queues)
         ]
 
-    def _rates(self, seen: Seen) -> dict[tuple[str, str], float] | None:
-        """Jobs a second by (queue, way)."""
+    def _rates(self, seen: Seen) -> Rates | None:
         if not (seconds := self._since(seen.at)):
             return None
         sampled = sum(row["events"] for row in seen.flow)

@@ -1,0 +1,16 @@
+"""What the workers of `holdfast bench` run: a job that does nothing."""
+
+from __future__ import annotations
+
+from holdfast import App
+
+NAME = "holdfast-bench"  # of the queue, of the job type and of the workers
+TEXT = "x" * 89  # a payload of 100 bytes
+
+app = App()
+
+
+@app.job(NAME, queue=NAME)
+async def nothing(text: str, timed: bool = False) -> float | None:
+    """When it started, if asked; by a clock that all processes of a machine share."""
+    return app.clock.monotonic() if timed else None

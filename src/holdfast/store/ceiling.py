@@ -1,0 +1,81 @@
+"""Hand-written SQL on a table of its own: what `holdfast bench` compares with, and nothing else uses.
+
+A queue in three columns: no history, no lease, no key, no refusal. It goes through the same driver to the same disk.
+"""
+
+from __future__ import annotations
+
+from holdfast.store.base import Tx
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.queries import Query
+from holdfast.store.sqlite import SqliteStore
+
+BATCH = 1000
+TAKEN_AT_ONCE = 100
+
+_DROP = Query("ceiling_drop", "DROP TABLE IF EXISTS holdfast_bench")
+_MAKE = Query(
+    "ceiling_make",
+    "CREATE TABLE holdfast_bench (id integer PRIMARY KEY, state text NOT NULL, payload text NOT NULL)",
+)
+_INDEX = Query("ceiling_index", "CREATE INDEX holdfast_bench_ready ON holdfast_bench (id) WHERE state = 'ready'")
+_PUT = Query(
+    "ceiling_put", "INSERT INTO holdfast_bench (id, state, payload) VALUES (:id, 'ready', :payload) RETURNING id"
+)
+_PUT_MANY = Query(
+    "ceiling_put_many",
+    """INSERT INTO holdfast_bench (id, state, payload)
+       SELECT fresh.id, 'ready', fresh.payload FROM {rows:fresh(id integer, payload text)} WHERE TRUE
+       RETURNING id""",
+)
+_TAKE = Query(
+    "ceiling_take",
+    """UPDATE holdfast_bench SET state = 'taken'
+        WHERE id IN (SELECT id FROM holdfast_bench WHERE state = 'ready' ORDER BY id LIMIT {limit} {skip_locked})
+       RETURNING id, payload""",
+)
+_DONE = Query(
+    "ceiling_done",
+    "UPDATE holdfast_bench SET state = 'done' WHERE id {in:ids integer} AND state = 'taken' RETURNING id",
+)
+
+
+class Ceiling:
+    def __init__(self, store: PostgresStore | SqliteStore, payload: str) -> None:
+        self._store, self._payload = store, payload
+        self._last = 0
+
+    async def make(self) -> None:
+        """What an earlier run left, because it was killed, goes."""
+
+        async def work(tx: Tx) -> None:
+            for query in (_DROP, _MAKE, _INDEX):
+                await tx.all(query)
+
+        await self._store.write(work)
+
+    async def drop(self) -> None:
+        await self._store.write(lambda tx: tx.all(_DROP))
+
+    async def put(self) -> None:
+        """One row, one commit."""
+        self._last += 1
+        await self._store.write(lambda tx: tx.all(_PUT, id=self._last, payload=self._payload), alone=True)
+
+    async def put_many(self, count: int) -> None:
+        """In one transaction, a batch at a time."""
+        rows = [(number, self._payload) for number in range(self._last + 1, self._last + count + 1)]
+        self._last += count
+
+        async def work(tx: Tx) -> None:
+            for start in range(0, count, BATCH):
+                await tx.all(_PUT_MANY, fresh=rows[start : start + BATCH])
+
+        await self._store.write(work)
+
+    async def take_and_finish(self) -> int:
+        """Some rows there and back, two commits; how many there were."""
+        taken = await self._store.write(lambda tx: tx.all(_TAKE, limit=TAKEN_AT_ONCE), alone=True)
+        if taken:
+            await self._store.write(lambda tx: tx.all(_DONE, ids=[row["id"] for row in taken]), alone=True)
+        return len(taken)

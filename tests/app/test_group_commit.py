@@ -1,0 +1,212 @@
+"""Group commit: callers in one process share commits, and neither mistakes nor cancellations of one reach another."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import App
+from holdfast.app import Definition
+from holdfast.batches import Batches
+from holdfast.errors import HoldfastError, Invalid, StoreUnavailable
+from tests.app.steps import jobs_in
+from tests.engine.steps import ask
+from tests.worker.in_process import until
+
+
+@pytest.fixture
+def number(app: App) -> Definition[[int], int]:
+    @app.job()
+    async def number(n: int) -> int:
+        return n
+
+    return number
+
+
+async def writes_during(app: App, work: Any) -> int:
+    """How often the store was asked to commit."""
+    store = (await app.engine()).store
+    count, write = 0, store.write
+
+    async def counted(*args: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        return await write(*args, **options)
+
+    store.write = counted  # type: ignore[method-assign]
+    try:
+        await work
+    finally:
+        store.write = write  # type: ignore[method-assign]
+    return count
+
+
+class TestEnqueue:
+    async def test_concurrent_callers_share_commits(self, app: App, number: Definition[[int], int]) -> None:
+        await number.enqueue(0)
+        jobs: list[Any] = []
+
+        async def crowd() -> None:
+            jobs.extend(await asyncio.gather(*(number.enqueue(n) for n in range(400))))
+
+        assert await writes_during(app, crowd()) <= 10
+        assert [(await job.get()).payload["n"] for job in jobs[::40]] == list(range(0, 400, 40))
+        assert await jobs_in(app) == 401
+
+    async def test_a_lone_caller_waits_for_nobody(self, app: App, number: Definition[[int], int]) -> None:
+        await number.enqueue(0)
+
+        async def one_by_one() -> None:
+            for n in range(5):
+                await number.enqueue(n)
+
+        assert await writes_during(app, one_by_one()) <= 10  # each its own, and on PostgreSQL a word to the workers
+
+    @pytest.mark.postgres
+    async def test_the_database_sees_few_transactions(self, fresh_postgres_url: str) -> None:
+        async with App(database_url=fresh_postgres_url) as app:
+
+            @app.job()
+            async def number(n: int) -> None: ...
+
+            await asyncio.gather(*(number.enqueue(n) for n in range(400)))
+            [row] = await ask(await app.engine(), "SELECT count(DISTINCT pos) AS commits FROM events")
+            assert row["commits"] <= 10
+
+    async def test_a_mistake_fails_alone(self, app: App, number: Definition[[int], int]) -> None:
+        """One that only the engine can find, in the middle of a batch."""
+        calls = [number.options(queue="\n" if n in (3, 77) else "q").enqueue(n) for n in range(100)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        wrong = {place for place, answer in enumerate(answers) if isinstance(answer, Invalid)}
+        assert wrong == {3, 77}
+        assert await jobs_in(app) == 98
+
+    async def test_whoever_is_cancelled_takes_nobody_along(self, app: App, number: Definition[[int], int]) -> None:
+        """F42, K37: at whichever await it comes, others get their jobs, once, and the store goes on."""
+        await number.enqueue(-1)
+        expected = {-1}
+        for turns in range(12):
+            tasks = [asyncio.create_task(number.enqueue(20 * turns + n)) for n in range(20)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+            for answer in answers:
+                assert not isinstance(answer, Exception), answer
+                if not isinstance(answer, BaseException):
+                    expected.add((await answer.get()).payload["n"])
+        page = await (await app.engine()).page(limit=500)
+        stored = [job.payload["n"] for job in page.jobs]
+        assert len(stored) == len(set(stored))
+        assert expected <= set(stored)
+        assert {20 * turns + n for turns in range(12) for n in range(1, 20, 2)} <= expected
+        assert (await (await number.enqueue(999)).get()).payload == {"n": 999}
+
+    @pytest.mark.postgres
+    async def test_nor_does_it_leak_connections_or_open_transactions(self, fresh_postgres_url: str) -> None:
+        """K37: the pool has ten, and each is as it was."""
+        async with App(database_url=fresh_postgres_url) as app:
+
+            @app.job()
+            async def number(n: int) -> None: ...
+
+            await number.enqueue(0)
+            for turns in range(40):
+                keyed = number.options(idempotency_key=f"k{turns}")  # these have a transaction of their own
+                tasks = [asyncio.create_task(job.enqueue(turns)) for job in (number, keyed, keyed)]
+                for _ in range(turns % 14):
+                    await asyncio.sleep(0)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            async with asyncio.timeout(60):
+                await asyncio.gather(*(number.options(idempotency_key=f"a{n}").enqueue(n) for n in range(30)))
+            [row] = await ask(
+                await app.engine(),
+                "SELECT count(*) AS open FROM pg_stat_activity"
+                " WHERE datname = current_database() AND state LIKE 'idle in%'",
+            )
+            assert row["open"] == 0
+
+
+class TestBatches:
+    """The mechanism alone, with a store that a test holds in its hand."""
+
+    async def test_what_arrives_while_a_batch_is_under_way_goes_into_the_next(self) -> None:
+        sent: list[list[int]] = []
+        gate = asyncio.Event()
+
+        async def send(items: list[int]) -> list[int]:
+            sent.append(items)
+            await gate.wait()
+            return [10 * item for item in items]
+
+        batches = Batches(send, most=4)
+        tasks = [asyncio.create_task(batches.put(1))]
+        await until(lambda: sent)
+        tasks += [asyncio.create_task(batches.put(item)) for item in range(2, 8)]
+        gate.set()
+        assert await asyncio.gather(*tasks) == [10, 20, 30, 40, 50, 60, 70]
+        assert sent == [[1], [2, 3, 4, 5], [6, 7]]
+
+    async def test_a_refusal_is_searched_for_and_fails_alone(self) -> None:
+        sent: list[int] = []
+
+        async def send(items: list[int]) -> list[int]:
+            sent.append(len(items))
+            if 13 in items:
+                raise Invalid("unlucky")
+            return items
+
+        batches = Batches(send)
+        answers = await asyncio.gather(*(batches.put(item) for item in range(64)), return_exceptions=True)
+        assert [place for place, answer in enumerate(answers) if isinstance(answer, Invalid)] == [13]
+        assert [answer for answer in answers if isinstance(answer, int)] == [item for item in range(64) if item != 13]
+        assert len(sent) <= 13  # halves of halves, not one by one
+
+    async def test_an_answer_may_be_a_refusal_by_itself(self) -> None:
+        async def send(items: list[int]) -> list[int | HoldfastError]:
+            return [Invalid("odd") if item % 2 else item for item in items]
+
+        batches: Batches[int, int] = Batches(send)
+        answers = await asyncio.gather(*(batches.put(item) for item in range(4)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [int, Invalid, int, Invalid]
+
+    @pytest.mark.parametrize("error", [StoreUnavailable("away"), RuntimeError("our own mistake")])
+    async def test_trouble_reaches_everybody_once_and_the_next_are_served(self, error: Exception) -> None:
+        """Also those who came while the batch that failed was under way."""
+        calls = 0
+        gate = asyncio.Event()
+
+        async def send(items: list[int]) -> list[int]:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                await gate.wait()
+                raise error
+            return items
+
+        batches = Batches(send)
+        first = [asyncio.create_task(batches.put(item)) for item in (1, 2)]
+        await until(lambda: calls)
+        second = asyncio.create_task(batches.put(3))
+        await asyncio.sleep(0)
+        gate.set()
+        async with asyncio.timeout(20):
+            answers = await asyncio.gather(*first, second, return_exceptions=True)
+        assert answers == [error, error, 3]
+
+    async def test_when_the_event_loop_ends_nobody_is_left_waiting(self) -> None:
+        async def send(items: list[int]) -> list[int]:
+            await asyncio.Event().wait()
+            return items
+
+        batches = Batches(send, most=2)
+        tasks = [asyncio.create_task(batches.put(item)) for item in range(5)]
+        await until(lambda: batches._sending is not None)
+        assert batches._sending is not None
+        batches._sending.cancel()  # as `asyncio.run` does at its end
+        async with asyncio.timeout(20):
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [asyncio.CancelledError] * 5
