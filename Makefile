@@ -8,10 +8,10 @@ JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static check test bench mutate lock clean
+.PHONY: help setup run static check test bench bench-peers mutate lock clean
 
 help: ## List these targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create the environment in .venv with every dependency pinned by hash, and the project in it.
 
@@ -46,6 +46,9 @@ test: static ## Everything: the static checks, then every test on SQLite and Pos
 bench: setup ## Measure the core verbs on both stores.
 	$(BIN)/python -m benchmarks.core
 
+bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/performance.md.
+	$(BIN)/python -m benchmarks.peers --publish
+
 mutate: setup ## Break the code on purpose, one place at a time, and see that a test notices each.
 	$(BIN)/python -m tests.mutation.run --all
 
@@ -60,5 +63,5 @@ lock: ## Write constraints/ again from pyproject.toml: every dependency, exact a
 	$(COMPILE) -o constraints/dev.txt --group dev -c constraints/runtime.txt
 
 clean: ## Remove the environment, caches and build results.
-	rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .cache build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -22,7 +22,7 @@ STORES = ("postgres", "sqlite")
 
 # A checkpoint or a vacuum at its own time would hit one contestant and spare the other: `settle` vacuums before
 # each round instead, and the settings leave room for a whole run between two checkpoints.
-_QUIET = ("autovacuum = off", "checkpoint_timeout = '1h'", "max_wal_size = '16GB'")
+QUIET = ("autovacuum = off", "checkpoint_timeout = '1h'", "max_wal_size = '16GB'")
 
 
 class Spent(NamedTuple):
@@ -175,7 +175,7 @@ class PostgresHost:
     async def _prepare(self) -> None:
         if not self._migrated:
             self._migrated = True
-            for setting in _QUIET:
+            for setting in QUIET:
                 await self._administer(f"ALTER SYSTEM SET {setting}")
             await self._administer("SELECT pg_reload_conf()")
             await self._administer("CREATE DATABASE bench_template")

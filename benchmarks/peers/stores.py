@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
-from benchmarks.databases import _QUIET
+from benchmarks.databases import QUIET
 from benchmarks.peers.environments import redis_server
 from benchmarks.peers.processes import cpu_seconds
 from tests.servers.postgres import PostgresServer
@@ -109,7 +109,7 @@ class Postgres:
         self._numbers = count(1)
         self._prepared: set[str] = set()
         self._making = Lock()
-        for setting in _QUIET:
+        for setting in QUIET:
             _tell(self._server.dsn(), f"ALTER SYSTEM SET {setting}")
         _tell(self._server.dsn(), "SELECT pg_reload_conf()")
         version = _asked(self._server.dsn(), "SHOW server_version")[0].split()[0]

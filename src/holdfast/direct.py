@@ -13,7 +13,7 @@ from holdfast.model import Lease, Liveness, Part
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
 
 POLL_FIRST_SECONDS = 0.05
-POLL_SECONDS = 1.0
+POLL_SECONDS = 1.5
 
 
 class Presence(Protocol):
@@ -44,8 +44,7 @@ class DirectSource:
         leases = await self.engine.claim(
             self.worker, limit=limit, queues=queues, types=types, instance=self._presence.instance
         )
-        if leases:
-            self._poll = POLL_FIRST_SECONDS
+        self._poll = POLL_FIRST_SECONDS if leases else self._slower()
         return [(lease, self._policies.get(lease.policy) or await self._policy(lease.policy)) for lease in leases]
 
     async def _policy(self, number: int) -> Policy:
@@ -62,9 +61,12 @@ class DirectSource:
             seen = await self.engine.look(self.worker, queues, types)
             if seen.any:
                 return True
-            self._poll = min(POLL_SECONDS, self._poll * 2)
+            self._poll = self._slower()
             pause = self._poll if seen.next_in is None else min(self._poll, seen.next_in)
         return False
+
+    def _slower(self) -> float:
+        return min(POLL_SECONDS, self._poll * 2)
 
     async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
         return await self.engine.heartbeat(self.worker, leases, liveness=liveness, slots=slots)

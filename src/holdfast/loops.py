@@ -11,6 +11,7 @@ from holdfast.errors import StoreError
 from holdfast.ids import Ids
 
 RETRY_SECONDS = 0.5
+SELDOM = 3  # of so many rounds, one does everything
 WORKERS_KEPT_SECONDS = 86_400.0  # after a worker process has ended: long enough to be asked about in the morning
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ class Maintenance:
         self._engine, self._clock, self._ids = engine, clock, ids
         self._every, self._retention = every, retention
         self._failures = 0
+        self._rounds = 0
 
     async def run(self) -> None:
         """Until cancelled: again and again, not only at a start (K22)."""
@@ -32,9 +34,13 @@ class Maintenance:
             await self._clock.sleep(self._pause() * (0.75 + 0.5 * self._ids.jitter()))
 
     async def sweep(self) -> bool:
-        """Each step once. True when one of them was full: there may be more to do at once."""
+        """Each step that is due, once. True when one of them was full: there may be more to do at once."""
         full, failed = False, False
-        for step in (self._requeue, self._reap, self._accept, self._mark_silent, self._forget_workers, self._prune):
+        steps = [self._requeue, self._reap]
+        if self._rounds % SELDOM == 0:  # nobody waits for these
+            steps += [self._accept, self._mark_silent, self._forget_workers, self._prune]
+        self._rounds += 1
+        for step in steps:
             try:
                 full = await step() >= self._engine.rules.limits.sweep_batch or full
             except Exception as error:

@@ -10,7 +10,7 @@ from holdfast.errors import StoreError
 from holdfast.ids import Ids
 from holdfast.store.presence import Presence
 
-LOOK_SECONDS = 1.2
+LOOK_SECONDS = 1.5
 CLOSER_LOOK_SECONDS = 0.5  # while somebody seems dead
 WINDOW_SECONDS = 2.0  # seen dead all that time: longer than a session takes to come back
 SETTLE_SECONDS = 3.0  # after our own session came back: so did everybody's, and not all are here yet

@@ -35,7 +35,7 @@ async def test_a_repeat_finishes_the_acceptance_that_its_first_request_did_not(e
     assert held.state is State.CREATED
     again = await engine.create(request)
     assert (again.id, again.state, again.existed) == (held.id, State.QUEUED, True)
-    assert [event.verb for event in await engine.history(held.id)] == ["create"]
+    assert [event.verb for event in await engine.history(held.id)] == ["create", "accept"]
 
 
 async def test_a_create_under_way_does_not_bring_an_old_declaration_back(engine: Engine) -> None:

@@ -9,13 +9,13 @@ import os
 import sys
 from importlib.metadata import version
 
-from holdfast.cli import completion, config, dev, doctor, jobs, lifecycle, migrate, queues, top, worker, workers
+from holdfast.cli import bench, completion, config, dev, doctor, jobs, lifecycle, migrate, queues, top, worker, workers
 from holdfast.cli.exits import INTERRUPTED, PIPE_CLOSED, code_of
 from holdfast.cli.output import printable
 from holdfast.errors import HoldfastError
 
 # As `holdfast --help` lists them.
-COMMANDS = (dev, worker, top, migrate, jobs, queues, workers, lifecycle, config, doctor, completion)
+COMMANDS = (dev, worker, top, migrate, jobs, queues, workers, lifecycle, config, doctor, bench, completion)
 
 
 def main(arguments: list[str] | None = None) -> int:

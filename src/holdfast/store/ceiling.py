@@ -57,12 +57,13 @@ class Ceiling:
     async def drop(self) -> None:
         await self._store.write(lambda tx: tx.all(_DROP))
 
-    async def put(self) -> None:
+    async def put(self) -> int:
         """One row, one commit."""
         self._last += 1
         await self._store.write(lambda tx: tx.all(_PUT, id=self._last, payload=self._payload), alone=True)
+        return 1
 
-    async def put_many(self, count: int) -> None:
+    async def put_many(self, count: int) -> int:
         """In one transaction, a batch at a time."""
         rows = [(number, self._payload) for number in range(self._last + 1, self._last + count + 1)]
         self._last += count
@@ -72,6 +73,7 @@ class Ceiling:
                 await tx.all(_PUT_MANY, fresh=rows[start : start + BATCH])
 
         await self._store.write(work)
+        return count
 
     async def take_and_finish(self) -> int:
         """Some rows there and back, two commits; how many there were."""

@@ -55,8 +55,8 @@ async def all_done(on: Stage, ids: Collection[str], seconds: float = 60) -> Ledg
     engine = await on.engine()
 
     async def done() -> bool:
-        counts = {state.value: number for _, _, state, number in await engine.counts()}
-        return counts == {"succeeded": len(ids)}
+        counts = await engine.counts()
+        return {state.value for *_, state, _ in counts} == {"succeeded"} and sum(row[-1] for row in counts) == len(ids)
 
     await eventually(done, seconds)
     ledger = await Ledger.read(engine)

@@ -24,12 +24,12 @@ def lease(seconds: float) -> dict[str, float]:
 
 
 async def test_the_rescue_of_jobs_needs_no_slot_and_survives_its_own_death(store_url: str, stage: OpenStage) -> None:
-    """K10: somebody claimed many and is never heard of again; those who should set them free are busy, and die."""
+    """K10: somebody claimed many and is never heard of again; those who set them free have no slot for them, and die."""
     on = await stage(store_url, **BRISK)
     engine = await on.engine()
     stranger = (await engine.register(name="stranger")).id
-    busy = await jobs.on_the_loop.enqueue(seconds=100)
-    rescuer = await on.start("--concurrency", "1")
+    busy = await jobs.on_the_loop.options(queue="elsewhere").enqueue(seconds=100)
+    rescuer = await on.start("--concurrency", "1", "--queues", "elsewhere")
     await on.started(busy)
     abandoned = [await claimed_by(engine, stranger, lease_seconds=seconds) for seconds in (1, 2, 3, 4)]
     await eventually(lambda: reaped(on, at_least=100))
@@ -37,7 +37,7 @@ async def test_the_rescue_of_jobs_needs_no_slot_and_survives_its_own_death(store
 
     for _ in range(3):  # while leases run out
         rescuer.signal(signal.SIGKILL)
-        rescuer = await on.start("--concurrency", "1")
+        rescuer = await on.start("--concurrency", "1", "--queues", "elsewhere")
         await asyncio.sleep(0.2)
     await on.start()
     ledger = await all_done(on, [*(job for some in abandoned for job in some), busy.id])

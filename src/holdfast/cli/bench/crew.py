@@ -23,9 +23,9 @@ PROGRAM = [sys.executable, "-m", "holdfast.cli", "worker", "--app", "holdfast.cl
 @asynccontextmanager
 async def crew(arguments: list[str], processes: int) -> AsyncIterator[list[Process]]:
     """So many of them, ready to claim."""
-    async with contextlib.AsyncExitStack() as stack:
-        log = stack.enter_context(tempfile.TemporaryFile("w+"))
-        yield [await stack.enter_async_context(_one(arguments, log)) for _ in range(processes)]
+    with tempfile.TemporaryFile("w+") as log:
+        async with contextlib.AsyncExitStack() as stack:
+            yield [await stack.enter_async_context(_one(arguments, log)) for _ in range(processes)]
 
 
 @asynccontextmanager
@@ -34,7 +34,7 @@ async def _one(arguments: list[str], log: IO[str]) -> AsyncIterator[Process]:
     ours.setblocking(False)
     with ours, theirs:
         command = [*PROGRAM, *arguments, "--supervised"]
-        process = await asyncio.create_subprocess_exec(*command, stdin=theirs, stdout=log, stderr=log)
+        process = await asyncio.create_subprocess_exec(*command, stdin=theirs.fileno(), stdout=log, stderr=log)
         theirs.close()
         try:
             if await asyncio.get_running_loop().sock_recv(ours, len(READY)) != READY:

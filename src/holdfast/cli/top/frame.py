@@ -28,6 +28,10 @@ class QueueLine(Line, frozen=True, kw_only=True):
     paused_at: datetime | None = None
     paused_by: str | None = None
 
+    @property
+    def unfinished(self) -> int:
+        return self.waiting + self.delayed + self.retrying + self.created + self.running
+
 
 class WorkerLine(Line, frozen=True, kw_only=True):
     """`leases` may be more than `slots`: some are claimed ahead."""
