@@ -2,41 +2,83 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.ids import uuid7_floor
-from holdfast.lifecycle import FINAL, State
+from holdfast.lifecycle import State
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.model import NewJob
 from holdfast.store import Row, q
 from holdfast.store.ceiling import TAKEN_AT_ONCE, Ceiling
 from holdfast.store.queries import Query
-from tests.engine.steps import Standing, bring, run
+from tests.engine.steps import ask as ask_by_hand
+from tests.engine.steps import bring
+
+TYPE = "mine"
 
 
 async def ask(engine: Engine, query: Query, **params: Any) -> list[Row]:
-    return await engine.store.read(lambda tx: tx.all(query, **params))
+    return await engine.store.read(lambda tx: tx.all(query, type=TYPE, **params))
 
 
-async def one_of_each(engine: Engine, worker: str) -> dict[State, Standing]:
-    return {state: await bring(engine, worker, DEFAULT, state) for state in State}
+async def others(engine: Engine, worker: str) -> None:
+    """Jobs of other types in every state."""
+    for state in State:
+        await bring(engine, worker, DEFAULT, state)
 
 
-@pytest.mark.parametrize(("state", "waiting", "running"), [(State.QUEUED, 1, 0), (State.RUNNING, 0, 1)])
-async def test_left_is_what_waits_or_runs(
-    engine: Engine, worker: str, state: State, waiting: int, running: int
-) -> None:
-    await one_of_each(engine, worker)
-    job = await bring(engine, worker, DEFAULT, state)
-    [left] = await ask(engine, q.bench_left, type=job.type)
-    assert (left["waiting"], left["running"]) == (waiting, running)
+async def finished(engine: Engine, worker: str) -> str:
+    """A new job of ours, done."""
+    await engine.create(NewJob(type=TYPE))
+    [lease] = await engine.claim(worker, types=[TYPE])
+    await engine.complete(worker, lease.id, lease.token)
+    return lease.id
 
 
-async def test_waiting_is_what_waits_of_this_type(engine: Engine, worker: str) -> None:
-    await one_of_each(engine, worker)
-    mine = [(await engine.create(NewJob(type="mine"))).id for _ in range(3)]
-    await run(engine, worker, type="mine")
-    assert [row["id"] for row in await ask(engine, q.bench_waiting, type="mine", limit=9)] == mine[1:] + mine[3:]
-    assert len(await ask(engine, q.bench_waiting, type="mine", limit=1)) == 1
+async def test_left_is_what_waits_or_runs(engine: Engine, worker: str) -> None:
+    await others(engine, worker)
+    await finished(engine, worker)
+    await engine.create_many([NewJob(type=TYPE)] * 3)
+    await engine.claim(worker, types=[TYPE])
+    [left] = await ask(engine, q.bench_left)
+    assert (left["waiting"], left["running"]) == (2, 1)
+
+
+async def test_waiting_is_what_could_be_claimed(engine: Engine, worker: str) -> None:
+    await others(engine, worker)
+    await finished(engine, worker)
+    first, second, third = await engine.create_many([NewJob(type=TYPE)] * 3)
+    [lease] = await engine.claim(worker, types=[TYPE])
+    assert lease.id == first.id
+    assert [row["id"] for row in await ask(engine, q.bench_waiting, limit=9)] == [second.id, third.id]
+    assert len(await ask(engine, q.bench_waiting, limit=1)) == 1
+
+
+async def test_done_and_finished_are_those_of_this_run(engine: Engine, worker: str, clock: MovableClock) -> None:
+    await finished(engine, worker)
+    clock.advance(10)
+    floor, began = uuid7_floor(clock.now()), clock.now()
+    await others(engine, worker)
+    mine = [await finished(engine, worker)]
+    clock.advance(5)
+    mine.append(await finished(engine, worker))
+    canceled = (await engine.create(NewJob(type=TYPE))).id
+    await engine.cancel(canceled)
+    await engine.create(NewJob(type=TYPE))
+    [done] = await ask(engine, q.bench_done, first=floor)
+    assert (done["jobs"], done["begun_at"], done["ended_at"]) == (2, began, clock.now())
+    assert [row["id"] for row in await ask(engine, q.bench_finished, first=floor, limit=9)] == [*mine, canceled]
+    assert len(await ask(engine, q.bench_finished, first=floor, limit=1)) == 1
+
+
+async def test_the_ceiling_has_a_table_of_its_own_for_a_while(engine: Engine) -> None:
+    ceiling = Ceiling(engine.store, "{}")
+    for _ in range(2):  # what is left of a run that was killed does no harm
+        await ceiling.make()
+    await ceiling.put()
+    await ceiling.put_many(TAKEN_AT_ONCE + 1)
+    assert [await ceiling.take_and_finish() for _ in range(3)] == [TAKEN_AT_ONCE, 2, 0]
+    rows = await ask_by_hand(engine, "SELECT state, count(*) AS jobs FROM holdfast_bench GROUP BY state")
+    assert [tuple(row) for row in rows] == [("done", TAKEN_AT_ONCE + 2)]
+    await ceiling.drop()
+    await ceiling.drop()

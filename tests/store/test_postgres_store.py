@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from holdfast.store import PostgresStore, Tx, q
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import running
 from tests.servers.proxy import Proxy
+from tests.store.cancel_at import CancelAt
 from tests.store.counting import SET_SLOTS, add_counters, count_up, counted, counter_id
 
 before_or_after = pytest.mark.parametrize("after", [False, True], ids=["unheard", "heard"])
@@ -220,36 +221,6 @@ async def test_a_stopped_server_is_unavailable_and_back_after_its_restart() -> N
         await asyncio.to_thread(server.start)
         assert await store.write(count_up) == 2
         await store.close()
-
-
-class CancelAt:
-    """Runs a coroutine and cancels its task for real at its n-th pause, and at `again` pauses right after that."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], pause: int, *, again: int = 0) -> None:
-        self._coroutine, self._pause, self._again = coroutine, pause, again
-        self.reached = False
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        task = asyncio.current_task()
-        assert task
-        steps = self._coroutine.__await__()
-        paused = 0
-        value: Any = None
-        try:
-            waited = steps.send(None)
-            while True:
-                paused += 1
-                if self._pause <= paused <= self._pause + self._again:
-                    self.reached = True
-                    task.cancel()
-                try:
-                    value = yield waited
-                except BaseException as error:
-                    waited = steps.throw(error)
-                else:
-                    waited = steps.send(value)
-        except StopIteration as done:
-            return done.value
 
 
 @pytest.mark.parametrize("again", [0, 1, 2])

@@ -26,7 +26,8 @@ class Ledger:
             events += page
 
     def verbs(self, job: str) -> list[str]:
-        return [event.verb for event in self._by_job[job]]
+        """What happened to it once it was in its queue."""
+        return [event.verb for event in self._by_job[job] if event.verb not in ("create", "accept")]
 
     def each_succeeded_once(self, jobs: Collection[str]) -> None:
         """These jobs and no others: none is lost, none is there twice, none ended twice."""

@@ -24,7 +24,7 @@ def lease(seconds: float) -> dict[str, float]:
 
 
 async def test_the_rescue_of_jobs_needs_no_slot_and_survives_its_own_death(store_url: str, stage: OpenStage) -> None:
-    """K10: somebody claimed many and is never heard of again; those who set them free have no slot for them, and die."""
+    """K10: somebody claimed many and is never heard of again; those who set them free cannot take them, and die."""
     on = await stage(store_url, **BRISK)
     engine = await on.engine()
     stranger = (await engine.register(name="stranger")).id
@@ -41,7 +41,7 @@ async def test_the_rescue_of_jobs_needs_no_slot_and_survives_its_own_death(store
         await asyncio.sleep(0.2)
     await on.start()
     ledger = await all_done(on, [*(job for some in abandoned for job in some), busy.id])
-    assert {ledger.verbs(job)[2:4] == ["claim", "reap"] for some in abandoned for job in some} == {True}
+    assert {ledger.verbs(job).count("reap") for some in abandoned for job in some} == {1}
 
 
 async def claimed_by(engine: Engine, worker: str, *, lease_seconds: float) -> list[str]:

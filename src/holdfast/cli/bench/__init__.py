@@ -134,7 +134,9 @@ def _print(measured: Measured, options: argparse.Namespace, settings: Settings) 
         STAYS.format(name=NAME),
     ]
     if measured.stays:
-        said.append(f"{count(measured.stays, 'job')} could not be removed: a worker that is gone holds them for a while")
+        said.append(
+            f"{count(measured.stays, 'job')} could not be removed: a worker that is gone holds them for a while"
+        )
     print("", *said, sep="\n", file=sys.stderr)
 
 

@@ -1,0 +1,170 @@
+"""The connections of a PostgreSQL store: never too many, never lost, never given to two at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.clock import Clock, MovableClock
+from holdfast.store.connections import IDLE_SECONDS_MAX, Connections
+
+
+class Monotonic(MovableClock):
+    """Also the time that only runs forward stands still until it is moved."""
+
+    at = 0.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def opened() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+async def connections(fresh_postgres_url: str, opened: list[Any]) -> AsyncIterator[Connections]:
+    async def connect() -> Any:
+        opened.append(await asyncpg.connect(fresh_postgres_url))
+        return opened[-1]
+
+    connections = Connections(connect, 2, Clock())
+    yield connections
+    await connections.close()
+
+
+async def test_one_is_opened_when_needed_and_used_again(connections: Connections, opened: list[Any]) -> None:
+    for _ in range(5):
+        connection = await connections.take()
+        assert await connection.fetchval("SELECT 1") == 1
+        connections.give(connection)
+    assert len(opened) == 1
+
+
+async def test_no_more_than_allowed_and_whoever_waits_longest_is_next(
+    connections: Connections, opened: list[Any]
+) -> None:
+    first, second = await connections.take(), await connections.take()
+    order: list[str] = []
+
+    async def wait(name: str) -> Any:
+        connection = await connections.take()
+        order.append(name)
+        return connection
+
+    waiting = [asyncio.create_task(wait(name)) for name in "ab"]
+    await asyncio.sleep(0.01)
+    assert not order
+    connections.give(first)
+    connections.give(second)
+    for connection in await asyncio.gather(*waiting):
+        connections.give(connection)
+    assert order == ["a", "b"]
+    assert len(opened) == 2
+
+
+async def test_a_closed_one_makes_room_for_another(connections: Connections, opened: list[Any]) -> None:
+    first, second = await connections.take(), await connections.take()
+    waiting = asyncio.create_task(connections.take())
+    await asyncio.sleep(0.01)
+    first.terminate()
+    connections.give(first)
+    third = await waiting
+    assert third is not first
+    assert await third.fetchval("SELECT 1") == 1
+    second.terminate()
+    connections.give(third)
+    connections.give(second)
+    assert await connections.take() is third
+    connections.give(third)
+
+
+async def test_one_that_closed_while_nobody_had_it_is_not_handed_out(
+    connections: Connections, opened: list[Any]
+) -> None:
+    connection = await connections.take()
+    connections.give(connection)
+    connection.terminate()
+    again = await connections.take()
+    assert again is not connection
+    connections.give(again)
+
+
+async def test_who_gives_up_waiting_takes_nothing_along(connections: Connections) -> None:
+    """K37: also in the instant in which a connection was handed over."""
+    first, second = await connections.take(), await connections.take()
+    waiting = asyncio.create_task(connections.take())
+    await asyncio.sleep(0.01)
+    connections.give(first)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with asyncio.timeout(5):
+        assert await connections.take() is first
+    connections.give(first)
+    connections.give(second)
+
+
+async def test_who_gives_up_before_it_is_handed_over_is_passed_by(connections: Connections) -> None:
+    first, second = await connections.take(), await connections.take()
+    gone, stays = asyncio.create_task(connections.take()), asyncio.create_task(connections.take())
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    await asyncio.sleep(0.01)
+    connections.give(first)
+    async with asyncio.timeout(5):
+        assert await stays is first
+    connections.give(first)
+    connections.give(second)
+
+
+async def test_a_connection_that_cannot_be_opened_takes_no_place(fresh_postgres_url: str) -> None:
+    broken = True
+
+    async def connect() -> Any:
+        if broken:
+            raise OSError("nobody there")
+        return await asyncpg.connect(fresh_postgres_url)
+
+    connections = Connections(connect, 1, Clock())
+    for _ in range(3):
+        with pytest.raises(OSError, match="nobody there"):
+            await connections.take()
+    broken = False
+    connections.give(await connections.take())
+    await connections.close()
+
+
+async def test_what_nobody_needs_for_long_is_closed(fresh_postgres_url: str) -> None:
+    clock = Monotonic()
+
+    async def connect() -> Any:
+        return await asyncpg.connect(fresh_postgres_url)
+
+    connections = Connections(connect, 2, clock)
+    idle, busy = await connections.take(), await connections.take()
+    connections.give(idle)
+    connections.give(busy)
+    assert await connections.take() is busy, "the one used last"
+    clock.at = IDLE_SECONDS_MAX + 1
+    connections.give(busy)
+    async with asyncio.timeout(10):
+        while not idle.is_closed():
+            await asyncio.sleep(0.01)
+    assert not busy.is_closed()
+    await connections.close()
+
+
+async def test_closing_waits_for_what_is_in_use(connections: Connections) -> None:
+    connection = await connections.take()
+    closing = asyncio.create_task(connections.close())
+    await asyncio.sleep(0.02)
+    assert not closing.done()
+    assert await connection.fetchval("SELECT 1") == 1
+    connections.give(connection)
+    async with asyncio.timeout(5):
+        await closing
+    assert connection.is_closed()
