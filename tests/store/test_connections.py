@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.clock import Clock, MovableClock
 from holdfast.store.connections import IDLE_SECONDS_MAX, Connections
+from tests.worker.in_process import until
 
 
 class Monotonic(MovableClock):
@@ -151,9 +152,7 @@ async def test_what_nobody_needs_for_long_is_closed(fresh_postgres_url: str) -> 
     assert await connections.take() is busy, "the one used last"
     clock.at = IDLE_SECONDS_MAX + 1
     connections.give(busy)
-    async with asyncio.timeout(10):
-        while not idle.is_closed():
-            await asyncio.sleep(0.01)
+    await until(idle.is_closed)
     assert not busy.is_closed()
     await connections.close()
 
