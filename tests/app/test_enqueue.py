@@ -140,6 +140,10 @@ class TestKeys:
         assert [job.existed for job in jobs].count(False) == 1
 
 
+def loops_beside() -> int:
+    return [thread.name for thread in threading.enumerate()].count("holdfast-sync")
+
+
 class TestLoopsAndThreads:
     def test_sync_code_needs_no_loop(self, app: App, number: Definition[[int], int]) -> None:
         job = number.enqueue_sync(5)
@@ -163,6 +167,7 @@ class TestLoopsAndThreads:
     def test_loops_in_several_threads_at_once(self, app: App, number: Definition[[int], int]) -> None:
         """Alternating with sync calls, all starting together."""
         together = threading.Barrier(8, timeout=60)
+        before = loops_beside()
 
         async def in_loop(place: int) -> list[str]:
             together.wait()
@@ -178,7 +183,7 @@ class TestLoopsAndThreads:
         with ThreadPoolExecutor(8) as pool:
             ids = [job_id for found in pool.map(in_thread, range(8)) for job_id in found]
         assert len(set(ids)) == 40
-        assert len([t for t in threading.enumerate() if t.name == "holdfast-sync"]) == 1
+        assert loops_beside() - before == 1
 
 
 APP = """

@@ -160,7 +160,7 @@ class TestEvents:
         job = await ends.enqueue("well")
         await drained(app)
         events = [event async for event in job.events()]
-        assert [event.verb for event in events] == ["create", "accept", "claim", "complete"]
+        assert [event.verb for event in events] == ["create", "claim", "complete"]
         assert [event.seq for event in events] == [1, 2, 3]
         assert [event.verb for event in job.events_sync()] == [event.verb for event in events]
 
@@ -182,7 +182,7 @@ class TestEvents:
                 seen.set()
         await working
         assert half_way.is_set()
-        assert told[:4] == [("create", None), ("accept", None), ("claim", None), ("progress", 50)]
+        assert told[:3] == [("create", None), ("claim", None), ("progress", 50)]
         assert told[-1][0] == "complete"
 
     async def test_a_long_history_comes_whole(self, app: App) -> None:
@@ -199,17 +199,17 @@ class TestEvents:
 
     async def test_of_a_job_that_never_was_there_are_none(self, app: App) -> None:
         with pytest.raises(NotFound):
-            [event async for event in app.job_handle(NOBODYS).events()]
+            await asyncio.wait_for(anext(app.job_handle(NOBODYS).events()), 20)
 
     async def test_nor_do_they_go_on_when_the_job_is_gone(self, app: App, ends: Definition[[str], str]) -> None:
         """Pruned, by whoever decides how long jobs are kept."""
         job = await ends.enqueue("well")
         events = job.events()
-        assert [(await anext(events)).verb for _ in range(2)] == ["create", "accept"]
+        assert (await anext(events)).verb == "create"
         await drained(app)
         assert await (await app.engine()).prune(Retention(succeeded=0)) == 1
         with pytest.raises(NotFound):
-            await anext(events)
+            await asyncio.wait_for(anext(events), 20)
 
 
 class TestCancel:

@@ -25,6 +25,7 @@ NO_TESTS_FAILED, SOME_FAILED = 0, 1
 
 # The tests that are run against each mutant on every store: those closest to it, then all that could notice.
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
+TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
@@ -32,6 +33,13 @@ CLOSE = {
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
     **{read: ["tests/engine/test_look.py", "tests/store/test_plans.py"] for read in ("look", "held_by", "going_on")},
     "instances": ["tests/store/test_plans.py", "tests/engine/test_look.py"],
+    **{f"top_{what}": ["tests/store/test_top.py"] for what in TOP},
+    **{f"bench_{what}": ["tests/store/test_bench.py"] for what in ("left", "waiting", "done", "finished")},
+    **{check: ["tests/cli/test_doctor.py"] for check in ("leases_long_over", "unserved_lanes", "recent_deaths")},
+    "queue_counts": ["tests/cli/test_queues.py"],
+    "held_by_worker": ["tests/cli/test_workers.py"],
+    "last_sweep": ["tests/cli/test_doctor.py"],
+    "forget_workers": ["tests/engine/test_workers.py"],
     "orphans": ["tests/store/test_plans.py", "tests/engine/test_create.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/engine/test_create.py"],
     "lost_jobs": ["tests/engine/test_guards.py", "tests/engine/test_reap.py", "tests/engine/test_cancel.py"],

@@ -380,13 +380,16 @@ class Worker:
             await self._clock.sleep(TICK_SECONDS)
 
     def _check(self, run: Run, now: float) -> None:
-        if self.plan.kept and now - self._board.kept_since(run.place) > FENCE * run.policy.lease_seconds:
+        if self._is_unkept(run, now) and run.ending is not Ending.LOST:
             log.error("job %s: the lease was not renewed in time; stopping it", run.lease.id)
             self._lose(run)
         elif run.started_at is not None and run.ending is None and (overrun := run.overrun(now)) is not None:
             run.end(Ending.TIMED_OUT, now, overrun)
         if run.ending is not None and not run.finished and now - run.told > self._patience(run) + 1:
             self._give_up(run)
+
+    def _is_unkept(self, run: Run, now: float) -> bool:
+        return self.plan.kept and now - self._board.kept_since(run.place) > FENCE * run.policy.lease_seconds
 
     def _give_back_stale(self, now: float) -> None:
         stale = []

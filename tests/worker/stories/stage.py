@@ -161,6 +161,10 @@ class Stage:
     async def engine(self) -> Engine:
         return await app.engine()
 
+    async def all_kept(self) -> bool:
+        """Has the keeper of every worker begun? With short leases, a slow machine must wait for that."""
+        return all(worker.last_heartbeat_at is not None for worker in await (await self.engine()).workers())
+
     async def started(self, job: JobHandle[Any], epoch: int = 1) -> int:
         """The process that runs this execution, as soon as one does."""
         note = await eventually(lambda: [n for n in self.diary.notes("started", job.id) if n["epoch"] == epoch])

@@ -48,13 +48,11 @@ async def test_jobs_are_found_by_polling_and_a_crash_by_the_lease(
     )
     doomed = await on.start()
     assert WARNING in doomed.log
-    quick = [await jobs.on_the_loop.enqueue() for _ in range(20)]
-    for job in quick:
-        await job.result(60)
     long = await jobs.on_the_loop.enqueue(seconds=3)
-    await long.result(60)
     held = await jobs.on_the_loop.enqueue(seconds=100)
-    await on.started(held)
+    quick = [await jobs.on_the_loop.enqueue() for _ in range(20)]
+    for job in (*quick, long):
+        await job.result(60)
     doomed.signal(signal.SIGKILL)
     await eventually(lambda: not doomed.pids())
     await on.start()

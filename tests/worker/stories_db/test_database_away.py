@@ -19,7 +19,7 @@ from tests.worker.stories_db.load import load
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 OpenStage = Callable[..., Awaitable[Stage]]
 
-AWAY_SECONDS = 3.0
+AWAY_SECONDS = 2.5
 RESUMED_SECONDS = 20  # generous: 5 is the aim, and printed
 
 END_ALL_OTHERS = """

@@ -15,8 +15,8 @@ from tests.worker.stories_db.wires import CountingWire
 
 pytestmark = [pytest.mark.slow, pytest.mark.sqlite, pytest.mark.postgres]
 
-SETTLED_SECONDS = 3.0  # polling slows down while nothing happens
-WATCHED_SECONDS = 10.0
+SETTLED_SECONDS = 2.5  # polling slows down while nothing happens
+WATCHED_SECONDS = 8.0
 TICK = os.sysconf("SC_CLK_TCK")
 
 

@@ -18,9 +18,9 @@ OpenStage = Callable[..., Awaitable[Stage]]
 
 SOON_SECONDS = 10  # generous, and still far less than the lease of 30 s that a job would have to wait for
 
-UNTROUBLED = ["create", "claim", "complete"]
+UNTROUBLED = ["claim", "complete"]
 A_POLICY = b"SELECT body FROM policies"
-GIVEN_BACK = ["create", "claim", "release", "claim", "complete"]
+GIVEN_BACK = ["claim", "release", "claim", "complete"]
 
 
 def a_claim_of(command: Command) -> bytes:
