@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -37,6 +38,13 @@ class Clock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def within(self, event: asyncio.Event, seconds: float) -> bool:
+        """Wait for it at most so long; has it happened?"""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        return event.is_set()
 
     def block(self, seconds: float) -> None:
         """Sleep in a thread that has no event loop."""

@@ -15,11 +15,16 @@ async def driver_connection(given: Any) -> Any:
     if not _is_sqlalchemys(given):
         return given
     connection = given if hasattr(given, "exec_driver_sql") else await _awaited(given.connection())
-    # Some drivers begin their transaction with SQLAlchemy's first statement, and ours is none of those.
-    await _awaited(connection.exec_driver_sql("SELECT 1"))
-    if hasattr(connection, "get_raw_connection"):
-        return (await connection.get_raw_connection()).driver_connection
-    return connection.connection.driver_connection
+    is_async = hasattr(connection, "get_raw_connection")
+    driver = (await connection.get_raw_connection() if is_async else connection.connection).driver_connection
+    if not (connection.in_transaction() and _has_begun(driver)):
+        await _awaited(connection.exec_driver_sql("SELECT 1"))  # it begins with its own first statement, not with ours
+    return driver
+
+
+def _has_begun(driver: Any) -> bool:
+    """SQLAlchemy begins a transaction of asyncpg's no sooner than it must; the others know by themselves."""
+    return bool(driver.is_in_transaction()) if _library(type(driver)) == "asyncpg" else True
 
 
 def require_sync(given: Any) -> None:

@@ -14,6 +14,7 @@ from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, P
 
 POLL_FIRST_SECONDS = 0.05
 POLL_SECONDS = 1.5
+POLICIES_MAX = 10_000
 
 
 class Presence(Protocol):
@@ -24,6 +25,11 @@ class Presence(Protocol):
 
     @property
     def names(self) -> set[str]: ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether a hint means work, and not just that something happened."""
+        ...
 
     async def wait(self, seconds: float) -> bool:
         """True as soon as somebody says that there may be work; False when the time is up."""
@@ -48,6 +54,8 @@ class DirectSource:
         return [(lease, self._policies.get(lease.policy) or await self._policy(lease.policy)) for lease in leases]
 
     async def _policy(self, number: int) -> Policy:
+        if len(self._policies) >= POLICIES_MAX:  # jobs that bring policies of their own could go on for ever
+            self._policies.clear()
         found = self._policies[number] = await self.engine.policy(number)
         return found
 
@@ -56,11 +64,14 @@ class DirectSource:
         until = self._clock.monotonic() + seconds
         pause = self._poll
         while (left := until - self._clock.monotonic()) > 0:
-            if await self._presence.wait(min(left, pause)):
+            hint = await self._presence.wait(min(left, pause))
+            if hint and self._presence.exact:
                 return True
             seen = await self.engine.look(self.worker, queues, types)
             if seen.any:
                 return True
+            if hint:
+                continue
             self._poll = self._slower()
             pause = self._poll if seen.next_in is None else min(self._poll, seen.next_in)
         return False

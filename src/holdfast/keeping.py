@@ -40,6 +40,7 @@ class _Nobody:
     """A keeper claims nothing. Nor does it hold what shows that the worker lives: that must end with the worker."""
 
     instance = "keeper"
+    exact = True
 
     @property
     def names(self) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import platform
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from holdfast.worker.children import Children
 from holdfast.worker.keeper import Keeper
 from holdfast.worker.runtime import Plan, Worker
 
-log = logging.getLogger("holdfast.worker")
+GOODBYE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
         registered = await engine.register(
             name=wish.name,
             capabilities=wish.capabilities,
-            metadata={"host": platform.node(), "pid": os.getpid()},
+            metadata={"host": platform.node(), "pid": os.getpid(), "jobTypes": sorted(app.handlers)},
             slots=slots,
             heartbeat_seconds=settings.heartbeat_seconds,
             offline_seconds=settings.worker_offline_seconds,
@@ -99,8 +98,9 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-            with contextlib.suppress(HoldfastError):
-                await engine.heartbeat(registered.id, [], liveness=Liveness.OFFLINE)
+            with contextlib.suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await engine.heartbeat(registered.id, [], liveness=Liveness.OFFLINE)
         return worker
 
 

@@ -291,30 +291,23 @@ class TestTogether:
         assert (first.id, first.existed, again.existed) == (again.id, False, True)
 
 
-@pytest.mark.parametrize("way", ASYNC)
+@pytest.mark.parametrize("way", [way for way in ASYNC if way.id != "asyncpg_pool"])  # that one has one transaction
 class TestCancelled:
     async def test_whenever_it_comes_the_job_is_not_there_and_the_connection_is_as_good_as_before(
         self, app: App, bill: Definition[[int], int], caller: Caller
     ) -> None:
         """F42, K37: it is the caller's transaction, and the caller's to roll back."""
         await bill.enqueue(0)
-        whole = []
         for tenths in range(30):
             enqueueing = asyncio.create_task(bill.options(connection=caller.connection).enqueue(1))
             await asyncio.sleep(tenths / 10_000)
             enqueueing.cancel()
-            [answer] = await asyncio.gather(enqueueing, return_exceptions=True)
-            if isinstance(answer, BaseException):
-                await caller.roll_back()
-            else:
-                whole.append(answer.id)
-        if whole:
-            await caller.run(ORDER)
+            await asyncio.gather(enqueueing, return_exceptions=True)
+            await caller.roll_back()
         again = await bill.options(connection=caller.connection).enqueue(2)
         await caller.commit()
         assert await exists(app, again.id)
-        history = await (await app.engine()).history(again.id)
-        assert [event.verb for event in history] == ["create"]
+        assert await jobs_in(app) == 2
 
 
 @pytest.mark.parametrize("way", SYNC)

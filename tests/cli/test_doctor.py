@@ -252,8 +252,38 @@ def test_jobs_that_do_not_get_on_are_warned_about(
     assert {level for name, level in levels(answer).items() if name not in DURABLE} == {"ok", "warn"}
 
 
-def test_jobs_of_a_paused_queue_wait_on_purpose(holdfast: Holdfast) -> None:
+def test_jobs_of_a_paused_queue_wait_on_purpose(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    """Of that very queue: another one, one of another tenant, or one that was opened again is none."""
     holdfast("jobs", "create", "a", "--queue", "mail")
+    holdfast("queues", "pause", "films")
+    meanwhile(lambda engine: engine.pause("mail", tenant="acme"))
     assert finding(holdfast("doctor"), "workers")[0] == "warn"
     holdfast("queues", "pause", "mail")
     assert finding(holdfast("doctor"), "workers")[0] == "ok"
+    holdfast("queues", "resume", "mail")
+    assert finding(holdfast("doctor"), "workers")[0] == "warn"
+
+
+def test_only_kinds_of_jobs_that_wait_now_are_looked_at(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    """Not one that is finished, nor one whose time is to come."""
+    holdfast("jobs", "create", "later", "--delay", "1h")
+
+    async def story(engine: Engine) -> None:
+        await dead(engine, type="done")
+        [worker] = await engine.workers()
+        await engine.disable(worker.id)
+
+    meanwhile(story)
+    assert finding(holdfast("doctor"), "workers")[0] == "ok"
+    holdfast("jobs", "create", "now")
+    says = finding(holdfast("doctor"), "workers")[1]
+    assert says.startswith("no live worker may take 'now' of queue 'default'; ")
+
+
+def test_a_type_that_no_live_worker_runs_is_named(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    meanwhile(lambda engine: engine.register(metadata={"jobTypes": ["mail"]}))
+    holdfast("jobs", "create", "mail")
+    assert finding(holdfast("doctor"), "workers")[0] == "ok"
+    holdfast("jobs", "create", "film")
+    says = finding(holdfast("doctor"), "workers")[1]
+    assert says.startswith("no live worker may take 'film' of queue 'default' (no live worker runs this type); ")

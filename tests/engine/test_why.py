@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Verdict
+from holdfast.engine.why import unserved
 from holdfast.lifecycle import Lifecycles, State
 from holdfast.model import NewJob
 from tests.engine.steps import bring, run
@@ -86,7 +87,7 @@ async def test_no_worker_that_is_up(engine: Engine, worker: str, clock: MovableC
     else:
         clock.advance(90)
         await engine.mark_silent_workers()
-    assert await answer(engine, job.id) == ("workers", "none of 1 registered workers is enabled and alive")
+    assert await answer(engine, job.id) == ("workers", "the 1 registered worker is not enabled and alive")
 
 
 async def test_no_worker_that_can(engine: Engine, worker: str) -> None:
@@ -97,7 +98,36 @@ async def test_no_worker_that_can(engine: Engine, worker: str) -> None:
 async def test_no_worker_for_its_tenant(engine: Engine) -> None:
     await engine.register(tenants=["other"])
     job = await engine.create(NewJob(type="n"))
-    assert await answer(engine, job.id) == ("capabilities", "no live worker offers its tenant")
+    assert await answer(engine, job.id) == ("tenant", "no live worker is for tenant 'default'")
+
+
+async def test_no_worker_that_runs_its_type(engine: Engine) -> None:
+    """A worker may say which types it runs; one that says nothing, or nothing that can be read, may run any."""
+    await engine.register(metadata={"jobTypes": ["mail", "report"]})
+    await engine.register(metadata={"jobTypes": []})
+    job, mail = await engine.create(NewJob(type="n")), await engine.create(NewJob(type="mail"))
+    assert await answer(engine, job.id) == ("type", "no live worker runs jobs of type 'n'")
+    assert await answer(engine, mail.id) is None
+    await engine.register(metadata={"jobTypes": "n"})
+    assert await answer(engine, job.id) is None
+
+
+async def test_what_nobody_serves_is_told_with_its_obstacle(engine: Engine) -> None:
+    await engine.register(tenants=["default"], metadata={"jobTypes": ["mail", "film"]}, capabilities={"gpu": True})
+    for new in (
+        NewJob(type="mail"),
+        NewJob(type="film", requires=["gpu"]),
+        NewJob(type="film", requires=["gpu", "hdr"]),
+        NewJob(type="mail", tenant="acme", queue="post"),
+        NewJob(type="report", queue="post"),
+    ):
+        await engine.create(new)
+    found = await engine.store.read(unserved)
+    assert [(wanted.queue, wanted.type, wanted.requires, clause.name) for wanted, clause in found] == [
+        ("default", "film", ["gpu", "hdr"], "capabilities"),
+        ("post", "mail", [], "tenant"),
+        ("post", "report", [], "type"),
+    ]
 
 
 async def test_its_preference(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -111,8 +141,8 @@ async def test_its_preference(engine: Engine, worker: str, clock: MovableClock) 
     assert await preference() == (True, "it prefers gpu: 0 such workers are alive")
     await engine.register(capabilities={"gpu": True})
     clock.advance(20)
-    alive = "it prefers gpu: 1 such workers are alive"
-    assert await preference() == (False, f"{alive}, and others leave it to them for 40 s more")
+    alive = "it prefers gpu: 1 such worker is alive"
+    assert await preference() == (False, f"{alive}, and others leave it to it for 40 s more")
     clock.advance(40)
     assert await preference() == (True, alive)
 
@@ -132,6 +162,11 @@ async def test_its_turn(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="n"))
 
     assert await answer(engine, job.id) == ("turn", "3 jobs like it are ahead")
+
+
+async def test_its_turn_behind_one(engine: Engine, worker: str) -> None:
+    await engine.create(NewJob(type="n"))
+    assert await answer(engine, (await engine.create(NewJob(type="n"))).id) == ("turn", "1 job like it is ahead")
 
 
 async def test_a_rejected_job_says_why(engine: Engine) -> None:

@@ -35,7 +35,7 @@ CLOSE = {
     "instances": ["tests/store/test_plans.py", "tests/engine/test_look.py"],
     **{f"top_{what}": ["tests/store/test_top.py"] for what in TOP},
     **{f"bench_{what}": ["tests/store/test_bench.py"] for what in ("left", "waiting", "done", "finished")},
-    **{check: ["tests/cli/test_doctor.py"] for check in ("leases_long_over", "unserved_lanes", "recent_deaths")},
+    **{check: ["tests/cli/test_doctor.py"] for check in ("leases_long_over", "waiting_lanes", "recent_deaths")},
     "queue_counts": ["tests/cli/test_queues.py"],
     "held_by_worker": ["tests/cli/test_workers.py"],
     "last_sweep": ["tests/cli/test_doctor.py"],

@@ -59,13 +59,15 @@ class Proxy:
         wire = asyncio.current_task()
         assert wire
         self._wires.add(wire)
-        server, requests = await asyncio.open_connection(self._target.hostname, self._target.port)
-        heard = asyncio.Event()
-        pumps = [
-            asyncio.create_task(self._to_server(client, requests, heard)),
-            asyncio.create_task(self._to_client(server, answers, heard)),
-        ]
+        ends, pumps = [answers], set[asyncio.Task[None]]()
         try:
+            server, requests = await asyncio.open_connection(self._target.hostname, self._target.port)
+            ends.append(requests)
+            heard = asyncio.Event()
+            pumps = {
+                asyncio.create_task(self._to_server(client, requests, heard)),
+                asyncio.create_task(self._to_client(server, answers, heard)),
+            }
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             pass  # the wire is cut
@@ -74,7 +76,7 @@ class Proxy:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            for end in (requests, answers):
+            for end in ends:
                 end.transport.abort()
 
     async def _to_server(

@@ -110,3 +110,11 @@ class TestAWorkerThatDoesNotPoll:
         watchdog.reached(start)
         board.stop()
         assert watched(watchdog, board, start, 900) is None
+
+    def test_is_not_deaf_for_a_few_seconds_without_work_however_strict_the_setting(
+        self, board: Board, start: float
+    ) -> None:
+        watchdog = Watchdog(1, start)
+        watchdog.reached(start)
+        assert watched(watchdog, board, start, 10) is None
+        assert watched(watchdog, board, start + 10, 1) is not None

@@ -73,6 +73,7 @@ def run(options: argparse.Namespace) -> int:
     from holdfast.worker.dying import die_with_parent
 
     line = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what a handler starts must not read what our parent says
     die_with_parent(line.fileno())
     return asyncio.run(_work(app_of(options), options, line))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from holdfast.engine.read import get
@@ -9,9 +11,10 @@ from holdfast.engine.rules import Rules
 from holdfast.lifecycle import State
 from holdfast.model import Job, Worker
 from holdfast.model.json import decode
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 AHEAD_MAX = 10_000
+LANES_MAX = 10_000
 
 
 class Clause(msgspec.Struct, frozen=True):
@@ -43,7 +46,8 @@ async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> l
     row = await tx.one(q.ahead_in_lane, lane=job.lane, priority=job.priority, id=job.id, limit=AHEAD_MAX)
     ahead = row["ahead"] if row else 0
     more = "or more " if ahead == AHEAD_MAX else ""
-    clauses.append(Clause("turn", ahead == 0, f"{ahead} {more}jobs like it are ahead" if ahead else "it is next"))
+    others = "1 job like it is" if ahead == 1 else f"{ahead} {more}jobs like it are"
+    clauses.append(Clause("turn", ahead == 0, f"{others} ahead" if ahead else "it is next"))
     return clauses
 
 
@@ -74,25 +78,76 @@ async def _queue(tx: Tx, job: Job) -> Clause:
 
 async def _workers(tx: Tx, job: Job, waited: float) -> list[Clause]:
     lane = await tx.one(q.lane, id=job.lane)
-    requires = decode(lane["requires"]) if lane else []
-    prefers = decode(lane["prefers"]) if lane else []
+    assert lane is not None, f"lane {job.lane} is interned and never deleted"  # noqa: S101
     workers = [Worker.from_row(row) for row in await tx.all(q.workers)]
-    live = [worker for worker in workers if worker.enabled and worker.liveness != "offline"]
-    if not live:
-        return [Clause("workers", False, f"none of {len(workers)} registered workers is enabled and alive")]
-    able = [
-        worker
-        for worker in live
-        if set(requires) <= set(worker.offers) and (worker.tenants is None or job.tenant in worker.tenants)
-    ]
+    able, clauses = _narrowed(workers, Wanted.of_lane(lane))
     if not able:
-        return [Clause("capabilities", False, f"no live worker offers {', '.join(requires) or 'its tenant'}")]
-    clauses = [Clause("workers", True, f"{len(able)} of {len(live)} live workers may take it")]
-    if prefers:
+        return clauses
+    if prefers := decode(lane["prefers"]):
         better = [worker for worker in able if set(prefers) <= set(worker.offers)]
-        patience = lane["defer_seconds"] - waited if lane else 0
-        says = f"it prefers {', '.join(prefers)}: {len(better)} such workers are alive"
+        patience = lane["defer_seconds"] - waited
+        alive = "1 such worker is alive" if len(better) == 1 else f"{len(better)} such workers are alive"
+        says = f"it prefers {', '.join(prefers)}: {alive}"
         if better and patience > 0:
-            says += f", and others leave it to them for {patience:.0f} s more"
+            says += f", and others leave it to {'it' if len(better) == 1 else 'them'} for {patience:.0f} s more"
         clauses.append(Clause("preference", not better or patience <= 0, says))
     return clauses
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What the jobs of a lane ask of a worker."""
+
+    tenant: str
+    queue: str
+    type: str
+    requires: list[str]
+
+    @classmethod
+    def of_lane(cls, lane: Row) -> Wanted:
+        return cls(lane["tenant"], lane["queue"], lane["type"], decode(lane["requires"]))
+
+
+async def unserved(tx: Tx) -> list[tuple[Wanted, Clause]]:
+    """What waits in open queues though no live worker may take it, each with what stands in its way."""
+    workers = [Worker.from_row(row) for row in await tx.all(q.workers)]
+    waiting = [Wanted.of_lane(lane) for lane in await tx.all(q.waiting_lanes, limit=LANES_MAX)]
+    judged = ((wanted, *_narrowed(workers, wanted)) for wanted in waiting)
+    return [(wanted, clauses[0]) for wanted, able, clauses in judged if not able]
+
+
+def _narrowed(workers: list[Worker], wanted: Wanted) -> tuple[list[Worker], list[Clause]]:
+    """Those who may take it; where there are none, the first condition that nobody meets."""
+    left = live = [worker for worker in workers if worker.enabled and worker.liveness != "offline"]
+    if not live:
+        whom = (
+            "the 1 registered worker is not" if len(workers) == 1 else f"none of {len(workers)} registered workers is"
+        )
+        return [], [Clause("workers", False, f"{whom} enabled and alive")]
+    for name, fits, says in _conditions(wanted):
+        left = [worker for worker in left if fits(worker)]
+        if not left:
+            return [], [Clause(name, False, says)]
+    return left, [Clause("workers", True, f"{len(left)} of {len(live)} live workers may take it")]
+
+
+def _conditions(wanted: Wanted) -> list[tuple[str, Callable[[Worker], bool], str]]:
+    offers = ", ".join(wanted.requires)
+    return [
+        ("type", lambda worker: _runs(worker, wanted.type), f"no live worker runs jobs of type {wanted.type!r}"),
+        (
+            "tenant",
+            lambda worker: worker.tenants is None or wanted.tenant in worker.tenants,
+            f"no live worker is for tenant {wanted.tenant!r}",
+        ),
+        (
+            "capabilities",
+            lambda worker: set(wanted.requires) <= set(worker.offers),
+            f"no live worker offers {offers}",
+        ),
+    ]
+
+
+def _runs(worker: Worker, job_type: str) -> bool:
+    """A worker that does not say which types it runs may run any."""
+    types = worker.metadata.get("jobTypes") if isinstance(worker.metadata, dict) else None
+    return not isinstance(types, list) or job_type in types

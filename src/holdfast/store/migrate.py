@@ -14,6 +14,7 @@ import asyncpg
 
 from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
+from holdfast.store.postgres import FAILED
 from holdfast.store.sqlite import BUSY_SECONDS, connect
 
 _LOCK = 0x686F6C64  # "hold": any two migrators of one database meet here
@@ -102,7 +103,7 @@ async def _postgres(url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await _connect_postgres(url)
     try:
         yield connection
-    except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
+    except FAILED as error:
         raise StoreUnavailable(f"PostgreSQL refused: {error}", code="store_refused") from error
     finally:
         await connection.close()
@@ -115,7 +116,7 @@ async def _connect_postgres(url: str) -> asyncpg.Connection:
         own = isinstance(error, asyncpg.InterfaceError)  # what others say may quote a part of the password
         why = error if own else "write postgresql://USER:PASSWORD@HOST:PORT/NAME, special characters as %XX"
         raise Invalid(f"cannot read the database URL: {why}", code="invalid_database_url") from None
-    except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
+    except FAILED as error:
         raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
 
 

@@ -20,6 +20,7 @@ from holdfast.store.render import POSTGRES, Statement, render
 
 TRIES_MAX = 6
 PAUSE_SECONDS = 0.02
+CONNECT_SECONDS = 10.0
 
 # The server says it rolled back, or was never asked: running the work again is safe.
 _NOT_DONE = (
@@ -39,6 +40,10 @@ _CUT_OFF = (
     OSError,
     TimeoutError,
 )
+
+
+# Whatever can come between us and the server.
+FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 class PostgresTx:
@@ -103,7 +108,7 @@ class PostgresStore:
     async def open(cls, url: str, clock: Clock, ids: Ids, *, connections: int = 10) -> PostgresStore:
         try:
             pooled = await _behind_pooler(url)
-        except (*_CUT_OFF, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
+        except FAILED as error:
             raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
         return cls(Connections(partial(_connect, url, pooled=pooled), connections, clock), clock, ids, pooled=pooled)
 
@@ -236,7 +241,9 @@ async def _prepare_lent(connection: Any) -> None:
 
 
 async def _connect(url: str, *, pooled: bool) -> asyncpg.Connection[Any]:
-    connection = await asyncpg.connect(url, statement_cache_size=0 if pooled else 1024, command_timeout=30)
+    connection = await asyncpg.connect(
+        url, timeout=CONNECT_SECONDS, statement_cache_size=0 if pooled else 1024, command_timeout=30
+    )
     try:
         await (_prepare_lent if pooled else _prepare_own)(connection)
     except BaseException:

@@ -44,6 +44,7 @@ class Presence:
     """
 
     era = 0
+    exact = True  # a hint means work; otherwise only that somebody wrote something
 
     def __init__(self, ids: Ids, queues: Collection[str] | None) -> None:
         self._ear = Ear(queues)
@@ -76,6 +77,8 @@ class Presence:
 
 class FilePresence(Presence):
     """On SQLite: a lock file beside the database, and a look at the file's version while we wait."""
+
+    exact = False
 
     def __init__(self, path: Path, ids: Ids, queues: Collection[str] | None) -> None:
         super().__init__(ids, queues)

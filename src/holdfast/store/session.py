@@ -14,14 +14,12 @@ from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.hints import CHANNEL
-from holdfast.store.postgres import is_pooled
+from holdfast.store.postgres import FAILED, is_pooled
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 PING_SECONDS = 5.0
 RETURN_SECONDS = (0.1, 0.5)
-
-_FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 # Nothing ends an idle session of ours, and the server notices within half a minute that our machine is gone. The lock
 # is shared: after a broken wire the old session may live on for a while, and the new one need not wait for it.
@@ -54,7 +52,7 @@ class Session:
         try:
             if not await session._connect():
                 return None
-        except _FAILED as error:
+        except FAILED as error:
             raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
         session._staying = asyncio.create_task(session._stay())
         return session
@@ -70,7 +68,7 @@ class Session:
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._busy:
                 return await connection.fetch(sql, *values)
-        except _FAILED as error:
+        except FAILED as error:
             connection.terminate()
             raise StoreUnavailable(f"the session with PostgreSQL was cut: {error}") from error
 
@@ -80,7 +78,7 @@ class Session:
             await asyncio.wait([self._staying])
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(*_FAILED):
+            with contextlib.suppress(*FAILED):
                 await connection.close(timeout=1)
 
     # -- staying ----------------------------------------------------------------------------------------------
@@ -95,22 +93,16 @@ class Session:
             self._heard("")  # whatever was said meanwhile was missed
 
     async def _until_cut(self) -> None:
-        while not await self._cut_within(PING_SECONDS):
+        while not await self._clock.within(self._cut, PING_SECONDS):
             with contextlib.suppress(StoreUnavailable):  # then it is cut, half-open sockets included
                 await self.rows("SELECT 1")
-
-    async def _cut_within(self, seconds: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._cut.wait()
-        return self._cut.is_set()
 
     async def _is_back(self) -> bool:
         least, most = RETURN_SECONDS
         await self._clock.sleep(least + (most - least) * self._ids.jitter())
         try:
             return await self._connect()
-        except _FAILED:
+        except FAILED:
             return False
 
     async def _connect(self) -> bool:

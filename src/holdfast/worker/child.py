@@ -45,7 +45,16 @@ from holdfast.worker.frames import (
 from holdfast.worker.handler import Handler, Surroundings, invoke
 from holdfast.worker.limits import limited, rss_bytes
 from holdfast.worker.loading import load
-from holdfast.worker.outcomes import TRACEBACK_CHARS_MAX, Abandoned, Failed, Outcome, Rejected, Released, of_error
+from holdfast.worker.outcomes import (
+    TRACEBACK_CHARS_MAX,
+    Abandoned,
+    Failed,
+    Outcome,
+    Rejected,
+    Released,
+    of_error,
+    readable,
+)
 
 REPORT_BYTES_MAX = FROM_CHILD_BYTES_MAX - 1024  # with what is around it, one message
 TEXT_CHARS_MAX = 50_000  # of an error: cut here, not refused; the engine keeps less
@@ -221,7 +230,7 @@ def _readable(outcome: Outcome) -> Outcome:
 
 
 def _text(value: Any) -> str:
-    return str(value)[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
+    return readable(str(value)[:TEXT_CHARS_MAX])
 
 
 def _error(refusal: Refusal) -> HoldfastError:

@@ -7,6 +7,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -80,7 +81,7 @@ async def _call(handler: Handler, context: Context, arguments: dict[str, Any], t
     loop = asyncio.get_running_loop()
     if name is not None:
         arguments[name] = SyncContext(context, loop)
-    return await loop.run_in_executor(threads, _in_thread, handler.function, arguments)
+    return await loop.run_in_executor(threads, copy_context().run, _in_thread, handler.function, arguments)
 
 
 def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:

@@ -121,12 +121,7 @@ class Beats:
         elif now >= max(self._asked, self._sent) + STOPS_SECONDS and not self._pause:
             await self._ask_for_stops(entries)
         else:
-            await self._until_poked(min(LOOK_SECONDS, due - now))
-
-    async def _until_poked(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._poked.wait()
+            await self._clock.within(self._poked, min(LOOK_SECONDS, due - now))
 
     def _due(self, entries: list[Entry]) -> float:
         if self._pause:

@@ -50,7 +50,7 @@ class Keeper:
     async def start(
         cls, board: Board, spec: dict[str, Any], on_news: Callable[[News], None], *, clock: Clock | None = None
     ) -> Keeper:
-        """`spec`: worker, instance, heartbeat_seconds, watchdog_seconds, and the settings that name the database."""
+        """`spec`: worker, heartbeat_seconds, watchdog_seconds, and the settings that name the database."""
         keeper = cls(board, spec, on_news, clock or Clock())
         keeper._process = await keeper._spawn()
         keeper._running = asyncio.create_task(keeper._run(keeper._process))

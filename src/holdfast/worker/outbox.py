@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, LeaseLost, StoreError
+from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.model.reports import Done, Failure, Freed, Verdict
 from holdfast.worker.outcomes import Completed, Failed, Outcome, Rejected, Released
@@ -78,7 +78,7 @@ class Outbox:
     async def _deliver_group(self, kind: type[Any], group: list[Ended]) -> list[Ended]:
         try:
             answers = await _REPORTS[kind](self._source, group)
-        except StoreError as error:
+        except (StoreUnavailable, OutcomeUnknown, SchemaStale) as error:
             log.warning("%d reports could not be delivered, trying again: %s", len(group), error)
             return group
         except HoldfastError as error:

@@ -59,6 +59,11 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     permanent: bool = False
     retry_after_seconds: float | None = None
 
+    @property
+    def deliberate(self) -> bool:
+        """Its handler said what is to become of the job."""
+        return self.permanent or self.retry_after_seconds is not None
+
 
 class Released(msgspec.Struct, frozen=True, tag="released"):
     """Given back: snoozed by its handler, or its worker stops."""
@@ -92,7 +97,7 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str]) -> 
         case Invalid():
             return Failed(error.code, error.message, {"traceback": _told(error)}, permanent=True)
         case _:
-            return Failed(code_of(error, codes), str(error), {"traceback": _told(error)})
+            return Failed(code_of(error, codes), readable(str(error)), {"traceback": _told(error)})
 
 
 def code_of(error: BaseException, codes: Mapping[type[BaseException], str]) -> str:
@@ -103,6 +108,11 @@ def code_of(error: BaseException, codes: Mapping[type[BaseException], str]) -> s
     return error.code if isinstance(error, HoldfastError) else type(error).__name__
 
 
+def readable(text: str) -> str:
+    """As text that every database can keep: an error may quote whatever it met."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
 def _told(error: BaseException) -> str:
-    text = "".join(traceback.format_exception(error))
+    text = readable("".join(traceback.format_exception(error)))
     return text if len(text) <= TRACEBACK_CHARS_MAX else "…" + text[-TRACEBACK_CHARS_MAX:]

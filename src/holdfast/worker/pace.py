@@ -1,34 +1,31 @@
-"""How many jobs a worker may hold ahead of need: as many as it starts within a moment, at the pace of the last ones."""
+"""How many jobs a worker may hold ahead of need: as many as its slots start in a moment, if jobs stay as they are."""
 
 from __future__ import annotations
 
 AHEAD_SECONDS = 0.1
 AHEAD_MAX = 500
-SMOOTH = 0.5
+WEIGHT = 1 / 16  # of the last job in the mean
+SHORTEST_SECONDS = 1e-6
 
 
 class Pace:
-    def __init__(self) -> None:
-        self._ended = 0
-        self._rate = 0.0
-        self._at: float | None = None
-        self._ahead = 0
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._mean: float | None = None
+        self._most = AHEAD_MAX
 
-    def ended(self) -> None:
-        self._ended += 1
-
-    def tick(self, now: float) -> None:
-        if self._at is not None and now > self._at:
-            rate = self._ended / (now - self._at)
-            self._rate = rate if rate > self._rate else SMOOTH * self._rate + (1 - SMOOTH) * rate
-            self._ahead = min(AHEAD_MAX, int(self._rate * AHEAD_SECONDS))
-        self._at, self._ended = now, 0
+    def ended(self, seconds: float) -> None:
+        """A job took that long."""
+        self._mean = seconds if self._mean is None else self._mean + (seconds - self._mean) * WEIGHT
 
     def ahead(self) -> int:
-        return self._ahead
+        if self._mean is None:
+            return 0
+        return min(self._most, int(AHEAD_SECONDS * self._slots / max(self._mean, SHORTEST_SECONDS)))
 
-    def surplus(self, back: int, of: int) -> None:
-        """Jobs had to be given back because they may not wait here: claim fewer ahead until that is over."""
+    def claimed(self, jobs: int, *, back: int) -> None:
+        """Some had to be given back, because they may not wait in here: fewer next time, and more again bit by bit."""
         if back:
-            self._ahead = 0 if back * 2 >= of else self._ahead // 2
-            self._rate = 0.0 if not self._ahead else self._rate / 2
+            self._most = 0 if back * 2 >= jobs else self._most // 2
+        else:
+            self._most = min(AHEAD_MAX, self._most + self._most // 4 + 1)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease
-from holdfast.model.reports import Held
 from holdfast.worker.context import Context
 from holdfast.worker.handler import Handler
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Released
@@ -29,15 +28,16 @@ class Ending(Enum):
 
 class Run:
     __slots__ = (
-        *("claimed_at", "context", "ending", "execution", "finished", "handler", "interrupt", "lease"),
-        *("place", "policy", "progress_at", "started_at", "task", "told", "why"),
+        *("begun_at", "claimed_at", "context", "ending", "execution", "finished", "handler", "interrupt", "lease"),
+        *("place", "policy", "progress_at", "started", "task", "told", "why"),
     )
 
     def __init__(self, lease: Lease, policy: Policy, handler: Handler, *, now: float, place: int) -> None:
         self.lease, self.policy, self.handler = lease, policy, handler
         self.place = place  # on the board
         self.claimed_at = now
-        self.started_at: float | None = None
+        self.started = False  # it has a slot
+        self.begun_at: float | None = None  # since when its handler can run
         self.progress_at = now
         self.finished = False  # the handler has ended; only the report may still be under way
         self.context: Context | None = None
@@ -47,10 +47,6 @@ class Run:
         self.ending: Ending | None = None
         self.why: Failed | None = None
         self.told = 0.0  # when the handler was told to end
-
-    @property
-    def held(self) -> Held:
-        return Held(self.lease.id, self.lease.token)
 
     @property
     def fragile(self) -> bool:
@@ -64,8 +60,8 @@ class Run:
 
     def overrun(self, now: float) -> Failed | None:
         """The clock of its policy that has run out, if one has."""
-        assert self.started_at is not None  # noqa: S101
-        policy, ran = self.policy, now - self.started_at
+        assert self.begun_at is not None  # noqa: S101
+        policy, ran = self.policy, now - self.begun_at
         if policy.timeout_seconds is not None and ran >= policy.timeout_seconds:
             return Failed("E_TIMEOUT", f"the attempt ran longer than its timeout of {policy.timeout_seconds:g} s")
         if policy.max_runtime_seconds is not None and ran >= policy.max_runtime_seconds:
@@ -116,7 +112,9 @@ class Run:
                 return Abandoned()
             case Ending.TIMED_OUT if not isinstance(said, Completed):
                 return self.why or Failed("E_TIMEOUT")
-            case Ending.STOPPED | Ending.CANCELED if said is None or _killed(said):
+            case Ending.STOPPED if said is None or (isinstance(said, Failed) and not said.deliberate):
+                return Released()  # it was interrupted, and whatever it said came of that
+            case Ending.CANCELED if said is None or _killed(said):
                 return Released()
         return said if said is not None else Failed("E_CANCELLED", "the handler was cancelled from inside")
 

@@ -6,19 +6,21 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.batches import Batches
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, LeaseLost, StoreError
+from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
 from holdfast.model.reports import Advanced, Freed, Progress
 from holdfast.worker.board import Board
 from holdfast.worker.context import Context
+from holdfast.worker.deaf import hear
 from holdfast.worker.handler import Handler, Isolation, Surroundings, invoke
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.outcomes import Failed, Outcome, Released
@@ -35,6 +37,8 @@ BUFFERED_SECONDS_MAX = 1.0  # a job that waits longer than this in here is given
 FENCE = 0.8  # of a lease not renewed: the worker itself stops what it runs
 WAIT_SECONDS = 5.0
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
+LAST_WORDS_SECONDS = 5.0  # for reports, when everything has ended
+CLAIM_MAX = 500
 UNREPORTED_MAX = 2000  # claiming waits while more than this has ended and could not be reported yet
 
 log = logging.getLogger("holdfast.worker")
@@ -79,11 +83,13 @@ class Worker:
         self.stuck = 0  # handlers that would not end: their threads and tasks are still there
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
+        self._idle.set()
         self._stopping = asyncio.Event()
-        self._enabled = True
+        self._enabled, self._trouble = True, ""  # as the keeper said last
         self._unheard = False  # a claim failed that may have claimed something
-        self._pace = Pace()
-        self._threads = ThreadPoolExecutor(self.plan.concurrency, thread_name_prefix="holdfast-job")
+        self._pace = Pace(self.plan.concurrency)
+        self._threads = ThreadPoolExecutor(self.plan.concurrency, thread_name_prefix="holdfast-job", initializer=hear)
+        self._blank = copy_context()  # every handler begins with this: nothing leaks from one job into the next
         self._outbox = Outbox(source, self._clock, self._ids, busy=lambda: self._busy > 0, settled=self._settled)
         self._reports: Batches[Progress, Advanced] = Batches(source.progress)
 
@@ -138,14 +144,17 @@ class Worker:
             async with asyncio.timeout(self.plan.stop_grace_seconds):
                 await claiming  # what it may just have claimed is given back by itself
                 await self._idle.wait()
+                await self._outbox.empty()
         self._interrupt_all()
+        await self._clock.within(self._idle, self.plan.kill_grace_seconds)
+        for run in self._running():
+            self._give_up(run)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.plan.kill_grace_seconds + 1):
-                await self._idle.wait()
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._outbox.empty()
 
     def _running(self) -> list[Run]:
-        return [run for run in self._runs.values() if run.started_at is not None and not run.finished]
+        return [run for run in self._runs.values() if run.started and not run.finished]
 
     def _interrupt_all(self) -> None:
         for run in self._running():
@@ -171,10 +180,15 @@ class Worker:
                 if not claimed:
                     await self._until_hint()
                 pause = PAUSE_SECONDS
+            except WorkerDisabled as error:
+                log.warning("%s", error)
+                await self._until_enabled()
             except HoldfastError as error:
+                if error.code == "worker_not_found":  # forgotten while it was away: a new process registers anew
+                    raise
                 log.warning("cannot claim, trying again: %s", error)
-                self._unheard = self._unheard or isinstance(error, StoreError)
-                await self._until_stopping(pause * (0.5 + self._ids.jitter()))
+                self._unheard = True  # it may have claimed something before it failed
+                await self._clock.within(self._stopping, pause * (0.5 + self._ids.jitter()))
                 pause = min(PAUSE_MAX_SECONDS, pause * 2)
         with contextlib.suppress(StoreError):
             await self._give_back_unheard()
@@ -194,10 +208,11 @@ class Worker:
             waiting.cancel()
             stopping.cancel()
 
-    async def _until_stopping(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+    async def _until_enabled(self) -> None:
+        """It may finish what it holds; that it claims nothing is no fault of its own."""
+        self._enabled = False
+        while not self._enabled and not await self._clock.within(self._stopping, TICK_SECONDS):
+            self._board.polled()
 
     def _wanted(self) -> int:
         """Free slots, and as many more as will start within a moment: so that the database sees batches."""
@@ -207,7 +222,7 @@ class Worker:
             return 0
         if free <= 0 and ahead * 2 < self._pace.ahead():  # not for every job that starts: in batches
             return 0
-        return max(0, min(free + ahead, self._board.room()))
+        return max(0, min(free + ahead, self._board.room(), CLAIM_MAX))
 
     def _take(self, claimed: Claims) -> None:
         now = self._clock.monotonic()
@@ -223,7 +238,7 @@ class Worker:
                 self._start(run)
             else:
                 surplus.append(run)
-        self._pace.surplus(len(surplus), len(claimed))
+        self._pace.claimed(len(claimed), back=len(surplus))
         self._give_back(surplus)
         if self._stopping.is_set():
             self._give_back_waiting()
@@ -246,6 +261,7 @@ class Worker:
         for run in runs:
             run.finished = True
             self._outbox.put(run, Released())
+        self._is_idle()
 
     async def _give_back_unheard(self) -> None:
         """The answer to a claim was lost: what it may have claimed would wait for its lease to run out."""
@@ -258,17 +274,20 @@ class Worker:
     # -- executing --------------------------------------------------------------------------------------------
 
     def _start(self, run: Run) -> None:
-        self._clocks_start(run)
+        run.started = True
         self._busy += 1
         self._idle.clear()
         run.context = Context(run.lease, _Line(self, run), self._state)
-        run.task = asyncio.get_running_loop().create_task(self._execute(run))
+        run.task = asyncio.get_running_loop().create_task(self._execute(run), context=self._blank.copy())
 
-    def _clocks_start(self, run: Run) -> None:
-        """When the handler can begin: the time a child process takes to start is not the job's."""
-        run.started_at = run.progress_at = self._clock.monotonic()
+    def _begins(self, run: Run, interrupt: Callable[[], None] | None) -> None:
+        """The handler can begin: from now on its clocks run. The time a child process takes to start is not its own."""
+        run.begun_at = run.progress_at = self._clock.monotonic()
+        run.interrupt = interrupt
         if (allowed := run.seconds_allowed) is not None:
-            self._board.deadline(run.place, run.started_at + allowed)
+            self._board.deadline(run.place, run.begun_at + allowed)
+        if run.ending is not None and interrupt is not None:  # it was told to end before it could hear
+            interrupt()
 
     async def _execute(self, run: Run) -> None:
         assert run.context is not None  # noqa: S101
@@ -277,8 +296,7 @@ class Worker:
             if run.handler.isolation is Isolation.PROCESS or (run.alone and self._children is not None):
                 said = await self._in_child(run)
             else:
-                if run.handler.is_async:
-                    run.interrupt = run.cancel_task
+                self._begins(run, run.cancel_task if run.handler.is_async else None)
                 said = await invoke(run.handler, run.context, run.lease.payload, self._around, self._threads)
         except asyncio.CancelledError:
             if run.ending is None and self._stopping.is_set():
@@ -293,15 +311,16 @@ class Worker:
             return Failed("E_NO_CHILDREN", "this worker cannot start child processes", permanent=True)
 
         def started(execution: Execution) -> None:
+            if run.finished:  # given up on while the child was being started: its place belongs to another by now
+                execution.kill()
+                return
             self._board.executor(run.place, execution.pid)
             run.execution = execution
-            run.interrupt = lambda: self._end_child(run, execution)
-            if run.ending is not None:  # while the child was being started
-                run.interrupt()
-            elif self._stopping.is_set():
+            self._begins(run, lambda: self._end_child(run, execution))
+            if self._stopping.is_set():
                 run.warn()
-            self._clocks_start(run)
 
+        run.interrupt = run.cancel_task  # kills the child that is being started
         said = await self._children.run(run.lease, run.handler, _Line(self, run), alone=run.alone, on_started=started)
         if run.alone and isinstance(said, Failed) and said.code == "E_CRASHED" and run.ending is None:
             return Failed("poison", f"alone in its process, it killed it again: {said.message}", said.context, True)
@@ -332,8 +351,16 @@ class Worker:
             return
         run.finished = True
         self._busy -= 1
-        self._pace.ended()
-        self._outbox.put(run, run.outcome(said))
+        if run.begun_at is not None:
+            self._pace.ended(self._clock.monotonic() - run.begun_at)
+        outcome = run.outcome(said)
+        if isinstance(outcome, Failed):
+            log.warning(
+                "job %s (%s), attempt %d of %d, failed: %s %.200r",
+                *(run.lease.id, run.lease.type, run.lease.attempt, run.lease.max_attempts),
+                *(outcome.code, outcome.message),
+            )
+        self._outbox.put(run, outcome)
         self._fill()
         if not self._room.is_set() and self._wanted():
             self._room.set()
@@ -372,7 +399,6 @@ class Worker:
             self._board.show(Liveness.BUSY if self._busy else Liveness.IDLE, self.plan.concurrency)
             if self._free() <= 0:
                 self._board.polled()  # no slot, no need to claim
-            self._pace.tick(now)
             for run in list(self._runs.values()):
                 if not run.finished:
                     self._check(run, now)
@@ -383,7 +409,7 @@ class Worker:
         if self._is_unkept(run, now) and run.ending is not Ending.LOST:
             log.error("job %s: the lease was not renewed in time; stopping it", run.lease.id)
             self._lose(run)
-        elif run.started_at is not None and run.ending is None and (overrun := run.overrun(now)) is not None:
+        elif run.begun_at is not None and run.ending is None and (overrun := run.overrun(now)) is not None:
             run.end(Ending.TIMED_OUT, now, overrun)
         if run.ending is not None and not run.finished and now - run.told > self._patience(run) + 1:
             self._give_up(run)
@@ -396,13 +422,19 @@ class Worker:
         while self._buffer and now - self._buffer[0].claimed_at > BUFFERED_SECONDS_MAX:
             stale.append(self._buffer.popleft())
         if stale:
-            self._pace.surplus(len(stale), len(stale))
+            self._pace.claimed(len(stale), back=len(stale))
             self._give_back(stale)
-            self._is_idle()
 
     def hear(self, news: News) -> None:
         """What the keeper learned with its last beat."""
-        self._enabled = news.enabled
+        if news.failed:
+            if not self._trouble:
+                log.warning("the leases cannot be renewed at the moment: %s", news.failed)
+            self._trouble = news.failed
+            return
+        if self._trouble:
+            log.info("the leases are renewed again")
+        self._enabled, self._trouble = news.enabled, ""
         for held in news.lost:
             if (run := self._runs.get(held.token)) is not None:
                 self._lose(run)
@@ -411,22 +443,20 @@ class Worker:
                 self._cancel(run)
 
     def _cancel(self, run: Run) -> None:
-        if run.started_at is None:
+        if run.started:
+            run.end(Ending.CANCELED, self._clock.monotonic())
+        else:
             self._buffer.remove(run)
             self._give_back([run])
-        else:
-            run.end(Ending.CANCELED, self._clock.monotonic())
 
     def _lose(self, run: Run) -> None:
         if run.finished:
             return  # its report will hear of it
-        if run.started_at is None:
-            self._buffer.remove(run)
-            run.finished, run.ending = True, Ending.LOST
-            self._outbox.put(run, run.outcome(None))
-            self._is_idle()
-        else:
+        if run.started:
             run.end(Ending.LOST, self._clock.monotonic())
+        else:  # nothing was done: if it is ours after all, it goes back
+            self._buffer.remove(run)
+            self._give_back([run])
 
     async def report(self, run: Run, report: Progress) -> None:
         run.progress_at = self._clock.monotonic()

@@ -14,6 +14,7 @@ import socket
 from asyncio.subprocess import Process
 
 from holdfast.clock import Clock
+from holdfast.worker.deaf import born_deaf
 
 STOP, NOW, READY = b"stop\n", b"now\n", b"ready\n"
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 10.0
@@ -67,7 +68,11 @@ class Supervisor:
         pause, begun = PAUSE_SECONDS, False
         while not self._stopping.is_set():
             started = self._clock.monotonic()
-            code, ready = await self._run_one()
+            try:
+                code, ready = await self._run_one()
+            except OSError as error:  # no memory, no process, no descriptor: others may go on, and so may this one
+                log.error("a worker process cannot be started: %s", error)
+                code, ready = 1, False
             begun = begun or ready
             if self._stopping.is_set():
                 return
@@ -77,19 +82,15 @@ class Supervisor:
                 return
             log.warning("a worker process ended with %s, starting another", _ended(code))
             pause = PAUSE_SECONDS if self._clock.monotonic() - started > HEALTHY_SECONDS else pause
-            await self._sleep(pause)
+            await self._clock.within(self._stopping, pause)
             pause = min(PAUSE_MAX_SECONDS, pause * 2)
-
-    async def _sleep(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
 
     async def _run_one(self) -> tuple[int, bool]:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
-            process = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
+            with born_deaf():  # a Ctrl-C or a service manager may reach it before it knows what to do about it
+                process = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
             theirs.close()
             self._lines.add(ours)
             self._running.add(process)

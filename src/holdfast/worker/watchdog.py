@@ -6,6 +6,7 @@ from holdfast.worker.board import Board
 
 OVERDUE_SECONDS = 5.0
 ASLEEP_SECONDS = 2.0
+DEAF_SECONDS_MIN = 10.0  # a worker that has nothing to do says every few seconds that it has looked
 
 
 class Watchdog:
@@ -45,7 +46,7 @@ class Watchdog:
         if self._reached_since is None or header.stopping:
             return None
         deaf = now - max(header.polled, self._fair_since, self._reached_since)
-        if deaf > self._seconds:
+        if deaf > max(self._seconds, DEAF_SECONDS_MIN):
             return f"it has not looked for work for {deaf:.0f} s although the database answers"
         return None
 

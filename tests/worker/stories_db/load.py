@@ -21,11 +21,12 @@ LASTS_SECONDS = 0.01
 
 
 class Caller:
-    def __init__(self) -> None:
+    def __init__(self, *, rests: float = 0) -> None:
         self.ids: list[str] = []
         self.refusals = 0
-        self._name = secrets.token_hex(4)
         self.stopping = False
+        self._name = secrets.token_hex(4)
+        self._rests = rests
 
     async def hand_in(self, number: int) -> None:
         for _ in range(number):
@@ -33,6 +34,7 @@ class Caller:
                 return
             async with asyncio.timeout(PATIENCE_SECONDS):
                 self.ids.append(await self._insist(f"{self._name}-{len(self.ids)}"))
+            await asyncio.sleep(self._rests)
 
     async def _insist(self, key: str) -> str:
         while True:
@@ -65,20 +67,14 @@ class Load:
 @asynccontextmanager
 async def load(*, callers: int = 5, most: int = 1500) -> AsyncIterator[Load]:
     """From this process, until the end of the block; what was begun is acknowledged before it ends."""
-    crowd = [Caller() for _ in range(callers)]
-    calling = [asyncio.create_task(_at_leisure(caller, most // callers)) for caller in crowd]
+    crowd = [Caller(rests=0.02) for _ in range(callers)]
+    calling = [asyncio.create_task(caller.hand_in(most // callers)) for caller in crowd]
     try:
         yield Load(crowd)
     finally:
         for caller in crowd:
             caller.stopping = True
         await asyncio.gather(*calling)
-
-
-async def _at_leisure(caller: Caller, most: int) -> None:
-    for _ in range(most):
-        await caller.hand_in(1)
-        await asyncio.sleep(0.02)
 
 
 async def _main(number: int) -> None:

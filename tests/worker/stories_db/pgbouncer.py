@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import os
 import pwd
-import secrets
 import shutil
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,31 +16,32 @@ PATIENCE_SECONDS = 20
 
 
 @contextlib.asynccontextmanager
-async def pooled(url: str, folder: Path) -> AsyncIterator[str]:
+async def pooled(url: str) -> AsyncIterator[str]:
     """The address of the same database behind a pooler with few connections."""
     assert PROGRAM
     port = _free_port()
-    settings = _write_settings(folder / f"pgbouncer-{secrets.token_hex(4)}.ini", url, port)
-    process = await asyncio.create_subprocess_exec(
-        *(PROGRAM, str(settings)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        user=pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None,  # it refuses to run as root
-        start_new_session=True,
-    )
-    try:
-        await _until_open(port)
-        target = urlsplit(url)
-        yield target._replace(netloc=f"{target.username}@127.0.0.1:{port}").geturl()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+    with tempfile.TemporaryDirectory(prefix="holdfast-pgbouncer-") as folder:
+        process = await asyncio.create_subprocess_exec(
+            *(PROGRAM, _write_settings(Path(folder), url, port)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            user=pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None,  # it refuses to run as root
+            start_new_session=True,
+        )
+        try:
+            await _until_open(port)
+            target = urlsplit(url)
+            yield target._replace(netloc=f"{target.username}@127.0.0.1:{port}").geturl()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
 
-def _write_settings(path: Path, url: str, port: int) -> Path:
-    target = urlsplit(url)
+def _write_settings(folder: Path, url: str, port: int) -> Path:
+    folder.chmod(0o755)  # whoever it runs as can read them
+    target, path = urlsplit(url), folder / "pgbouncer.ini"
     name = target.path.lstrip("/")
     path.write_text(
         f"[databases]\n{name} = host={target.hostname} port={target.port} user={target.username}\n"

@@ -43,7 +43,7 @@ async def each_runs_once(on: Stage, url: str, *, processes: int, jobs: int) -> N
     assert {len(started) for started in notes.values()} == {1}
     assert ledger.attempts() == {1: jobs}
     assert ledger.reaped() == {}
-    assert len({started["pid"] for [started] in notes.values()}) == processes, "all of them took part"
+    assert len({started["pid"] for [started] in notes.values()}) > 1, "one did it all"
     assert await command.stop() == 0
     assert "ERROR" not in command.log
 

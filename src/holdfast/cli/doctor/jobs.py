@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from holdfast.cli.doctor.finding import Finding, ok, warn
 from holdfast.cli.output import count, time_text
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
+    from holdfast.engine import Clause, Engine
+    from holdfast.engine.why import Wanted
     from holdfast.store import Row, Tx
 
 HOUR = 3600.0
@@ -19,6 +18,7 @@ LANES_SHOWN = 5
 
 
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
+    from holdfast.engine.why import unserved
     from holdfast.store import q
 
     patience = 6 * settings.sweep_seconds
@@ -27,7 +27,7 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
         return [
             _maintenance(await tx.one(q.last_sweep, seconds=patience)),
             _leases(await tx.one(q.leases_long_over, seconds=patience + settings.startup_grace_seconds)),
-            _unserved(await tx.all(q.unserved_lanes, limit=100)),
+            _unserved(await unserved(tx)),
             _deaths(await tx.all(q.recent_deaths, seconds=HOUR)),
         ]
 
@@ -52,18 +52,21 @@ def _leases(over: Row | None) -> Finding:
     return warn("leases", said, "run a worker: its maintenance takes them back")
 
 
-def _unserved(lanes: list[Row]) -> Finding:
+def _unserved(lanes: list[tuple[Wanted, Clause]]) -> Finding:
     if not lanes:
         return ok("workers", "every kind of job that waits has a live worker that may take it")
-    shown = [_lane(lane) for lane in lanes[:LANES_SHOWN]]
+    shown = [_lane(*lane) for lane in lanes[:LANES_SHOWN]]
     more = [f"and {len(lanes) - LANES_SHOWN} more"] if len(lanes) > LANES_SHOWN else []
     return warn("workers", f"no live worker may take {', '.join(shown + more)}", "`holdfast jobs why ID` says more")
 
 
-def _lane(lane: Row) -> str:
-    requires = msgspec.json.decode(lane["requires"])
-    needs = f" (needs {', '.join(requires)})" if requires else ""
-    return f"{lane['type']!r} of queue {lane['queue']!r}{needs}"
+def _lane(wanted: Wanted, obstacle: Clause) -> str:
+    needs = {
+        "type": " (no live worker runs this type)",
+        "tenant": f" (of tenant {wanted.tenant!r})",
+        "capabilities": f" (needs {', '.join(wanted.requires)})",
+    }
+    return f"{wanted.type!r} of queue {wanted.queue!r}{needs.get(obstacle.name, '')}"
 
 
 def _deaths(deaths: list[Row]) -> Finding:

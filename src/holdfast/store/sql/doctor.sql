@@ -14,19 +14,12 @@ SELECT count(*) AS jobs, min(lease_expires_at) AS oldest_at
  WHERE state = 'running'
    AND lease_expires_at <= {now-:seconds}
 
--- name: unserved_lanes
--- Lanes with a job that is due, in an open queue, and no live worker that may take it.
+-- name: waiting_lanes
+-- Lanes with a job that is due, in an open queue.
 SELECT l.tenant, l.queue, l.type, l.requires
   FROM lanes l
  WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.due AND j.lane = l.id)
    AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
-   AND NOT EXISTS (SELECT 1
-                     FROM workers w
-                    WHERE w.enabled
-                      AND w.liveness <> 'offline'
-                      AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
-                      AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r
-                                       WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o)))
  ORDER BY l.queue, l.type, l.id
  LIMIT {limit}
 
