@@ -18,11 +18,11 @@ from holdfast.engine import Created, Engine
 from holdfast.errors import Invalid
 from holdfast.handle import JobHandle
 from holdfast.ids import Ids
-from holdfast.lifecycle import Lifecycles, Machine
+from holdfast.lifecycle import Lifecycles, Machine, Policy
 from holdfast.model import JobType, NewJob
 from holdfast.model.names import quoted
 from holdfast.opened import OpenedByLoop
-from holdfast.options import Options, Seconds, names, seconds
+from holdfast.options import Options, Seconds, names, refuse_unknown, seconds
 from holdfast.settings import Settings, load
 from holdfast.store import SqliteStore
 from holdfast.store.sqlite import finish
@@ -191,6 +191,7 @@ class App:
         """
         if callable(name):
             raise Invalid("write `@app.job()`: the decorator wants its parentheses", code="invalid_handler")
+        refuse_unknown(policy, [*_OWN_WORDS, *Policy.__struct_fields__])
 
         def define(function: Callable[..., Any]) -> Definition[Any, Any]:
             if not inspect.isroutine(function):
@@ -338,6 +339,10 @@ class App:
     def close_sync(self) -> None:
         """Close what sync code has opened."""
         self._opened.close_sync()
+
+
+# What `@app.job` takes beside the knobs of the policy.
+_OWN_WORDS = [name for name, word in inspect.signature(App.job).parameters.items() if word.kind is word.KEYWORD_ONLY]
 
 
 def _knobs(

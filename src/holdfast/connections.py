@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from holdfast.errors import Invalid
+from holdfast.model.names import kind_of
 
 _ASYNC = ("asyncpg", "aiosqlite")  # of these it cannot be seen: they wrap their coroutines
 
@@ -30,7 +31,7 @@ def _has_begun(driver: Any) -> bool:
 def require_sync(given: Any) -> None:
     if _library(type(given)) in _ASYNC or inspect.iscoroutinefunction(getattr(given, "execute", None)):
         raise Invalid(
-            f"a {type(given).__qualname__} belongs to its event loop; use `await ....enqueue(...)` there",
+            f"{kind_of(given)} belongs to its event loop; use `await ....enqueue(...)` there",
             code="invalid_connection",
         )
 

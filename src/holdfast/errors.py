@@ -40,10 +40,11 @@ class UnknownName(Invalid):
     code = "unknown_name"
 
     @classmethod
-    def of(cls, kind: str, name: str, known: list[str]) -> UnknownName:
+    def of(cls, kind: str, name: str, known: list[str], *, where: str = "") -> UnknownName:
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
-        return cls(f"unknown {kind} {name!r}; {hint}", code=f"unknown_{kind}", name=name)
+        place = f" in {where}" if where else ""
+        return cls(f"unknown {kind} {name!r}{place}; {hint}", code=f"unknown_{kind}", name=name)
 
 
 class KeyReused(Invalid):

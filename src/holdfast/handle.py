@@ -22,7 +22,8 @@ class JobFailed(HoldfastError):
     def __init__(self, job: Job) -> None:
         error = job.error or _without_error(job)
         code, message = str(error.get("code") or job.state.value), str(error.get("message") or "")
-        super().__init__(f"job {job.id} ({job.type}) is {job.status}: {code} {message}".rstrip(), code=code)
+        words = dict.fromkeys(word for word in (code, message) if word)
+        super().__init__(f"job {job.id} ({job.type}) is {job.status}: {' '.join(words)}", code=code)
         self.message = message
         self.job_id, self.status = job.id, job.status
 

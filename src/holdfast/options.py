@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from holdfast.errors import Invalid
@@ -35,12 +36,7 @@ class Options:
 
     def but(self, **words: Any) -> Options:
         """These options, with some said otherwise."""
-        known = set(Options.__dataclass_fields__)
-        if unknown := words.keys() - known:
-            raise Invalid(
-                f"no such option: {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}",
-                code="unknown_option",
-            )
+        refuse_unknown(words, Options.__dataclass_fields__)
         several = {name: names(words[name]) for name in words.keys() & {"tags", "requires", "prefers"}}
         return replace(self, **words | several)
 
@@ -65,6 +61,13 @@ class Options:
             tags=[] if self.tags is None else self.tags,
             partition_key=self.partition_key,
         )
+
+
+def refuse_unknown(words: Iterable[str], known: Iterable[str]) -> None:
+    there_are = sorted(known)
+    for word in sorted(set(words).difference(there_are)):
+        near = "".join(f" did you mean {name!r}?" for name in get_close_matches(word, there_are, n=1))
+        raise Invalid(f"unknown option {word!r};{near} there are {', '.join(there_are)}", code="unknown_option")
 
 
 def seconds(span: Seconds) -> float:

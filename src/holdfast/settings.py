@@ -19,6 +19,8 @@ FILE = "holdfast.toml"
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
 # Never shown as they are, and may also be given as NAME_FILE, the path of a file that holds the value.
 SECRET = ("database_url",)
+# On the command line.
+_OPTIONS = {"database_url": "the database URL", "concurrency": "--concurrency"}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,18 +101,19 @@ def load(
 ) -> Settings:
     """Read all layers. A name nobody knows is an error that suggests the nearest one: a typo must not go unnoticed."""
     values: dict[str, Any] = {}
-    for found in _layers(environment, file, overrides).values():
+    typed: dict[str, str] = {}
+    for layer, found in _layers(environment, file, overrides).items():
+        _refuse_unknown(found, layer)
         values |= found
-    for name in values:
-        if name not in Settings.__struct_fields__:
-            raise UnknownName.of("setting", name, list(Settings.__struct_fields__))
+        typed |= {name: _typed(name, layer) for name in found}
     for name, value in values.items():
-        _check(name, value)
+        _check(name, value, typed[name])
     settings = msgspec.convert(values, Settings, strict=False)
     if settings.heartbeat_seconds >= settings.lease_seconds:
+        beat, lease = (typed.get(name, name) for name in ("heartbeat_seconds", "lease_seconds"))
         raise Invalid(
-            f"HOLDFAST_HEARTBEAT_SECONDS ({settings.heartbeat_seconds:g}) must be shorter than "
-            f"HOLDFAST_LEASE_SECONDS ({settings.lease_seconds:g}), or every lease runs out",
+            f"{beat} ({settings.heartbeat_seconds:g}) must be shorter than {lease} ({settings.lease_seconds:g}), "
+            "or every lease runs out",
             code="invalid_setting",
         )
     return settings
@@ -137,7 +140,23 @@ def _layers(
     }
 
 
-def _check(name: str, value: Any) -> None:
+def _typed(name: str, layer: str) -> str:
+    """A setting as whoever gave it wrote it."""
+    if layer == FILE:
+        return f"{name} in {FILE}"
+    return f"{PREFIX}{name.upper()}" if layer == "environment" else _OPTIONS.get(name, name)
+
+
+def _refuse_unknown(found: Mapping[str, Any], layer: str) -> None:
+    known = Settings.__struct_fields__
+    for name in found:
+        if name not in known:
+            in_environment = layer == "environment"
+            shown, *others = (f"{PREFIX}{each.upper()}" if in_environment else each for each in (name, *known))
+            raise UnknownName.of("setting", shown, others, where="the environment" if in_environment else layer)
+
+
+def _check(name: str, value: Any, typed: str) -> None:
     allowed = RANGES.get(name)
     try:
         read = getattr(msgspec.convert({name: value}, Settings, strict=False), name)
@@ -146,7 +165,7 @@ def _check(name: str, value: Any) -> None:
         fits = False
     if not fits:
         must = f"a number from {allowed[0]:,} to {allowed[1]:,}, got {value!r:.80}" if allowed else "text"
-        raise Invalid(f"{PREFIX}{name.upper()} must be {must}", code="invalid_setting")
+        raise Invalid(f"{typed} must be {must}", code="invalid_setting")
 
 
 def _from_file(path: Path) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class TestWhatIsSaidAboutIt:
     @pytest.mark.parametrize(
         ("said", "code"),
         [
-            ({"lease_secnods": 5}, "invalid_policy"),
+            ({"lease_secnods": 5}, "unknown_option"),
             ({"lease_seconds": -5}, "invalid_policy"),
             ({"heartbeat_seconds": 30}, "invalid_policy"),
             ({"max_attempts": 0}, "invalid_policy"),
@@ -150,6 +150,18 @@ class TestWhatIsSaidAboutIt:
     def test_a_mistyped_name_is_answered_with_the_nearest(self, app: App) -> None:
         with pytest.raises(UnknownName, match="did you mean 'default'"):
             app.job(lifecycle="defualt")(asyncio.sleep)
+
+    def test_a_mistyped_word_is_answered_with_the_nearest_and_all_there_are(self, app: App) -> None:
+        with pytest.raises(
+            Invalid, match=r"unknown option 'quue'; did you mean 'queue'\? there are .*, lease_seconds, "
+        ):
+            app.job(quue="mail")
+
+    def test_a_treatment_that_there_is_not_is_answered_with_those_there_are(self, app: App) -> None:
+        with pytest.raises(
+            Invalid, match="ValueError cannot be treated as 'fatal', only as transient, throttled, perm"
+        ):
+            app.job(errors={ValueError: "fatal"})(asyncio.sleep)
 
     def test_a_knob_is_judged_beside_the_others_of_its_lifecycle(self, app: App) -> None:
         """A heartbeat of 60 s would be too slow for the default lease of 30 s; crawl has one of 90 s."""
@@ -226,7 +238,11 @@ class TestParameters:
 
         def unheard_of(number: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-        for function in (positional, several, yields, yields_async, mixed, unheard_of):
+        async def ctx_without_annotation(ctx, number: int) -> None: ...  # type: ignore[no-untyped-def]
+
+        async def method(self, number: int) -> None: ...  # type: ignore[no-untyped-def]
+
+        for function in (ctx_without_annotation, method, positional, several, yields, yields_async, mixed, unheard_of):
             with pytest.raises(Invalid) as refused:
                 app.job()(function)
             assert refused.value.code == "invalid_handler"

@@ -180,5 +180,7 @@ async def test_a_mistake_is_refused_and_nothing_is_written(
 
 
 def test_an_unknown_option_is_answered_with_those_there_are(app: App, mail: Definition[[], None]) -> None:
-    with pytest.raises(Invalid, match=r"no such option: prioritty; there are connection, delay, .*priority"):
+    with pytest.raises(
+        Invalid, match=r"unknown option 'prioritty'; did you mean 'priority'\? there are connection, delay, .*priority"
+    ):
         mail.options(prioritty=1)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.cli import make_parser
+from holdfast.cli.commands import make_parser
 from holdfast.cli.completion import places
 from tests.cli.page import PAGE, Names, examples, lasting, prepare, run
 

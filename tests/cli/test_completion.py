@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from holdfast.cli import main, make_parser
+from holdfast.cli import main
+from holdfast.cli.commands import make_parser
 from holdfast.cli.completion import SCRIPTS, places
 
 SECONDS = 60

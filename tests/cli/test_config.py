@@ -76,4 +76,4 @@ def test_an_unknown_setting_is_a_usage_error(
     monkeypatch.setenv("HOLDFAST_LEASE_SECOND", "5")
     answer = show(capsys)
     assert (answer.code, answer.out) == (2, "")
-    assert "did you mean 'lease_seconds'?" in answer.err
+    assert "did you mean 'HOLDFAST_LEASE_SECONDS'?" in answer.err

@@ -31,6 +31,14 @@ async def sleep(seconds: float) -> str:
 """
 
 
+BROKEN = {
+    "broken": "x = 1\nprint(",
+    "failing": "import json\n\njson.dumps(1 / 0)\n",
+    "refused": "from holdfast import App\napp = App()\n@app.job(quue='x')\nasync def a() -> None: ...\n",
+    "empty": "from holdfast import App\napp, number = App(), 5\n",
+}
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "tasks.py").write_text(APP, encoding="utf-8")
@@ -109,7 +117,7 @@ def test_a_job_goes_on_where_it_was_when_the_process_was_killed(tmp_path: Path) 
 def test_jobs_from_another_terminal_are_run_and_told(tasks: Background, folder: Path, store_url: str) -> None:
     create(folder, "twice", '{"number": 21}', store_url)
     tasks.until_it_says("twice       succeeded  attempt 1 of 5: 42")
-    assert "jobs create sleep --payload '{}'" in tasks.said
+    assert """jobs create twice --payload '{"number":1}'""" in tasks.said
     assert f"kill -9 {tasks.process.pid}" in tasks.said
 
 
@@ -155,13 +163,27 @@ def test_it_ends_when_nobody_reads_what_it_tells(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("app", "says"),
-    [("nowhere:app", "there is no module 'nowhere'"), ("tasks", "names no app"), ("tasks:ap", "has no 'ap'")],
+    [
+        ("nowhere:app", "there is no module 'nowhere'"),
+        ("tasks", "names no app"),
+        ("tasks:ap", "has no 'ap'"),
+        ("./tasks:app", "'./tasks' is a path, not a module; write tasks:app, or ./tasks.py:app"),
+        ("./nowhere.py:app", "there is no file ./nowhere.py"),
+        ("broken:app", "SyntaxError: '(' was never closed ({folder}/broken.py, line 2)"),
+        ("failing:app", "ZeroDivisionError: division by zero ({folder}/failing.py, line 3)"),
+        ("refused:app", "did you mean 'queue'?"),
+        ("refused:app", "({folder}/refused.py, line 3)"),
+        ("empty:app", "defines no jobs"),
+        ("empty:number", "is an int, not a holdfast.App"),
+    ],
 )
 @pytest.mark.sqlite
 def test_an_app_that_is_not_there_is_a_sentence(folder: Path, app: str, says: str) -> None:
+    for name, text in BROKEN.items():
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
     done = holdfast("dev", "--app", app, folder=folder)
     assert done.returncode == 2
-    assert says in done.stderr
+    assert says.format(folder=folder) in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -177,7 +199,7 @@ def test_an_app_that_names_its_database_is_run_there(folder: Path) -> None:
 def test_a_number_that_cannot_be_is_a_sentence(folder: Path) -> None:
     done = holdfast("dev", "--app", "tasks:app", "--concurrency", "0", folder=folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "HOLDFAST_CONCURRENCY must be a number from 1" in done.stderr
+    assert "--concurrency must be a number from 1" in done.stderr
 
 
 # -- the narrator -----------------------------------------------------------------------------------------------

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.doctor import postgres, sqlite
+from holdfast.cli.doctor import jobs, postgres, sqlite
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from holdfast.store.checkup import Growth, PostgresState, SqliteState
 from tests.cli.conftest import Answer, Holdfast, Meanwhile
-from tests.cli.stories import claimed, dead
+from tests.cli.stories import claimed, dead, succeeded
 
 DURABLE = {"fsync", "full_page_writes", "synchronous_commit"}  # the server for tests has these off, to be quick
 
@@ -287,3 +287,52 @@ def test_a_type_that_no_live_worker_runs_is_named(holdfast: Holdfast, meanwhile:
     holdfast("jobs", "create", "film")
     says = finding(holdfast("doctor"), "workers")[1]
     assert says.startswith("no live worker may take 'film' of queue 'default' (no live worker runs this type); ")
+
+
+def test_maintenance_that_has_nothing_to_do_may_rest(
+    holdfast: Holdfast, meanwhile: Meanwhile, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is due or done needs none; one whose time is to come needs a sweep, and one of late."""
+
+    async def story(engine: Engine) -> None:
+        await dead(engine)
+        await engine.create(NewJob(type="due"))
+
+    meanwhile(story)
+    assert finding(holdfast("doctor"), "maintenance") == ("ok", "has never run")
+    holdfast("jobs", "create", "later", "--delay", "1h")
+    assert finding(holdfast("doctor"), "maintenance")[0] == "warn"
+    meanwhile(lambda engine: engine.reap())
+    assert finding(holdfast("doctor"), "maintenance")[0] == "ok"
+    monkeypatch.setenv("HOLDFAST_SWEEP_SECONDS", "0.001")
+    time.sleep(0.1)  # more than six of those
+    level, says = finding(holdfast("doctor"), "maintenance")
+    assert (level, says.startswith("last ran at 20")) == ("warn", True)
+
+
+def test_another_loops_sweep_is_not_maintenance(holdfast: Holdfast, store_url: str) -> None:
+    holdfast("jobs", "create", "later", "--delay", "1h")
+    now = "9999999999999999" if store_url.startswith("sqlite") else "now()"
+    execute(store_url, f"INSERT INTO sweeps (name, swept_at) VALUES ('another', {now})")
+    level, says = finding(holdfast("doctor"), "maintenance")
+    assert (level, says.startswith("has never run: ")) == ("warn", True)
+
+
+def test_only_deaths_and_only_those_of_the_last_hour_are_counted(
+    holdfast: Holdfast, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(engine: Engine) -> None:
+        await dead(engine, "E_DISK")
+        await succeeded(engine)
+        await engine.cancel((await engine.create(NewJob(type="a"))).id)
+
+    meanwhile(story)
+    assert finding(holdfast("doctor"), "deaths")[1].startswith("1 job died in the last hour: E_DISK 1; ")
+    monkeypatch.setattr(jobs, "HOUR", 0.0)
+    assert finding(holdfast("doctor"), "deaths")[0] == "ok"
+
+
+def test_a_lease_that_has_just_ended_is_left_to_maintenance(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    meanwhile(lambda engine: claimed(engine, policy={"lease_seconds": 0.05, "heartbeat_seconds": 0.01}))
+    time.sleep(0.1)
+    assert finding(holdfast("doctor"), "leases") == ("ok", "none is long over")

@@ -69,5 +69,5 @@ def test_what_cannot_be_is_a_usage_error_in_a_sentence(holdfast: Holdfast, argum
 def test_a_key_that_belongs_to_another_request_is_refused(holdfast: Holdfast) -> None:
     holdfast("jobs", "create", "a", "--idempotency-key", "k")
     answer = holdfast("jobs", "create", "b", "--idempotency-key", "k")
-    assert answer.code == 2
+    assert answer.code == 4
     assert "idempotency key 'k' belongs to job" in answer.err

@@ -143,3 +143,15 @@ def test_why_of_a_running_job_says_who_has_it(holdfast: Holdfast, meanwhile: Mea
     worker, lease = meanwhile(claimed)
     said = holdfast("jobs", "why", lease.id).out
     assert said.startswith(f"It is running: attempt 1 is with worker {worker} until ")
+
+
+def test_a_traceback_is_shown_with_its_lines(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    async def story(engine: Engine) -> str:
+        worker, lease = await claimed(engine)
+        told = {"traceback": "Traceback:\n  File x\nValueError: no\n", "node": "a"}
+        await engine.fail(worker, lease.id, lease.token, "E_NO", "no", context=told, permanent=True)
+        return lease.id
+
+    shown = holdfast("jobs", "show", meanwhile(story)).out
+    lines = [line.removeprefix("error").strip() for line in shown.partition("\nerror")[2].splitlines()[:5]]
+    assert lines == ["E_NO: no", '{"context":{"node":"a"}}', "Traceback:", "File x", "ValueError: no"]

@@ -1,5 +1,6 @@
 """`holdfast migrate`, as a person types it."""
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -40,6 +41,14 @@ def test_the_printed_sql_makes_the_schema_and_changes_nothing_itself(tmp_path: P
 def test_a_postgres_schema_is_printed_without_a_server(tmp_path: Path) -> None:
     printed = holdfast("migrate", "--sql", folder=tmp_path, url="postgresql://nowhere.invalid/jobs")
     assert "LANGUAGE plpgsql" in printed.stdout
+    as_json = holdfast("migrate", "--sql", "--json", folder=tmp_path, url="postgresql://nowhere.invalid/jobs")
+    assert json.loads(as_json.stdout) == {"dialect": "postgres", "sql": printed.stdout}
+
+
+def test_a_database_in_memory_is_refused(tmp_path: Path) -> None:
+    answer = holdfast("migrate", folder=tmp_path, url="sqlite:///:memory:")
+    assert answer.returncode == 2
+    assert "would be another database for each connection; name a file" in answer.stderr
 
 
 def test_a_wrong_url_is_a_sentence_and_not_a_traceback(tmp_path: Path) -> None:
@@ -51,4 +60,5 @@ def test_a_wrong_url_is_a_sentence_and_not_a_traceback(tmp_path: Path) -> None:
 def test_a_server_that_is_not_there_is_a_failure_that_says_so(tmp_path: Path) -> None:
     answer = holdfast("migrate", folder=tmp_path, url="postgresql://127.0.0.1:1/jobs")
     assert answer.returncode == 1
-    assert answer.stderr.startswith("holdfast: cannot connect to PostgreSQL")
+    assert answer.stderr.startswith("holdfast: cannot connect to PostgreSQL at 127.0.0.1:1: ")
+    assert answer.stderr.endswith("; is the server up, and is the database URL right?\n")

@@ -1,5 +1,6 @@
 """How a command starts and how it ends: quickly, quietly, with the right code."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from holdfast.cli import main, make_parser
+from holdfast.cli import main
+from holdfast.cli.commands import make_parser
 from holdfast.cli.completion import places
 from tests.cli.processes import PROGRAM, SECONDS, environment, holdfast
 
@@ -26,7 +28,7 @@ def test_the_installed_program_says_its_version() -> None:
 
 
 def test_help_loads_neither_the_database_drivers_nor_the_tables() -> None:
-    script = "import sys, holdfast.cli; holdfast.cli.make_parser(); print(*sys.modules)"
+    script = "import sys, holdfast.cli.commands as commands; commands.make_parser(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=SECONDS, check=True)
     assert not {"asyncpg", "sqlite3", "rich", "holdfast.engine"} & set(loaded.stdout.split())
 
@@ -128,3 +130,63 @@ def test_what_is_not_a_command_is_a_usage_error(tmp_path: Path, arguments: list[
     assert (answer.returncode, answer.stdout) == (2, "")
     assert answer.stderr.startswith("usage: holdfast")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "says"),
+    [
+        (["worker", "--ap", "tasks:app"], "holdfast worker ", "unknown option --ap; did you mean --app?"),
+        (["worker", "--concurency=3"], "holdfast worker ", "unknown option --concurency; did you mean --concurrency?"),
+        (["jobs", "list", "--xyzzy"], "holdfast jobs list ", "unknown option --xyzzy"),
+        (["jobs", "show", "a", "b"], "holdfast jobs show ", "nothing here takes b"),
+        (["jobs", "list", "--database", ""], "holdfast jobs list ", "--database: give a database URL"),
+        (["dev", "--queues", ","], "holdfast dev ", "--queues: give at least one name"),
+        (["dev", "--queues", ""], "holdfast dev ", "--queues: give at least one name"),
+    ],
+)
+def test_a_typo_is_answered_by_the_command_that_was_typed(
+    arguments: list[str], usage: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"usage: {usage}")
+    assert f"{says}" in said.splitlines()[-1]
+
+
+def test_with_json_a_usage_error_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "list", "--json", "--limt", "3"]) == 2
+    assert json.loads(capsys.readouterr().err) == {
+        "code": "usage",
+        "message": "unknown option --limt; did you mean --limit?",
+    }
+
+
+def test_a_value_that_looks_like_an_option_is_taken_behind_two_dashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["jobs", "show", "--", "--limt"]) == 3
+    assert capsys.readouterr().err == "holdfast: no job '--limt'\n"
+
+
+def test_ctrl_c_while_it_is_still_loading_is_no_traceback(tmp_path: Path) -> None:
+    """Pressed by the first of its own modules that is loaded after the entry."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Press:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'holdfast.cli.commands':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Press())\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [*PROGRAM, "jobs", "list"],
+        env=environment(PYTHONPATH=str(tmp_path)),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -13,7 +13,8 @@ def test_a_registered_worker_is_listed_with_what_it_offers(holdfast: Holdfast) -
     worker_id = registered.out.strip()
     [row] = holdfast("workers", "list").rows
     assert row == [
-        *(worker_id, "encoder-1", "video", "active", "0", "4", "never", "codecs, codecs:h264, codecs:vp9, gpu")
+        *(worker_id, "encoder-1", "video", "active", "0", "4", "never", "codecs, codecs:h264, codecs:vp9, gpu"),
+        "any type",
     ]
     [worker] = holdfast("workers", "list", "--json").json["workers"]
     assert (worker["workerId"], worker["status"], worker["holds"]) == (worker_id, "active", 0)
@@ -24,6 +25,12 @@ def test_the_list_says_how_many_jobs_each_holds(holdfast: Holdfast, meanwhile: M
     worker, _ = meanwhile(claimed)
     [found] = holdfast("workers", "list", "--json").json["workers"]
     assert (found["workerId"], found["holds"]) == (worker, 1)
+
+
+def test_the_list_says_which_types_of_jobs_a_worker_runs(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    meanwhile(lambda engine: engine.register(metadata={"jobTypes": ["film", "mail"]}))
+    assert holdfast("workers", "list").rows[0][-1] == "film, mail"
+    assert holdfast("workers", "list", "--json").json["workers"][0]["jobTypes"] == ["film", "mail"]
 
 
 def test_a_worker_is_switched_off_and_on_by_name_or_id(holdfast: Holdfast) -> None:

@@ -98,7 +98,7 @@ def test_a_value_that_cannot_be_written_out_is_still_refused_with_a_sentence() -
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    assert quoted(10**5000) == "a int that cannot be shown"
+    assert quoted(10**5000) == "an int that cannot be shown"
     assert quoted(deep) == "a list that cannot be shown"
     assert quoted("x" * 100) == "'" + "x" * 76 + "..."
     with pytest.raises(Invalid, match="tag must be"):

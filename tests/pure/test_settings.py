@@ -20,15 +20,18 @@ def test_the_command_line_beats_the_environment_beats_the_file(tmp_path: Path) -
 
 
 def test_an_unknown_variable_suggests_the_nearest_name() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'lease_seconds'") as caught:
+    with pytest.raises(UnknownName) as caught:
         load({"HOLDFAST_LEASE_SECOND": "5"}, Path("absent.toml"))
     assert caught.value.code == "unknown_setting"
+    assert caught.value.message == (
+        "unknown setting 'HOLDFAST_LEASE_SECOND' in the environment; did you mean 'HOLDFAST_LEASE_SECONDS'?"
+    )
 
 
 def test_an_unknown_key_in_the_file_is_an_error_too(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text("databse_url = 'x'\n")
-    with pytest.raises(UnknownName, match="database_url"):
+    with pytest.raises(UnknownName, match=r"'databse_url' in holdfast\.toml; did you mean 'database_url'"):
         load({}, file)
 
 
@@ -65,6 +68,19 @@ def test_a_value_out_of_its_range_names_the_setting_and_what_is_allowed(
     assert allowed in caught.value.message
 
 
+def test_a_mistake_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text("concurrency = 0\n")
+    for environment, overrides, typed in (
+        ({}, {}, "concurrency in holdfast.toml must be"),
+        ({"HOLDFAST_CONCURRENCY": "0"}, {}, "HOLDFAST_CONCURRENCY must be"),
+        ({"HOLDFAST_CONCURRENCY": "5"}, {"concurrency": 0}, "--concurrency must be"),
+    ):
+        with pytest.raises(Invalid) as caught:
+            load(environment, file, overrides)
+        assert caught.value.message.startswith(typed)
+
+
 def test_every_number_has_a_range_and_its_default_is_inside() -> None:
     texts = {"database_url", "data_dir"}
     assert RANGES.keys() == {*Settings.__struct_fields__} - texts
@@ -76,13 +92,13 @@ def test_every_number_has_a_range_and_its_default_is_inside() -> None:
 def test_a_text_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text("database_url = 12345\n")
-    with pytest.raises(Invalid, match=r"^HOLDFAST_DATABASE_URL must be text$"):
+    with pytest.raises(Invalid, match=r"^database_url in holdfast\.toml must be text$"):
         load({}, file)
 
 
 @pytest.mark.parametrize("heartbeat", ["30", "31"])
 def test_a_heartbeat_must_be_shorter_than_the_lease(heartbeat: str) -> None:
-    with pytest.raises(Invalid, match=r"HOLDFAST_HEARTBEAT_SECONDS \(3.\) must be shorter than HOLDFAST_LEASE_SECONDS"):
+    with pytest.raises(Invalid, match=r"^HOLDFAST_HEARTBEAT_SECONDS \(3.\) must be shorter than lease_seconds"):
         load({"HOLDFAST_HEARTBEAT_SECONDS": heartbeat}, Path("absent.toml"))
 
 

@@ -13,6 +13,7 @@ from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.store import migrate as migrating
 from holdfast.store import open_store, q
 from holdfast.store.migrate import (
+from holdfast.store.refusals import unreachable
     Migration,
     as_sql,
     dialect_of,
@@ -196,6 +197,23 @@ async def test_a_url_of_another_kind_is_a_typed_error(url: str) -> None:
 async def test_a_server_that_is_not_there_is_a_typed_error() -> None:
     with pytest.raises(StoreUnavailable, match="cannot connect to PostgreSQL"):
         await open_store("postgresql://postgres@127.0.0.1:1/jobs")
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://app:s3cret@db.example:6432/jobs", " at db.example:6432"),
+        ("postgresql://app:s3cret@one,two:5433/jobs", " at one,two:5433"),
+        ("postgresql:///jobs?host=db.example&port=6432&password=s3cret@x", ""),
+        ("postgresql:///jobs?host=db.example&port=6432&password=s3cret", " at db.example:6432"),
+        ("postgresql:///jobs", ""),
+        ("postgresql://app:s3cret?x@db.example/jobs", ""),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_named_without_its_password(url: str, place: str) -> None:
+    said = unreachable(url, TimeoutError()).message
+    assert said.startswith(f"cannot connect to PostgreSQL{place}: it did not answer in time; ")
+    assert "s3cret" not in said
 
 
 @pytest.mark.sqlite

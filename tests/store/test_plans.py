@@ -57,6 +57,9 @@ PINNED = {
     "orphans": {"jobs_created"},
     "jobs_by_key": {"jobs_key_once"},
     "job": {"jobs_pkey"},
+    "held_by_worker": {"jobs_running"},
+    "leases_long_over": {"jobs_running"},
+    "waiting_lanes": {"jobs_claim"},
     "top_counts": {"jobs_created", "jobs_waiting", "jobs_retrying", "jobs_unhappy"},
     "top_held": {"jobs_running"},
     "top_running": {"jobs_running"},
@@ -64,7 +67,7 @@ PINNED = {
     "top_ended": {"jobs_pkey"},
 }
 # Maintenance may read everything until the first ANALYZE, and never after.
-PINNED_WITH_STATISTICS = PINNED | {"prunable_unhappy": {"jobs_unhappy"}}
+PINNED_WITH_STATISTICS = PINNED | {"prunable_unhappy": {"jobs_unhappy"}, "recent_deaths": {"jobs_unhappy"}}
 NEEDED = {
     "open_lanes": "jobs_claim",
     "claim_jobs": "jobs_claim",

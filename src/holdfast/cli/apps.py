@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sysconfig
 import traceback
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Invalid
+from holdfast.model.names import kind_of
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -36,21 +39,41 @@ def load_app(reference: str) -> App:
                 f"there is no module {module!r}; is it installed, or a file in this directory?", code="invalid_app"
             ) from None
         raise _broken(reference, error) from error
-    except Invalid:
-        raise
     except Exception as error:
         raise _broken(reference, error) from error
     if not isinstance(found, App):
         raise Invalid(
-            f"{reference} is a {type(found).__name__}, not a holdfast.App; name the variable that holds the App",
+            f"{reference} is {kind_of(found)}, not a holdfast.App; name the variable that holds the App",
+            code="invalid_app",
+        )
+    if not found.handlers:
+        raise Invalid(
+            f"{reference} defines no jobs; write `@app.job()` above a function, or import the modules that do",
             code="invalid_app",
         )
     return found
 
 
 def _broken(reference: str, error: Exception) -> Invalid:
-    where = traceback.extract_tb(error.__traceback__)[-1]
+    """What went wrong, and where in the code of whoever wrote the app."""
+    place = _place(error)
+    if isinstance(error, Invalid):
+        return Invalid(f"{error.message} ({place})" if place else error.message, code=error.code)
+    said = error.msg if isinstance(error, SyntaxError) else error
     return Invalid(
-        f"{reference} cannot be imported: {type(error).__name__}: {error} ({where.filename}, line {where.lineno})",
+        f"{reference} cannot be imported: {type(error).__name__}: {said}{f' ({place})' if place else ''}",
         code="invalid_app",
     )
+
+
+def _place(error: Exception) -> str:
+    """The innermost line of theirs: not of Python's own machinery, nor of ours, nor of a library."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
+    return f"{theirs[-1].filename}, line {theirs[-1].lineno}" if theirs else ""
+
+
+def _is_theirs(file: str) -> bool:
+    machinery = ("<", sysconfig.get_path("stdlib"), f"{files('holdfast')}")
+    return not file.startswith(machinery) and "site-packages" not in file

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.apps import add_app_argument
 from holdfast.cli.config import without_password
 from holdfast.cli.parser import command
+from holdfast.cli.samples import sample
 from holdfast.cli.worker import add_arguments, app_of, ended, log_to_terminal, stop_on_signals, work_until
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ HELLO = """
 Holdfast runs the jobs of {app}, on {database}
 In another terminal, in this directory and with the same settings, hand in a job and look at it:
 
-  {holdfast} jobs create {create} --payload '{payload}'
+  {holdfast} jobs create {create} --payload {payload}
   {holdfast} jobs list
   {holdfast} jobs show ID
   {holdfast} jobs why ID
@@ -95,12 +96,13 @@ async def _hand_in_examples() -> None:
 
 def _hello(app: App, options: argparse.Namespace) -> str:
     words = {"holdfast": _program(), "pid": os.getpid()}
+    create, payload = ("hello", '{"name": "you"}') if options.example else sample(list(app.handlers.values()))
     return HELLO.format(
         **words,
         app=options.app,
         database=_place(app.settings.url),
-        create="hello" if options.example else min(app.handlers, default="TYPE"),
-        payload='{"name": "you"}' if options.example else "{}",
+        create=shlex.quote(create),
+        payload=shlex.quote(payload),
         crash=(EXAMPLE_CRASH if options.example else CRASH).format(**words),
     )
 

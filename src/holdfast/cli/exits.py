@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
+from holdfast.errors import Conflict, HoldfastError, Invalid, KeyReused, NotFound
 
 FAILED, USAGE, NOT_FOUND, CONFLICT = 1, 2, 3, 4
-INTERRUPTED, PIPE_CLOSED = 130, 141  # what a shell makes of SIGINT and SIGPIPE
+PIPE_CLOSED = 141  # what a shell makes of SIGPIPE
 
 
 def code_of(error: HoldfastError) -> int:
     match error:
+        case Conflict() | KeyReused():
+            return CONFLICT
         case Invalid():
             return USAGE
         case NotFound():
             return NOT_FOUND
-        case Conflict():
-            return CONFLICT
         case _:
             return FAILED

@@ -31,7 +31,11 @@ def run(options: argparse.Namespace) -> int:
 
     url = settings_of(options).url
     if options.sql:
-        print(as_sql(dialect_of(url)), end="")
+        dialect = dialect_of(url)
+        if options.json:
+            print_json({"dialect": dialect, "sql": as_sql(dialect)})
+        else:
+            print(as_sql(dialect), end="")
         return 0
     applied = asyncio.run(migrate(url))
     if options.json:

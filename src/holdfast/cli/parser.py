@@ -1,12 +1,65 @@
-"""The form that all commands share: `--help` with examples, `--json`, `--database`."""
+"""The form that all commands share: `--help` with examples, `--json`, `--database`, and how a typo is answered."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from holdfast.errors import Invalid
 
 Run = Callable[[argparse.Namespace], int]
+
+
+class Usage(Invalid):
+    """What was typed is no command; `usage` shows what would be."""
+
+    code = "usage"
+
+    def __init__(self, message: str, usage: str) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class Parser(argparse.ArgumentParser):
+    """Its errors are ours, and it is the command typed, not the whole program, that says what it does not know."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Usage(message, self.format_usage())
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        if not any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
+            self._refuse_unknown(args or ())
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            self.error(f"nothing here takes {' '.join(left)}")
+        return found, left
+
+    def _refuse_unknown(self, typed: Sequence[str]) -> None:
+        """Before anything that is missing is asked for: it is most often missing because of the typo."""
+        known = list(self._option_string_actions)
+        for word in typed:
+            name = word.partition("=")[0]
+            if word == "--":
+                return
+            if word.startswith("--") and " " not in word and name not in known:
+                near = get_close_matches(name, known, n=1)
+                self.error(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def names(text: str) -> list[str]:
+    """`a,b`: at least one."""
+    found = [name for part in text.split(",") if (name := part.strip())]
+    if not found:
+        raise argparse.ArgumentTypeError("give at least one name, or leave it out")
+    return found
+
+
+def _url(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("give a database URL, or leave it out")
+    return text
 
 
 def group(commands: Any, name: str, *, about: str) -> Any:
@@ -38,7 +91,9 @@ def command(
     if json:
         parser.add_argument("--json", action="store_true", help="print JSON, in a form that stays as it is")
     if database:
-        parser.add_argument("--database", metavar="URL", help="work on this database, whatever the settings say")
+        parser.add_argument(
+            "--database", metavar="URL", type=_url, help="work on this database, whatever the settings say"
+        )
     return parser
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.apps import add_app_argument, load_app
-from holdfast.cli.parser import command
+from holdfast.cli.parser import command, names
 from holdfast.errors import Invalid
 from holdfast.settings import load
+from holdfast.worker.deaf import hear
 from holdfast.worker.supervise import NOW, READY, STOP, Supervisor
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def add_to(commands: Any) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--queues", type=_names, metavar="A,B", help="claim from these queues only")
+    parser.add_argument("--queues", type=names, metavar="A,B", help="claim from these queues only")
     parser.add_argument("--concurrency", type=int, metavar="N", help="jobs at once in each process (default 10)")
     parser.add_argument("--name", help="a name for people, shown in lists of workers")
     parser.add_argument(
-        "--capabilities", type=_names, default=[], metavar="A,B", help="what this worker can do, such as gpu,ffmpeg"
+        "--capabilities", type=names, default=[], metavar="A,B", help="what this worker can do, such as gpu,ffmpeg"
     )
 
 
@@ -105,6 +106,7 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
     loop.add_reader(line, told)
     stop_on_signals(stop, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches the whole group; the parent passes it on
+    hear()
     async with app:
         worker = await work_until(app, options, stop, on_ready=lambda: line.send(READY))
     return ended(worker)
@@ -160,7 +162,3 @@ def log_to_terminal() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
     )
-
-
-def _names(text: str) -> list[str]:
-    return [name for part in text.split(",") if (name := part.strip())]

@@ -26,7 +26,7 @@ def add_to(commands: Any) -> None:
         verbs,
         "list",
         list_all,
-        about="list every registered worker, whether it is alive, what it offers and how many jobs it holds",
+        about="list every registered worker: whether it is alive, how many jobs it holds, what it offers and runs",
         examples=["holdfast workers list", "holdfast workers list --json"],
     )
     _add_register(verbs)
@@ -75,7 +75,7 @@ def list_all(options: argparse.Namespace) -> int:
         else:
             now = await time_of(engine)
             rows = (_row(worker, held, now) for worker in workers)
-            print_table(["worker", "name", "kind", "status", "holds", "slots", "heard of", "offers"], rows)
+            print_table(["worker", "name", "kind", "status", "holds", "slots", "heard of", "offers", "runs"], rows)
         return 0
 
     return with_engine(options, work)
@@ -90,6 +90,7 @@ async def _held(engine: Engine) -> dict[str, int]:
 
 
 def _row(worker: Worker, held: dict[str, int], now: datetime) -> list[Cell]:
+    types = worker.job_types
     return [
         worker.id,
         worker.name or "",
@@ -99,12 +100,19 @@ def _row(worker: Worker, held: dict[str, int], now: datetime) -> list[Cell]:
         "" if worker.slots is None else f"{worker.slots}",
         f"{age_text(now, worker.last_heartbeat_at)} ago" if worker.last_heartbeat_at else "never",
         ", ".join(worker.offers),
+        "any type" if types is None else ", ".join(types),
     ]
 
 
 def _view(worker: Worker, held: dict[str, int]) -> dict[str, Any]:
     fields = camel_keys(asdict(worker))
-    return {"workerId": fields.pop("id"), **fields, "status": worker.status, "holds": held.get(worker.id, 0)}
+    return {
+        "workerId": fields.pop("id"),
+        **fields,
+        "status": worker.status,
+        "jobTypes": worker.job_types,
+        "holds": held.get(worker.id, 0),
+    }
 
 
 def register(options: argparse.Namespace) -> int:

@@ -133,7 +133,11 @@ def _narrowed(workers: list[Worker], wanted: Wanted) -> tuple[list[Worker], list
 def _conditions(wanted: Wanted) -> list[tuple[str, Callable[[Worker], bool], str]]:
     offers = ", ".join(wanted.requires)
     return [
-        ("type", lambda worker: _runs(worker, wanted.type), f"no live worker runs jobs of type {wanted.type!r}"),
+        (
+            "type",
+            lambda worker: worker.job_types is None or wanted.type in worker.job_types,
+            f"no live worker runs jobs of type {wanted.type!r}",
+        ),
         (
             "tenant",
             lambda worker: worker.tenants is None or wanted.tenant in worker.tenants,
@@ -145,9 +149,3 @@ def _conditions(wanted: Wanted) -> list[tuple[str, Callable[[Worker], bool], str
             f"no live worker offers {offers}",
         ),
     ]
-
-
-def _runs(worker: Worker, job_type: str) -> bool:
-    """A worker that does not say which types it runs may run any."""
-    types = worker.metadata.get("jobTypes") if isinstance(worker.metadata, dict) else None
-    return not isinstance(types, list) or job_type in types

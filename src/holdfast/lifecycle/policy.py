@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
@@ -91,10 +92,28 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def over(self, changes: dict[str, Any]) -> Policy:
         """This policy with some knobs set otherwise."""
+        _refuse_unknown(changes)
         try:
             return msgspec.convert({**msgspec.to_builtins(self), **changes}, Policy)
         except msgspec.ValidationError as error:
-            raise Invalid(f"policy {sorted(changes)}: {error}", code="invalid_policy") from None
+            raise Invalid(f"policy: {error}", code="invalid_policy") from None
+
+
+def _refuse_unknown(changes: dict[str, Any]) -> None:
+    """Words that are none of ours; the nearest one is most often what was meant."""
+    for name in changes:
+        if name not in Policy.__struct_fields__:
+            near = get_close_matches(str(name), Policy.__struct_fields__, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "`holdfast lifecycle show default` lists what it has"
+            raise Invalid(f"policy has no {name!r}; {hint}", code="invalid_policy", name=name)
+    errors = changes.get("errors")
+    for error, how in errors.items() if isinstance(errors, dict) else ():
+        if how not in list(Treatment):
+            raise Invalid(
+                f"policy errors: {error} cannot be treated as {how!r}, only as {', '.join(Treatment)}",
+                code="invalid_policy",
+                name="errors",
+            )
 
 
 _POSITIVE = (

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.errors import Invalid
+from holdfast.model.names import kind_of
 
 DEPTH_MAX = 64
 KEYS_MAX = 10_000
@@ -91,7 +92,7 @@ def _inside(item: Any, path: str, depth: int, what: str) -> list[tuple[Any, str,
         return [(inner, f"{path}[{place}]"[:PATH_MAX], depth) for place, inner in enumerate(item)]
     for key in item:
         if type(key) is not str:
-            _refuse(what, f"{path} has a key that is a {type(key).__name__}, not a string")
+            _refuse(what, f"{path} has a key that is {kind_of(key)}, not a string")
         _check_text(key, path, what)
     return [(inner, f"{path}.{key}"[:PATH_MAX], depth) for key, inner in item.items()]
 
@@ -106,7 +107,7 @@ def _check_scalar(item: Any, path: str, what: str) -> None:
         if not math.isfinite(item):
             _refuse(what, f"{path} is {item}, which JSON does not have; send null or a string")
     elif item is not None and type(item) is not bool:
-        _refuse(what, f"{path} is a {type(item).__name__}, which is not JSON")
+        _refuse(what, f"{path} is {kind_of(item)}, which is not JSON")
 
 
 def _check_text(text: str, path: str, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import Invalid
@@ -12,12 +13,17 @@ TAGS_MAX = 50
 
 def check_name(name: Any, what: str) -> str:
     """Printable and not blank: names end up in logs, metrics, URLs and terminals."""
-    if isinstance(name, str) and 0 < len(name) <= NAME_MAX and name.isprintable() and name == name.strip():
+    if isinstance(name, str) and _is_name(name):
         return name
     raise Invalid(
         f"{what} must be 1 to {NAME_MAX} printable characters without spaces at either end, got {quoted(name)}",
         code=f"invalid_{what.replace(' ', '_')}",
     )
+
+
+@lru_cache(maxsize=4096)  # the same few names come with every job
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= NAME_MAX and text.isprintable() and text == text.strip()
 
 
 def check_names(names: Any, what: str) -> list[str]:
@@ -38,10 +44,16 @@ def capabilities_of(declared: dict[str, Any]) -> list[str]:
     return sorted(offers)
 
 
+def kind_of(value: Any) -> str:
+    """`an int`, `a list`."""
+    name = type(value).__qualname__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
 def quoted(value: Any) -> str:
     """A value as an error shows it: short, and never the cause of another error."""
     try:
         text = repr(value)
     except Exception:  # a number of 5,000 digits, 100,000 nested lists, an object with a repr of its own
-        text = f"a {type(value).__name__} that cannot be shown"
+        text = f"{kind_of(value)} that cannot be shown"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -50,5 +50,11 @@ class Worker(msgspec.Struct, frozen=True):
         """One word for people: disabled wins over whatever the heartbeats say."""
         return self.liveness.value if self.enabled else "disabled"
 
+    @property
+    def job_types(self) -> list[str] | None:
+        """Those it says it runs; None: it does not say, and may run any."""
+        types = self.metadata.get("jobTypes") if isinstance(self.metadata, dict) else None
+        return types if isinstance(types, list) else None
+
 
 WORKER_COLUMNS = Worker.__struct_fields__

@@ -13,6 +13,7 @@ import asyncpg
 from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
+from holdfast.model.names import kind_of
 from holdfast.store.base import Row, Tx
 from holdfast.store.postgres import PostgresTx, bind, require_commit
 from holdfast.store.postgres import in_our_words as postgres_words
@@ -62,7 +63,7 @@ def _check(connection: Any, dialect: str) -> None:
     if spoken is None:
         fitting = " or ".join(driver for driver, known in _DRIVERS.items() if known == dialect)
         raise Invalid(
-            f"cannot create jobs through a {type(connection).__qualname__}; give a connection of {fitting}",
+            f"cannot create jobs through {kind_of(connection)}; give a connection of {fitting}",
             code="invalid_connection",
         )
     if spoken != dialect:

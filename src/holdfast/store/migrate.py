@@ -15,6 +15,7 @@ import asyncpg
 from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.postgres import FAILED
+from holdfast.store.refusals import unreachable
 from holdfast.store.sqlite import BUSY_SECONDS, connect
 
 _LOCK = 0x686F6C64  # "hold": any two migrators of one database meet here
@@ -53,6 +54,11 @@ def sqlite_path(url: str) -> Path:
     path = url.removeprefix("sqlite:///")
     if path == url or not path or "\x00" in path:
         raise Invalid("a SQLite URL is sqlite:///PATH", code="invalid_database_url")
+    if path == ":memory:":
+        raise Invalid(
+            "sqlite:///:memory: would be another database for each connection; name a file, such as sqlite:///jobs.db",
+            code="invalid_database_url",
+        )
     return Path(path)
 
 
@@ -117,7 +123,7 @@ async def _connect_postgres(url: str) -> asyncpg.Connection:
         why = error if own else "write postgresql://USER:PASSWORD@HOST:PORT/NAME, special characters as %XX"
         raise Invalid(f"cannot read the database URL: {why}", code="invalid_database_url") from None
     except FAILED as error:
-        raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
+        raise unreachable(url, error) from error
 
 
 async def _migrate_postgres(url: str) -> list[str]:

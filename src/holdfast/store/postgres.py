@@ -15,7 +15,7 @@ from holdfast.ids import Ids
 from holdfast.store.base import Row, T, Work, check_params, tell
 from holdfast.store.connections import Connections
 from holdfast.store.queries import Query
-from holdfast.store.refusals import refusal
+from holdfast.store.refusals import refusal, unreachable
 from holdfast.store.render import POSTGRES, Statement, render
 
 TRIES_MAX = 6
@@ -109,7 +109,7 @@ class PostgresStore:
         try:
             pooled = await _behind_pooler(url)
         except FAILED as error:
-            raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
+            raise unreachable(url, error) from error
         return cls(Connections(partial(_connect, url, pooled=pooled), connections, clock), clock, ids, pooled=pooled)
 
     async def close(self) -> None:
@@ -150,7 +150,7 @@ class PostgresStore:
         try:
             tx = PostgresTx(connection, self._clock)
             try:
-                await connection.execute(f"BEGIN; SET LOCAL {_PLANNER}" if self._pooled else "BEGIN")
+                await connection.execute(_BEGIN_POOLED if self._pooled else "BEGIN")
                 result = await work(tx)
             except BaseException:
                 await _roll_back(connection)
@@ -226,12 +226,15 @@ def in_our_words(state: str, message: str) -> HoldfastError:
 
 
 # Before its first ANALYZE a table looks tiny, and the planner would rather collect and sort every ready job than walk
-# the index to the first few. Nothing of ours gains from bitmaps.
-_PLANNER = "enable_bitmapscan = off"
+# the index to the first few. Nothing of ours gains from bitmaps. And a plan that fits a batch of one fits a batch of a
+# thousand: it need not be made anew each time.
+_PLANNER = ("enable_bitmapscan = off", "plan_cache_mode = force_generic_plan")
+
+_BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in _PLANNER)])
 
 
 async def _prepare_own(connection: Any) -> None:
-    await connection.execute(f"SET {_PLANNER}")
+    await connection.execute("; ".join(f"SET {setting}" for setting in _PLANNER))
     await _prepare_lent(connection)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.errors import Conflict, HoldfastError, IllegalMove, SchemaStale, StoreError
+from urllib.parse import parse_qs, urlsplit
+
+from holdfast.errors import Conflict, HoldfastError, IllegalMove, SchemaStale, StoreError, StoreUnavailable
 
 
 def refusal(code: str, message: str) -> HoldfastError | None:
@@ -18,3 +20,23 @@ def refusal(code: str, message: str) -> HoldfastError | None:
     if code == "constraint":
         return StoreError(f"the database refused the row: {message}", code="constraint_violated")
     return None
+
+
+def unreachable(url: str, error: BaseException) -> StoreUnavailable:
+    """A server that could not be connected to: which one, why, and what to look at. Never its password."""
+    why = f"{error}" or "it did not answer in time"
+    return StoreUnavailable(
+        f"cannot connect to PostgreSQL{_place(url)}: {why}; is the server up, and is the database URL right?"
+    )
+
+
+def _place(url: str) -> str:
+    """Host and port as the driver reads them; nothing where it reads a part of the password as one of them."""
+    parts = urlsplit(url)
+    _, at, hosts = parts.netloc.rpartition("@")
+    if not at and "@" in url:
+        return ""
+    query = parse_qs(parts.query)
+    host, port = (query.get(name, [""])[0] for name in ("host", "port"))
+    found = hosts or f"{host}{':' if port else ''}{port}"
+    return f" at {found}" if found else ""

@@ -15,6 +15,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.hints import CHANNEL
 from holdfast.store.postgres import FAILED, is_pooled
+from holdfast.store.refusals import unreachable
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
@@ -53,7 +54,7 @@ class Session:
             if not await session._connect():
                 return None
         except FAILED as error:
-            raise StoreUnavailable(f"cannot connect to PostgreSQL: {error}") from error
+            raise unreachable(url, error) from error
         session._staying = asyncio.create_task(session._stay())
         return session
 

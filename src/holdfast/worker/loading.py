@@ -21,6 +21,11 @@ def load(reference: str, path: list[str]) -> Any:
     where, _, attribute = reference.rpartition(":")
     if not where or not attribute:
         raise Invalid(f"{reference!r} names no app; write module:attribute", code="invalid_app")
+    if "/" in where and not where.endswith(".py"):
+        raise Invalid(
+            f"{where!r} is a path, not a module; write {Path(where).name}:{attribute}, or {where}.py:{attribute}",
+            code="invalid_app",
+        )
     module = _script(where) if where.endswith(".py") else importlib.import_module(where)
     try:
         return attrgetter(attribute)(module)
@@ -33,6 +38,8 @@ def _script(file: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(RUN_NAME, Path(file).absolute())
     if spec is None or spec.loader is None:
         raise Invalid(f"{file} is not a Python file", code="invalid_app")
+    if not Path(file).is_file():
+        raise Invalid(f"there is no file {file}", code="invalid_app")
     module = sys.modules[RUN_NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -15,7 +15,7 @@ from holdfast.worker.outcomes import Completed, Failed, Outcome, Rejected, Relea
 from holdfast.worker.run import Run
 from holdfast.worker.source import Answers, Source
 
-BATCH_MAX = 500
+BATCH_MAX = 1000
 LINGER_SECONDS = 0.002  # while other jobs are about to end too; a lone one does not wait
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 AHEAD_SECONDS = 0.1
-AHEAD_MAX = 500
+AHEAD_MAX = 1000
 WEIGHT = 1 / 16  # of the last job in the mean
 SHORTEST_SECONDS = 1e-6
 

@@ -38,7 +38,7 @@ FENCE = 0.8  # of a lease not renewed: the worker itself stops what it runs
 WAIT_SECONDS = 5.0
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
 LAST_WORDS_SECONDS = 5.0  # for reports, when everything has ended
-CLAIM_MAX = 500
+CLAIM_MAX = 1000
 UNREPORTED_MAX = 2000  # claiming waits while more than this has ended and could not be reported yet
 
 log = logging.getLogger("holdfast.worker")

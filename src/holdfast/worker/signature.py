@@ -16,6 +16,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
+from holdfast.model.names import kind_of
 from holdfast.worker.context import Context, SyncContext
 from holdfast.worker.outcomes import SAID
 
@@ -33,12 +34,13 @@ class Signature:
         own = [parameter for parameter in parameters if parameter.name != self.context]
         _refuse_odd(function, job_type, hints.get(self.context or ""))
         _refuse_unnamed(own, job_type)
+        _refuse_unannotated(own, job_type)
         self._rest = next((hints.get(p.name, Any) for p in own if p.kind is p.VAR_KEYWORD), None)
         self.open = self._rest is not None
         named = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
         self.names = tuple(parameter.name for parameter in named)
         self._bound = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in own])
-        self._shape = _shape(named, hints, job_type, closed=not self.open)
+        self.shape = _shape(named, hints, job_type, closed=not self.open)
         self._returns = _promised(hints.get("return", Any), job_type)
         self._free = self._returns is Any or self._returns is type(None)
 
@@ -61,7 +63,7 @@ class Signature:
     def arguments(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the function; what the payload leaves out is left to the function's own defaults."""
         what = f"payload of {self._type}"
-        shaped = _converted(payload, self._shape, what, "invalid_payload")
+        shaped = _converted(payload, self.shape, what, "invalid_payload")
         arguments = {name: value for name in self.names if (value := getattr(shaped, name)) is not msgspec.UNSET}
         for name in payload.keys() - self.names if self.open else ():
             arguments[name] = _converted(payload[name], self._rest, f"{what}, {name}", "invalid_payload")
@@ -108,6 +110,18 @@ def _refuse_unnamed(parameters: list[inspect.Parameter], job_type: str) -> None:
                 f"job type {job_type}: parameter {parameter.name!r} has no name in a payload; make it a keyword",
                 code="invalid_handler",
             )
+
+
+def _refuse_unannotated(parameters: list[inspect.Parameter], job_type: str) -> None:
+    """What stands for something else wherever Python is written is not meant as a part of the payload."""
+    for parameter in parameters:
+        if parameter.name == "ctx" and parameter.annotation is parameter.empty:
+            why = "parameter 'ctx' has no annotation; write `ctx: Context`, or in a plain function `ctx: SyncContext`"
+        elif parameter.name in ("self", "cls") and parameter is parameters[0]:
+            why = f"it is a method, whose {parameter.name!r} no worker has; use a function, or a method of an object"
+        else:
+            continue
+        raise Invalid(f"job type {job_type}: {why}", code="invalid_handler")
 
 
 def _shape(named: list[inspect.Parameter], hints: dict[str, Any], job_type: str, *, closed: bool) -> type[Any]:
@@ -159,7 +173,7 @@ def _to_json(value: Any) -> Any:
     """Models that are not msgspec's own: pydantic's."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
-    raise NotImplementedError(f"a {type(value).__qualname__}")
+    raise NotImplementedError(kind_of(value))
 
 
 def _from_json(kind: type[Any], value: Any) -> Any:

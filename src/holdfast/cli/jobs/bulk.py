@@ -81,8 +81,12 @@ def redrive(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, verb: Verb) -> int:
-    if bool(options.jobs) == any_given(options):
-        raise Invalid(f"name jobs or give a filter, and not both; `holdfast jobs {verb.name} --help` lists them")
+    if options.jobs and any_given(options):
+        raise Invalid("give the ids of jobs or a filter, not both")
+    if not options.jobs and not any_given(options):
+        raise Invalid(
+            f"say which jobs, by id or by a filter such as --type; `holdfast jobs {verb.name} --help` lists them"
+        )
     asks = not (options.jobs or options.yes or options.dry_run)
     if asks and not sys.stdin.isatty():
         raise Invalid(

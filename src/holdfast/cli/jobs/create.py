@@ -40,7 +40,9 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--run-at", type=moment, metavar="TIME", help="run it at this time: 2026-01-31T12:00:00Z")
     parser.add_argument("--idempotency-key", metavar="KEY", help="the same key and request again give the same job")
     parser.add_argument("--max-attempts", type=int, metavar="N", help="executions in all, the first included")
-    parser.add_argument("--tag", dest="tags", action="append", default=[], help="a tag to find it by; may be repeated")
+    parser.add_argument(
+        "--tag", dest="tags", action="append", default=[], metavar="TAG", help="a tag to find it by; may be repeated"
+    )
 
 
 def create(options: argparse.Namespace) -> int:

@@ -30,11 +30,17 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
         help=f"in one of these states: {', '.join(WORDS)}",
     )
     parser.add_argument("--type", dest="types", action="append", metavar="TYPE", help="of this type; may be repeated")
-    parser.add_argument("--queue", dest="queues", action="append", metavar="QUEUE", help="in this queue; repeatable")
+    parser.add_argument(
+        "--queue", dest="queues", action="append", metavar="QUEUE", help="in this queue; may be repeated"
+    )
     parser.add_argument("--tag", help="with this tag")
     parser.add_argument("--error-code", metavar="CODE", help="whose state has this reason, such as an error code")
-    parser.add_argument("--since", type=past, metavar="WHEN", help="created since: 30m, 1h, 2d, or an ISO time")
-    parser.add_argument("--until", type=past, metavar="WHEN", help="created before: 30m ago, or an ISO time")
+    parser.add_argument(
+        "--since", type=past, metavar="WHEN", help="created since so long ago (30m, 1h, 2d) or an ISO time"
+    )
+    parser.add_argument(
+        "--until", type=past, metavar="WHEN", help="created before so long ago (30m, 1h, 2d) or an ISO time"
+    )
 
 
 def _states(text: str) -> list[State]:

@@ -124,9 +124,20 @@ def _contents(job: Job) -> Iterator[Fact]:
     yield "payload", json_text(job.payload)
     yield "result", json_text(job.result)
     if job.error:
-        rest = {name: value for name, value in job.error.items() if name not in ("code", "message") and value}
-        said = (f"{job.error.get('code', '')}: {job.error.get('message', '')}", json_text(rest or None))
-        yield "error", "\n".join(filter(None, said))
+        yield "error", "\n".join(_error(dict(job.error)))
+
+
+def _error(error: dict[str, Any]) -> Iterator[str]:
+    """A traceback is for people: its lines are lines."""
+    yield f"{error.pop('code', '')}: {error.pop('message', '')}"
+    context = error.get("context")
+    told = context.get("traceback") if isinstance(context, dict) else None
+    if isinstance(context, dict) and isinstance(told, str):
+        error["context"] = {name: value for name, value in context.items() if name != "traceback"}
+    if rest := {name: value for name, value in error.items() if value}:
+        yield json_text(rest)
+    if isinstance(told, str):
+        yield told.rstrip()
 
 
 def _part_row(part: Part) -> list[Cell]:

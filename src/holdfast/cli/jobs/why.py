@@ -18,7 +18,7 @@ REMEDIES = {
     "due": "If it stays so, no worker is running: `holdfast worker --app module:app` starts one.",
     "queue": "`holdfast queues resume {queue}` opens it.",
     "workers": "`holdfast worker --app module:app` starts one, `holdfast workers list` shows those there are.",
-    "type": "`holdfast worker --app module:app` starts one whose app defines it; `holdfast workers list` shows those there are.",
+    "type": "`holdfast worker --app module:app` starts one; `holdfast workers list` shows what each runs.",
     "tenant": "Register one for it, or one for all tenants.",
     "capabilities": "Start a worker that does; `holdfast workers list` shows what each offers.",
 }

@@ -42,7 +42,7 @@ UPDATE jobs
        updated_at  = {now}
   FROM {rows:stopped(id uuid, token uuid, error text)}
  WHERE jobs.id = stopped.id
-   AND jobs.state = 'running'
+   AND {running}
    AND jobs.lease_token = stopped.token
    AND jobs.lease_worker = :worker
    AND jobs.cancel_requested_at IS NOT NULL

@@ -14,7 +14,7 @@ UPDATE jobs
        updated_at  = {now}
   FROM {rows:done(id uuid, token uuid, result text)}
  WHERE jobs.id = done.id
-   AND jobs.state {from:complete}
+   AND {running}
    AND jobs.lease_token = done.token
    AND jobs.lease_worker = :worker
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})

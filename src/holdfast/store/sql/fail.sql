@@ -4,7 +4,7 @@ SELECT jobs.id, jobs.type, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt
        jobs.cancel_requested_at, jobs.counters
   FROM jobs
   JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
- WHERE jobs.state = 'running'
+ WHERE {running}
    AND jobs.lease_token = held.token
    AND jobs.lease_worker = :worker
  ORDER BY jobs.id
@@ -27,7 +27,7 @@ UPDATE jobs
        updated_at = {now}
   FROM {rows:failed(id uuid, token uuid, reason text, error text, delay_seconds float8)}
  WHERE jobs.id = failed.id
-   AND jobs.state {from:fail>retrying}
+   AND {running}
    AND jobs.lease_token = failed.token
    AND jobs.lease_worker = :worker
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})
@@ -49,7 +49,7 @@ UPDATE jobs
        updated_at  = {now}
   FROM {rows:failed(id uuid, token uuid, reason text, error text)}
  WHERE jobs.id = failed.id
-   AND jobs.state = 'running'
+   AND {running}
    AND jobs.lease_token = failed.token
    AND jobs.lease_worker = :worker
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})

@@ -5,7 +5,7 @@ UPDATE jobs
        updated_at       = {now}
   FROM {rows:held(id uuid, token uuid)}
  WHERE jobs.id = held.id
-   AND jobs.state = 'running'
+   AND {running}
    AND jobs.lease_token = held.token
    AND jobs.lease_worker = :worker
 RETURNING jobs.id, jobs.lease_token, jobs.cancel_requested_at, jobs.lease_expires_at

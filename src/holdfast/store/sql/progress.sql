@@ -13,7 +13,7 @@ UPDATE jobs
        updated_at       = {now}
   FROM {rows:told(id uuid, token uuid, step text, percent float8, counters text, eta_seconds float8, checkpoint text)}
  WHERE jobs.id = told.id
-   AND jobs.state = 'running'
+   AND {running}
    AND jobs.lease_token = told.token
    AND jobs.lease_worker = :worker
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})

@@ -46,7 +46,7 @@ UPDATE jobs
        updated_at = {now}
   FROM {rows:gone(id uuid, token uuid, lost integer, reason text, error text, delay_seconds float8)}
  WHERE jobs.id = gone.id
-   AND jobs.state {from:reap>retrying}
+   AND {running}
    AND jobs.lease_token = gone.token
 RETURNING {moved}
 
@@ -66,7 +66,7 @@ UPDATE jobs
        updated_at  = {now}
   FROM {rows:gone(id uuid, token uuid, lost integer, reason text, error text)}
  WHERE jobs.id = gone.id
-   AND jobs.state = 'running'
+   AND {running}
    AND jobs.lease_token = gone.token
 RETURNING {moved}
 
@@ -98,7 +98,7 @@ UPDATE jobs
        updated_at  = {now}
   FROM {rows:gone(id uuid, token uuid, lost integer, reason text)}
  WHERE jobs.id = gone.id
-   AND jobs.state = 'running'
+   AND {running}
    AND jobs.lease_token = gone.token
    AND jobs.cancel_requested_at IS NOT NULL
 RETURNING {moved}

@@ -13,7 +13,7 @@ UPDATE jobs
        updated_at  = {now}
   FROM {rows:verdict(id uuid, token uuid, reason text, error text)}
  WHERE jobs.id = verdict.id
-   AND jobs.state = 'running'
+   AND {running}
    AND jobs.lease_token = verdict.token
    AND jobs.lease_worker = :worker
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})

@@ -14,7 +14,7 @@ UPDATE jobs
        updated_at = {now}
   FROM {rows:freed(id uuid, token uuid, reason text, delay_seconds float8)}
  WHERE jobs.id = freed.id
-   AND jobs.state {from:release}
+   AND {running}
    AND jobs.lease_token = freed.token
    AND jobs.lease_worker = :worker
 RETURNING {moved}

@@ -1,0 +1,64 @@
+"""All commands, and how each ends: an error becomes a sentence and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+from importlib.metadata import version
+
+from holdfast.cli import bench, completion, config, dev, doctor, jobs, lifecycle, migrate, queues, top, worker, workers
+from holdfast.cli.exits import PIPE_CLOSED, code_of
+from holdfast.cli.output import printable
+from holdfast.cli.parser import Parser, Usage
+from holdfast.errors import HoldfastError
+
+# As `holdfast --help` lists them.
+COMMANDS = (dev, worker, top, migrate, jobs, queues, workers, lifecycle, config, doctor, bench, completion)
+
+
+def run(arguments: list[str] | None) -> int:
+    typed = sys.argv[1:] if arguments is None else arguments
+    try:
+        _print_anything()
+        options = make_parser().parse_args(typed)
+        code = int(options.run(options))
+        sys.stdout.flush()  # while what goes wrong with it can still be caught
+        return code
+    except HoldfastError as error:
+        print(_told(error, as_json="--json" in typed), file=sys.stderr)
+        return code_of(error)
+    except BrokenPipeError:  # `| head` has seen enough; Python must not try to write the rest at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+
+
+def _told(error: HoldfastError, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"code": error.code, "message": error.message})
+    usage = error.usage if isinstance(error, Usage) else ""
+    return printable(f"{usage}holdfast: {error.message}", keep="\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="holdfast",
+        description="Durable jobs on PostgreSQL or SQLite.",
+        epilog="`holdfast COMMAND --help` explains a command, with examples.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"holdfast {version('holdfast')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for module in COMMANDS:
+        module.add_to(commands)
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def _print_anything() -> None:
+    """A terminal that lacks a character shows its number instead of ending the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

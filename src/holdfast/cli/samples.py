@@ -1,0 +1,63 @@
+"""A payload that a handler would take, made up from its annotations, for whoever is to try it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import inspect
+
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.worker.handler import Handler
+
+_AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+_PLAIN: dict[type[inspect.Type], Any] = {
+    inspect.StrType: "text",
+    inspect.IntType: 1,
+    inspect.FloatType: 1.5,
+    inspect.BoolType: True,
+    inspect.DateTimeType: _AT,
+    inspect.DateType: _AT.date(),
+    inspect.TimeType: _AT.time(),
+    inspect.TimeDeltaType: "PT90S",
+    inspect.UUIDType: "01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f",
+    inspect.DecimalType: "1.5",
+    inspect.AnyType: "anything",
+}
+
+
+def sample(handlers: list[Handler]) -> tuple[str, str]:
+    """The first job type for which one can be made up, and its payload as JSON; else a place to fill in."""
+    for handler in handlers:
+        payload = msgspec.to_builtins(_value(inspect.type_info(handler.signature.shape)))
+        try:
+            handler.signature.arguments(payload)
+        except Invalid:
+            continue
+        return handler.name, msgspec.json.encode(payload).decode()
+    return handlers[0].name, '{"...": "..."}'
+
+
+def _value(kind: inspect.Type) -> Any:
+    """Of a collection the empty one, of several the first; what needs more is found out when it is tried."""
+    match kind:
+        case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType():
+            return {field.encode_name: _value(field.type) for field in kind.fields if field.required}
+        case inspect.UnionType():
+            return None if kind.includes_none else _value(kind.types[0])
+        case inspect.LiteralType():
+            return kind.values[0]
+        case inspect.EnumType():
+            return next(iter(kind.cls)).value
+        case inspect.ListType() | inspect.SetType() | inspect.FrozenSetType() | inspect.VarTupleType():
+            return []
+        case inspect.TupleType():
+            return [_value(item) for item in kind.item_types]
+        case inspect.DictType():
+            return {}
+        case inspect.Metadata():
+            return _value(kind.type)
+    return _PLAIN.get(type(kind))
