@@ -13,7 +13,6 @@ from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.store import migrate as migrating
 from holdfast.store import open_store, q
 from holdfast.store.migrate import (
-from holdfast.store.refusals import unreachable
     Migration,
     as_sql,
     dialect_of,
@@ -23,6 +22,7 @@ from holdfast.store.refusals import unreachable
     require_current,
     sqlite_path,
 )
+from holdfast.store.refusals import unreachable
 
 NAMES = [migration.name for migration in migrations("postgres")]
 ROOT = Path(__file__).parents[2]
