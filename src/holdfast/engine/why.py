@@ -123,29 +123,26 @@ def _narrowed(workers: list[Worker], wanted: Wanted) -> tuple[list[Worker], list
             "the 1 registered worker is not" if len(workers) == 1 else f"none of {len(workers)} registered workers is"
         )
         return [], [Clause("workers", False, f"{whom} enabled and alive")]
-    for name, fits, says in _conditions(wanted):
+    for fits, otherwise in _conditions(wanted):
         left = [worker for worker in left if fits(worker)]
         if not left:
-            return [], [Clause(name, False, says)]
+            return [], [otherwise]
     return left, [Clause("workers", True, f"{len(left)} of {len(live)} live workers may take it")]
 
 
-def _conditions(wanted: Wanted) -> list[tuple[str, Callable[[Worker], bool], str]]:
-    offers = ", ".join(wanted.requires)
+def _conditions(wanted: Wanted) -> list[tuple[Callable[[Worker], bool], Clause]]:
+    """What a worker must meet, and what is said where none of those left does."""
     return [
         (
-            "type",
             lambda worker: worker.job_types is None or wanted.type in worker.job_types,
-            f"no live worker runs jobs of type {wanted.type!r}",
+            Clause("type", False, f"no live worker runs jobs of type {wanted.type!r}"),
         ),
         (
-            "tenant",
             lambda worker: worker.tenants is None or wanted.tenant in worker.tenants,
-            f"no live worker is for tenant {wanted.tenant!r}",
+            Clause("tenant", False, f"no live worker is for tenant {wanted.tenant!r}"),
         ),
         (
-            "capabilities",
             lambda worker: set(wanted.requires) <= set(worker.offers),
-            f"no live worker offers {offers}",
+            Clause("capabilities", False, f"no live worker offers {', '.join(wanted.requires)}"),
         ),
     ]

@@ -28,7 +28,7 @@ SELECT l.tenant, l.queue, l.type, l.requires
 SELECT reason, count(*) AS jobs
   FROM jobs
  WHERE finished_at >= {now-:seconds}
-   AND finished_at IS NOT NULL AND state <> 'succeeded'
+   AND state <> 'succeeded'
    AND state = 'dead'
  GROUP BY reason
  ORDER BY jobs DESC, reason
