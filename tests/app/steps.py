@@ -1,11 +1,33 @@
 """Steps that many stories share: let a worker of an app do what there is, and count what the database holds."""
 
+import asyncio
 from typing import Any
 
 from holdfast import App
 from holdfast.direct import DirectSource
 from holdfast.store.presence import open_presence
 from holdfast.worker.runtime import Plan, Worker
+
+
+class Emptied(DirectSource):
+    """It lets its worker stop when there is nothing left to claim."""
+
+    claimed = 0
+    idle = False  # at the last look: what ended since then may be there to be claimed again
+    worker_of: Worker
+
+    async def claim(self, limit: int, **where: Any) -> Any:
+        found = await super().claim(limit, **where)
+        self.claimed += len(found)
+        self.idle = self.idle and not found
+        return found
+
+    async def wait(self, *_: Any) -> bool:
+        was_idle, self.idle = self.idle, not self.worker_of.held
+        if was_idle and self.idle:
+            self.worker_of.stop()
+        await asyncio.sleep(0.005)
+        return True
 
 
 async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **plan: Any) -> int:
@@ -16,11 +38,14 @@ async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **pla
     engine = await app.engine()
     presence = await open_presence(app.settings.url)
     registered = await engine.register(name="tester", capabilities=capabilities or {})
-    source = DirectSource(engine, presence, app.clock, worker=registered.id)
+    source = Emptied(engine, presence, app.clock, worker=registered.id)
     try:
         async with app.lifespan_state() as state:
-            worker = Worker(source, app.handlers, plan=Plan(kept=False, **plan), around=app.surroundings, state=state)
-            return await worker.drain()
+            source.worker_of = Worker(
+                source, app.handlers, plan=Plan(kept=False, **plan), around=app.surroundings, state=state
+            )
+            await source.worker_of.run()
+            return source.claimed
     finally:
         await presence.close()
 

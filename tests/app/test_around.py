@@ -198,13 +198,14 @@ class TestErrorHook:
         fails = self.fails(app)
         words = ["well", "error", "permanent", "reject", "snooze", "odd"]
         ids = {word: (await fails.enqueue(word)).id for word in words}
-        await drained(app, concurrency=1)
-        assert heard == [
+        await drained(app)
+        assert set(heard) == {
             (ids["error"], "ConnectionError"),
             (ids["permanent"], "Permanent"),
             (ids["reject"], "Reject"),
             (ids["odd"], "Invalid"),
-        ]
+        }
+        assert len(heard) == 4
 
     async def test_a_hook_that_fails_itself_changes_nothing(self, app: App, caplog: pytest.LogCaptureFixture) -> None:
         @app.on_error

@@ -110,22 +110,6 @@ class Worker:
                 await self._children.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def drain(self) -> int:
-        """Work until there is nothing left to claim now; how many jobs that were."""
-        beside = [asyncio.create_task(work) for work in (self._outbox.run(), self._tick())]
-        done = 0
-        try:
-            while claimed := await self._source.claim(self._wanted() or 1, queues=self.plan.queues, types=self._types):
-                done += len(claimed)
-                self._take(claimed)
-                await _first_failure(beside, until=self._idle)
-                await self._outbox.empty()
-        finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
-        return done
-
     def stop(self) -> None:
         """No new claim from now on."""
         self._stopping.set()
