@@ -1,6 +1,6 @@
 """Measure Holdfast beside its peers.
 
-    python -m benchmarks.peers [--only holdfast,pgqueuer] [--cells drain-1,latency] [--quick] [--publish]
+    python -m benchmarks.peers [--only holdfast,pgqueuer] [--cells drain-1,latency] [--rounds 2] [--quick] [--publish]
 
 Peers take turns: a cell is measured for all of them, then the next, and all that again; the best round counts. With
 --publish the results go to docs/performance/ and into docs/performance.md. Exit status 1 says that a cell failed.
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def main(words: list[str] | None = None) -> int:
     for package, reason in missing.items():
         print(f"{package} is left out: {reason}")
     with tempfile.TemporaryDirectory(prefix="holdfast-peers-") as directory:
-        bench = Bench(environments, QUICK if options.quick else Sizes(), Path(directory))
+        sizes = QUICK if options.quick else replace(Sizes(), rounds=options.rounds)
+        bench = Bench(environments, sizes, Path(directory))
         try:
             chosen = [cell for cell in cells() if not options.cells or cell.name in options.cells]
             run = Run(bench, [peer for peer in peers if peer.package in environments], chosen)
@@ -58,6 +60,7 @@ def _options(words: list[str] | None) -> argparse.Namespace:
     known = [cell.name for cell in cells()]
     parser.add_argument("--cells", type=_chosen(known), default=[], help=f"these cells of {', '.join(known)}")
     parser.add_argument("--quick", action="store_true", help="one small round: does it still run?")
+    parser.add_argument("--rounds", type=int, default=Sizes.rounds, help="measure each cell so often; the best counts")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results", help="where the JSON goes")
     parser.add_argument("--publish", action="store_true", help=f"show the run in {PLACE.relative_to(ROOT)}")
     return parser.parse_args(words)
