@@ -5,6 +5,7 @@ PostgreSQL is the server of HOLDFAST_TEST_DATABASE_URL, else one started for the
 
 import os
 import secrets
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from tests.mutation.mutants import switch_on_from_environment
 from tests.servers.postgres import PostgresServer
 
 switch_on_from_environment()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STORES = ("sqlite", "postgres")
 SERVER = pytest.StashKey[PostgresServer]()

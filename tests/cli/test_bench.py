@@ -75,7 +75,7 @@ def test_a_worker_that_does_not_start_is_an_error_that_says_why(tmp_path: Path) 
         async with crew(["--concurrency", "0", "--database", f"sqlite:///{tmp_path}/jobs.db"], 1):
             raise AssertionError("it started")
 
-    with pytest.raises(HoldfastError, match=r"a worker did not start: holdfast: HOLDFAST_CONCURRENCY must be"):
+    with pytest.raises(HoldfastError, match=r"a worker did not start: holdfast: --concurrency must be"):
         asyncio.run(start())
 
 

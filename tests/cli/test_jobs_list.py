@@ -92,7 +92,7 @@ def test_no_token_is_ever_shown(holdfast: Holdfast, meanwhile: Meanwhile) -> Non
         (["--limit", "many"], "invalid int value: 'many'"),
         (["--cursor", "abc"], "this cursor was not given out by a page"),
         (["--type", ""], "job type must be 1 to 200 printable characters"),
-        (["--stat", "dead"], "unrecognized arguments: --stat dead"),
+        (["--stat", "dead"], "unknown option --stat; did you mean --state?"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error_in_a_sentence(holdfast: Holdfast, arguments: list[str], said: str) -> None:

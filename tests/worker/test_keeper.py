@@ -182,7 +182,7 @@ async def test_a_closed_keeper_ends_well_and_renews_no_more(ground: Ground) -> N
     [
         (60, {"block_the_loop": 50, "over_after": 0.5}, "over its time and the event loop has not run"),
         (2, {"block_the_loop": 50, "over_after": 1000}, "its event loop has not run for 2 s"),
-        (2, {"stop_polling": True}, "has not looked for work for 2 s although the database answers"),
+        (2, {"stop_polling": True}, "has not looked for work for 10 s although the database answers"),
     ],
 )
 async def test_a_worker_beyond_help_is_killed_and_its_job_goes_to_another(

@@ -226,9 +226,10 @@ def in_our_words(state: str, message: str) -> HoldfastError:
 
 
 # Before its first ANALYZE a table looks tiny, and the planner would rather collect and sort every ready job than walk
-# the index to the first few. Nothing of ours gains from bitmaps. And a plan that fits a batch of one fits a batch of a
-# thousand: it need not be made anew each time.
-_PLANNER = ("enable_bitmapscan = off", "plan_cache_mode = force_generic_plan")
+# the index to the first few. Nothing of ours gains from bitmaps. A small table would be read whole, and its rows locked
+# in the order in which they lie there: by an index they are locked in the order of their ids, as everywhere. And a plan
+# that fits a batch of one fits a batch of a thousand: it need not be made anew each time.
+_PLANNER = ("enable_bitmapscan = off", "enable_seqscan = off", "plan_cache_mode = force_generic_plan")
 
 _BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in _PLANNER)])
 

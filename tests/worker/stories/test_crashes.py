@@ -74,7 +74,8 @@ async def test_a_worker_process_killed_alone_is_replaced_and_its_job_starts_agai
 
 async def one_attempt_lost(on: Stage, job: Job, killed_at: float) -> None:
     assert (job.state, job.attempt, job.lost) == (State.SUCCEEDED, 2, 1)
-    lost, done = await on.attempts(job)
+    lost, *given_back, done = await on.attempts(job)  # a worker that is being replaced may have had it for a moment
+    assert {attempt.outcome for attempt in given_back} <= {"released"}
     assert (lost.outcome, lost.reason, done.outcome) == ("lost", "worker_died", "succeeded")
     took = await on.claimed_at(job, 2) - killed_at
     print(f"{job.type} started again after {took:.2f} s")
