@@ -32,6 +32,14 @@ async def test_a_job_that_is_due_is_seen_until_it_is_taken(engine: Engine, worke
     assert not (await engine.look(worker)).any
 
 
+async def test_a_job_of_one_kind_does_not_make_another_look_due(engine: Engine, worker: str) -> None:
+    await engine.create(NewJob(type="mine"))
+    await engine.claim(worker)
+    await engine.create(NewJob(type="theirs"))
+    assert not (await engine.look(worker, types=["mine"])).due
+    assert (await engine.look(worker, types=["theirs"])).due
+
+
 async def test_a_delayed_job_is_announced_and_then_it_is_ripe(engine: Engine, worker: str, clock: MovableClock) -> None:
     for seconds in (50, 5, 20):
         await engine.create(NewJob(type="later", delay_seconds=seconds))
