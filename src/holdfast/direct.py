@@ -65,13 +65,13 @@ class DirectSource:
         pause = self._poll
         while (left := until - self._clock.monotonic()) > 0:
             hint = await self._presence.wait(min(left, pause))
-            if hint and self._presence.exact:
-                return True
+            if hint:
+                self._poll = POLL_FIRST_SECONDS  # it may be about a job that is not due yet: look again soon
+                if self._presence.exact:
+                    return True
             seen = await self.engine.look(self.worker, queues, types)
             if seen.any:
                 return True
-            if hint:
-                continue
             self._poll = self._slower()
             pause = self._poll if seen.next_in is None else min(self._poll, seen.next_in)
         return False

@@ -1,0 +1,65 @@
+"""How an idle worker waits: a hint makes it look, and what it sees says when to look again."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.direct import POLL_SECONDS, DirectSource
+from holdfast.engine import Engine
+from holdfast.model import NewJob
+from holdfast.store import open_store
+
+
+class Scripted:
+    """Hints as told; it keeps how long it was asked to wait for each."""
+
+    instance = "scripted"
+
+    def __init__(self, *hints: bool, exact: bool) -> None:
+        self.hints, self.exact, self.asked = list(hints), exact, list[float]()
+
+    @property
+    def names(self) -> set[str]:
+        return {self.instance}
+
+    async def wait(self, seconds: float) -> bool:
+        self.asked.append(seconds)
+        return self.hints.pop(0) if self.hints else False
+
+
+@pytest.fixture
+async def engine(store_url: str) -> AsyncIterator[Engine]:
+    """In real time."""
+    engine = Engine(await open_store(store_url))
+    yield engine
+    await engine.close()
+
+
+async def long_idle(engine: Engine, presence: Scripted) -> DirectSource:
+    source = DirectSource(engine, presence, Clock(), worker=(await engine.register()).id)
+    for _ in range(8):
+        assert await source.claim(1, queues=None, types=None) == []
+    return source
+
+
+@pytest.mark.parametrize("exact", [True, False])
+async def test_after_a_hint_about_a_delayed_job_it_looks_again_in_time(engine: Engine, exact: bool) -> None:
+    presence = Scripted(True, exact=exact)
+    source = await long_idle(engine, presence)
+    await engine.create(NewJob(type="later", delay_seconds=1))
+    if exact:
+        assert await source.wait(60), "worth a claim, whatever it finds"
+        assert await source.claim(1, queues=None, types=None) == []
+    assert await source.wait(60)
+    assert presence.asked[0] == POLL_SECONDS, "nothing was going on"
+    assert max(presence.asked[1:]) <= 1, "and then never longer than until the job is due"
+    assert len(await source.claim(1, queues=None, types=None)) == 1
+
+
+async def test_while_nothing_happens_it_looks_ever_more_seldom(engine: Engine) -> None:
+    presence = Scripted(exact=True)
+    source = DirectSource(engine, presence, Clock(), worker=(await engine.register()).id)
+    assert not await source.wait(0.2)
+    assert presence.asked[:3] == sorted(presence.asked[:3])
+    assert max(presence.asked) <= POLL_SECONDS
