@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.assembly import Opened, open_all
 from holdfast.clock import Clock
-from holdfast.connections import driver_connection, require_sync
+from holdfast.drivers import driver_connection, require_sync
 from holdfast.engine import Created, Engine
 from holdfast.errors import Invalid
 from holdfast.handle import JobHandle
