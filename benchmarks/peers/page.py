@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.catalog import PEERS
+from benchmarks.peers.cells import cells
 from benchmarks.peers.plots import plots
 from benchmarks.peers.report import COSTS, SPEED, aims, better, table
 from benchmarks.report import ROOT
@@ -26,7 +28,10 @@ def publish(path: Path) -> None:
     PLACE.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     for name, drawing in plots(results["stores"], watched(results["stores"])).items():
-        (PLACE / name).write_text(drawing)
+        if name in pictures(results["stores"]):
+            (PLACE / name).write_text(drawing)
+        else:
+            (PLACE / name).unlink(missing_ok=True)
     PAGE.write_text(with_results(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)} and {PLACE.relative_to(ROOT)} now show this run")
 
@@ -51,8 +56,8 @@ def with_results(page: str, results: dict[str, Any]) -> str:
 
 def _parts(results: dict[str, Any]) -> list[str]:
     stores = results["stores"]
-    parts = [_where(results), _aims(stores), _better(stores)]
-    parts += [f"![{about}](performance/{name})" for name, about in _PICTURES.items()]
+    parts = [_where(results), _had(stores), _aims(stores), _better(stores)]
+    parts += [f"![{about}](performance/{name})" for name, about in pictures(stores).items()]
     for store in stores.values():
         parts += [f"### {store['about']}", _markdown(*table(store["peers"], SPEED))]
         if "commits" in store["peers"][0]["cells"].get("drain-1", {}):
@@ -62,14 +67,33 @@ def _parts(results: dict[str, Any]) -> list[str]:
     return parts
 
 
+# Each with the cell it is drawn from.
 _PICTURES = {
-    "drain.svg": "Jobs drained a second, by peer",
-    "enqueue.svg": "Jobs enqueued a second, by peer",
-    "bulk.svg": "Jobs enqueued a second in bulk, by peer",
-    "latency.svg": "Latency of an idle worker, by peer",
-    "cost.svg": "CPU for each drained job, by peer",
-    "recovery.svg": "Recovery after kill -9, by peer",
+    "drain.svg": ("drain-1", "Jobs drained a second, by peer"),
+    "enqueue.svg": ("one", "Jobs enqueued a second, by peer"),
+    "bulk.svg": ("bulk", "Jobs enqueued a second in bulk, by peer"),
+    "latency.svg": ("latency", "Latency of an idle worker, by peer"),
+    "cost.svg": ("drain-1", "CPU for each drained job, by peer"),
+    "recovery.svg": ("recovery", "Recovery after kill -9, by peer"),
 }
+
+
+def pictures(stores: dict[str, Any]) -> dict[str, str]:
+    """Those that show something: a run may leave cells out."""
+    had = set().union(*(peer["cells"] for store in stores.values() for peer in store["peers"]))
+    return {name: about for name, (cell, about) in _PICTURES.items() if cell in had}
+
+
+def _had(stores: dict[str, Any]) -> str:
+    """What the run consisted of, and what it left out."""
+    peers = [peer for store in stores.values() for peer in store["peers"]]
+    rounds = max(len(cell.get("rounds", [])) for peer in peers for cell in peer["cells"].values())
+    left_out = [
+        *sorted({peer.package for peer in PEERS} - {peer["package"] for peer in peers}),
+        *(f"the cell {cell.name}" for cell in cells() if all(cell.name not in peer["cells"] for peer in peers)),
+    ]
+    said = f"Rounds of this run: {rounds}."
+    return f"{said} Not in it: {', '.join(left_out)}." if left_out else said
 
 
 def _where(results: dict[str, Any]) -> str:
