@@ -22,13 +22,28 @@ class Batches(Generic[Item, Answer]):
         self._most = most
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._sending: asyncio.Task[None] | None = None
+        self._lone = False
 
     async def put(self, item: Item) -> Answer:
+        if self._sending is None and not self._lone:
+            return await self._send_alone(item)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send_all())
         return await future
+
+    async def _send_alone(self, item: Item) -> Answer:
+        """In the caller's own task: nobody else depends on it, and a task more would cost as much as the rest."""
+        self._lone = True
+        try:
+            (answer,) = await self._send([item])
+        finally:
+            self._lone = False
+            self._waiting = [(item, future) for item, future in self._waiting if not future.done()]
+            if self._waiting:
+                self._sending = asyncio.create_task(self._send_all())
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
 
     async def _send_all(self) -> None:
         batch: list[tuple[Item, asyncio.Future[Answer]]] = []

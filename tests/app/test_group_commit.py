@@ -155,6 +155,7 @@ class TestBatches:
 
         async def send(items: list[int]) -> list[int]:
             sent.append(len(items))
+            await asyncio.sleep(0)
             if 13 in items:
                 raise Invalid("unlucky")
             return items
@@ -163,10 +164,11 @@ class TestBatches:
         answers = await asyncio.gather(*(batches.put(item) for item in range(64)), return_exceptions=True)
         assert [place for place, answer in enumerate(answers) if isinstance(answer, Invalid)] == [13]
         assert [answer for answer in answers if isinstance(answer, int)] == [item for item in range(64) if item != 13]
-        assert len(sent) <= 13  # halves of halves, not one by one
+        assert len(sent) <= 14  # the first alone, then halves of halves, not one by one
 
     async def test_an_answer_may_be_a_refusal_by_itself(self) -> None:
         async def send(items: list[int]) -> list[int | HoldfastError]:
+            await asyncio.sleep(0)
             return [Invalid("odd") if item % 2 else item for item in items]
 
         batches: Batches[int, int] = Batches(send)
@@ -175,35 +177,55 @@ class TestBatches:
 
     @pytest.mark.parametrize("error", [StoreUnavailable("away"), RuntimeError("our own mistake")])
     async def test_trouble_reaches_everybody_once_and_the_next_are_served(self, error: Exception) -> None:
-        """Also those who came while the batch that failed was under way."""
+        """Also those who came while what failed was under way: alone at first, then a batch."""
         calls = 0
         gate = asyncio.Event()
 
         async def send(items: list[int]) -> list[int]:
             nonlocal calls
             calls += 1
-            if calls == 1:
+            if calls <= 2:
                 await gate.wait()
                 raise error
             return items
 
         batches = Batches(send)
-        first = [asyncio.create_task(batches.put(item)) for item in (1, 2)]
-        await until(lambda: calls)
-        second = asyncio.create_task(batches.put(3))
-        await asyncio.sleep(0)
+        tasks = [asyncio.create_task(batches.put(item)) for item in (1, 2, 3)]
+        await until(lambda: calls == 1)
         gate.set()
+        await until(lambda: calls == 2)
+        tasks.append(asyncio.create_task(batches.put(4)))
         async with asyncio.timeout(20):
-            answers = await asyncio.gather(*first, second, return_exceptions=True)
-        assert answers == [error, error, 3]
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert answers == [error, error, error, 4]
+
+    async def test_a_lone_caller_who_is_cancelled_leaves_the_others_served(self) -> None:
+        sent: list[list[int]] = []
+
+        async def send(items: list[int]) -> list[int]:
+            sent.append(items)
+            await asyncio.sleep(0 if len(sent) > 1 else 60)
+            return items
+
+        batches = Batches(send)
+        tasks = [asyncio.create_task(batches.put(item)) for item in (1, 2, 3)]
+        await until(lambda: sent)
+        tasks[0].cancel()
+        tasks[2].cancel()  # has not been sent, and need not be
+        async with asyncio.timeout(20):
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert answers[1] == 2
+        assert sent == [[1], [2]]
 
     async def test_when_the_event_loop_ends_nobody_is_left_waiting(self) -> None:
         async def send(items: list[int]) -> list[int]:
-            await asyncio.Event().wait()
+            await (asyncio.sleep(0) if items == [0] else asyncio.Event().wait())
             return items
 
         batches = Batches(send, most=2)
-        tasks = [asyncio.create_task(batches.put(item)) for item in range(5)]
+        assert await batches.put(0) == 0
+        tasks = [asyncio.create_task(batches.put(item)) for item in (0, 1, 2, 3, 4, 5)]
+        assert await tasks.pop(0) == 0
         await until(lambda: batches._sending is not None)
         assert batches._sending is not None
         batches._sending.cancel()  # as `asyncio.run` does at its end

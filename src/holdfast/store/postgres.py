@@ -76,17 +76,15 @@ def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Cloc
     """Arguments in order; a list of tuples becomes one array per column."""
     try:
         values: list[Any] = []
-        for name in statement.params:
-            table, _, place = name.partition(".")
-            if place and query.single:
-                values.append(params[table][0][int(place)])
-            elif place:
-                number = int(place)
-                column = [row[number] for row in params[table]]
-                # unnest fills the shorter arrays with NULL, so a column of nothing need not be sent.
-                values.append([] if number and column.count(None) == len(column) else column)
-            else:
+        for name, place in statement.places:
+            if place is None:
                 values.append(clock.database_now() if name == "now" else params[name])
+            elif query.single:
+                values.append(params[name][0][place])
+            else:
+                column = [row[place] for row in params[name]]
+                # unnest fills the shorter arrays with NULL, so a column of nothing need not be sent.
+                values.append([] if place and column.count(None) == len(column) else column)
         return values
     except KeyError:
         check_params(query, statement, params)

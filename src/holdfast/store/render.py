@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from holdfast.lifecycle import BIT, Actor, State
 from holdfast.lifecycle.machine import read_moves
@@ -83,6 +83,12 @@ class Statement:
     text: str
     params: tuple[str, ...]
     times: tuple[tuple[str, int], ...] = ()  # (rows, place) of the columns of `{rows:...}` that hold times
+
+    @cached_property
+    def places(self) -> list[tuple[str, int | None]]:
+        """Where each argument comes from: a parameter, or a column of a table of rows."""
+        split = [name.partition(".") for name in self.params]
+        return [(name, int(place) if place else None) for name, _, place in split]
 
 
 @lru_cache(maxsize=4096)
