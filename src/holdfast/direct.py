@@ -48,7 +48,7 @@ class DirectSource:
         self, limit: int, *, queues: list[str] | None, types: list[str] | None
     ) -> list[tuple[Lease, Policy]]:
         leases = await self.engine.claim(
-            self.worker, limit=limit, queues=queues, types=types, instance=self._presence.instance
+            self.worker, limit=limit, queues=queues, types=types, instance=self._presence.instance, at_once=True
         )
         self._poll = POLL_FIRST_SECONDS if leases else self._slower()
         return [(lease, self._policies.get(lease.policy) or await self._policy(lease.policy)) for lease in leases]

@@ -38,7 +38,7 @@ async def claim(
             before = len(leases)
             lanes = await tx.all(q.open_lanes, worker=worker, queues=queues, types=types, limit=rules.limits.lanes_max)
             await _take(tx, rules, lanes, leases, limit, worker=worker, instance=instance)
-            if len(leases) in (before, limit):
+            if len(lanes) < 2 or len(leases) in (before, limit):  # from one lane alone, all that it has was taken
                 break
     except Exception:
         if not (leases and tx.alone):  # taken and committed: the worker must hear of them

@@ -148,8 +148,12 @@ class Engine:
         queues: list[str] | None = None,
         types: list[str] | None = None,
         instance: str | None = None,
+        at_once: bool = False,
     ) -> list[Lease]:
-        """Up to `limit` leases. When fewer are found, what is overdue is set free and looked at once more."""
+        """Up to `limit` leases. When fewer are found, what is overdue is set free and looked at once more.
+
+        `at_once` is for whoever will claim again soon: what was found need not wait for what is overdue.
+        """
         _claim.check_claim(self.rules, worker, instance, queues, types, limit)
 
         async def take(wanted: int) -> list[Lease]:
@@ -161,6 +165,8 @@ class Engine:
             )
 
         leases = await take(limit)
+        if leases and at_once:
+            return leases
         try:
             if len(leases) < limit and await self.store.read(lambda tx: _claim.overdue(tx, worker, queues)):
                 await self.requeue_due()
