@@ -33,6 +33,7 @@ GROUP_MAX = 64  # pieces of work in one commit
 BUSY_SECONDS = 30  # how long another process may hold the file before we give up
 PAUSE_SECONDS = 0.005
 READERS = 4
+WAL_TRIES_MAX, WAL_PAUSE_SECONDS = 100, 0.02
 CHECKPOINT_PAGES = 4000  # 16 MiB of log: a page that changes often is then copied back once instead of many times
 CACHE_KIB = 64 * 1024  # per connection; the default of 2 MiB makes every claim read its pages again
 
@@ -306,13 +307,26 @@ class SqliteStore:
 def connect(path: Path, ids: Ids) -> sqlite3.Connection:
     path.touch(mode=0o600)  # payloads are nobody else's business; the files beside it inherit this
     connection = sqlite3.connect(path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512)
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     prepare(connection, ids)
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Of several processes that open a new file at once one changes it; SQLite does not let the others wait for that."""
+    for _ in range(WAL_TRIES_MAX - 1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            Clock().block(WAL_PAUSE_SECONDS)
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def prepare(connection: sqlite3.Connection, ids: Ids) -> None:

@@ -1,0 +1,98 @@
+-- What speaking to the outside needs: keys, webhooks, the audit of what operators did, and where readers of the events are.
+
+-- Only a digest of the secret part is kept; the id is public and finds the row.
+CREATE TABLE keys (
+    id              text             PRIMARY KEY,
+    kind            text             NOT NULL CHECK (kind IN ('client', 'worker', 'admin')),
+    tenant          text             NOT NULL,
+    name            text,
+    digest          text             NOT NULL,
+    scopes          text             NOT NULL,
+    worker_id       uuid,                      -- a worker's key belongs to one worker
+    rate_per_second double precision,
+    created_at      timestamptz      NOT NULL,
+    expires_at      timestamptz,
+    revoked_at      timestamptz,
+    used_at         timestamptz,
+    CONSTRAINT keys_worker CHECK ((kind = 'worker') = (worker_id IS NOT NULL))
+);
+
+CREATE INDEX keys_of_worker ON keys (worker_id) WHERE worker_id IS NOT NULL;
+
+-- The answer to a claim that carried a request id: a repeat gets the same leases.
+CREATE TABLE claims (
+    worker_id  uuid        NOT NULL,
+    request_id text        NOT NULL,
+    claimed_at timestamptz NOT NULL,
+    leases     text        NOT NULL,
+    PRIMARY KEY (worker_id, request_id)
+);
+
+CREATE INDEX claims_old ON claims (claimed_at);
+
+-- What was last written about a worker into the events: see `note_workers`.
+ALTER TABLE workers ADD COLUMN told text;
+
+-- Each line holds a digest of itself and of the line before, so that a change or a gap shows.
+CREATE TABLE audit (
+    seq      bigint      PRIMARY KEY,
+    at       timestamptz NOT NULL,
+    actor    text        NOT NULL,
+    action   text        NOT NULL,
+    subject  text,
+    detail   text        NOT NULL,
+    previous text        NOT NULL,
+    digest   text        NOT NULL
+);
+
+CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION holdfast_refuse_rewrite();
+
+CREATE TABLE webhooks (
+    id              uuid        PRIMARY KEY,
+    tenant          text        NOT NULL,
+    name            text,
+    url             text        NOT NULL,
+    secrets         text        NOT NULL,      -- the newest first; all of them sign while one takes over from another
+    wanted          text        NOT NULL,      -- which events, of which job types and queues
+    enabled         boolean     NOT NULL DEFAULT TRUE,
+    disabled_reason text,
+    failing_since   timestamptz,
+    created_at      timestamptz NOT NULL
+);
+
+CREATE TABLE deliveries (
+    id           uuid        PRIMARY KEY,
+    webhook_id   uuid        NOT NULL,
+    tenant       text        NOT NULL,
+    job_id       uuid        NOT NULL,
+    seq          integer     NOT NULL,
+    event        text        NOT NULL,
+    body         text        NOT NULL,
+    state        text        NOT NULL CHECK (state IN ('pending', 'delivered', 'failed')),
+    tries        integer     NOT NULL DEFAULT 0,
+    log          text        NOT NULL,         -- the last tries: when, how long, what came back
+    created_at   timestamptz NOT NULL,
+    next_at      timestamptz NOT NULL,
+    finished_at  timestamptz,
+    UNIQUE (webhook_id, job_id, seq)
+);
+
+CREATE INDEX deliveries_due ON deliveries (next_at) WHERE state = 'pending';
+CREATE INDEX deliveries_of ON deliveries (webhook_id, created_at);
+CREATE INDEX deliveries_old ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
+
+-- How far each reader of the events has come.
+CREATE TABLE readers (
+    name    text        PRIMARY KEY,
+    pos     bigint      NOT NULL,
+    job_id  uuid        NOT NULL,
+    seq     integer     NOT NULL,
+    read_at timestamptz NOT NULL
+);
+
+-- When an alert of each kind was last sent, and how many have been held back since.
+CREATE TABLE alerts (
+    kind    text        PRIMARY KEY,
+    sent_at timestamptz NOT NULL,
+    held    integer     NOT NULL DEFAULT 0
+);
