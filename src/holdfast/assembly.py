@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.batches import Batches
 from holdfast.clock import Clock
 from holdfast.engine import Created, Engine, Limits, Retention
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
+from holdfast.loops import Maintenance
 from holdfast.model import NewJob
+from holdfast.server.auth import Auth
+from holdfast.server.feed import Feed
+from holdfast.server.pulse import Pulse
+from holdfast.server.room import Room
+from holdfast.server.server import Server
 from holdfast.settings import Settings, load
 from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.hints import Notifier
 from holdfast.store.presence import Presence
 from holdfast.store.presence import open_presence as _open_presence
+from holdfast.webhooks.courier import Courier
+
+log = logging.getLogger(__name__)
 
 
 async def open_engine(
@@ -81,6 +95,54 @@ async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, 
     if notifier is not None:
         engine.rules.wakers.append(notifier)
     return Opened(engine, Batches(engine.create_many), notifier=notifier)
+
+
+@asynccontextmanager
+async def open_server(
+    settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids, open_to_anybody: bool
+) -> AsyncIterator[Server]:
+    """What a server process consists of, with everything that runs beside its answers."""
+    async with AsyncExitStack() as stack:
+        opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids)
+        stack.push_async_callback(opened.close)
+        engine = opened.engine
+        presence = await open_presence(settings, clock, ids, queues=None)
+        stack.push_async_callback(presence.close)
+        engine.rules.wakers.append(presence.heard)
+        server = Server(
+            engine,
+            clock,
+            ids,
+            settings,
+            Auth(engine, admin_secret=settings.admin_secret, open_to_anybody=open_to_anybody),
+            opened.creates,
+            Feed(engine, clock),
+            Room(presence, clock),
+            Pulse(engine, clock),
+        )
+        maintenance = Maintenance(engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings))
+        beside = (server.feed, server.room, server.pulse, maintenance, Courier(engine, clock, ids))
+        await stack.enter_async_context(_running(*(each.run() for each in beside)))
+        yield server
+
+
+@asynccontextmanager
+async def _running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """These beside us, for as long as we are here. One that ends by itself has failed, and is not missed in silence."""
+    tasks = [asyncio.create_task(loop) for loop in loops]
+    for task in tasks:
+        task.add_done_callback(_mourn)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _mourn(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s has ended: %s", task.get_coro(), error, exc_info=error)
 
 
 async def open_presence(settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None) -> Presence:

@@ -2,8 +2,12 @@
 
 HoldfastError
 ├── Invalid            the request itself is wrong; nothing was written
+│   ├── Malformed          it cannot even be read
 │   ├── UnknownName        a lifecycle, state, verb or actor nobody declared
 │   └── KeyReused          an idempotency key came back with another request
+├── Unauthorized       it is not known who asks
+├── Forbidden          it is known, and they may not
+├── TooMany            slower, please: `retry_after` says how long to wait
 ├── NotFound           no such job or worker
 ├── Conflict           the request is fine, the job is not in a state for it
 │   ├── LeaseLost          the caller does not hold the job (any more)
@@ -36,6 +40,10 @@ class Invalid(HoldfastError):
     code = "invalid"
 
 
+class Malformed(Invalid):
+    code = "malformed"
+
+
 class UnknownName(Invalid):
     code = "unknown_name"
 
@@ -49,6 +57,22 @@ class UnknownName(Invalid):
 
 class KeyReused(Invalid):
     code = "idempotency_key_reused"
+
+
+class Unauthorized(HoldfastError):
+    code = "unauthorized"
+
+
+class Forbidden(HoldfastError):
+    code = "forbidden"
+
+
+class TooMany(HoldfastError):
+    code = "too_many_requests"
+
+    def __init__(self, message: str, *, retry_after: float, code: str | None = None, **fields: Any) -> None:
+        super().__init__(message, code=code, **fields)
+        self.retry_after = retry_after
 
 
 class NotFound(HoldfastError):

@@ -18,7 +18,7 @@ FILE = "holdfast.toml"
 # Not ours: the test suite's own variables, and what Kubernetes sets for a service called holdfast.
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
 # Never shown as they are, and may also be given as NAME_FILE, the path of a file that holds the value.
-SECRET = ("database_url",)
+SECRET = ("database_url", "admin_secret", "worker_key", "alert_webhook_url")
 # On the command line.
 _OPTIONS = {"database_url": "the database URL", "concurrency": "--concurrency"}
 
@@ -59,6 +59,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     error_max_chars: int = 4000
     worker_json_max_bytes: int = 10_240
 
+    admin_secret: str = ""
+    worker_key: str = ""
+    rate_per_second: float | None = None
+    sse_heartbeat_seconds: float = 30
+    sse_retry_seconds: float = 3
+    sse_streams_max: int = 2000
+
+    webhook_hosts: str = ""
+    unsafe_private_webhooks: bool = False
+    alert_webhook_url: str = ""
+    alert_rate_limit_seconds: float = 300
+    alert_webhook_timeout: float = 10
+    alert_on: str = "stale_job_recovered,job_max_retries_exceeded,job_failed_pattern"
+
     @property
     def url(self) -> str:
         """The database: the one named, else a SQLite file in the data directory."""
@@ -93,6 +107,12 @@ RANGES: dict[str, tuple[float, float]] = {
     "retain_rejected_seconds": _FROM_ZERO,
     "error_max_chars": (100, 100_000),
     "worker_json_max_bytes": (100, 1_048_576),
+    "rate_per_second": _POSITIVE,
+    "sse_heartbeat_seconds": _POSITIVE,
+    "sse_retry_seconds": _POSITIVE,
+    "sse_streams_max": (1, 100_000),
+    "alert_rate_limit_seconds": _FROM_ZERO,
+    "alert_webhook_timeout": (0.1, 60),
 }
 
 

@@ -9,14 +9,28 @@ import os
 import sys
 from importlib.metadata import version
 
-from holdfast.cli import bench, completion, config, dev, doctor, jobs, lifecycle, migrate, queues, top, worker, workers
+from holdfast.cli import (
+    bench,
+    completion,
+    config,
+    dev,
+    doctor,
+    jobs,
+    lifecycle,
+    migrate,
+    queues,
+    serve,
+    top,
+    worker,
+    workers,
+)
 from holdfast.cli.exits import PIPE_CLOSED, code_of
 from holdfast.cli.output import printable
 from holdfast.cli.parser import Parser, Usage
 from holdfast.errors import HoldfastError
 
 # As `holdfast --help` lists them.
-COMMANDS = (dev, worker, top, migrate, jobs, queues, workers, lifecycle, config, doctor, bench, completion)
+COMMANDS = (dev, serve, worker, top, migrate, jobs, queues, workers, lifecycle, config, doctor, bench, completion)
 
 
 def run(arguments: list[str] | None) -> int:

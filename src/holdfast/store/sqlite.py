@@ -317,7 +317,7 @@ def connect(path: Path, ids: Ids) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Of several processes that open a new file at once one changes it; SQLite does not let the others wait for that."""
+    """Of several processes that open a new file at once one changes it, and SQLite does not let the others wait."""
     for _ in range(WAL_TRIES_MAX - 1):
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -1,0 +1,1 @@
+"""The HTTP client: async by hand, sync made from it."""

@@ -1,0 +1,1 @@
+"""The HTTP face: control plane, worker API, admin API, live streams. Read `app.py` first: all routes are there."""

@@ -1,0 +1,69 @@
+"""A route is data: who may call it, what goes in, what comes out. Server, OpenAPI page and tests are made from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.model.key import Scope
+
+if TYPE_CHECKING:
+    from holdfast.server.auth import Caller
+    from holdfast.server.server import Server
+
+Headers = Mapping[bytes, bytes]  # names in lower case; of a repeated header the last one
+JSON = b"application/json"
+EVENT_STREAM = "text/event-stream"
+
+
+class Reply(NamedTuple):
+    """An answer as a whole: `body` becomes JSON, unless it is bytes already."""
+
+    status: int
+    body: Any = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    content_type: bytes = JSON
+
+
+class Stream(NamedTuple):
+    """An answer that goes on: each chunk is sent when it comes, until the iterator ends or the client goes."""
+
+    chunks: AsyncIterator[bytes]
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request, read and checked."""
+
+    caller: Caller
+    headers: Headers
+    path: dict[str, str]
+    query: Any
+    body: Any
+    request_id: str
+    gone: asyncio.Event  # set when the client hangs up; only while somebody watches (`watched`)
+
+
+Handler = Callable[["Server", Asked], Awaitable[Reply | Stream]]
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    path: str
+    handler: Handler
+    scope: Scope | None  # None: open to anybody
+    about: str
+    body: type | None = None
+    query: type | None = None
+    answers: Mapping[int, Any] = field(default_factory=lambda: {200: None})  # a type of `wire`, or EVENT_STREAM
+    refuses: tuple[int, ...] = ()  # besides what every route may answer
+    watched: bool = False  # it may take long: `gone` is set when the client hangs up
+    hidden: bool = False  # not in the OpenAPI document
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path}"

@@ -1,0 +1,1 @@
+"""Webhooks and alerts: what the event log says, told to others at least once."""
