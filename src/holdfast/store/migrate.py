@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
@@ -154,6 +155,7 @@ async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) 
 def _migrate_sqlite(path: Path) -> list[str]:
     with _opening(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _refuse_open_directory(path.parent)
         with closing(_connect_sqlite(path)) as connection:
             left = _missing_in(
                 connection
@@ -200,6 +202,16 @@ def _opening(path: Path) -> Iterator[None]:
         yield
     except (OSError, UnicodeError, sqlite3.Error) as error:
         raise StoreUnavailable(f"cannot open {path}: {error}") from error
+
+
+def _refuse_open_directory(directory: Path) -> None:
+    """Whoever may rename files there may put another database in the place of ours (SEC-47)."""
+    mode = directory.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise Invalid(
+            f"anybody may write to {directory}, and so replace the database in it; `chmod o-w {directory}`",
+            code="open_directory",
+        )
 
 
 def _connect_sqlite(path: Path) -> sqlite3.Connection:
