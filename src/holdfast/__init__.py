@@ -7,21 +7,38 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.handle import JobFailed, JobHandle
+    from holdfast.client.client import Client
+    from holdfast.client.sync.client import SyncClient
+    from holdfast.errors import JobFailed
+    from holdfast.handle import JobHandle
     from holdfast.worker.context import Context, SyncContext
     from holdfast.worker.outcomes import Permanent, Reject, Retry, Snooze
 
-__all__ = ["App", "Context", "JobFailed", "JobHandle", "Permanent", "Reject", "Retry", "Snooze", "SyncContext"]
+__all__ = [
+    "App",
+    "Client",
+    "Context",
+    "JobFailed",
+    "JobHandle",
+    "Permanent",
+    "Reject",
+    "Retry",
+    "Snooze",
+    "SyncClient",
+    "SyncContext",
+]
 
 _HOME = {
     "App": "holdfast.app",
+    "Client": "holdfast.client.client",
     "Context": "holdfast.worker.context",
-    "JobFailed": "holdfast.handle",
+    "JobFailed": "holdfast.errors",
     "JobHandle": "holdfast.handle",
     "Permanent": "holdfast.worker.outcomes",
     "Reject": "holdfast.worker.outcomes",
     "Retry": "holdfast.worker.outcomes",
     "Snooze": "holdfast.worker.outcomes",
+    "SyncClient": "holdfast.client.sync.client",
     "SyncContext": "holdfast.worker.context",
 }
 

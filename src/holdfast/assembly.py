@@ -14,11 +14,12 @@ from holdfast.clock import Clock
 from holdfast.engine import Created, Engine, Limits, Retention
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
-from holdfast.loops import Maintenance
+from holdfast.loops import Maintenance, WorkerLog
 from holdfast.model import NewJob
 from holdfast.server.auth import Auth
+from holdfast.server.cursors import Cursors
 from holdfast.server.feed import Feed
-from holdfast.server.pulse import Pulse
+from holdfast.server.pulse import Pulse, folder_of
 from holdfast.server.room import Room
 from holdfast.server.server import Server
 from holdfast.settings import Settings, load
@@ -26,7 +27,10 @@ from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.hints import Notifier
 from holdfast.store.presence import Presence
 from holdfast.store.presence import open_presence as _open_presence
+from holdfast.webhooks.alerts import AlertsTo, kinds_of
 from holdfast.webhooks.courier import Courier
+from holdfast.webhooks.egress import Egress
+from holdfast.webhooks.sender import Sender
 
 log = logging.getLogger(__name__)
 
@@ -114,14 +118,24 @@ async def open_server(
             clock,
             ids,
             settings,
-            Auth(engine, admin_secret=settings.admin_secret, open_to_anybody=open_to_anybody),
-            opened.creates,
+            Auth(
+                engine,
+                clock,
+                admin_secret=settings.admin_secret,
+                open_to_anybody=open_to_anybody,
+                rate_per_second=settings.rate_per_second,
+            ),
+            Batches(engine.hand_in_each),
+            Batches(engine.outlines),
+            Cursors(engine),
             Feed(engine, clock),
-            Room(presence, clock),
-            Pulse(engine, clock),
+            Room(engine, presence, clock, ids),
+            Pulse(engine, clock, folder_of(settings)),
+            Courier(engine, clock, ids, sender(settings), alerts_to(settings)),
         )
         maintenance = Maintenance(engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings))
-        beside = (server.feed, server.room, server.pulse, maintenance, Courier(engine, clock, ids))
+        worker_log = WorkerLog(engine, clock, ids)
+        beside = (server.auth, server.feed, server.room, server.pulse, server.courier, worker_log, maintenance)
         await stack.enter_async_context(_running(*(each.run() for each in beside)))
         yield server
 
@@ -143,6 +157,20 @@ async def _running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 def _mourn(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s has ended: %s", task.get_coro(), error, exc_info=error)
+
+
+def sender(settings: Settings) -> Sender:
+    return Sender(Egress(hosts=settings.webhook_hosts, private=settings.unsafe_private_webhooks))
+
+
+def alerts_to(settings: Settings) -> AlertsTo:
+    """Where this installation's alerts go."""
+    return AlertsTo(
+        url=settings.alert_webhook_url,
+        kinds=kinds_of(settings.alert_on),
+        cooldown_seconds=settings.alert_rate_limit_seconds,
+        timeout_seconds=settings.alert_webhook_timeout,
+    )
 
 
 async def open_presence(settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None) -> Presence:

@@ -18,6 +18,8 @@ HoldfastError
     ├── StoreUnavailable   nothing was written; try again
     ├── OutcomeUnknown     the commit's answer was lost; it may or may not have happened
     └── SchemaStale        the database needs `migrate`
+
+JobFailed stands beside them: nothing failed but the job.
 """
 
 from __future__ import annotations
@@ -113,3 +115,13 @@ class OutcomeUnknown(StoreError):
 
 class SchemaStale(StoreError):
     code = "schema_stale"
+
+
+class JobFailed(HoldfastError):
+    """Raised by `result` for a job that ended otherwise; `code` and `message` are the job's own."""
+
+    def __init__(self, job_id: str, job_type: str, status: str, *, code: str, message: str) -> None:
+        words = dict.fromkeys(word for word in (code, message) if word)
+        super().__init__(f"job {job_id} ({job_type}) is {status}: {' '.join(words)}", code=code)
+        self.message = message
+        self.job_id, self.status = job_id, status

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.errors import HoldfastError
+from holdfast.errors import JobFailed
 from holdfast.lifecycle import FINAL, State
 from holdfast.model import Event, Job
 
@@ -16,16 +16,10 @@ _T = TypeVar("_T")
 LOOK_FIRST_SECONDS, LOOK_SECONDS = 0.005, 0.5
 
 
-class JobFailed(HoldfastError):
-    """Raised by `result` for a job that ended otherwise; `code` and `message` are the job's own."""
-
-    def __init__(self, job: Job) -> None:
-        error = job.error or _without_error(job)
-        code, message = str(error.get("code") or job.state.value), str(error.get("message") or "")
-        words = dict.fromkeys(word for word in (code, message) if word)
-        super().__init__(f"job {job.id} ({job.type}) is {job.status}: {' '.join(words)}", code=code)
-        self.message = message
-        self.job_id, self.status = job.id, job.status
+def failure_of(job: Job) -> JobFailed:
+    error = job.error or _without_error(job)
+    code, message = str(error.get("code") or job.state.value), str(error.get("message") or "")
+    return JobFailed(job.id, job.type, job.status, code=code, message=message)
 
 
 def _without_error(job: Job) -> dict[str, Any]:
@@ -77,7 +71,7 @@ class JobHandle(Generic[R]):
             await clock.sleep(left)
             pause = min(LOOK_SECONDS, pause * 1.5)
         if job.state is not State.SUCCEEDED:
-            raise JobFailed(job)
+            raise failure_of(job)
         return job.result if self._read is None else self._read(job.result)
 
     async def cancel(self, reason: str = "canceled") -> bool:

@@ -13,6 +13,9 @@ from holdfast.clock import to_micros
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
+_NOISE = (1 << 62) - 1
+_VARIANT = 0b10 << 62
+
 
 class Ids:
     """Unguessable and time-ordered ids. `SeededIds` gives the same ones every run."""
@@ -26,14 +29,15 @@ class Ids:
         """UUIDv7s that rise from call to call and within one, so jobs of a batch keep their order."""
         first = max(ticks(now), self._last_tick + 1)
         self._last_tick = first + count - 1
-        return [_dashed(first + place << 62 | noise, 7) for place, noise in enumerate(self._noise(count))]
+        return [_uuid7(first + place, noise) for place, noise in enumerate(self._noise(count))]
 
     def _noise(self, count: int) -> list[int]:
         """62 bits each, and the operating system asked once."""
         return [bits >> 2 for bits in struct.unpack(f"{count}Q", os.urandom(8 * count))]
 
     def token(self) -> str:
-        return _dashed(self.bits(122), 4)
+        bits = self.bits(122)
+        return _dashed(f"{bits >> 74:012x}4{bits >> 62 & 0xFFF:03x}", bits & _NOISE)
 
     def jitter(self) -> float:
         """Uniform in [0, 1)."""
@@ -62,15 +66,19 @@ def ticks(now: datetime) -> int:
 
 def uuid7_floor(at: datetime) -> str:
     """The smallest id a job created at that time can have."""
-    return _dashed(ticks(at) << 62, 7)
+    return _uuid7(ticks(at), 0)
 
 
 def is_uuid(text: object) -> bool:
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
 
 
-def _dashed(bits: int, version: int) -> str:
-    """122 free bits plus RFC 9562's version and variant, in the usual 8-4-4-4-12 form."""
-    high, middle, low = bits >> 74, bits >> 62 & 0xFFF, bits & ((1 << 62) - 1)
-    text = f"{high:012x}{version:x}{middle:03x}{0b10 << 62 | low:016x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+def _uuid7(tick: int, noise: int) -> str:
+    text = f"{tick:015x}"
+    return _dashed(f"{text[:12]}7{text[12:]}", noise)
+
+
+def _dashed(front: str, noise: int) -> str:
+    """RFC 9562: 16 digits with the version among them, the variant and 62 bits of noise, in the form 8-4-4-4-12."""
+    back = f"{_VARIANT | noise:016x}"
+    return f"{front[:8]}-{front[8:12]}-{front[12:]}-{back[:4]}-{back[4:]}"

@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.assembly import open_engine
 from holdfast.clock import Clock
-from holdfast.direct import DirectSource
 from holdfast.errors import HoldfastError
+from holdfast.ids import Ids
 from holdfast.settings import Settings
 from holdfast.worker.board import Board
 from holdfast.worker.deaf import STOPS, hear
 from holdfast.worker.dying import die_with_parent
 from holdfast.worker.keep import keep
 from holdfast.worker.keeper import News
+from holdfast.worker.source import Source
 
 CLOSE_SECONDS = 0.5
 
@@ -30,10 +30,12 @@ class Spec(msgspec.Struct, frozen=True):
     """The first line of the input."""
 
     board: int  # the descriptor of its memory
-    worker: str
     heartbeat_seconds: float
     watchdog_seconds: float
     settings: Settings
+    worker: str = ""
+    server: str = ""  # instead of the database; then the key in the settings says which worker it is
+    instance: str = ""
 
 
 class _Nobody:
@@ -67,8 +69,7 @@ async def _main() -> None:
     spec = msgspec.json.decode(line, type=Spec)
     board = Board(spec.board)
     die_with_parent(parent=board.header().worker)
-    engine = await open_engine(spec.settings)
-    source = DirectSource(engine, _Nobody(), Clock(), worker=spec.worker)
+    source = await _source(spec)
     poked = asyncio.Event()
     keeping = keep(
         source,
@@ -82,6 +83,20 @@ async def _main() -> None:
     with suppress(Exception):
         await asyncio.wait_for(source.close(), CLOSE_SECONDS)
     os._exit(0)  # an answer of the database that never comes must not hold it up
+
+
+async def _source(spec: Spec) -> Source:
+    """Loaded as needed: it is a process for each worker process, and should be small."""
+    if spec.server:
+        from holdfast.client.client import Client
+        from holdfast.remote import HttpSource
+
+        client = Client(spec.server, spec.settings.worker_key, retries=0)  # a beat that fails is followed by another
+        return HttpSource(client, Clock(), Ids(), instance=spec.instance)
+    from holdfast.assembly import open_engine
+    from holdfast.direct import DirectSource
+
+    return DirectSource(await open_engine(spec.settings), _Nobody(), Clock(), worker=spec.worker)
 
 
 async def _first(tasks: list[asyncio.Task[None]]) -> None:

@@ -11,7 +11,9 @@ from holdfast.errors import StoreError
 from holdfast.ids import Ids
 
 RETRY_SECONDS = 0.5
+WORKER_LOG_SECONDS = 1.0
 SELDOM = 3  # of so many rounds, one does everything
+CLAIMS_KEPT_SECONDS = 3600.0  # whoever repeats a request does so within seconds
 WORKERS_KEPT_SECONDS = 86_400.0  # after a worker process has ended: long enough to be asked about in the morning
 
 log = logging.getLogger(__name__)
@@ -38,7 +40,8 @@ class Maintenance:
         full, failed = False, False
         steps = [self._requeue, self._reap]
         if self._rounds % SELDOM == 0:  # nobody waits for these
-            steps += [self._accept, self._mark_silent, self._forget_workers, self._prune]
+            steps += [self._accept, self._mark_silent, self._forget_workers, self._prune_claims, self._prune]
+            steps += [self._prune_worker_log]
         self._rounds += 1
         for step in steps:
             try:
@@ -75,5 +78,32 @@ class Maintenance:
     async def _forget_workers(self) -> int:
         return await self._engine.forget_workers(WORKERS_KEPT_SECONDS)
 
+    async def _prune_claims(self) -> int:
+        return await self._engine.prune_claims(CLAIMS_KEPT_SECONDS)
+
+    async def _prune_worker_log(self) -> int:
+        return await self._engine.prune_worker_log()
+
     async def _prune(self) -> int:
         return await self._engine.prune(self._retention)
+
+
+class WorkerLog:
+    """Only in servers: nobody else can be watched, and whoever watches wants to hear of a worker within a second."""
+
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
+        self._engine, self._clock, self._ids = engine, clock, ids
+        self._failing = False
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self._engine.note_workers()
+                self._failing = False
+            except Exception as error:
+                if not self._failing:
+                    unexpected = None if isinstance(error, StoreError) else error
+                    log.warning("cannot note what workers do, trying again: %s", error, exc_info=unexpected)
+                self._failing = True
+            await self._clock.sleep(WORKER_LOG_SECONDS * (0.75 + 0.5 * self._ids.jitter()))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,17 +14,21 @@ import msgspec
 
 from holdfast.app import App
 from holdfast.assembly import open_presence, retention
+from holdfast.client.client import Client
 from holdfast.direct import DirectSource
 from holdfast.errors import HoldfastError
 from holdfast.loops import Maintenance
 from holdfast.model import Liveness
 from holdfast.recovery import DeathWatch
+from holdfast.remote import HttpSource
 from holdfast.worker.board import Board
 from holdfast.worker.children import Children
 from holdfast.worker.keeper import Keeper
 from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.source import Source
 
 GOODBYE_SECONDS = 3.0
+BEAT_SECONDS_MAX = 3.0  # of a remote worker, which learns of cancels by its beats alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,30 +41,34 @@ class Wish:
     capabilities: dict[str, Any] = field(default_factory=dict)
     reference: str | None = None  # of the app, for child processes
     replaceable: bool = False
+    server: str | None = None  # its address; without one, the database itself
+    health: tuple[int, int] | None = None  # the first port to tell it at, and how many to try
+
+
+@dataclass
+class Post:
+    """Where a worker process stands: what it claims from, what its keeper must know, and what it does beside."""
+
+    source: Source
+    keeping: dict[str, Any]
+    beside: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
 
 
 async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[[Worker], None]) -> Worker:
     """Work until `stop` is set and everything is handed back. Returns the worker, whose threads may not have ended."""
-    settings, clock, ids = app.settings, app.clock, app.ids
-    engine = await app.engine()
+    settings, clock = app.settings, app.clock
     slots = wish.concurrency or settings.concurrency
     async with contextlib.AsyncExitStack() as stack:
-        presence = await open_presence(settings, clock, ids, queues=wish.queues)
-        stack.push_async_callback(presence.close)
-        engine.rules.wakers.append(presence.heard)
-        registered = await engine.register(
-            name=wish.name,
-            capabilities=wish.capabilities,
-            metadata={"host": platform.node(), "pid": os.getpid(), "jobTypes": sorted(app.handlers)},
-            slots=slots,
-            heartbeat_seconds=settings.heartbeat_seconds,
-            offline_seconds=settings.worker_offline_seconds,
-        )
-        source = DirectSource(engine, presence, clock, worker=registered.id)
+        opened = _at_server(app, wish, slots) if wish.server else _at_database(app, wish, slots)
+        post = await stack.enter_async_context(opened)
         state = await stack.enter_async_context(app.lifespan_state())
         board = Board.create()
+        if wish.health is not None:
+            from holdfast.worker_health import WorkerHealth  # no other worker needs a web server
+
+            await stack.enter_async_context(WorkerHealth(board, clock).told_at(*wish.health))
         worker = Worker(
-            source,
+            post.source,
             app.handlers,
             plan=Plan(
                 concurrency=slots,
@@ -73,24 +81,12 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             board=board,
             children=_children(app, wish, slots),
             clock=clock,
-            ids=ids,
+            ids=app.ids,
         )
-        spec = {
-            "worker": registered.id,
-            "heartbeat_seconds": settings.heartbeat_seconds,
-            "watchdog_seconds": settings.watchdog_seconds,
-            "settings": settings,
-        }
+        spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, **post.keeping}
         keeper = await Keeper.start(board, spec, worker.hear, clock=clock)
         stack.push_async_callback(keeper.close)
-        beside = [
-            asyncio.create_task(task)
-            for task in (
-                Maintenance(engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings)).run(),
-                DeathWatch(engine, presence, clock, ids).run(),
-                _stop_when_told(stop, worker),
-            )
-        ]
+        beside = [asyncio.create_task(run) for run in (*(loop() for loop in post.beside), _stop_when_told(stop, worker))]
         try:
             on_ready(worker)
             await worker.run()
@@ -98,10 +94,60 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-            with contextlib.suppress(HoldfastError, TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
-                    await engine.heartbeat(registered.id, [], liveness=Liveness.OFFLINE)
+            await _say_goodbye(post.source, slots)
         return worker
+
+
+@contextlib.asynccontextmanager
+async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
+    """Registered under a name of its own, seen by its lock, and one of those who keep the database in order."""
+    settings, clock, ids = app.settings, app.clock, app.ids
+    engine = await app.engine()
+    presence = await open_presence(settings, clock, ids, queues=wish.queues)
+    try:
+        engine.rules.wakers.append(presence.heard)
+        registered = await engine.register(
+            name=wish.name,
+            capabilities=wish.capabilities,
+            metadata={"host": platform.node(), "pid": os.getpid(), "jobTypes": sorted(app.handlers)},
+            slots=slots,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            offline_seconds=settings.worker_offline_seconds,
+        )
+        maintenance = Maintenance(engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings))
+        yield Post(
+            DirectSource(engine, presence, clock, worker=registered.id),
+            {"worker": registered.id, "heartbeat_seconds": settings.heartbeat_seconds},
+            [maintenance.run, DeathWatch(engine, presence, clock, ids).run],
+        )
+    finally:
+        await presence.close()
+
+
+@contextlib.asynccontextmanager
+async def _at_server(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
+    """Its key says who it is. Everything else is the server's: to see deaths, to sweep, to know the database."""
+    settings, clock, ids = app.settings, app.clock, app.ids
+    client = Client(wish.server or "", settings.worker_key, clock=clock, ids=ids)
+    source = HttpSource(client, clock, ids)
+    try:
+        await source.heartbeat([], liveness=Liveness.IDLE, slots=slots)  # a key that is refused is said at once
+        yield Post(
+            source,
+            {
+                "server": wish.server,
+                "instance": source.instance,
+                "heartbeat_seconds": min(settings.heartbeat_seconds, BEAT_SECONDS_MAX),
+            },
+        )
+    finally:
+        await source.close()
+
+
+async def _say_goodbye(source: Source, slots: int) -> None:
+    with contextlib.suppress(HoldfastError, TimeoutError):
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await source.heartbeat([], liveness=Liveness.OFFLINE, slots=slots)
 
 
 async def _stop_when_told(stop: asyncio.Event, worker: Worker) -> None:

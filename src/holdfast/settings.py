@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +20,7 @@ FILE = "holdfast.toml"
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
 # Never shown as they are, and may also be given as NAME_FILE, the path of a file that holds the value.
 SECRET = ("database_url", "admin_secret", "worker_key", "alert_webhook_url")
+HIDDEN = "***"
 # On the command line.
 _OPTIONS = {"database_url": "the database URL", "concurrency": "--concurrency"}
 
@@ -147,6 +149,39 @@ def origins(
     for layer, values in _layers(environment, file, overrides).items():
         found |= dict.fromkeys(values, layer)
     return found
+
+
+class Shown(NamedTuple):
+    """A setting as it may be shown."""
+
+    name: str
+    value: Any
+    origin: str
+    variable: str
+
+
+def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[Shown]:
+    """Each setting in force, and where it comes from: as `origins` says, else as far as can be told by looking."""
+    where = where or origins(overrides=_given_otherwise(settings))
+    values = {**msgspec.to_builtins(settings), "database_url": settings.url}
+    values |= {name: HIDDEN if values[name] else "" for name in SECRET if name != "database_url"}
+    values["database_url"] = without_password(settings.url)
+    return [Shown(name, value, where[name], f"{PREFIX}{name.upper()}") for name, value in values.items()]
+
+
+def _given_otherwise(settings: Settings) -> dict[str, Any]:
+    """What neither the file nor the environment says, nor the defaults: it came with the command line."""
+    read = load()
+    values = {name: getattr(settings, name) for name in Settings.__struct_fields__}
+    return {name: value for name, value in values.items() if value != getattr(read, name)}
+
+
+def without_password(url: str) -> str:
+    """A database URL as it may be shown: without the password before its host or among its options, else nothing."""
+    if "://" not in url:
+        return HIDDEN if url else ""
+    shorter = re.sub(r"(://[^:/@?]*):.*@", rf"\1:{HIDDEN}@", url)
+    return re.sub(r"([?&][^=&]*password[^=&]*=)[^&]*", rf"\1{HIDDEN}", shorter)
 
 
 def _layers(

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.config import without_password
-from holdfast.settings import Settings
+from holdfast.settings import Settings, without_password
 from tests.cli.conftest import Answer
 
 
@@ -51,6 +50,16 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         shown = show(capsys, *arguments).out
         assert "s3cret" not in shown
         assert "postgresql://app:***@db/jobs?sslmode=require&sslpassword=***" in shown
+
+
+def test_a_secret_is_not_shown_whatever_it_looks_like(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SEC-39: the address of a chat's webhook is a secret as a whole, and a secret may look like an address."""
+    for name in ("ADMIN_SECRET", "WORKER_KEY", "ALERT_WEBHOOK_URL"):
+        monkeypatch.setenv(f"HOLDFAST_{name}", "https://hooks.example.com/s3cret")
+    settings = {setting["name"]: setting for setting in show(capsys, "--json").json["settings"]}
+    assert {settings[name]["value"] for name in ("admin_secret", "worker_key", "alert_webhook_url")} == {"***"}
 
 
 @pytest.mark.parametrize(

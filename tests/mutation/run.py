@@ -54,6 +54,7 @@ CLOSE = {
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "attempts", "parts")},
     **{read: ["tests/engine/test_reads.py"] for read in ("job", "page_jobs", "count_jobs", "history", "feed_end")},
+    **{read: ["tests/engine/test_outlines.py"] for read in ("outlines", "page_outlines", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
 }
 EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/store/test_plans.py", "tests/engine"]

@@ -13,7 +13,8 @@ from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.server.server import Server
-from holdfast.server.serving import is_loopback, serve
+from holdfast.server.secure import is_loopback
+from holdfast.server.serving import serve
 from holdfast.settings import Settings
 
 SECRET = "an admin secret that only tests know"

@@ -57,6 +57,7 @@ PINNED = {
     "orphans": {"jobs_created"},
     "jobs_by_key": {"jobs_key_once"},
     "job": {"jobs_pkey"},
+    "outlines": {"jobs_pkey"},
     "held_by_worker": {"jobs_running"},
     "leases_long_over": {"jobs_running"},
     "waiting_lanes": {"jobs_claim"},

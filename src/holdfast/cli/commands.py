@@ -16,6 +16,7 @@ from holdfast.cli import (
     dev,
     doctor,
     jobs,
+    keys,
     lifecycle,
     migrate,
     queues,
@@ -30,7 +31,7 @@ from holdfast.cli.parser import Parser, Usage
 from holdfast.errors import HoldfastError
 
 # As `holdfast --help` lists them.
-COMMANDS = (dev, serve, worker, top, migrate, jobs, queues, workers, lifecycle, config, doctor, bench, completion)
+COMMANDS = (dev, serve, worker, top, migrate, jobs, queues, workers, keys, lifecycle, config, doctor, bench, completion)
 
 
 def run(arguments: list[str] | None) -> int:

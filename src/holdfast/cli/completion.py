@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
-from holdfast.cli.jobs.filters import WORDS
 from holdfast.cli.parser import command
-from holdfast.lifecycle import BUILT_IN
+from holdfast.lifecycle import BUILT_IN, WORDS
 
 # What may stand where the parser itself takes any text.
 _VALUES = {"states": list(WORDS), "lifecycle": [machine.name for machine in BUILT_IN]}

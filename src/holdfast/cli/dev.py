@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import shlex
 import shutil
 import signal
 import sys
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.apps import add_app_argument
-from holdfast.cli.config import without_password
 from holdfast.cli.parser import command
 from holdfast.cli.samples import sample
+from holdfast.cli.serve import add_address_arguments, server_of
 from holdfast.cli.worker import add_arguments, app_of, ended, log_to_terminal, stop_on_signals, work_until
+from holdfast.settings import without_password
 
 if TYPE_CHECKING:
     from holdfast.app import App
 
 EXAMPLE = "holdfast.example:app"
+PORTS_TRIED = 20  # where the first is taken, as by another of these
 
 HELLO = """
 Holdfast runs the jobs of {app}, on {database}
-In another terminal, in this directory and with the same settings, hand in a job and look at it:
+It answers at {url}, and {url}/docs says what. Hand in a job from anywhere on this machine:
+
+  curl {url}/jobs -H 'content-type: application/json' -d {intent}
+
+Or in another terminal, in this directory and with the same settings; then look at it:
 
   {holdfast} jobs create {create} --payload {payload}
   {holdfast} jobs list
@@ -54,7 +62,7 @@ def add_to(commands: Any) -> None:
         commands,
         "dev",
         run,
-        about="try things out: a worker and maintenance in one process",
+        about="try things out: a server, a worker and maintenance in one process",
         more="Without settings it works on a SQLite file in .holdfast, and without --app on a bundled example, "
         f"{EXAMPLE}, which hands in one job of each kind at its first start. As jobs end it prints a line for each.",
         examples=["holdfast dev", "holdfast dev --app tasks:app --quiet"],
@@ -62,6 +70,7 @@ def add_to(commands: Any) -> None:
     )
     add_app_argument(parser, required=False)
     add_arguments(parser)
+    add_address_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="print no line for each job that ends")
     parser.set_defaults(supervised=False)
 
@@ -83,9 +92,24 @@ async def _run(app: App, options: argparse.Namespace) -> int:
         async with nullcontext() if options.quiet else narrated(engine, stop):
             if options.example:
                 await _hand_in_examples()
-            worker = await work_until(app, options, stop, on_ready=lambda: print(_hello(app, options), flush=True))
+            async with _served(app, options) as url:
+                worker = await work_until(
+                    app, options, stop, on_ready=lambda: print(_hello(app, options, url), flush=True)
+                )
     print("stopped", flush=True)
     return ended(worker)
+
+
+@asynccontextmanager
+async def _served(app: App, options: argparse.Namespace) -> AsyncIterator[str]:
+    """With a server beside us, at the address that is handed out. The worker does without it."""
+    from holdfast.server.serving import served
+
+    async with (
+        server_of(app.settings, app, options.host) as server,
+        served(server, host=options.host, port=options.port, ports=PORTS_TRIED) as url,
+    ):
+        yield url
 
 
 async def _hand_in_examples() -> None:
@@ -94,12 +118,14 @@ async def _hand_in_examples() -> None:
     await first_jobs()
 
 
-def _hello(app: App, options: argparse.Namespace) -> str:
+def _hello(app: App, options: argparse.Namespace, url: str) -> str:
     words = {"holdfast": _program(), "pid": os.getpid()}
     create, payload = ("hello", '{"name": "you"}') if options.example else sample(list(app.handlers.values()))
     return HELLO.format(
         **words,
         app=options.app,
+        url=url,
+        intent=shlex.quote(f'{{"jobType": {json.dumps(create)}, "payload": {payload}}}'),
         database=_place(app.settings.url),
         create=shlex.quote(create),
         payload=shlex.quote(payload),

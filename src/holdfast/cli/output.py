@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.wire import camel
+
 BAR_WIDTH = 24
 LAST_COLUMN = 20  # at least, if there is so much to say
 
@@ -37,12 +39,7 @@ def print_json_line(value: Any) -> None:
 
 def camel_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
     """`lease_seconds` is `leaseSeconds` in JSON, as it is over HTTP."""
-    return {_camel(name): value for name, value in fields.items()}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    return {camel(name): value for name, value in fields.items()}
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:

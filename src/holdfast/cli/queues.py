@@ -6,14 +6,16 @@ import argparse
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.database import time_of, with_engine
-from holdfast.cli.output import Cell, Styled, age_text, print_json, print_table, time_text
+from msgspec.structs import asdict
+
+from holdfast.cli.database import with_engine
+from holdfast.cli.output import Cell, Styled, age_text, camel_keys, print_json, print_table, time_text
 from holdfast.cli.parser import command, group
 from holdfast.lifecycle import State
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
-    from holdfast.store import Row, Tx
+    from holdfast.engine.queues import Queue
 
 
 def add_to(commands: Any) -> None:
@@ -46,46 +48,27 @@ def add_to(commands: Any) -> None:
 
 def list_all(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        queues = await _queues(engine)
+        queues = await engine.queues()
         if options.json:
-            print_json({"queues": queues})
+            print_json({"queues": [_view(queue) for queue in queues]})
         else:
-            _print(queues, await time_of(engine))
+            _print(queues, await engine.now())
         return 0
 
     return with_engine(options, work)
 
 
-async def _queues(engine: Engine) -> list[dict[str, Any]]:
-    from holdfast.store import q
-
-    async def work(tx: Tx) -> tuple[list[Row], list[Row]]:
-        return await tx.all(q.queue_counts), await tx.all(q.paused_queues)
-
-    counted, paused = await engine.store.read(work)
-    stopped = {row["name"]: row for row in paused}
-    names = sorted({row["queue"] for row in counted} | stopped.keys())
-    return [_queue(name, [row for row in counted if row["queue"] == name], stopped.get(name)) for name in names]
+def _view(queue: Queue) -> dict[str, Any]:
+    fields = camel_keys(asdict(queue))
+    return {"queue": fields.pop("name"), **fields}
 
 
-def _queue(name: str, counted: list[Row], stopped: Row | None) -> dict[str, Any]:
-    numbers = {row["state"]: row["jobs"] for row in counted}
-    waiting: list[datetime] = [row["oldest_at"] for row in counted if row["oldest_at"] is not None]
-    return {
-        "queue": name,
-        "jobs": {state.value: numbers.get(state.value, 0) for state in State},
-        "oldestWaitingAt": min(waiting, default=None),
-        "pausedAt": stopped["paused_at"] if stopped else None,
-        "pausedBy": stopped["paused_by"] if stopped else None,
-    }
-
-
-def _print(queues: list[dict[str, Any]], now: datetime) -> None:
+def _print(queues: list[Queue], now: datetime) -> None:
     rows: list[list[Cell]] = [
         [
-            queue["queue"],
-            *(f"{number}" for number in queue["jobs"].values()),
-            age_text(now, queue["oldestWaitingAt"]),
+            queue.name if queue.tenant == "default" else f"{queue.name} of {queue.tenant}",
+            *(f"{number}" for number in queue.jobs.values()),
+            age_text(now, queue.oldest_waiting_at),
             _open_or_paused(queue),
         ]
         for queue in queues
@@ -93,11 +76,11 @@ def _print(queues: list[dict[str, Any]], now: datetime) -> None:
     print_table(["queue", *(state.value for state in State), "oldest waits", "claims"], rows)
 
 
-def _open_or_paused(queue: dict[str, Any]) -> Cell:
-    if queue["pausedAt"] is None:
+def _open_or_paused(queue: Queue) -> Cell:
+    if queue.paused_at is None:
         return "open"
-    by = f" by {queue['pausedBy']}" if queue["pausedBy"] else ""
-    return Styled(f"paused {time_text(queue['pausedAt'])}{by}", "yellow")
+    by = f" by {queue.paused_by}" if queue.paused_by else ""
+    return Styled(f"paused {time_text(queue.paused_at)}{by}", "yellow")
 
 
 def pause(options: argparse.Namespace) -> int:

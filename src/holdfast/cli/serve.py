@@ -6,12 +6,20 @@ import argparse
 import asyncio
 import logging
 import signal
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.apps import add_app_argument
+import msgspec
+
+from holdfast.cli.apps import add_app_argument, load_app
 from holdfast.cli.parser import command
 from holdfast.cli.worker import log_to_terminal, stop_on_signals
 from holdfast.settings import Settings, load
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.server.server import Server
 
 log = logging.getLogger("holdfast.serve")
 
@@ -22,7 +30,10 @@ def add_to(commands: Any) -> None:
         "serve",
         run,
         about="answer over HTTP: clients hand in jobs, workers anywhere do them",
-        examples=["holdfast serve", "holdfast serve --host 0.0.0.0 --port 80"],
+        more="It runs no jobs itself. With --app it declares what the app says about its job types, so that jobs "
+        "handed in get their queue, lifecycle and policy. Any number of servers may stand before one database. On any "
+        "address but this machine's own it wants keys and HOLDFAST_ADMIN_SECRET, and a proxy before it for TLS.",
+        examples=["holdfast serve", "holdfast serve --app tasks:app --port 8000"],
         json=False,
     )
     add_app_argument(parser, required=False)
@@ -31,31 +42,57 @@ def add_to(commands: Any) -> None:
 
 def add_address_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, help="the port to listen on (8080)")
+    parser.add_argument("--port", type=int, default=8080, help="the port to listen on (8080); 0 for any")
 
 
 def run(options: argparse.Namespace) -> int:
+    import uvloop
+
     log_to_terminal()
-    return asyncio.run(_run(load(overrides={"database_url": options.database}), options))
+    settings = load(overrides={"database_url": options.database})
+    app = None if options.app is None else load_app(options.app)
+    if app is not None and options.database is None:
+        settings = app.settings
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(settings, app, options))
 
 
-async def _run(settings: Settings, options: argparse.Namespace) -> int:
+async def _run(settings: Settings, app: App | None, options: argparse.Namespace) -> int:
+    from holdfast.server.serving import serve
+
+    stop = asyncio.Event()
+    stop_on_signals(stop, signal.SIGINT, signal.SIGTERM)
+    async with server_of(settings, app, options.host) as server:
+        await serve(server, host=options.host, port=options.port, stop=stop, on_ready=_say_ready)
+    return 0
+
+
+def _say_ready(url: str) -> None:
+    log.info("ready: %s, described at %s/docs", url, url)
+
+
+@asynccontextmanager
+async def server_of(settings: Settings, app: App | None, host: str) -> AsyncIterator[Server]:
+    """Open, and safe to be asked from wherever that address can be reached."""
     from holdfast.assembly import open_server
     from holdfast.clock import Clock
     from holdfast.ids import Ids
     from holdfast.lifecycle import Lifecycles
-    from holdfast.server.serving import is_loopback, serve
+    from holdfast.server.secure import dev_secret, is_loopback, refuse_insecure
 
-    stop = asyncio.Event()
-    stop_on_signals(stop, signal.SIGINT, signal.SIGTERM)
+    local = is_loopback(host)
+    if local and not settings.admin_secret:
+        settings = msgspec.structs.replace(settings, admin_secret=dev_secret(settings.data_dir))
     async with open_server(
-        settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids(), open_to_anybody=is_loopback(options.host)
+        settings,
+        lifecycles=Lifecycles() if app is None else app.lifecycles,
+        clock=Clock(),
+        ids=Ids(),
+        open_to_anybody=local,
     ) as server:
-        await serve(
-            server,
-            host=options.host,
-            port=options.port,
-            stop=stop,
-            on_ready=lambda url: log.info("ready: %s", url),
-        )
-    return 0
+        await refuse_insecure(server.engine, settings, host)
+        if not local:
+            log.warning("what goes to and from %s is plain HTTP: put a proxy that speaks TLS before it", host)
+        if app is not None:
+            await server.engine.declare(*(handler.declared for handler in app.handlers.values()))
+        yield server

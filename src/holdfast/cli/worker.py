@@ -1,9 +1,10 @@
-"""`holdfast worker`: run an app's jobs, in one process or several, straight from the database."""
+"""`holdfast worker`: run an app's jobs, in one process or several, straight from the database or through a server."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -16,8 +17,8 @@ import msgspec
 
 from holdfast.cli.apps import add_app_argument, load_app
 from holdfast.cli.parser import command, names
-from holdfast.errors import Invalid
-from holdfast.settings import load
+from holdfast.errors import Invalid, Unauthorized
+from holdfast.settings import Settings, load
 from holdfast.worker.deaf import hear
 from holdfast.worker.supervise import NOW, READY, STOP, Supervisor
 
@@ -38,16 +39,25 @@ def add_to(commands: Any) -> None:
         about="run the jobs of an app",
         more="It claims jobs of the types that the app defines, from all queues or from those named, and runs them. "
         "Ctrl-C or SIGTERM lets running jobs finish within the grace (HOLDFAST_STOP_GRACE_SECONDS) and gives the rest "
-        "back; a second one ends it at once. A process that dies is started again, and its jobs go on elsewhere.",
+        "back; a second one ends it at once. A process that dies is started again, and its jobs go on elsewhere. With "
+        "--server it needs no database: it speaks HTTP, with the key in HOLDFAST_WORKER_KEY.",
         examples=[
             "holdfast worker --app tasks:app",
             "holdfast worker --app tasks:app --queues mail,reports --processes 4",
+            "holdfast worker --app tasks:app --server https://jobs.example.com",
         ],
         json=False,
     )
     add_app_argument(parser, required=True)
     add_arguments(parser)
+    parser.add_argument("--server", metavar="URL", help="claim from this server instead of a database")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes (default 1)")
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="N",
+        help="answer /livez and /readyz on this port, and further processes on the next ones",
+    )
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
 
@@ -65,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
     if options.processes < 1:
         raise Invalid(f"--processes must be 1 or more, got {options.processes}", code="invalid_processes")
     log_to_terminal()
+    if options.server is not None:
+        _check_remote(options, settings)
     if not options.supervised:
         command_line = [sys.executable, "-m", "holdfast.cli", *sys.argv[1:], "--supervised"]
         supervisor = Supervisor(
@@ -77,6 +89,23 @@ def run(options: argparse.Namespace) -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what a handler starts must not read what our parent says
     die_with_parent(line.fileno())
     return asyncio.run(_work(app_of(options), options, line))
+
+
+def _check_remote(options: argparse.Namespace, settings: Settings) -> None:
+    """What cannot be is said once, before any process is started."""
+    from holdfast.client.address import checked_address, checked_key
+
+    if options.database is not None:
+        raise Invalid("give --server or --database, not both", code="contradiction")
+    if options.name is not None or options.capabilities:
+        raise Invalid("a remote worker has its name and capabilities from its registration", code="contradiction")
+    checked_address(options.server)
+    if not settings.worker_key:
+        raise Unauthorized(
+            "a remote worker needs a key: put it into HOLDFAST_WORKER_KEY, or its file's path into "
+            "HOLDFAST_WORKER_KEY_FILE; `holdfast workers register` makes one"
+        )
+    checked_key(settings.worker_key)
 
 
 def app_of(options: argparse.Namespace) -> App:
@@ -107,9 +136,18 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
     stop_on_signals(stop, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches the whole group; the parent passes it on
     hear()
-    async with app:
-        worker = await work_until(app, options, stop, on_ready=lambda: line.send(READY))
+    async with contextlib.AsyncExitStack() as stack:
+        if options.server is None:
+            await stack.enter_async_context(app)
+        else:
+            stack.push_async_callback(app.close)  # what its handlers may have opened
+        worker = await work_until(app, options, stop, on_ready=lambda: line.send(READY), **_place(options))
     return ended(worker)
+
+
+def _place(options: argparse.Namespace) -> dict[str, Any]:
+    port = options.metrics_port
+    return {"server": options.server, "health": None if port is None else (port, options.processes)}
 
 
 def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals) -> None:
@@ -128,7 +166,13 @@ def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals) -> None:
 
 
 async def work_until(
-    app: App, options: argparse.Namespace, stop: asyncio.Event, *, on_ready: Callable[[], object]
+    app: App,
+    options: argparse.Namespace,
+    stop: asyncio.Event,
+    *,
+    on_ready: Callable[[], object],
+    server: str | None = None,
+    health: tuple[int, int] | None = None,
 ) -> Worker:
     from holdfast.running import Wish, work
 
@@ -138,6 +182,8 @@ async def work_until(
         capabilities=dict.fromkeys(options.capabilities, True),
         reference=options.app,
         replaceable=options.supervised,
+        server=server,
+        health=health,
     )
 
     def ready(worker: Worker) -> None:

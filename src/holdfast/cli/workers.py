@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from holdfast.cli.database import time_of, with_engine
-from holdfast.cli.output import Cell, Styled, age_text, camel_keys, print_json, print_table
-from holdfast.cli.parser import command, group
+from holdfast.cli.database import with_engine
+from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
+from holdfast.cli.output import Cell, Styled, age_text, camel_keys, count, print_json, print_table
+from holdfast.cli.parser import command, group, names
 from holdfast.errors import Conflict, NotFound
 from holdfast.model import Worker
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
+    from holdfast.engine import Engine, NewWorker
 
 STYLES = {"disabled": "red", "offline": "dim", "busy": "cyan", "idle": "green", "active": "green"}
 
 
 def add_to(commands: Any) -> None:
-    verbs = group(commands, "workers", about="list, register, disable and enable workers")
+    verbs = group(commands, "workers", about="list, register, disable, enable and revoke workers")
     command(
         verbs,
         "list",
@@ -33,6 +34,7 @@ def add_to(commands: Any) -> None:
     for name, run, about in (
         ("disable", disable, "let a worker claim nothing more; what it holds it may finish"),
         ("enable", enable, "let a disabled worker claim again"),
+        ("revoke", revoke, "take all keys of a worker back; what it holds goes to others when its leases run out"),
     ):
         one = command(verbs, name, run, about=about, examples=[f"holdfast workers {name} encoder-1"])
         one.add_argument("worker", metavar="WORKER", help="its id, or its name if no other worker has it")
@@ -43,12 +45,16 @@ def _add_register(verbs: Any) -> None:
         verbs,
         "register",
         register,
-        about="register a worker and print its id",
-        more="A worker that `holdfast worker` starts registers itself; this is for those that bring their own id.",
-        examples=["holdfast workers register --name encoder-1 --capability gpu --capability codecs=h264,vp9"],
+        about="register a worker, and print its id and its key, this once",
+        more="A worker that `holdfast worker` starts beside the database registers itself; this is for those that come "
+        "over HTTP.",
+        examples=[
+            "holdfast workers register --name encoder-1 --capability gpu --capability codecs=h264,vp9",
+            "holdfast workers register --name mailer --queues mail --key-file mailer.key",
+        ],
     )
     parser.add_argument("--name", help="what people call it")
-    parser.add_argument("--kind", default="local", help="what kind of worker it is (local)")
+    parser.add_argument("--kind", default="remote", help="what kind of worker it is (remote)")
     parser.add_argument("--slots", type=int, metavar="N", help="how many jobs it runs at once")
     parser.add_argument(
         "--capability",
@@ -59,6 +65,9 @@ def _add_register(verbs: Any) -> None:
         default=[],
         help="something it can do, which jobs may require; may be repeated",
     )
+    parser.add_argument("--tenants", metavar="NAME,...", type=names, help="take only jobs of these tenants")
+    parser.add_argument("--queues", metavar="NAME,...", type=names, help="bind its key to these queues")
+    add_key_file(parser)
 
 
 def _capability(text: str) -> tuple[str, Any]:
@@ -69,24 +78,16 @@ def _capability(text: str) -> tuple[str, Any]:
 
 def list_all(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        workers, held = await engine.workers(), await _held(engine)
+        workers, held = await engine.workers(), await engine.holds()
         if options.json:
             print_json({"workers": [_view(worker, held) for worker in workers]})
         else:
-            now = await time_of(engine)
+            now = await engine.now()
             rows = (_row(worker, held, now) for worker in workers)
             print_table(["worker", "name", "kind", "status", "holds", "slots", "heard of", "offers", "runs"], rows)
         return 0
 
     return with_engine(options, work)
-
-
-async def _held(engine: Engine) -> dict[str, int]:
-    """How many jobs run under each worker."""
-    from holdfast.store import q
-
-    rows = await engine.store.read(lambda tx: tx.all(q.held_by_worker))
-    return {row["lease_worker"]: row["jobs"] for row in rows}
 
 
 def _row(worker: Worker, held: dict[str, int], now: datetime) -> list[Cell]:
@@ -117,16 +118,27 @@ def _view(worker: Worker, held: dict[str, int]) -> dict[str, Any]:
 
 def register(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        worker = await engine.register(
-            name=options.name, kind=options.kind, capabilities=dict(options.capabilities), slots=options.slots
-        )
+        refuse_taken(options.key_file)
+        worker, key = await engine.register_with_key(_new(options), options.queues)
         if options.json:
-            print_json(_view(worker, {}))
+            print_json({**_view(worker, {}), **handed_over(key, options.key_file)})
         else:
-            print(worker.id)
+            print(worker.id, *handed_over(key, options.key_file).values(), sep="\n")
         return 0
 
     return with_engine(options, work)
+
+
+def _new(options: argparse.Namespace) -> NewWorker:
+    from holdfast.engine import NewWorker
+
+    return NewWorker(
+        name=options.name,
+        kind=options.kind,
+        capabilities=dict(options.capabilities),
+        slots=options.slots,
+        tenants=options.tenants,
+    )
 
 
 def disable(options: argparse.Namespace) -> int:
@@ -139,10 +151,10 @@ def enable(options: argparse.Namespace) -> int:
 
 def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
     async def work(engine: Engine) -> int:
-        worker = await _find(engine, options.worker)
+        worker = await find_worker(engine, options.worker)
         worker = await (engine.enable(worker.id) if enabled else engine.disable(worker.id))
         if options.json:
-            print_json(_view(worker, await _held(engine)))
+            print_json(_view(worker, await engine.holds()))
         else:
             print(f"worker {worker.name or worker.id} is {worker.status}")
         return 0
@@ -150,7 +162,20 @@ def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
     return with_engine(options, work)
 
 
-async def _find(engine: Engine, wanted: str) -> Worker:
+def revoke(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        worker = await find_worker(engine, options.worker)
+        keys = await engine.revoke_worker(worker.id)
+        if options.json:
+            print_json({**_view(worker, await engine.holds()), "revokedKeys": [key.id for key in keys]})
+        else:
+            print(f"{count(len(keys), 'key')} of worker {worker.name or worker.id} revoked")
+        return 0
+
+    return with_engine(options, work)
+
+
+async def find_worker(engine: Engine, wanted: str) -> Worker:
     found = [worker for worker in await engine.workers() if wanted in (worker.id, worker.name)]
     match found:
         case [worker]:

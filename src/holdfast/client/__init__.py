@@ -1,1 +1,1 @@
-"""The HTTP client: async by hand, sync made from it."""
+"""The HTTP client: async by hand, sync generated from it (`python -m tests.client.generate`)."""

@@ -23,11 +23,20 @@ async def accept_orphans(tx: Tx, rules: Rules) -> list[Row]:
     if seconds <= 0:
         return []
     orphans = await tx.all(q.orphans, seconds=float(seconds), limit=rules.limits.sweep_batch)
-    ids = [row["id"] for row in orphans if await _is_ours(tx, rules, row)]
-    return await accept(tx, rules, ids, actor=Actor.SYSTEM) if ids else []
+    return await _accept_ours(tx, rules, orphans, actor=Actor.SYSTEM)
 
 
-async def _is_ours(tx: Tx, rules: Rules, orphan: Row) -> bool:
+async def accept_made(tx: Tx, rules: Rules, ids: list[str]) -> list[Row]:
+    """What was handed in over the wire, in a commit of its own: before it, nobody runs the job."""
+    rows = await tx.all(q.jobs_by_id, ids=ids)
+    return await _accept_ours(tx, rules, rows, actor=Actor.API)
+
+
+async def _accept_ours(tx: Tx, rules: Rules, rows: list[Row], *, actor: Actor) -> list[Row]:
     """A lifecycle may leave acceptance to others; its jobs then wait for them."""
-    machine = (await rules.registry.snapshot(tx, orphan["policy"])).machine
-    return machine.allows("accept", State.CREATED, State.QUEUED, Actor.SYSTEM)
+    ids = []
+    for row in rows:
+        machine = (await rules.registry.snapshot(tx, row["policy"])).machine
+        if machine.allows("accept", State.CREATED, State.QUEUED, actor):
+            ids.append(row["id"])
+    return await accept(tx, rules, ids, actor=actor) if ids else []

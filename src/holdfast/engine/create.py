@@ -10,7 +10,7 @@ from holdfast.engine.accept import accept as accept_jobs
 from holdfast.engine.move import move
 from holdfast.engine.registry import NeedsTransaction, Resolved
 from holdfast.engine.rules import Rules
-from holdfast.errors import Conflict, Invalid, KeyReused, Refused
+from holdfast.errors import Conflict, HoldfastError, Invalid, KeyReused, Refused
 from holdfast.lifecycle import FINAL, STATUS, Actor, Idempotency, State
 from holdfast.model import NewJob
 from holdfast.model.json import encode
@@ -30,32 +30,97 @@ class Created(msgspec.Struct, frozen=True):
     def status(self) -> str:
         return STATUS[self.state]
 
+    @property
+    def waits(self) -> bool:
+        """Nobody has accepted it yet."""
+        return self.state is State.CREATED
+
+    def accepted(self) -> Created:
+        return msgspec.structs.replace(self, state=State.QUEUED)
+
+
+class Ready(NamedTuple):
+    """A job that has been checked, with its payload and its trace as they will be stored."""
+
+    job: NewJob
+    payload: str
+    trace: str | None
+
+
+def ready(job: NewJob) -> Ready:
+    """If it is a job at all."""
+    job.check()
+    trace = encode(job.trace, "trace", max_bytes=4096) if job.trace else None
+    return Ready(job, job.encoded_payload(), trace)
+
+
+def all_ready(jobs: list[NewJob]) -> list[Ready]:
+    """An error says which of them it is about."""
+    done: list[Ready] = []
+    try:
+        for job in jobs:
+            done.append(ready(job))
+    except Invalid as error:
+        error.fields["place"] = len(done)
+        raise
+    return done
+
 
 async def create(
-    tx: Tx, rules: Rules, jobs: list[NewJob], *, actor: Actor, accept: bool = True, alone: bool = False
+    tx: Tx, rules: Rules, jobs: list[NewJob], *, actor: Actor, accept: bool | None = True, alone: bool = False
 ) -> list[Created]:
     """Store all jobs, or none. A job whose key is taken by an equal request is that request's job.
 
-    `accept=False` leaves jobs whose lifecycle knows `created` there, until somebody accepts them.
+    `accept=False` leaves jobs whose lifecycle knows `created` there, until somebody accepts them; None leaves only
+    those whose lifecycle makes acceptance a commit of its own.
     """
-    actor = Actor.named(actor)
     if len(jobs) > rules.limits.batch_max:
         raise Invalid(f"{len(jobs)} jobs in one call, the limit is {rules.limits.batch_max}", code="batch_too_large")
+    made = []
+    answers = await create_each(tx, rules, all_ready(jobs), actor=actor, accept=accept, alone=alone)
+    for place, answer in enumerate(answers):
+        if isinstance(answer, HoldfastError):
+            answer.fields["place"] = place
+            raise answer
+        made.append(answer)
+    return made
+
+
+async def create_each(
+    tx: Tx, rules: Rules, jobs: list[Ready], *, actor: Actor, accept: bool | None = True, alone: bool = False
+) -> list[Created | HoldfastError]:
+    """The same, but a key that belongs to another request is that job's answer, and no matter of the others."""
+    actor = Actor.named(actor)
     batch = await _prepare(tx, rules, jobs, accept=accept, alone=alone)
-    # In the order of keys, so that two batches with the same keys never wait for each other crosswise.
-    fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
-    rows = await move(tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=fresh, kind=batch.kinds)
-    inserted = {row["id"] for row in rows}
+    inserted = await _insert(tx, rules, batch, actor=actor)
     if len(inserted) < len(jobs) and alone:
         raise NeedsTransaction
-    if inserted:
-        tx.after_commit(lambda: rules.wake(kind[_QUEUE] for kind in batch.kinds))
+    taken = [one.job for one, row in zip(jobs, batch.fresh, strict=True) if row[_ID] not in inserted]
+    holders = await _holders(tx, taken)
     return [
         Created(row[_ID], batch.state(row))
         if row[_ID] in inserted
-        else await _existing(tx, rules, job, row, batch, actor=actor, accept=accept)
-        for job, row in zip(jobs, batch.fresh, strict=True)
+        else await _existing(tx, rules, one.job, row, batch, holders, actor=actor, accept=accept)
+        for one, row in zip(jobs, batch.fresh, strict=True)
     ]
+
+
+async def create_new(
+    tx: Tx, rules: Rules, jobs: list[Ready], *, actor: Actor, accept: bool | None, alone: bool
+) -> list[Created | None]:
+    """Those whose key nobody holds, each by itself, in one statement; None for the others."""
+    batch = await _prepare(tx, rules, jobs, accept=accept, alone=alone)
+    inserted = await _insert(tx, rules, batch, actor=actor)
+    return [Created(row[_ID], batch.state(row)) if row[_ID] in inserted else None for row in batch.fresh]
+
+
+async def _insert(tx: Tx, rules: Rules, batch: _Batch, *, actor: Actor) -> set[str]:
+    """In the order of keys, so that two batches with the same keys never wait for each other crosswise."""
+    fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
+    rows = await move(tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=fresh, kind=batch.kinds)
+    if rows:
+        tx.after_commit(lambda: rules.wake(kind[_QUEUE] for kind in batch.kinds))
+    return {row["id"] for row in rows}
 
 
 class _Batch(NamedTuple):
@@ -73,13 +138,12 @@ _ID, _KIND, _KEY, _FINGERPRINT = 0, 1, 7, 8  # places in a row of `fresh`
 _QUEUE, _STATE = 3, 8  # in one of `kind`
 
 
-async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool, alone: bool) -> _Batch:
+async def _prepare(tx: Tx, rules: Rules, jobs: list[Ready], *, accept: bool | None, alone: bool) -> _Batch:
     batch = _Batch([], [], {})
     numbers: dict[Resolved, int] = {}
     resolved, alike = None, None
-    texts = [_checked(job) for job in jobs]  # all of them before the first is resolved, which may write
     ids = rules.ids.job_ids(rules.clock.now(), len(jobs))
-    for job, job_id, (payload, trace) in zip(jobs, ids, texts, strict=True):
+    for (job, payload, trace), job_id in zip(jobs, ids, strict=True):
         kind = (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers)
         if resolved is None or kind != alike:  # jobs of a batch are mostly of one kind
             resolved, alike = await rules.registry.resolve(tx, job, batch.resolved, alone=alone), kind
@@ -92,14 +156,10 @@ async def _prepare(tx: Tx, rules: Rules, jobs: list[NewJob], *, accept: bool, al
     return batch
 
 
-def _checked(job: NewJob) -> tuple[str, str | None]:
-    """Its payload and its trace as text, if it is a job at all."""
-    job.check()
-    return job.encoded_payload(), encode(job.trace, "trace", max_bytes=4096) if job.trace else None
-
-
-def _kind(resolved: Resolved, *, accept: bool) -> tuple[Any, ...]:
+def _kind(resolved: Resolved, *, accept: bool | None) -> tuple[Any, ...]:
     machine, policy = resolved.machine, resolved.policy
+    if accept is None:
+        accept = not machine.accept_separately
     state = State.QUEUED if accept else machine.initial
     both = machine.accept_separately and accept  # two lines of history; elsewhere an accepted job is born queued
     return (
@@ -131,27 +191,39 @@ async def _ask_guards(tx: Tx, rules: Rules, job: NewJob, resolved: Resolved) -> 
     try:
         await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
     except Refused:
-        holder = await _holder(tx, job)
+        holder = (await _holders(tx, [job])).get(_owned(job))
         if holder is None or await _is_free(tx, rules, holder):
             raise
 
 
-async def _holder(tx: Tx, job: NewJob) -> Row | None:
-    """Who holds the key of this request."""
-    if job.idempotency_key is None:
-        return None
-    return await tx.one(q.jobs_by_key, tenant=job.tenant, key=job.idempotency_key)
+def _owned(job: NewJob) -> tuple[str, str | None]:
+    return job.tenant, job.idempotency_key
+
+
+async def _holders(tx: Tx, jobs: list[NewJob]) -> dict[tuple[str, str | None], Row]:
+    """Who holds the keys of these requests."""
+    keys = {_owned(job) for job in jobs if job.idempotency_key is not None}
+    rows = await tx.all(q.jobs_by_key, asked=sorted(keys)) if keys else []
+    return {(row["tenant"], row["idempotency_key"]): row for row in rows}
 
 
 async def _existing(
-    tx: Tx, rules: Rules, job: NewJob, row: tuple[Any, ...], batch: _Batch, *, actor: Actor, accept: bool
-) -> Created:
+    tx: Tx,
+    rules: Rules,
+    job: NewJob,
+    row: tuple[Any, ...],
+    batch: _Batch,
+    holders: dict[tuple[str, str | None], Row],
+    *,
+    actor: Actor,
+    accept: bool | None,
+) -> Created | HoldfastError:
     """The job that holds the key, or ours if that key is free to take over."""
     for _ in range(TAKEOVERS_MAX):
-        holder = await _holder(tx, job)
+        holder = holders.get(_owned(job))
         if holder is not None and not await _is_free(tx, rules, holder):
             if holder["fingerprint"] != row[_FINGERPRINT]:
-                raise KeyReused(
+                return KeyReused(
                     f"idempotency key {job.idempotency_key!r} belongs to job {holder['id']}, created by a different "
                     "request; send the same request again, or choose a new key",
                     job_id=str(holder["id"]),
@@ -161,12 +233,13 @@ async def _existing(
             await tx.one(q.free_key, id=holder["id"])
         if await move(tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=[row], kind=batch.kinds):
             return Created(row[_ID], batch.state(row))
-    raise Conflict(
+        holders |= await _holders(tx, [job])
+    return Conflict(
         f"idempotency key {job.idempotency_key!r} changes hands too quickly; try again", code="key_contended"
     )
 
 
-async def _repeated(tx: Tx, rules: Rules, holder: Row, *, actor: Actor, accept: bool) -> Created:
+async def _repeated(tx: Tx, rules: Rules, holder: Row, *, actor: Actor, accept: bool | None) -> Created:
     """The first job again. If its creator died before accepting it, the repeat finishes that."""
     job_id, state = str(holder["id"]), State(holder["state"])
     if state is State.CREATED and accept and await accept_jobs(tx, rules, [job_id], actor=actor):

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from holdfast.clock import Clock
 from holdfast.engine import accept as _accept
+from holdfast.engine import audit as _audit
 from holdfast.engine import cancel as _cancel
 from holdfast.engine import claim as _claim
+from holdfast.engine import claims as _claims
 from holdfast.engine import complete as _complete
 from holdfast.engine import create as _create
+from holdfast.engine import deliveries as _deliveries
 from holdfast.engine import fail as _fail
+from holdfast.engine import fan_out as _fan_out
 from holdfast.engine import heartbeat as _heartbeat
+from holdfast.engine import keys as _keys
 from holdfast.engine import look as _look
+from holdfast.engine import openings as _openings
 from holdfast.engine import progress as _progress
 from holdfast.engine import prune as _prune
 from holdfast.engine import queues as _queues
@@ -24,17 +31,26 @@ from holdfast.engine import redrive as _redrive
 from holdfast.engine import reject as _reject
 from holdfast.engine import release as _release
 from holdfast.engine import requeue as _requeue
+from holdfast.engine import secrets as _secrets
+from holdfast.engine import vitals as _vitals
+from holdfast.engine import webhooks as _webhooks
 from holdfast.engine import why as _why
+from holdfast.engine import worker_log as _worker_log
 from holdfast.engine import workers as _workers
+from holdfast.engine.alerts import Watch
 from holdfast.engine.held import in_rounds
-from holdfast.engine.registry import NeedsTransaction, Registry
+from holdfast.engine.registry import NeedsTransaction, Registry, Snapshot
 from holdfast.engine.rules import Limits, Rules
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
 from holdfast.model.json import encode
+from holdfast.model.outline import Outline
+from holdfast.model.key import Key, Kind, NewKey
+from holdfast.model.names import check_name
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.webhook import Delivery, Webhook
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
 
 _Answer = TypeVar("_Answer")
@@ -96,7 +112,7 @@ class Engine:
         return (await self.create_many([job], **options))[0]
 
     async def create_many(
-        self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, accept: bool = True, connection: Any = None
+        self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, accept: bool | None = True, connection: Any = None
     ) -> list[_create.Created]:
         """All or nothing. With `connection`, inside the transaction that is open on it."""
         if not jobs:
@@ -127,6 +143,47 @@ class Engine:
             return [made for batch in batches for made in await _create.create(tx, self.rules, batch, actor=actor)]
 
         return await self._write_through(connection, work)
+
+    async def hand_in(self, jobs: list[NewJob]) -> list[_create.Created]:
+        """From outside: created, all or none; then accepted, in a commit of its own where the lifecycle wants that."""
+        return await self._accept_made(await self.create_many(jobs, accept=None))
+
+    async def hand_in_each(self, jobs: list[_create.Ready]) -> list[_create.Created | HoldfastError]:
+        """The same for requests that only share the way: one that is refused takes none of the others with it."""
+        made = await self._create_each(jobs)
+        try:
+            accepted = iter(await self._accept_made([one for one in made if isinstance(one, _create.Created)]))
+            return [next(accepted) if isinstance(one, _create.Created) else one for one in made]
+        except StoreError as error:
+            return [error if isinstance(one, _create.Created) and one.waits else one for one in made]
+
+    async def _create_each(self, jobs: list[_create.Ready]) -> list[_create.Created | HoldfastError]:
+        if self.rules.hooks.any_for("create"):  # a guard may refuse half-way, after it has written
+            return [await _answer(self.create(one.job, accept=None)) for one in jobs]
+
+        async def work(tx: Tx, *, alone: bool) -> list[_create.Created | None]:
+            return await _create.create_new(tx, self.rules, jobs, actor=Actor.CLIENT, accept=None, alone=alone)
+
+        try:
+            new = await self.store.write(partial(work, alone=True), alone=True)
+        except NeedsTransaction:
+            new = await self.store.write(partial(work, alone=False))
+        taken = [job for job, one in zip(jobs, new, strict=True) if one is None]
+        if not taken:
+            return cast("list[_create.Created | HoldfastError]", new)
+        held = await self.store.write(
+            lambda tx: _create.create_each(tx, self.rules, taken, actor=Actor.CLIENT, accept=None)
+        )
+        others = iter(held)
+        return [next(others) if one is None else one for one in new]
+
+    async def _accept_made(self, made: list[_create.Created]) -> list[_create.Created]:
+        waiting = [one.id for one in made if one.waits]
+        if not waiting:
+            return made
+        rows = await self.store.write(lambda tx: _accept.accept_made(tx, self.rules, waiting))
+        accepted = {row["id"] for row in rows}
+        return [one.accepted() if one.id in accepted else one for one in made]
 
     async def _write_through(self, connection: Any, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
         if connection is None:
@@ -168,14 +225,59 @@ class Engine:
         if leases and at_once:
             return leases
         try:
-            if len(leases) < limit and await self.store.read(lambda tx: _claim.overdue(tx, worker, queues)):
-                await self.requeue_due()
-                await self.reap(queues=queues)
+            if len(leases) < limit and await self._set_free(worker, queues):
                 leases += await take(limit - len(leases))
         except (StoreError, WorkerDisabled):
             if not leases:  # what was claimed is committed: the worker must hear of it
                 raise
         return leases
+
+    async def claim_once(
+        self,
+        worker: str,
+        request: str,
+        *,
+        limit: int = 1,
+        queues: list[str] | None = None,
+        types: list[str] | None = None,
+        instance: str | None = None,
+    ) -> list[Lease] | None:
+        """`claim` at once, for a worker that may have to ask again: the same request gets the same leases, as far as
+        they are still held. None: there was nothing to claim, and the request counts as not yet made."""
+        _claim.check_claim(self.rules, worker, instance, queues, types, limit)
+        check_name(request, "request id")
+
+        async def take() -> list[Lease] | None:
+            wanted: dict[str, Any] = {"queues": queues, "types": types, "limit": limit, "instance": instance}
+            return await self.store.write(
+                lambda tx: _claims.claim_once(tx, self.rules, request, worker=worker, **wanted)
+            )
+
+        found = await take()
+        return await take() if found is None and await self._set_free(worker, queues) else found
+
+    async def give_back(self, worker: str, leases: list[Held], *, request: str | None = None) -> bool:
+        """Nobody heard the answer to this claim. False: a repeat of it did, so the leases stay."""
+        return await self.store.write(
+            lambda tx: _claims.give_back(tx, self.rules, leases, worker=worker, request=request)
+        )
+
+    async def _set_free(self, worker: str, queues: list[str] | None) -> bool:
+        """What is overdue. False when nothing was."""
+        if not await self.store.read(lambda tx: _claim.overdue(tx, worker, queues)):
+            return False
+        await self.requeue_due()
+        await self.reap(queues=queues)
+        return True
+
+    async def openings(
+        self, queues: list[str] | None = None, types: list[str] | None = None
+    ) -> _openings.Openings:
+        """What there is to claim, asked by one for all who wait."""
+        return await self.store.read(lambda tx: _openings.openings(tx, queues, types))
+
+    async def claimants(self, workers: list[str]) -> dict[str, _openings.Claimant]:
+        return await self.store.read(lambda tx: _openings.claimants(tx, workers))
 
     async def heartbeat(
         self, worker: str, leases: list[Held], *, liveness: Liveness | None = None, slots: int | None = None
@@ -338,6 +440,27 @@ class Engine:
         self.rules.wake([queue])
         return resumed
 
+    async def queues(self) -> list[_queues.Queue]:
+        return await self.store.read(_queues.listed)
+
+    async def audited(
+        self, work: Callable[[Tx], Awaitable[_Answer]], tell: Callable[[_Answer], _audit.Deed]
+    ) -> _Answer:
+        """What an operator does, and the line that tells of it: both or neither."""
+
+        async def both(tx: Tx) -> _Answer:
+            answer = await work(tx)
+            await _audit.record(tx, tell(answer))
+            return answer
+
+        return await self.store.write(both)
+
+    async def audit(self, *, before: int | None = None, limit: int = 50) -> _audit.AuditPage:
+        return await self.store.read(lambda tx: _audit.page(tx, before=before, limit=limit))
+
+    async def verify_audit(self, *, seq: int | None = None, digest: str | None = None) -> _audit.Verdict:
+        return await self.store.read(lambda tx: _audit.verify(tx, seq=seq, digest=digest))
+
     # -- maintaining: bounded steps that any number of processes may run at once ---------------------------------
 
     async def requeue_due(self) -> int:
@@ -361,8 +484,88 @@ class Engine:
     async def mark_silent_workers(self) -> list[Worker]:
         return await self.store.write(lambda tx: _workers.mark_silent(tx, self.rules))
 
+    async def prune_claims(self, seconds: float) -> int:
+        return await self.store.write(lambda tx: _claims.prune_claims(tx, self.rules, seconds))
+
     async def forget_workers(self, seconds: float) -> int:
         return await self.store.write(lambda tx: _workers.forget(tx, seconds))
+
+    async def note_workers(self) -> int:
+        """Who came, went, or does something else now: a line in the events for each, whoever asks first."""
+        if await self.store.read(_worker_log.is_all_said):
+            return 0
+        return await self.store.write(lambda tx: _worker_log.note_workers(tx, self.rules))
+
+    async def prune_worker_log(self) -> int:
+        return await self.store.write(lambda tx: _worker_log.prune_worker_log(tx, self.rules))
+
+    # -- webhooks ---------------------------------------------------------------------------------------------
+
+    async def subscribe(self, new: _webhooks.NewWebhook, *, by: str = "api") -> _webhooks.Signed:
+        return await self.audited(
+            lambda tx: _webhooks.subscribe(tx, self.rules, new),
+            lambda made: _audit.Deed(by, "webhook.create", made.webhook.id, {"url": made.webhook.url}),
+        )
+
+    async def change_webhook(self, webhook: str, *, by: str = "api", **to: Any) -> Webhook:
+        return await self.audited(
+            lambda tx: _webhooks.change(tx, webhook, **to), lambda _: _audit.Deed(by, "webhook.change", webhook, to)
+        )
+
+    async def rotate_webhook(self, webhook: str, *, by: str = "api", **options: Any) -> _webhooks.Signed:
+        return await self.audited(
+            lambda tx: _webhooks.rotate(tx, self.rules, webhook, **options),
+            lambda _: _audit.Deed(by, "webhook.rotate", webhook),
+        )
+
+    async def drop_webhook(self, webhook: str, *, by: str = "api") -> None:
+        await self.audited(
+            lambda tx: _webhooks.drop(tx, webhook), lambda _: _audit.Deed(by, "webhook.delete", webhook)
+        )
+
+    async def webhooks(self) -> list[Webhook]:
+        return await self.store.read(_webhooks.every)
+
+    async def webhook(self, webhook: str) -> Webhook:
+        return await self.store.read(lambda tx: _webhooks.get(tx, webhook))
+
+    async def fan_out_webhooks(self, watch: Watch | None = None) -> _fan_out.FannedOut:
+        """A page of the event log as messages. A look first: most of the time there is nothing new."""
+        watching = watch or Watch()
+        listening, news = await self.store.read(lambda tx: _fan_out.news(tx, watching))
+        if not news:
+            return _fan_out.FannedOut(listening)
+        return await self.store.write(lambda tx: _fan_out.fan_out(tx, self.rules, watching))
+
+    async def webhooks_with_work(self, *, busy: Sequence[str] = (), alerts: bool = False) -> list[str]:
+        return await self.store.read(lambda tx: _deliveries.waiting(tx, busy=busy, alerts=alerts))
+
+    async def claim_deliveries(self, rooms: dict[str, int]) -> list[_deliveries.Errand]:
+        return await self.store.write(lambda tx: _deliveries.claim(tx, rooms))
+
+    async def settle_delivery(self, delivery: Delivery, outcome: _deliveries.Outcome) -> _deliveries.Settling:
+        return await self.store.write(lambda tx: _deliveries.settle(tx, delivery, outcome))
+
+    async def make_test_delivery(self, webhook: str) -> _deliveries.Errand:
+        return await self.store.write(lambda tx: _deliveries.make_test(tx, self.rules, webhook))
+
+    async def delivery(self, delivery: str) -> Delivery:
+        return await self.store.read(lambda tx: _deliveries.find(tx, delivery))
+
+    async def deliveries(
+        self, webhook: str, *, state: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> _deliveries.DeliveryPage:
+        return await self.store.read(
+            lambda tx: _deliveries.page(tx, webhook, state=state, cursor=cursor, limit=limit)
+        )
+
+    async def replay_delivery(self, delivery: str, *, by: str = "api") -> Delivery:
+        return await self.audited(
+            lambda tx: _deliveries.replay(tx, delivery), lambda _: _audit.Deed(by, "delivery.replay", delivery)
+        )
+
+    async def prune_deliveries(self) -> int:
+        return await self.store.write(lambda tx: _deliveries.prune(tx, self.rules))
 
     # -- workers ----------------------------------------------------------------------------------------------
 
@@ -386,11 +589,79 @@ class Engine:
 
         return await self.store.read(work)
 
+    async def holds(self) -> dict[str, int]:
+        """How many jobs run under each worker that holds any."""
+        rows = await self.store.read(lambda tx: tx.all(q.held_by_worker))
+        return {row["lease_worker"]: row["jobs"] for row in rows}
+
+    async def held_jobs(self, worker: str, *, limit: int = 100) -> list[Row]:
+        """What a worker runs, the oldest first."""
+        return await self.store.read(lambda tx: tx.all(q.jobs_of_worker, worker=worker, limit=limit))
+
+    async def snapshots(self, jobs: list[Job]) -> dict[int, Snapshot]:
+        """The lifecycle and the policy that each job was created under, by the number that the job names."""
+
+        async def work(tx: Tx) -> dict[int, Snapshot]:
+            return {number: await self.rules.registry.snapshot(tx, number) for number in {job.policy for job in jobs}}
+
+        return await self.store.read(work)
+
     async def policy(self, number: int) -> Policy:
         """The policy that a lease or a job names; it never changes."""
-        return (await self.store.read(lambda tx: self.rules.registry.snapshot(tx, number))).policy
+        return (await self.snapshot(number)).policy
+
+    async def snapshot(self, number: int) -> Snapshot:
+        """That policy with the lifecycle it belongs to."""
+        return await self.store.read(lambda tx: self.rules.registry.snapshot(tx, number))
+
+    async def policies_of_jobs(self, job_ids: list[str]) -> dict[str, int]:
+        """The numbers of the policies that jobs were created under."""
+        rows = await self.store.read(lambda tx: tx.all(q.policies_of_jobs, ids=job_ids))
+        return {row["id"]: row["policy"] for row in rows}
+
+    # -- keys -------------------------------------------------------------------------------------------------
+
+    async def register_with_key(self, new: _workers.NewWorker, queues: list[str] | None = None) -> tuple[Worker, str]:
+        """A worker that comes over HTTP, and the text of its key, which may be bound to some queues."""
+        return await self.store.write(lambda tx: _keys.register(tx, self.rules, new, queues))
+
+    async def create_key(self, new: NewKey) -> _keys.Issued:
+        return await self.store.write(lambda tx: _keys.create(tx, self.rules, new))
+
+    async def rotate_key(self, key_id: str, *, overlap_seconds: float = 86_400) -> _keys.Issued:
+        """For the overlap both keys are good."""
+        return await self.store.write(lambda tx: _keys.rotate(tx, self.rules, key_id, overlap_seconds))
+
+    async def revoke_key(self, key_id: str) -> Key:
+        return await self.store.write(lambda tx: _keys.revoke(tx, key_id))
+
+    async def revoke_worker(self, worker: str) -> list[Key]:
+        """Take all its keys back: it gets nothing more, and what it holds it cannot finish."""
+        return await self.store.write(lambda tx: _keys.revoke_of_worker(tx, worker))
+
+    async def live_key(self, key_id: str) -> _keys.LiveKey | None:
+        return await self.store.read(lambda tx: _keys.find_live(tx, key_id))
+
+    async def key(self, key_id: str) -> Key:
+        return await self.store.read(lambda tx: _keys.get(tx, key_id))
+
+    async def keys(self) -> list[Key]:
+        return await self.store.read(_keys.listed)
+
+    async def kinds_of_keys(self) -> frozenset[Kind]:
+        """Of all that were ever made."""
+        return await self.store.read(_keys.kinds)
+
+    async def keys_were_used(self, key_ids: list[str]) -> None:
+        await self.store.write(lambda tx: _keys.were_used(tx, key_ids), alone=True)
 
     # -- reading ----------------------------------------------------------------------------------------------
+
+    async def now(self) -> datetime:
+        """The time by which the database decides."""
+        row = await self.store.read(lambda tx: tx.one(q.clock))
+        at: datetime = row["now_at"] if row else self.rules.clock.now()
+        return at
 
     async def get(self, job_id: str, tenant: str | None = None) -> Job:
         return await self.store.read(lambda tx: _read.get(tx, job_id, tenant))
@@ -399,6 +670,19 @@ class Engine:
         self, wanted: _read.Filter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> _read.Page:
         return await self.store.read(lambda tx: _read.page(tx, wanted or _read.Filter(), cursor=cursor, limit=limit))
+
+    async def outlines(self, wanted: list[tuple[str, str]]) -> list[Outline | HoldfastError]:
+        """Of (job, tenant) each: what clients ask after, many in one query."""
+        return await self.store.read(lambda tx: _read.outlines(tx, wanted))
+
+    async def page_outlines(
+        self, wanted: _read.Filter, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Outline], str | None]:
+        return await self.store.read(lambda tx: _read.page_outlines(tx, wanted, cursor=cursor, limit=limit))
+
+    async def secret(self, name: str) -> bytes:
+        """The same for all servers before one database, made when one of them first asks."""
+        return await self.store.write(lambda tx: _secrets.secret(tx, self.rules, name))
 
     async def counts(self, wanted: _read.Filter | None = None) -> list[tuple[str, str, Any, int]]:
         return await self.store.read(lambda tx: _read.counts(tx, wanted or _read.Filter()))
@@ -420,6 +704,9 @@ class Engine:
 
     async def parts_to_do(self, job_ids: list[str]) -> dict[str, list[Part]]:
         return await self.store.read(lambda tx: _read.unfinished_as_pending(tx, job_ids))
+
+    async def vitals(self) -> _vitals.Vitals:
+        return await self.store.read(lambda tx: _vitals.vitals(tx, self.store.dialect))
 
     async def why(self, job_id: str, tenant: str | None = None) -> list[_why.Clause]:
         return await self.store.read(lambda tx: _why.why(tx, self.rules, job_id, tenant))

@@ -2,8 +2,45 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+import msgspec
+
+from holdfast.lifecycle import State
 from holdfast.model.names import check_name
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """What waits in it and since when, and whether it is held back. A name is another queue for each tenant."""
+
+    tenant: str
+    name: str
+    jobs: dict[State, int]
+    oldest_waiting_at: datetime | None
+    paused_at: datetime | None
+    paused_by: str | None
+
+
+async def listed(tx: Tx) -> list[Queue]:
+    """All that hold a job or are paused."""
+    counted: dict[tuple[str, str], list[Row]] = {}
+    for row in await tx.all(q.queue_counts):
+        counted.setdefault((row["tenant"], row["queue"]), []).append(row)
+    paused = {(row["tenant"], row["name"]): row for row in await tx.all(q.paused_queues)}
+    return [_queue(name, counted.get(name, []), paused.get(name)) for name in sorted(counted.keys() | paused.keys())]
+
+
+def _queue(name: tuple[str, str], counted: list[Row], paused: Row | None) -> Queue:
+    numbers = {row["state"]: row["jobs"] for row in counted}
+    waiting: list[datetime] = [row["oldest_at"] for row in counted if row["oldest_at"] is not None]
+    return Queue(
+        *name,
+        {state: numbers.get(state, 0) for state in State},
+        min(waiting, default=None),
+        paused["paused_at"] if paused else None,
+        paused["paused_by"] if paused else None,
+    )
 
 
 async def pause(tx: Tx, name: str, *, tenant: str = "default", by: str | None = None) -> None:

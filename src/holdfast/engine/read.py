@@ -7,17 +7,20 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Invalid, NotFound, UnknownName
+from holdfast.errors import HoldfastError, Invalid, NotFound, UnknownName
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Event, Job, Part
 from holdfast.model.history import PartStatus
 from holdfast.model.names import check_name, quoted
 from holdfast.model.numbers import COUNT_MAX, check_count, check_limit
+from holdfast.model.outline import Outline
 from holdfast.model.times import check_time
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 PAGE_MAX = 500
+PAGE_STEP = 50  # so many are read at once
+PAGE_CHARS_MAX = 4 * 1024 * 1024  # of results, when a page ends early
 HISTORY_MAX = 10_000
 NOWHERE = "00000000-0000-0000-0000-000000000000"
 
@@ -87,8 +90,12 @@ class Cursor(msgspec.Struct, frozen=True):
 async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
     row = await tx.one(q.job, id=job_id) if is_uuid(job_id) else None
     if row is None or (tenant is not None and row["tenant"] != tenant):
-        raise NotFound(f"no job {quoted(job_id)}", code="job_not_found", job_id=job_id)
+        raise _unknown(job_id)
     return Job.from_row(row)
+
+
+def _unknown(job_id: str) -> NotFound:
+    return NotFound(f"no job {quoted(job_id)}", code="job_not_found", job_id=job_id)
 
 
 async def page(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> Page:
@@ -102,6 +109,38 @@ async def page(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> Pag
     rows = await tx.all(q.page_jobs, limit=limit + 1, filters=tuple(params), **params)
     jobs = [Job.from_row(row) for row in rows[:limit]]
     return Page(jobs, jobs[-1].id if len(rows) > limit else None)
+
+
+async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[Outline | HoldfastError]:
+    """For each (job, tenant) what that tenant may know of it. A job of another is as unknown as one that never was."""
+    plausible = [(job_id, tenant) for job_id, tenant in wanted if is_uuid(job_id)]
+    rows = await tx.all(q.outlines, wanted=plausible) if plausible else []
+    found = {(outline.id, whose): outline for whose, outline in map(_whose, rows)}
+    return [found.get(one) or _unknown(one[0]) for one in wanted]
+
+
+def _whose(row: Row) -> tuple[str, Outline]:
+    whose, *rest = row
+    return whose, Outline.from_row(rest)
+
+
+async def page_outlines(
+    tx: Tx, wanted: Filter, *, cursor: str | None, limit: int
+) -> tuple[list[Outline], str | None]:
+    """Newest first, and where to go on. Results may be large: a page of much text ends early."""
+    check_limit(limit, "jobs", most=PAGE_MAX)
+    params = wanted.params()
+    found: list[Outline] = []
+    size, more = 0, True
+    while more and len(found) < limit and size < PAGE_CHARS_MAX:
+        if (before := found[-1].id if found else cursor) is not None:
+            params["before"] = before
+        most = min(limit - len(found), PAGE_STEP)
+        rows = await tx.all(q.page_outlines, limit=most + 1, filters=tuple(params), **params)
+        found += [Outline.from_row(row) for row in rows[:most]]
+        size += sum(len(outline.result or "") for outline in found[-most:])
+        more = len(rows) > most
+    return found, found[-1].id if more else None
 
 
 async def counts(tx: Tx, wanted: Filter) -> list[tuple[str, str, State, int]]:

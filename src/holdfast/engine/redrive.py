@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -10,10 +11,13 @@ from holdfast.engine.create import Created, create
 from holdfast.engine.read import get
 from holdfast.engine.rules import Rules
 from holdfast.errors import Conflict
-from holdfast.lifecycle import Actor
+from holdfast.ids import is_uuid
+from holdfast.lifecycle import Actor, Lifecycles, Machine
 from holdfast.model import NewJob
 from holdfast.model.json import decode
 from holdfast.store import Tx, q
+
+SUCCESSORS_MAX = 100
 
 
 async def redrive(
@@ -24,6 +28,7 @@ async def redrive(
     actor: Actor = Actor.API,
     payload: dict[str, Any] | None = None,
     idempotency_key: str | None = None,
+    run_at: datetime | None = None,
     tenant: str | None = None,
 ) -> Created:
     """A new job with the old one's type, queue, payload, tags and policy; `root_id` leads back to the first of all."""
@@ -32,6 +37,7 @@ async def redrive(
         raise Conflict(f"job {job_id} is {job.state}; only a finished job is redriven", code="not_final", job_id=job_id)
     lane = await tx.one(q.lane, id=job.lane)
     snapshot = await rules.registry.snapshot(tx, job.policy)
+    _know(rules.lifecycles, snapshot.machine)
     new = NewJob(
         type=job.type,
         payload=job.payload if payload is None else payload,
@@ -39,6 +45,7 @@ async def redrive(
         lifecycle=job.lifecycle,
         queue=job.queue,
         priority=job.priority,
+        run_at=run_at,
         max_attempts=job.max_attempts,
         policy=msgspec.to_builtins(snapshot.policy),
         requires=decode(lane["requires"]) if lane else None,
@@ -51,3 +58,15 @@ async def redrive(
         root_id=job.root_id or job.id,
     )
     return (await create(tx, rules, [new], actor=actor))[0]
+
+
+def _know(lifecycles: Lifecycles, machine: Machine) -> None:
+    """A lifecycle that an app declared may not be known here, but each of its jobs brings it along."""
+    if machine.name not in {known.name for known in lifecycles}:
+        lifecycles.declare(machine)
+
+
+async def successors(tx: Tx, job_id: str) -> list[str]:
+    """The jobs that were made of this one, the oldest first."""
+    rows = await tx.all(q.successors, id=job_id, limit=SUCCESSORS_MAX) if is_uuid(job_id) else []
+    return [row["id"] for row in rows]

@@ -51,6 +51,14 @@ async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> l
     return clauses
 
 
+def in_short(clauses: list[Clause]) -> str:
+    """The first condition that does not hold, as a sentence."""
+    broken = next((clause for clause in clauses if not clause.holds), None)
+    if broken is None:
+        return "Nothing stands in its way: the next free worker takes it."
+    return f"{broken.says[0].upper()}{broken.says[1:]}."
+
+
 def _state(job: Job, word: str) -> Clause:
     if job.state in (State.QUEUED, State.RETRYING):
         tried = f", attempt {job.attempt} of {job.max_attempts} is over ({job.reason})" if job.attempt else ""

@@ -82,4 +82,7 @@ async def mark_silent(tx: Tx, rules: Rules) -> list[Worker]:
 async def forget(tx: Tx, seconds: float) -> int:
     """Worker processes that ended long ago and hold nothing; whoever registered by other means stays."""
     check_number(seconds, "seconds", code="invalid_retention")
-    return len(await tx.all(q.forget_workers, seconds=float(seconds)))
+    gone = [row["id"] for row in await tx.all(q.forget_workers, seconds=float(seconds))]
+    if gone:
+        await tx.all(q.prune_events, ids=gone)  # what the log says of them
+    return len(gone)

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from holdfast.errors import Invalid, UnknownName
+from holdfast.model.json import decode
+from holdfast.model.names import check_name, check_names
+
+ID_BITS, SECRET_BITS = 64, 256
+RATE_MAX = 1_000_000
 
 
 class Scope(StrEnum):
@@ -32,3 +47,138 @@ SCOPES = {
         *(Scope.ADMIN_READ, Scope.ADMIN_PAYLOAD, Scope.ADMIN_OPERATE, Scope.ADMIN_KEYS, Scope.ADMIN_WEBHOOKS),
     ),
 }
+# Whoever wants an operator's key to do more than look must say so.
+_UNLESS_TOLD = {**SCOPES, Kind.ADMIN: (Scope.ADMIN_READ,)}
+
+
+# -- the text of a key -----------------------------------------------------------------------------------------
+
+_ID = re.compile(r"[0-9a-f]{16}")
+_FORM = re.compile(rb"(holdfast_(client|worker|admin)_([0-9a-f]{16})_([0-9a-f]{64}))_([0-9a-f]{8})")
+
+
+class KeyText(NamedTuple):
+    """A key as its holder shows it, taken apart."""
+
+    kind: Kind
+    id: str
+    secret: bytes
+
+
+def is_key_id(text: object) -> bool:
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def text_of(kind: Kind, key_id: str, secret: str) -> str:
+    """`holdfast_<kind>_<id>_<secret>_<checksum>`: scanners of code and logs know it by its beginning."""
+    shown = f"holdfast_{kind}_{key_id}_{secret}"
+    return f"{shown}_{crc32(shown.encode()):08x}"
+
+
+def parse(text: bytes) -> KeyText | None:
+    """None for whatever was never issued by us: a typo is found without asking anybody."""
+    found = _FORM.fullmatch(text)
+    if found is None or crc32(found[1]) != int(found[5], 16):
+        return None
+    return KeyText(Kind(found[2].decode()), found[3].decode(), found[4])
+
+
+def digest_of(secret: bytes) -> str:
+    """A fast hash is right here: nobody guesses 256 random bits, however fast."""
+    return sha256(secret).hexdigest()
+
+
+# -- the noun --------------------------------------------------------------------------------------------------
+
+
+class Key(msgspec.Struct, frozen=True):
+    """All that is known of a key, except what would let anybody use it."""
+
+    id: str
+    kind: Kind
+    tenant: str
+    name: str | None
+    scopes: frozenset[Scope]
+    queues: tuple[str, ...] | None  # a worker's key may be bound to these
+    worker_id: str | None
+    rate_per_second: float | None
+    expires_in: float | None  # seconds, when it was made
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    used_at: datetime | None
+
+    @classmethod
+    def from_row(cls, row: Any) -> Key:
+        values = {name: row[name] for name in KEY_COLUMNS}
+        values["kind"] = Kind(values["kind"])
+        values["scopes"], values["queues"] = _scopes_and_queues(decode(values["scopes"]))
+        return cls(**values)
+
+    def status(self, now: datetime) -> str:
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "live"
+
+
+KEY_COLUMNS = tuple(name for name in Key.__struct_fields__ if name != "queues")
+
+
+class NewKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key to be made. A worker's key belongs to one worker, and may be bound to some queues."""
+
+    kind: Kind = Kind.CLIENT
+    tenant: str = "default"
+    name: str | None = None
+    scopes: Collection[str] | None = None
+    queues: Collection[str] | None = None
+    worker_id: str | None = None
+    expires_in: float | None = None  # seconds
+    rate_per_second: float | None = None
+
+    def check(self) -> None:
+        check_name(self.tenant, "tenant")
+        if self.name is not None:
+            check_name(self.name, "key name")
+        if (self.kind is Kind.WORKER) is not (self.worker_id is not None):
+            raise Invalid("a worker's key belongs to a worker, and no other key does", code="invalid_key")
+        if self.queues is not None and (self.kind is not Kind.WORKER or not self.queues):
+            raise Invalid("only a worker's key is bound to queues, and then to one at least", code="invalid_key")
+        for number, most, what in ((self.expires_in, 10**9, "expires_in"), (self.rate_per_second, RATE_MAX, "rate")):
+            if number is not None and not (type(number) in (int, float) and 0 < number <= most):
+                raise Invalid(f"{what} must be a number above 0 and up to {most:,}", code="invalid_key")
+
+    def stored_scopes(self) -> list[str]:
+        """As the column holds them: `work:mail` is a worker's scope bound to the queue mail."""
+        granted = _granted(self.kind, self.scopes)
+        if self.queues is None:
+            return [scope.value for scope in sorted(granted)]
+        return [f"{Scope.WORK}:{queue}" for queue in check_names(list(self.queues), "queue")]
+
+
+def _granted(kind: Kind, wanted: Collection[str] | None) -> set[Scope]:
+    if wanted is None:
+        return set(_UNLESS_TOLD[kind])
+    granted = {_scope(name) for name in wanted}
+    if foreign := granted.difference(SCOPES[kind]):
+        raise Invalid(
+            f"a {kind} key cannot have {', '.join(sorted(foreign))}; it may have: {', '.join(SCOPES[kind])}",
+            code="invalid_scope",
+        )
+    if not granted:
+        raise Invalid("a key without any scope opens nothing; name one, or leave the scopes out", code="invalid_scope")
+    return granted
+
+
+def _scope(name: str) -> Scope:
+    try:
+        return Scope(name)
+    except ValueError:
+        raise UnknownName.of("scope", str(name), list(Scope)) from None
+
+
+def _scopes_and_queues(stored: list[str]) -> tuple[frozenset[Scope], tuple[str, ...] | None]:
+    bound = f"{Scope.WORK}:"
+    queues = tuple(name.removeprefix(bound) for name in stored if name.startswith(bound))
+    scopes = frozenset(Scope.WORK if name.startswith(bound) else Scope(name) for name in stored)
+    return scopes, queues or None

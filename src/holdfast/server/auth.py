@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+import re
+from functools import lru_cache
+from hashlib import sha256
+from hmac import compare_digest
+
 import msgspec
 
+from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.errors import Forbidden
-from holdfast.model.key import SCOPES, Kind, Scope
+from holdfast.engine.keys import LiveKey
+from holdfast.errors import Forbidden, Malformed, StoreError, Unauthorized
+from holdfast.model.key import SCOPES, Kind, Scope, digest_of, parse
+from holdfast.server.recent import Recent
 from holdfast.server.route import Headers
+from holdfast.server.secure import is_loopback
+from holdfast.server.throttle import Failures, Rates, source_of
+
+USED_SECONDS = 60.0  # so often is it written down which keys were used
+
+log = logging.getLogger(__name__)
+
+_NO_DIGEST = "0" * 64  # what an unknown key is compared with: it takes as long as a known one
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[^:\[\]]{1,255})(?::\d{1,5})?")
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -21,14 +39,126 @@ class Caller(msgspec.Struct, frozen=True):
     queues: tuple[str, ...] | None = None  # a worker's key may be bound to these
 
 
+NOBODY = Caller(None, "nobody")  # on routes that ask for no key
 ANYBODY = Caller(None, "anybody", scopes=frozenset(SCOPES[Kind.CLIENT]))
+OPERATOR = Caller(Kind.ADMIN, "admin secret", scopes=frozenset(SCOPES[Kind.ADMIN]))
 
 
 class Auth:
-    def __init__(self, engine: Engine, *, admin_secret: str, open_to_anybody: bool) -> None:
-        self._engine, self._secret, self._open = engine, admin_secret, open_to_anybody
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        *,
+        admin_secret: str,
+        open_to_anybody: bool,
+        rate_per_second: float | None = None,
+    ) -> None:
+        self._engine, self._clock = engine, clock
+        self._secret = sha256(admin_secret.encode()).digest() if admin_secret else _NO_DIGEST.encode()
+        self._open, self._rate = open_to_anybody, rate_per_second
+        self._keys = Recent(engine.live_key, clock)
+        self._kinds = Recent(lambda _: engine.kinds_of_keys(), clock)
+        self._failures, self._rates = Failures(clock), Rates(clock)
+        self._used: set[str] = set()
 
     async def admit(self, headers: Headers, source: str, scope: Scope | None) -> Caller:
-        if scope is None or scope in ANYBODY.scopes:
-            return ANYBODY
-        raise Forbidden("not yet")
+        """Whoever it is that may do this; a key is judged by itself, also where anybody may come in."""
+        if scope is None:
+            return NOBODY
+        key, secret = headers.get(b"authorization"), headers.get(b"x-admin-secret")
+        if key is None and secret is None:
+            caller, rate = await self._anybody(headers), None
+        elif secret is None:
+            caller, rate = await self._holder(key or b"", source)
+        else:
+            caller, rate = await self._operator(secret, key, source), None
+        if (rate := rate or self._rate) is not None:
+            self._rates.take(caller.name, rate)
+        if scope not in caller.scopes:
+            raise Forbidden(f"this needs the scope {scope}, which {_shown(caller)} does not have")
+        return caller
+
+    async def still(self, caller: Caller) -> None:
+        """Asked now and then by whatever goes on for long: is the key that began it good yet?"""
+        if caller is ANYBODY:
+            await self._refuse_if_closed()
+        elif caller is not NOBODY and caller is not OPERATOR and await self._keys.get(caller.name) is None:
+            raise _unauthorized()
+
+    async def run(self) -> None:
+        """Write down which keys were used, beside the requests, until cancelled."""
+        while True:
+            await self._clock.sleep(USED_SECONDS)
+            await self.note_used()
+
+    async def note_used(self) -> None:
+        used, self._used = self._used, set()
+        try:
+            if used:
+                await self._engine.keys_were_used(sorted(used))
+        except StoreError as error:
+            log.warning("cannot note which keys were used: %s", error)
+
+    # -- the three ways in ----------------------------------------------------------------------------------------
+
+    async def _anybody(self, headers: Headers) -> Caller:
+        """On a loopback address, until the first client's key is made: whoever is on this machine."""
+        await self._refuse_if_closed()
+        if not _is_local(headers.get(b"host", b"")):
+            raise Malformed(
+                "without keys this server answers only to the names of its own machine, such as 127.0.0.1",
+                code="wrong_host",
+            )
+        return ANYBODY
+
+    async def _refuse_if_closed(self) -> None:
+        if not self._open or Kind.CLIENT in await self._kinds.get("all"):
+            raise _unauthorized()
+
+    async def _holder(self, shown: bytes, source: str) -> tuple[Caller, float | None]:
+        """A right key is let in whatever others do at its address or with its id; nobody guesses 256 bits."""
+        text = parse(shown[7:].strip()) if shown[:7].lower() == b"bearer " else None
+        if text is None:
+            raise self._failed(source_of(source))
+        found = await self._keys.get(text.id)
+        good = compare_digest(digest_of(text.secret), _NO_DIGEST if found is None else found.digest)
+        if found is None or not good or found.key.kind is not text.kind:
+            raise self._failed(source_of(source), f"key {text.id}")
+        self._used.add(text.id)
+        return _caller(found), found.key.rate_per_second
+
+    async def _operator(self, secret: bytes, key: bytes | None, source: str) -> Caller:
+        """A secret that people chose can be guessed: who fails too often is not even heard."""
+        self._failures.refuse(source_of(source))
+        if not compare_digest(sha256(secret).digest(), self._secret):
+            raise self._failed(source_of(source))
+        if key is not None and (await self._holder(key, source))[0].kind is not Kind.ADMIN:
+            raise _unauthorized()  # two answers to the question who asks
+        return OPERATOR
+
+    def _failed(self, *names: str) -> Unauthorized:
+        self._failures.refuse(*names)
+        self._failures.add(*names)
+        return _unauthorized()
+
+
+def _caller(found: LiveKey) -> Caller:
+    key = found.key
+    return Caller(key.kind, key.id, key.tenant, key.scopes, key.worker_id, key.queues)
+
+
+def _unauthorized() -> Unauthorized:
+    """The same to all: who may not come in learns nothing about who may."""
+    return Unauthorized("show a key that is good here: `Authorization: Bearer holdfast_...`")
+
+
+def _shown(caller: Caller) -> str:
+    return f"the key {caller.name}" if caller.kind and caller is not OPERATOR else f"the {caller.name}"
+
+
+@lru_cache(maxsize=64)
+def _is_local(host: bytes) -> bool:
+    """Of this machine: a page from elsewhere whose name was made to lead here has another one (DNS rebinding)."""
+    found = _HOST.fullmatch(host)
+    return found is not None and is_loopback(found[1].decode("latin-1").strip("[]").lower())

@@ -6,23 +6,25 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.server.problems import problem
 from holdfast.server.reading import decoded, query_of, read_body
 from holdfast.server.route import EVENT_STREAM, Asked, Headers, Reply, Route, Stream
 from holdfast.server.server import Server
 
+ANSWER_SECONDS_MAX = 10.0
 SEND_SECONDS_MAX = 20.0  # a reader of a stream who takes nothing for so long is not waited for
+GOODBYE_SECONDS = 1.0  # for the end of a stream to be taken
 
 log = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_NOSNIFF, _NO_STORE = (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,7 +48,7 @@ class Endpoint:
                 request_id,
             )
         if isinstance(answer, Stream):
-            await _send_stream(answer, receive, send, request_id)
+            await self._send_stream(answer, scope, receive, send, request_id)
         else:
             await send_reply(answer, send, request_id)
 
@@ -58,13 +60,44 @@ class Endpoint:
         body = decoded(await read_body(receive, headers), route.body) if route.body is not None else None
         gone = asyncio.Event()
         asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone)
-        if not route.watched:
-            return await route.handler(server, asked)
+        if not route.watched and b"prefer" not in headers:
+            return await _in_time(route.handler(server, asked))
         watching = asyncio.create_task(_watch(receive, gone))
         try:
-            return await route.handler(server, asked)
+            with server.interruptible(gone):
+                return await route.handler(server, asked)
         finally:
             watching.cancel()
+
+    async def _send_stream(self, stream: Stream, scope: Any, receive: Any, send: Any, request_id: str) -> None:
+        """Until the stream ends, the client goes or stops reading, or the server stops."""
+        gone = asyncio.Event()
+        watching = asyncio.create_task(_watch(receive, gone))
+        sending = asyncio.create_task(_send_chunks(stream, scope, send, request_id))
+        sending.add_done_callback(lambda _: gone.set())
+        try:
+            with self._server.interruptible(gone):
+                await gone.wait()
+        finally:
+            watching.cancel()
+            sending.cancel()
+            [failure, _] = await asyncio.gather(sending, watching, return_exceptions=True)
+            await stream.chunks.aclose()  # type: ignore[attr-defined]  # also one that never began
+        if isinstance(failure, Exception) and not isinstance(failure, HoldfastError | TimeoutError):
+            log.error("stream %s (%s) failed", request_id, self._route.name, exc_info=failure)
+        if isinstance(failure, TimeoutError) or not await _end_stream(send):
+            await _hang_up(receive, send)
+
+
+async def _in_time(answer: Awaitable[Reply | Stream]) -> Reply | Stream:
+    """A database that hangs does not keep its clients waiting for ever; what was begun may still happen."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            return await answer
+    except TimeoutError:
+        raise OutcomeUnknown(
+            f"the database has not answered within {ANSWER_SECONDS_MAX:g} s; it may have happened: repeat the request"
+        ) from None
 
 
 def _request_id(headers: Headers) -> str | None:
@@ -79,9 +112,16 @@ async def _watch(receive: Any, gone: asyncio.Event) -> None:
     gone.set()
 
 
+def _headers_of(answer: Reply | Stream, request_id: str) -> list[tuple[bytes, bytes]]:
+    headers = [_NOSNIFF, (b"x-request-id", request_id.encode()), *answer.headers]
+    if not any(name == b"cache-control" for name, _ in answer.headers):
+        headers.append(_NO_STORE)
+    return headers
+
+
 async def send_reply(reply: Reply, send: Any, request_id: str) -> None:
     body = b"" if reply.body is None else reply.body if isinstance(reply.body, bytes) else _encode(reply.body)
-    headers = [*_ALWAYS, (b"x-request-id", request_id.encode()), *reply.headers]
+    headers = _headers_of(reply, request_id)
     if reply.body is not None:
         headers.append((b"content-type", reply.content_type))
     if reply.status != 204 and reply.status != 304:
@@ -90,26 +130,28 @@ async def send_reply(reply: Reply, send: Any, request_id: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_stream(stream: Stream, receive: Any, send: Any, request_id: str) -> None:
-    """Until the stream ends, the client goes, or it stops reading."""
-    headers = [*_ALWAYS, (b"x-request-id", request_id.encode()), *stream.headers]
-    headers.append((b"content-type", EVENT_STREAM.encode()))
-    gone = asyncio.Event()
-    watching = asyncio.create_task(_watch(receive, gone))
-    sending = asyncio.create_task(_send_chunks(stream.chunks, headers, send))
-    leaving = asyncio.create_task(gone.wait())
-    try:
-        await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (watching, sending, leaving):
-            task.cancel()
-        await asyncio.gather(watching, sending, leaving, return_exceptions=True)
-
-
-async def _send_chunks(chunks: AsyncIterator[bytes], headers: Any, send: Any) -> None:
+async def _send_chunks(stream: Stream, scope: Any, send: Any, request_id: str) -> None:
+    headers = [*_headers_of(stream, request_id), (b"content-type", EVENT_STREAM.encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    async with contextlib.aclosing(chunks) as chunks:  # type: ignore[type-var]
-        async for chunk in chunks:
-            async with asyncio.timeout(SEND_SECONDS_MAX):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+    if scope["method"] == "HEAD":
+        return
+    async for chunk in stream.chunks:
+        async with asyncio.timeout(SEND_SECONDS_MAX):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def _end_stream(send: Any) -> bool:
+    """So that the client sees an end and no accident; False if it does not even take that."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await send({"type": "http.response.body", "body": b""})
+            return True
+    return False
+
+
+async def _hang_up(receive: Any, send: Any) -> None:
+    """ASGI has no word for it, and an orderly end would wait until the client has read what it does not read."""
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if transport is not None:
+        transport.abort()
+        await _watch(receive, asyncio.Event())

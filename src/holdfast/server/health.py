@@ -1,10 +1,35 @@
-"""Is this server alive, is it ready, and what does it see?"""
+"""Is this server alive, is it ready, and what does it see? Answered from memory, whatever the database does."""
 
 from __future__ import annotations
 
+from holdfast.errors import StoreUnavailable
 from holdfast.server.route import Asked, Reply
 from holdfast.server.server import Server
+from holdfast.wire import Alive, Health, JobCounts, StorageView
+
+OK, DOWN = "ok", "down"
 
 
 async def livez(server: Server, asked: Asked) -> Reply:
-    return Reply(200, {"status": "ok"})
+    return Reply(200, Alive(OK))
+
+
+async def readyz(server: Server, asked: Asked) -> Reply:
+    if server.stopping:
+        raise StoreUnavailable("this server is about to stop", code="not_ready")
+    if (complaint := server.pulse.complaint()) is not None:
+        raise StoreUnavailable(complaint, code="not_ready")
+    return Reply(200, Alive(OK))
+
+
+async def health(server: Server, asked: Asked) -> Reply:
+    """003 asks for the database, active workers and pending jobs, and of operators' storage and processing too."""
+    pulse = server.pulse
+    status = OK if pulse.complaint() is None else DOWN
+    seen = Health(status, OK if pulse.alive else DOWN)
+    if (vitals := pulse.vitals) is not None:
+        seen.checked_at, seen.active_workers, seen.pending_jobs = vitals.seen_at, vitals.workers, vitals.pending
+        seen.jobs = JobCounts(vitals.waiting, vitals.later, vitals.running, vitals.died)
+    if (storage := pulse.storage) is not None:
+        seen.storage = StorageView(storage.total_bytes, storage.free_bytes)
+    return Reply(200 if status == OK else 503, seen)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from holdfast.server.route import Asked, Reply
+import re
+from contextlib import suppress
+
+from holdfast.engine import Filter
+from holdfast.engine.create import ready
+from holdfast.errors import HoldfastError, Malformed, NotFound, StoreError, UnknownName
+from holdfast.lifecycle import STATUS
+from holdfast.model import NewJob
+from holdfast.server.route import Asked, Headers, Reply
 from holdfast.server.server import Server
-from holdfast.wire import Body
+from holdfast.server.views import etag, job_view
+from holdfast.server.waiting import applied, look, look_until, patience
+from holdfast.wire import Body, JobAccepted, JobIntent, JobPage, JobsAccepted
+
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # a string of structured fields (RFC 9651)
+_ESCAPED = re.compile(r'\\(["\\])')
 
 
 class JobsQuery(Body):
@@ -16,21 +29,134 @@ class JobsQuery(Body):
     limit: int = 50
 
 
+# -- handing in -----------------------------------------------------------------------------------------------
+
+
 async def create(server: Server, asked: Asked) -> Reply:
-    raise NotImplementedError
+    """The first request and each of its repeats get the same answer, after its commit."""
+    intent: JobIntent = asked.body
+    job = _new_job(intent, asked.caller.tenant, _one_key(asked.headers, intent.idempotency_key))
+    made = await server.creates.put(ready(job))
+    status, headers = made.status, [(b"location", b"/jobs/" + made.id.encode())]
+    if seconds := patience(asked.headers):
+        with suppress(NotFound, StoreError):  # already forgotten, or out of sight: but handed in it is
+            status = (await look_until(server, asked, made.id, lambda outline: outline.final, seconds)).status
+        headers.append(applied(seconds))
+    return Reply(202, JobAccepted(made.id, status), tuple(headers))
 
 
 async def create_batch(server: Server, asked: Asked) -> Reply:
-    raise NotImplementedError
+    """All or none. A key in the header stands for all: each job without one of its own gets that key and its place."""
+    intents: list[JobIntent] = asked.body.jobs
+    key = _key_in(asked.headers)
+    jobs = [
+        _new_job(intent, asked.caller.tenant, _key_of_place(intent, key, place)) for place, intent in enumerate(intents)
+    ]
+    try:
+        made = await server.engine.hand_in(jobs)
+    except HoldfastError as error:
+        raise _naming_place(error) from error
+    return Reply(202, JobsAccepted([JobAccepted(one.id, one.status) for one in made]))
+
+
+def _new_job(intent: JobIntent, tenant: str, key: str | None) -> NewJob:
+    return NewJob(
+        type=intent.job_type,
+        payload=intent.payload,
+        tenant=tenant,
+        queue=intent.queue,
+        priority=intent.priority,
+        run_at=intent.run_at,
+        delay_seconds=intent.delay_seconds,
+        idempotency_key=key,
+        max_attempts=intent.max_attempts,
+        tags=intent.tags,
+    )
+
+
+def _one_key(headers: Headers, in_body: str | None) -> str | None:
+    in_header = _key_in(headers)
+    if in_header is None or in_body is None or in_header == in_body:
+        return in_body if in_header is None else in_header
+    raise Malformed("the header Idempotency-Key and the field idempotencyKey differ", code="contradiction")
+
+
+def _key_in(headers: Headers) -> str | None:
+    """As it stands, or as a quoted string: `abc` and `"abc"` are the same key."""
+    said = headers.get(b"idempotency-key")
+    if said is None:
+        return None
+    text = said.decode("latin-1")
+    quoted = _QUOTED.fullmatch(text)
+    return _ESCAPED.sub(r"\1", quoted[1]) if quoted else text
+
+
+def _key_of_place(intent: JobIntent, key: str | None, place: int) -> str | None:
+    return intent.idempotency_key if intent.idempotency_key is not None or key is None else f"{key}/{place}"
+
+
+def _naming_place(error: HoldfastError) -> HoldfastError:
+    """Of many jobs, say which."""
+    if "place" in error.fields:
+        error.message = f"jobs[{error.fields['place']}]: {error.message}"
+    return error
+
+
+# -- asking ---------------------------------------------------------------------------------------------------
 
 
 async def get(server: Server, asked: Asked) -> Reply:
-    raise NotImplementedError
+    """With `Prefer: wait`, once it is final; or once it is no longer as the client says that it knows it."""
+    job_id, known = asked.path["job_id"], _known(asked.headers)
+    seconds = patience(asked.headers)
+    if seconds:
+        outline = await look_until(
+            server, asked, job_id, lambda seen: seen.final or bool(known) and etag(seen) not in known, seconds
+        )
+    else:
+        outline = await look(server, asked, job_id)
+    tag = etag(outline)
+    headers = ((b"etag", tag), applied(seconds)) if seconds else ((b"etag", tag),)
+    return Reply(304, None, headers) if tag in known else Reply(200, job_view(outline), headers)
+
+
+def _known(headers: Headers) -> list[bytes]:
+    """The tags in If-None-Match, of which all count as weak."""
+    said = headers.get(b"if-none-match")
+    if said is None:
+        return []
+    return [b"W/" + tag.strip().removeprefix(b"W/") for tag in said.split(b",")]
 
 
 async def page(server: Server, asked: Asked) -> Reply:
-    raise NotImplementedError
+    query: JobsQuery = asked.query
+    wanted = Filter(
+        tenant=asked.caller.tenant,
+        states=_states(query.status) if query.status is not None else None,
+        types=[query.job_type] if query.job_type is not None else None,
+        queues=[query.queue] if query.queue is not None else None,
+        tag=query.tag,
+    )
+    after = await server.cursors.place(query.cursor, wanted) if query.cursor is not None else None
+    found, place = await server.engine.page_outlines(wanted, cursor=after, limit=query.limit)
+    following = await server.cursors.given_out(place, wanted) if place is not None else None
+    return Reply(200, JobPage([job_view(outline) for outline in found], following))
+
+
+def _states(listed: str) -> list[str]:
+    """The stored states behind `PENDING,RUNNING`."""
+    known = dict.fromkeys(STATUS.values())
+    for status in listed.split(","):
+        if status not in known:
+            raise UnknownName.of("status", status[:80], list(known))
+    return [state.value for state, status in STATUS.items() if status in listed.split(",")]
+
+
+# -- canceling ------------------------------------------------------------------------------------------------
 
 
 async def cancel(server: Server, asked: Asked) -> Reply:
-    raise NotImplementedError
+    """A wish: it is kept at once, and obeyed at once unless a worker has to stop first."""
+    job_id = asked.path["job_id"]
+    told = await server.engine.cancel(job_id, tenant=asked.caller.tenant)
+    return Reply(202, JobAccepted(job_id, STATUS[told.state]))

@@ -21,6 +21,7 @@ from holdfast.errors import (
     WorkerDisabled,
 )
 from holdfast.server.route import Reply
+from holdfast.wire import camel
 
 PROBLEM = b"application/problem+json"
 RETRY_AFTER_SECONDS = 1
@@ -30,6 +31,9 @@ _BY_CODE = {
     "unsupported_media_type": 415,
     "method_not_allowed": 405,
     "body_timeout": 408,
+    "head_timeout": 408,
+    "head_too_large": 431,
+    "too_many_connections": 503,
     "wrong_host": 421,
     "internal_error": 500,
 }
@@ -75,7 +79,7 @@ def problem(error: HoldfastError, request_id: str) -> Reply:
     }
     for name in _SHOWN:
         if name in error.fields:
-            body[_camel(name)] = error.fields[name]
+            body[camel(name)] = error.fields[name]
     return Reply(status, msgspec.json.encode(body), _headers(error, status), PROBLEM)
 
 
@@ -87,8 +91,3 @@ def _headers(error: HoldfastError, status: int) -> tuple[tuple[bytes, bytes], ..
     if status == 503:
         return ((b"retry-after", str(RETRY_AFTER_SECONDS).encode()),)
     return ()
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

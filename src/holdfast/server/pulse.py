@@ -2,14 +2,88 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import shutil
+from pathlib import Path
+
+import msgspec
+
 from holdfast.clock import Clock
 from holdfast.engine import Engine
+from holdfast.engine.vitals import Vitals
+from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.store.migrate import dialect_of, sqlite_path
+
+EVERY_SECONDS = 2.0
+STALE_SECONDS = 5.0  # what was heard so long ago says nothing about now
+
+log = logging.getLogger(__name__)
+
+
+class Storage(msgspec.Struct, frozen=True):
+    total_bytes: int
+    free_bytes: int
 
 
 class Pulse:
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(self, engine: Engine, clock: Clock, folder: Path) -> None:
+        self._engine, self._clock, self._folder = engine, clock, folder
+        self._heard_at: float | None = None
+        self._failed = False
+        self.vitals: Vitals | None = None
+        self.storage: Storage | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._clock.sleep(1e9)
+        while True:
+            try:
+                async with asyncio.timeout(STALE_SECONDS):
+                    await self.beat()
+                self._failed = False
+            except (HoldfastError, TimeoutError) as error:
+                self._note(error)
+            await self._clock.sleep(EVERY_SECONDS)
+
+    async def beat(self) -> None:
+        self.storage = await asyncio.to_thread(_storage, self._folder)
+        self.vitals = await self._engine.vitals()
+        self._heard_at = self._clock.monotonic()
+
+    @property
+    def alive(self) -> bool:
+        """The database has answered a short while ago."""
+        return self._heard_at is not None and self._clock.monotonic() - self._heard_at <= STALE_SECONDS
+
+    def complaint(self) -> str | None:
+        """Why no request should be sent here, if none should."""
+        if not self.alive:
+            return f"the database has not answered within {STALE_SECONDS:g} s"
+        if self.vitals is not None and not self.vitals.current:
+            return "the database needs `holdfast migrate`"
+        return None
+
+    def _note(self, error: Exception) -> None:
+        """Once for each time that it begins to fail."""
+        if not self._failed:
+            self._failed = True
+            log.warning("the database does not answer: %s", str(error) or type(error).__name__)
+
+
+def _storage(folder: Path) -> Storage | None:
+    """Of the file system where the folder is, or would be."""
+    for place in (folder, *folder.absolute().parents):
+        try:
+            usage = shutil.disk_usage(place)
+            return Storage(usage.total, usage.free)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+    return None
+
+
+def folder_of(settings: Settings) -> Path:
+    """Where this machine keeps data: beside a SQLite file, else in the data directory."""
+    return sqlite_path(settings.url).parent if dialect_of(settings.url) == "sqlite" else Path(settings.data_dir)

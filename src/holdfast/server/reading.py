@@ -17,6 +17,7 @@ from holdfast.server.route import Headers
 BODY_BYTES_MAX = 1_048_576
 BODY_SECONDS_MAX = 30.0
 QUERY_FIELDS_MAX = 50
+QUOTED_CHARS_MAX = 200
 
 T = TypeVar("T")
 
@@ -78,6 +79,8 @@ def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
 
 def decoded(data: bytes, shape: type[T]) -> T:
     """The body as a type of `wire`. Names in snake_case are taken too, at the price of a second look."""
+    if not data and _needs_nothing(shape):  # type: ignore[arg-type]
+        data = b"{}"
     try:
         found: T = _decoder(shape).decode(data)  # type: ignore[arg-type]
         return found
@@ -85,6 +88,12 @@ def decoded(data: bytes, shape: type[T]) -> T:
         return _converted(_parsed(data), shape)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise _malformed(error) from None
+
+
+@lru_cache(maxsize=256)
+def _needs_nothing(shape: Any) -> bool:
+    """Then no body is as good as an empty one."""
+    return not any(field.required for field in msgspec.structs.fields(shape))
 
 
 def _parsed(data: bytes) -> Any:
@@ -95,15 +104,20 @@ def _parsed(data: bytes) -> Any:
 
 
 def _malformed(error: Exception) -> Malformed:
-    why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return Malformed(f"the body is not JSON: {why}", code="malformed_json")
+    why = "it is nested too deeply" if isinstance(error, RecursionError) else _cut(str(error))
+    return Malformed(f"the body is no JSON that we can read: {why}", code="malformed_json")
+
+
+def _cut(why: str) -> str:
+    """It may quote what was sent, and that may be long."""
+    return why if len(why) <= QUOTED_CHARS_MAX else why[: QUOTED_CHARS_MAX - 1] + "…"
 
 
 def _converted(value: Any, shape: type[T]) -> T:
     try:
         return msgspec.convert(_in_camel(value, shape), shape)
     except msgspec.ValidationError as error:
-        raise Invalid(f"the body is not what this route takes: {error}", code="invalid_body") from None
+        raise Invalid(f"the body is not what this route takes: {_cut(str(error))}", code="invalid_body") from None
 
 
 _SNAKE = re.compile(r"_([a-z0-9])")
@@ -121,7 +135,7 @@ def _in_camel(value: Any, shape: Any) -> Any:
     for name, inner_value in value.items():
         camel = _SNAKE.sub(lambda found: found[1].upper(), name)
         if camel in said:
-            raise Malformed(f"the body says {camel} twice, in two spellings", code="contradiction")
+            raise Malformed(f"{_cut(camel)} is said twice, in two spellings", code="contradiction")
         said[camel if camel in fields else name] = _in_camel(inner_value, fields.get(camel))
     return said
 
@@ -153,4 +167,4 @@ def _query(said: Mapping[str, str], shape: type[T]) -> T:
     try:
         return msgspec.convert(_in_camel(dict(said), shape), shape, strict=False)
     except msgspec.ValidationError as error:
-        raise Invalid(f"the query is not what this route takes: {error}", code="invalid_query") from None
+        raise Invalid(f"the query is not what this route takes: {_cut(str(error))}", code="invalid_query") from None

@@ -1,15 +1,192 @@
-"""Where claims wait that found nothing: a hint lets the first one look again, and what it leaves, the next."""
+"""Where claims wait that found nothing. One host looks for all of them, and calls those that may find something."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+
 from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.engine.openings import Opening
+from holdfast.errors import StoreError
+from holdfast.ids import Ids
+from holdfast.model import Lease
 from holdfast.store.presence import Presence
+
+FLOOR_SECONDS = 1.0  # the host looks at least so often: hints may be lost, and a connection that is half open is silent
+PAUSE_SECONDS = 0.05  # after a look that helped nobody: hints about other queues come in crowds
+ANSWER_SECONDS = 2.0  # one who takes so long to claim keeps nobody else waiting
+CALLED_MAX = 8  # at once
+
+log = logging.getLogger(__name__)
+
+Take = Callable[[], Awaitable[list[Lease] | None]]  # None: nothing yet, and worth asking again
+
+
+class Seat:
+    """One waiting claim."""
+
+    def __init__(self, worker: str, queues: list[str] | None, types: list[str] | None) -> None:
+        self.worker, self.queues, self.types = worker, queues, types
+        self.stirred = asyncio.Event()  # called, or to go home
+        self._call: asyncio.Future[bool] | None = None
+
+    def waits_for(self, opening: Opening) -> bool:
+        return (self.queues is None or opening.queue in self.queues) and (
+            self.types is None or opening.type in self.types
+        )
+
+    @property
+    def called(self) -> bool:
+        return self._call is not None
+
+    def call(self) -> asyncio.Future[bool]:
+        """Look now. The future tells whether it was worth it; cancelled, if this seat is left."""
+        self._call = asyncio.get_running_loop().create_future()
+        self.stirred.set()
+        return self._call
+
+    def answer(self, *, found: bool) -> None:
+        if self._call is not None and not self._call.done():
+            self._call.set_result(found)
+        self._call = None
+
+    def leave(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
 
 
 class Room:
-    def __init__(self, presence: Presence, clock: Clock) -> None:
-        self._presence, self._clock = presence, clock
+    """Waiting costs the database nothing: the host asks once for all, when there was a hint and about once a second."""
+
+    def __init__(self, engine: Engine, presence: Presence, clock: Clock, ids: Ids) -> None:
+        self._engine, self._presence, self._clock, self._ids = engine, presence, clock, ids
+        self._seats: dict[Seat, None] = {}  # whoever waits longest comes first
+        self._occupied = asyncio.Event()
+        self._failing = False
+
+    async def claim(self, take: Take, seat: Seat, *, seconds: float, gone: asyncio.Event) -> list[Lease]:
+        """What `take` finds: now, or within so many seconds. Whoever has `gone` takes nothing."""
+        if seconds <= 0:
+            return [] if gone.is_set() else await take() or []
+        until = self._clock.monotonic() + seconds
+        self._enter(seat)
+        leaving = asyncio.create_task(gone.wait())
+        leaving.add_done_callback(lambda _: seat.stirred.set())
+        try:
+            found = None if gone.is_set() else await take()
+            while found is None and await self._is_called(seat, until, gone):
+                found = await take()
+                seat.answer(found=found is not None)
+            return found or []
+        finally:
+            leaving.cancel()
+            self._leave(seat)
+
+    async def _is_called(self, seat: Seat, until: float, gone: asyncio.Event) -> bool:
+        while not gone.is_set():
+            left = until - self._clock.monotonic()
+            if seat.called or left <= 0:
+                return seat.called
+            await self._clock.within(seat.stirred, left)
+            seat.stirred.clear()
+        return False
+
+    def _enter(self, seat: Seat) -> None:
+        """Before the first look: what comes while that is under way must not be missed."""
+        self._seats[seat] = None
+        self._occupied.set()
+
+    def _leave(self, seat: Seat) -> None:
+        del self._seats[seat]
+        seat.leave()
+        if not self._seats:
+            self._occupied.clear()
+
+    # -- the host ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._clock.sleep(1e9)
+        pause = FLOOR_SECONDS
+        while True:
+            await self._occupied.wait()
+            hinted = await self._presence.wait(pause)
+            try:
+                pause = await self._look(hinted=hinted)
+                self._failing = False
+            except Exception as error:
+                self._note(error)
+                await self._clock.sleep(FLOOR_SECONDS)
+
+    async def _look(self, *, hinted: bool) -> float:
+        """Call those for whom there is something. Answers how long nothing is to be expected but by a hint."""
+        if not self._seats:
+            return FLOOR_SECONDS
+        seats = list(self._seats)
+        found = await self._engine.openings(_union(seat.queues for seat in seats), _union(seat.types for seat in seats))
+        if found.next_in == 0:
+            await self._engine.requeue_due()  # that is a hint again
+        if found.lost and not hinted:
+            await self._engine.reap()
+        if not (found.lanes and await self._serve(found.lanes)):
+            await self._clock.sleep(PAUSE_SECONDS)
+        floor = FLOOR_SECONDS * (0.75 + 0.5 * self._ids.jitter())
+        return floor if found.next_in is None else min(floor, found.next_in)
+
+    async def _serve(self, lanes: list[Opening]) -> bool:
+        """One, then two, then four, as long as they find something: a burst is served soon, a lone job wakes one.
+
+        Where one finds nothing, whoever could take the same would find nothing either.
+        """
+        waiting, empty = await self._in_order(lanes), set[Opening]()
+        helped, many = False, 1
+        while chosen := self._next(waiting, empty, many):
+            for seat, found in (await _called(chosen)).items():
+                may_take = waiting.pop(seat)
+                empty |= set() if found is not False else may_take
+                helped = helped or found is True
+            many = min(2 * many, CALLED_MAX)
+        return helped
+
+    def _next(self, waiting: dict[Seat, set[Opening]], empty: set[Opening], many: int) -> list[Seat]:
+        there = (seat for seat, may_take in waiting.items() if seat in self._seats and not may_take <= empty)
+        return list(islice(there, many))
+
+    async def _in_order(self, lanes: list[Opening]) -> dict[Seat, set[Opening]]:
+        """Who may take from which; first those whom a lane prefers, then whoever waits longest."""
+        waiting = {seat: wanted for seat in self._seats if (wanted := {lane for lane in lanes if seat.waits_for(lane)})}
+        known = await self._engine.claimants(list({seat.worker for seat in waiting})) if waiting else {}
+        first, then = dict[Seat, set[Opening]](), dict[Seat, set[Opening]]()
+        for seat, wanted in waiting.items():
+            claimant = known.get(seat.worker)
+            may_take = {lane for lane in wanted if claimant is not None and claimant.may_take(lane)}
+            if claimant is not None and may_take:
+                preferred = any(lane.prefers <= claimant.offers for lane in may_take)
+                (first if preferred else then)[seat] = may_take
+        return first | then
+
+    def _note(self, error: Exception) -> None:
+        """Once for each time that it begins to fail."""
+        if not self._failing:
+            unexpected = None if isinstance(error, StoreError) else error
+            log.warning("cannot look for those who wait, trying again: %s", error, exc_info=unexpected)
+        self._failing = True
+
+
+async def _called(seats: list[Seat]) -> dict[Seat, bool | None]:
+    """Whether each has found something; None of whoever left, or is still looking."""
+    calls = {seat: seat.call() for seat in seats}
+    await asyncio.wait(calls.values(), timeout=ANSWER_SECONDS)
+    return {seat: call.result() if call.done() and not call.cancelled() else None for seat, call in calls.items()}
+
+
+def _union(wishes: Iterable[list[str] | None]) -> list[str] | None:
+    """All that anybody wishes; None as soon as one of them wishes anything."""
+    found: set[str] = set()
+    for wish in wishes:
+        if wish is None:
+            return None
+        found.update(wish)
+    return sorted(found)

@@ -47,6 +47,19 @@ class Asked:
     gone: asyncio.Event  # set when the client hangs up; only while somebody watches (`watched`)
 
 
+class Header(NamedTuple):
+    """A header that a route takes, besides those that all take."""
+
+    name: str
+    about: str
+    example: str
+
+
+IDEMPOTENCY_KEY = Header("Idempotency-Key", "The same request with the same key is one job.", "order-4711")
+PREFER = Header("Prefer", "`wait=N`: answer when the job has ended, or after N seconds (60 at most).", "wait=10")
+IF_NONE_MATCH = Header("If-None-Match", "The `ETag` of what is known already: 304 while it has not changed.", '"1-5"')
+LAST_EVENT_ID = Header("Last-Event-ID", "The id of the last event seen: the stream goes on behind it.", "1")
+
 Handler = Callable[["Server", Asked], Awaitable[Reply | Stream]]
 
 
@@ -59,7 +72,8 @@ class Route:
     about: str
     body: type | None = None
     query: type | None = None
-    answers: Mapping[int, Any] = field(default_factory=lambda: {200: None})  # a type of `wire`, or EVENT_STREAM
+    headers: tuple[Header, ...] = ()
+    answers: Mapping[int, Any] = field(default_factory=lambda: {200: None})  # a type of `wire`, or a media type
     refuses: tuple[int, ...] = ()  # besides what every route may answer
     watched: bool = False  # it may take long: `gone` is set when the client hangs up
     hidden: bool = False  # not in the OpenAPI document

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
 from holdfast.batches import Batches
 from holdfast.clock import Clock
 from holdfast.engine import Created, Engine
+from holdfast.engine.create import Ready
 from holdfast.ids import Ids
-from holdfast.model import NewJob
+from holdfast.model.outline import Outline
 from holdfast.server.auth import Auth
+from holdfast.server.cursors import Cursors
 from holdfast.server.feed import Feed
 from holdfast.server.pulse import Pulse
 from holdfast.server.room import Room
+from holdfast.server.snapshots import Snapshots
 from holdfast.settings import Settings
+from holdfast.webhooks.courier import Courier
 
 
 @dataclass
@@ -26,15 +34,39 @@ class Server:
     ids: Ids
     settings: Settings
     auth: Auth
-    creates: Batches[NewJob, Created]
+    creates: Batches[Ready, Created]
+    outlines: Batches[tuple[str, str], Outline]  # of (job, tenant)
+    cursors: Cursors
     feed: Feed
     room: Room
     pulse: Pulse
+    courier: Courier
+    stopping: bool = False
+    streams: Counter[str] = field(default_factory=Counter)  # those that are open, by whose they are
+    _waiting: set[asyncio.Event] = field(default_factory=set)
     _requests: count[int] = field(default_factory=count)
     _prefix: str = ""
 
     def __post_init__(self) -> None:
+        self.snapshots = Snapshots(self.engine)
         self._prefix = f"{self.ids.bits(48):012x}"
 
     def request_id(self) -> str:
         return f"{self._prefix}-{next(self._requests):x}"
+
+    @contextmanager
+    def interruptible(self, gone: asyncio.Event) -> Iterator[None]:
+        """While a request waits for something: when the server stops, it is as if the client had gone."""
+        if self.stopping:
+            gone.set()
+        self._waiting.add(gone)
+        try:
+            yield
+        finally:
+            self._waiting.discard(gone)
+
+    def stop(self) -> None:
+        """Whoever waits is let go; what is being done is finished."""
+        self.stopping = True
+        for gone in self._waiting:
+            gone.set()

@@ -1,65 +1,142 @@
-"""A server process: its socket, its limits on connections, its start and its end."""
+"""A server process: its socket, its start and its end."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-from collections.abc import Callable
+import errno
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import uvicorn
 
 from holdfast.errors import Invalid
 from holdfast.server.app import HttpApp
+from holdfast.server.connection import KEEP_ALIVE_SECONDS, Connection, Limited
 from holdfast.server.server import Server
 
-KEEP_ALIVE_SECONDS = 30
 BACKLOG = 2048
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+CONNECTIONS_MAX = 10_000
+FILES_OF_OUR_OWN = 200  # descriptors that are no client's: the database's, logs, files of the program
+STOP_SECONDS = 10
 
 
 async def serve(server: Server, *, host: str, port: int, stop: asyncio.Event, on_ready: Callable[[str], None]) -> None:
-    """Answer until `stop` is set; then let the requests that are under way finish."""
-    config = uvicorn.Config(
-        HttpApp(server),
-        host=host,
-        port=port,
+    """Answer until `stop` is set."""
+    async with served(server, host=host, port=port) as url:
+        on_ready(url)
+        await stop.wait()
+
+
+@asynccontextmanager
+async def served(
+    server: Server, *, host: str, port: int, ports: int = 1, connections_max: int | None = None
+) -> AsyncIterator[str]:
+    """Answer for a while, at the address that is handed out. In the end whoever waits is let go, the rest finished.
+
+    `ports`: how many to try, from `port` on, until one is free.
+    """
+    listening = listen(host, port, ports)
+    limit = connections_max or room_for_connections()
+    async with answering(HttpApp(server), listening, request_id=server.request_id, connections_max=limit):
+        try:
+            yield address(listening)
+        finally:
+            server.stop()
+
+
+@asynccontextmanager
+async def answering(
+    app: Any, listening: socket.socket, *, request_id: Callable[[], str], connections_max: int = CONNECTIONS_MAX
+) -> AsyncIterator[None]:
+    """Any ASGI application on any socket, within the same limits."""
+    running = uvicorn.Server(_config(app, request_id, connections_max))
+    running.config.load()
+    running.lifespan = running.config.lifespan_class(running.config)
+    await running.startup(sockets=[listening])
+    ticking = asyncio.create_task(running.main_loop())
+    try:
+        yield
+    finally:
+        running.should_exit = True
+        await ticking
+        await running.shutdown(sockets=[listening])
+
+
+def _config(app: Any, request_id: Callable[[], str], connections_max: int) -> Limited:
+    config = Limited(
+        app,
         loop="none",
-        http="httptools",
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",  # what clients do wrong is told to them
         access_log=False,
         server_header=False,
-        date_header=True,
+        proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=STOP_SECONDS,
     )
-    running = _Uvicorn(config)
-    config.load()
-    running.lifespan = config.lifespan_class(config)
+    config.request_id, config.connections_max = request_id, connections_max
+    return config
+
+
+def listen(host: str, port: int, ports: int = 1) -> socket.socket:
+    """A socket on the first of these ports that is free. Port 0: on any."""
+    for number in range(port, min(port + ports, 65_536) if port else 1):
+        try:
+            return _bound(host, number)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or number == port + ports - 1:
+                raise _cannot_listen(host, number, error) from None
+    raise Invalid(f"there is no port {port}; give one from 0 to 65535", code="cannot_listen")
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    found = socket.socket(family, kind, protocol)
     try:
-        await running.startup()
-    except (OSError, SystemExit) as error:
-        raise Invalid(f"cannot listen on {host} port {port}: {error}", code="cannot_listen") from None
-    socket = running.servers[0].sockets[0]
-    on_ready(f"http://{_shown(host)}:{socket.getsockname()[1]}")
-    ticking = asyncio.create_task(running.main_loop())
-    await stop.wait()
-    running.should_exit = True
-    await ticking
-    await running.shutdown()
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(where)
+        found.listen(BACKLOG)  # two may bind one port with this option, but only one may listen
+    except OSError:
+        found.close()
+        raise
+    return found
 
 
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _cannot_listen(host: str, port: int, error: OSError) -> Invalid:
+    match error:
+        case socket.gaierror():
+            why = f"no address is called {host!r}"
+        case OSError(errno=errno.EADDRINUSE):
+            why = "somebody else does; choose another with --port"
+        case OSError(errno=errno.EACCES):
+            why = "this user may not; choose a port from 1024 on, and let a proxy take the others"
+        case OSError(errno=errno.EADDRNOTAVAIL):
+            why = "this machine has no such address"
+        case _:
+            why = os.strerror(error.errno or 0)
+    return Invalid(f"cannot listen on {host} port {port}: {why}", code="cannot_listen")
 
 
-class _Uvicorn(uvicorn.Server):
-    """Signals are ours to handle."""
+def address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def room_for_connections() -> int:
+    """As many as this process may have open, which is raised as far as it may raise it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS_MAX + FILES_OF_OUR_OWN
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(16, min(CONNECTIONS_MAX, soft - FILES_OF_OUR_OWN))

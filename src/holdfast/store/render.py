@@ -16,7 +16,7 @@
 {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
 {filters}               the one dynamic WHERE, from a fixed set
 {horizon}               events at or above it may still gain earlier neighbours
-{job} {event} {attempt} {worker}   the columns of a noun
+{job} {outline} {event} {attempt} {worker} {key}   the columns of a noun
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from holdfast.lifecycle.machine import read_moves
 from holdfast.lifecycle.states import CANON
 from holdfast.model.history import ATTEMPT_COLUMNS, EVENT_COLUMNS
 from holdfast.model.job import COLUMNS, LEASE_COLUMNS
+from holdfast.model.key import KEY_COLUMNS
+from holdfast.model.outline import OUTLINE_COLUMNS
 from holdfast.model.worker import WORKER_COLUMNS
 from holdfast.store.queries import Query
 
@@ -259,9 +261,11 @@ _SHARED: dict[str, Callable[[str], str]] = {
     "bit": _bit,
     "lease ended": lambda _: _LEASE_ENDED,
     "job": lambda _: ", ".join(COLUMNS),
+    "outline": lambda _: ", ".join(OUTLINE_COLUMNS),
     "event": lambda _: ", ".join(EVENT_COLUMNS),
     "attempt": lambda _: ", ".join(ATTEMPT_COLUMNS),
     "worker": lambda _: ", ".join(WORKER_COLUMNS),
+    "key": lambda _: ", ".join(KEY_COLUMNS),
 }
 
 

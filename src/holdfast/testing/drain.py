@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.handle import JobFailed
+from holdfast.handle import failure_of
 from holdfast.model import Lease
 from holdfast.model.reports import Done, Failure, Freed, Verdict
 from holdfast.testing.child import reference_for
@@ -107,7 +107,7 @@ async def _error(engine: Engine, report: Failure | Verdict, errors: _Errors) -> 
     if isinstance(cause, Exception):
         return cause
     job = await engine.get(report.id)
-    failed = JobFailed(msgspec.structs.replace(job, error={"code": report.code, "message": report.message}))
+    failed = failure_of(msgspec.structs.replace(job, error={"code": report.code, "message": report.message}))
     failed.__cause__ = cause
     if report.context and "traceback" in report.context:
         failed.add_note(report.context["traceback"])

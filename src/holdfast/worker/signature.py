@@ -27,7 +27,7 @@ class Signature:
     """`payload` checks a call before it is stored; `arguments` and `result` check an execution of it."""
 
     def __init__(self, function: Callable[..., Any], job_type: str) -> None:
-        self._type = job_type
+        self._type, self._what = job_type, f"payload of {job_type}"
         hints = _hints(function, job_type)
         parameters = inspect.signature(function).parameters.values()
         self.context = next((p.name for p in parameters if hints.get(p.name) in _CONTEXTS), None)
@@ -46,11 +46,16 @@ class Signature:
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The call as JSON, if the function could take it."""
-        payload: dict[str, Any] = _plain(
-            self._named(args, kwargs) if args else kwargs, f"payload of {self._type}", "invalid_payload"
-        )
-        self.arguments(payload)
+        payload: dict[str, Any] = _plain(self._named(args, kwargs) if args else kwargs, self._what, "invalid_payload")
+        self._check(payload)
         return payload
+
+    def _check(self, payload: dict[str, Any]) -> None:
+        """Could the function take it?"""
+        if self.open:
+            self.arguments(payload)
+        else:
+            _converted(payload, self.shape, self._what, "invalid_payload")
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -62,11 +67,10 @@ class Signature:
 
     def arguments(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the function; what the payload leaves out is left to the function's own defaults."""
-        what = f"payload of {self._type}"
-        shaped = _converted(payload, self.shape, what, "invalid_payload")
+        shaped = _converted(payload, self.shape, self._what, "invalid_payload")
         arguments = {name: value for name in self.names if (value := getattr(shaped, name)) is not msgspec.UNSET}
         for name in payload.keys() - self.names if self.open else ():
-            arguments[name] = _converted(payload[name], self._rest, f"{what}, {name}", "invalid_payload")
+            arguments[name] = _converted(payload[name], self._rest, f"{self._what}, {name}", "invalid_payload")
         return arguments
 
     def result(self, value: Any) -> Any:

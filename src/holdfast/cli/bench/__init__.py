@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.config import without_password
 from holdfast.cli.database import with_engine
 from holdfast.cli.exits import FAILED
 from holdfast.cli.output import count, print_json, print_table
 from holdfast.cli.parser import command
 from holdfast.errors import Invalid
-from holdfast.settings import Settings, load
+from holdfast.settings import Settings, load, without_password
 
 if TYPE_CHECKING:
     from holdfast.cli.bench.figures import Figure

@@ -7,14 +7,13 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.config import without_password
 from holdfast.cli.database import settings_of
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.exits import FAILED
 from holdfast.cli.output import Styled, print_json, print_table
 from holdfast.cli.parser import command
 from holdfast.errors import HoldfastError, SchemaStale
-from holdfast.settings import Settings, origins
+from holdfast.settings import Settings, origins, without_password
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.cli.database import time_of
 from holdfast.cli.doctor import indexes
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.output import span_text
@@ -38,7 +37,7 @@ async def _server_ahead(engine: Engine) -> float:
     """In seconds; our own time is the middle of the question and the answer."""
     clock = engine.rules.clock
     asked = clock.now()
-    server = await time_of(engine)
+    server = await engine.now()
     return (server - (asked + (clock.now() - asked) / 2)).total_seconds()
 
 

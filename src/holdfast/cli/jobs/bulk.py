@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.cli.database import time_of, with_engine
+from holdfast.cli.database import with_engine
 from holdfast.cli.exits import FAILED
 from holdfast.cli.jobs.filters import add_filters, any_given, filter_of
 from holdfast.cli.jobs.tally import Tally, progress_bar
-from holdfast.cli.jobs.verbs import Cancel, Redrive, Verb, carry_out
 from holdfast.cli.output import count
 from holdfast.cli.parser import Run, command
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Filter
+    from holdfast.engine.bulk import Verb
 
 PAGE = 200
 
@@ -73,11 +73,15 @@ def _rate(text: str) -> float:
 
 
 def cancel(options: argparse.Namespace) -> int:
-    return _run(options, Cancel(options))
+    from holdfast.engine.bulk import Cancel
+
+    return _run(options, Cancel(options.reason))
 
 
 def redrive(options: argparse.Namespace) -> int:
-    return _run(options, Redrive(options))
+    from holdfast.engine.bulk import Redrive
+
+    return _run(options, Redrive(again=options.again))
 
 
 def _run(options: argparse.Namespace, verb: Verb) -> int:
@@ -111,7 +115,7 @@ async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Fou
         return _Found(None, len(set(options.jobs)))
     wanted = await filter_of(engine, options, verb.states)
     if wanted.created_before is None:
-        wanted = replace(wanted, created_before=await time_of(engine))
+        wanted = replace(wanted, created_before=await engine.now())
     number = sum(jobs for *_, jobs in await engine.counts(wanted))
     return _Found(wanted, min(number, options.limit or number))
 
@@ -123,6 +127,8 @@ def _agreed(verb: Verb, total: int) -> bool:
 
 
 async def _each(engine: Engine, options: argparse.Namespace, verb: Verb, found: _Found) -> int:
+    from holdfast.engine.bulk import carry_out
+
     tally, clock = Tally(options), engine.rules.clock
     begun = clock.monotonic()
     try:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from holdfast.cli.database import time_of
 from holdfast.cli.times import before, past
-from holdfast.lifecycle import STATUS, State
+from holdfast.lifecycle import WORDS, State
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Filter
 
-# The eight stored states, and the six words that clients see.
-WORDS = {state.value: [state] for state in State} | {
-    status.lower(): [state for state in State if STATUS[state] == status] for status in STATUS.values()
-}
 GIVEN = ("states", "types", "queues", "tag", "error_code", "since", "until")
 
 
@@ -60,7 +55,7 @@ async def filter_of(engine: Engine, options: argparse.Namespace, states: tuple[S
     """What was asked for; `states` where nothing was said about them."""
     from holdfast.engine import Filter
 
-    now = await time_of(engine)
+    now = await engine.now()
     wanted = options.states or states
     return Filter(
         states=sorted({state.value for state in wanted}) if wanted else None,

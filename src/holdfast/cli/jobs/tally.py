@@ -7,11 +7,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.exits import code_of
-from holdfast.cli.jobs.verbs import Outcome
 from holdfast.cli.output import count, print_json, printable
+
+if TYPE_CHECKING:
+    from holdfast.engine.bulk import Outcome
 
 DID = {
     "canceled": "canceled",

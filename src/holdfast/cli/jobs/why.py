@@ -52,11 +52,10 @@ def why(options: argparse.Namespace) -> int:
 
 
 def _answer(job: Job, clauses: list[Clause]) -> str:
-    broken = next((clause for clause in clauses if not clause.holds), None)
-    if broken is None:
-        return "Nothing stands in its way: the next free worker takes it."
-    remedy = REMEDIES.get(broken.name, "").format(queue=job.queue)
-    return f"{broken.says[0].upper()}{broken.says[1:]}. {remedy}".rstrip()
+    from holdfast.engine.why import in_short
+
+    broken = next((clause.name for clause in clauses if not clause.holds), "")
+    return f"{in_short(clauses)} {REMEDIES.get(broken, '').format(queue=job.queue)}".rstrip()
 
 
 def _row(clause: Clause) -> list[Styled | str]:

@@ -6,10 +6,10 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import times
-from holdfast.cli.config import without_password
 from holdfast.cli.database import settings_of, with_engine
 from holdfast.cli.output import on_terminal, print_json
 from holdfast.cli.parser import command
+from holdfast.settings import without_password
 
 if TYPE_CHECKING:
     from rich.console import Console

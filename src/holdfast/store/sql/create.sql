@@ -24,11 +24,11 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
 RETURNING {moved}
 
 -- name: jobs_by_key
-SELECT id, fingerprint, state, policy, created_at, {now} AS now_at
-  FROM jobs
- WHERE tenant = :tenant
-   AND idempotency_key = :key
-   AND key_live
+SELECT jobs.tenant, jobs.idempotency_key, jobs.id, jobs.fingerprint, jobs.state, jobs.policy, jobs.created_at, {now} AS now_at
+  FROM {rows:asked(whose text, key text)}
+  JOIN jobs ON jobs.tenant = asked.whose
+ WHERE jobs.idempotency_key = asked.key
+   AND jobs.key_live
 
 -- name: free_key
 -- The one change a finished row allows; guarded, so that of two takers one frees the key and both then race to insert.

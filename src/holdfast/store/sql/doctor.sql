@@ -1,9 +1,9 @@
 -- name: queue_counts
 -- One walk over all jobs answers for all queues.
-SELECT queue, state, count(*) AS jobs, min(CASE WHEN due THEN run_at END) AS oldest_at
+SELECT tenant, queue, state, count(*) AS jobs, min(CASE WHEN due THEN run_at END) AS oldest_at
   FROM jobs
- GROUP BY queue, state
- ORDER BY queue, state
+ GROUP BY tenant, queue, state
+ ORDER BY tenant, queue, state
 
 -- name: held_by_worker
 SELECT lease_worker, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY lease_worker ORDER BY lease_worker

@@ -7,6 +7,9 @@ SELECT {job} FROM jobs WHERE id {in:ids uuid} ORDER BY id
 -- name: page_jobs
 SELECT {job} FROM jobs WHERE {filters} ORDER BY id DESC LIMIT {limit}
 
+-- name: successors
+SELECT id FROM jobs WHERE redrive_of = :id ORDER BY id LIMIT {limit}
+
 -- name: count_jobs
 SELECT queue, type, state, count(*) AS jobs FROM jobs WHERE {filters} GROUP BY queue, type, state ORDER BY queue, type, state
 

@@ -41,3 +41,11 @@ DELETE FROM workers
    AND coalesce(last_heartbeat_at, registered_at) <= {now-:seconds}
    AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'running' AND jobs.lease_worker = workers.id)
 RETURNING id
+
+-- name: jobs_of_worker
+SELECT id, type, queue, tenant, attempt, claimed_at, lease_expires_at, lease_instance, percent, step
+  FROM jobs
+ WHERE state = 'running'
+   AND lease_worker = :worker
+ ORDER BY claimed_at, id
+ LIMIT {limit}

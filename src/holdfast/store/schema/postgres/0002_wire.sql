@@ -10,6 +10,7 @@ CREATE TABLE keys (
     scopes          text             NOT NULL,
     worker_id       uuid,                      -- a worker's key belongs to one worker
     rate_per_second double precision,
+    expires_in      double precision,          -- seconds, as it was made: whoever takes over from it gets as many
     created_at      timestamptz      NOT NULL,
     expires_at      timestamptz,
     revoked_at      timestamptz,
@@ -25,6 +26,7 @@ CREATE TABLE claims (
     request_id text        NOT NULL,
     claimed_at timestamptz NOT NULL,
     leases     text        NOT NULL,
+    repeated   boolean     NOT NULL DEFAULT FALSE, -- it may have been heard twice: nobody takes these leases back
     PRIMARY KEY (worker_id, request_id)
 );
 
@@ -77,8 +79,8 @@ CREATE TABLE deliveries (
     UNIQUE (webhook_id, job_id, seq)
 );
 
-CREATE INDEX deliveries_due ON deliveries (next_at) WHERE state = 'pending';
-CREATE INDEX deliveries_of ON deliveries (webhook_id, created_at);
+CREATE INDEX deliveries_due ON deliveries (webhook_id, next_at) WHERE state = 'pending';
+CREATE INDEX deliveries_of ON deliveries (webhook_id, id);
 CREATE INDEX deliveries_old ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
 
 -- How far each reader of the events has come.
@@ -93,6 +95,13 @@ CREATE TABLE readers (
 -- When an alert of each kind was last sent, and how many have been held back since.
 CREATE TABLE alerts (
     kind    text        PRIMARY KEY,
-    sent_at timestamptz NOT NULL,
-    held    integer     NOT NULL DEFAULT 0
+    sent_at timestamptz,
+    held    integer     NOT NULL DEFAULT 0,
+    memory  text                              -- the latest failures of each job type, for the kind that counts them
+);
+
+-- What all servers before one database share to sign with, made by the first that needs it.
+CREATE TABLE secrets (
+    name  text PRIMARY KEY,
+    value text NOT NULL
 );

@@ -10,6 +10,7 @@ CREATE TABLE keys (
     scopes          text    NOT NULL,
     worker_id       text,                      -- a worker's key belongs to one worker
     rate_per_second real,
+    expires_in      real,                      -- seconds, as it was made: whoever takes over from it gets as many
     created_at      integer NOT NULL,
     expires_at      integer,
     revoked_at      integer,
@@ -25,6 +26,7 @@ CREATE TABLE claims (
     request_id text    NOT NULL,
     claimed_at integer NOT NULL,
     leases     text    NOT NULL,
+    repeated   integer NOT NULL DEFAULT FALSE, -- it may have been heard twice: nobody takes these leases back
     PRIMARY KEY (worker_id, request_id)
 ) STRICT;
 
@@ -85,8 +87,8 @@ CREATE TABLE deliveries (
     UNIQUE (webhook_id, job_id, seq)
 ) STRICT;
 
-CREATE INDEX deliveries_due ON deliveries (next_at) WHERE state = 'pending';
-CREATE INDEX deliveries_of ON deliveries (webhook_id, created_at);
+CREATE INDEX deliveries_due ON deliveries (webhook_id, next_at) WHERE state = 'pending';
+CREATE INDEX deliveries_of ON deliveries (webhook_id, id);
 CREATE INDEX deliveries_old ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
 
 -- How far each reader of the events has come.
@@ -101,6 +103,13 @@ CREATE TABLE readers (
 -- When an alert of each kind was last sent, and how many have been held back since.
 CREATE TABLE alerts (
     kind    text    NOT NULL PRIMARY KEY,
-    sent_at integer NOT NULL,
-    held    integer NOT NULL DEFAULT 0
+    sent_at integer,
+    held    integer NOT NULL DEFAULT 0,
+    memory  text                          -- the latest failures of each job type, for the kind that counts them
+) STRICT;
+
+-- What all servers before one database share to sign with, made by the first that needs it.
+CREATE TABLE secrets (
+    name  text NOT NULL PRIMARY KEY,
+    value text NOT NULL
 ) STRICT;

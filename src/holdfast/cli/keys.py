@@ -1,0 +1,186 @@
+"""`holdfast keys`: who may come in over HTTP, as whom, and for how long."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+
+from holdfast.cli.database import with_engine
+from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
+from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_table, time_text
+from holdfast.cli.parser import command, group, names
+from holdfast.cli.times import seconds
+from holdfast.cli.workers import find_worker
+from holdfast.model.key import SCOPES, Key, Kind, NewKey, Scope, parse
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+
+STYLES = {"live": "green", "expired": "dim", "revoked": "red"}
+OVERLAP = 86_400.0
+
+
+def add_to(commands: Any) -> None:
+    verbs = group(commands, "keys", about="create, list, rotate and revoke the keys that servers ask for")
+    _add_create(verbs)
+    command(
+        verbs,
+        "list",
+        list_all,
+        about="list every key ever made: whose it is, what it may do, and whether it is still good",
+        examples=["holdfast keys list", "holdfast keys list --json"],
+    )
+    rotating = command(
+        verbs,
+        "rotate",
+        rotate,
+        about="make a key with the same rights as another, which then has a while left",
+        examples=["holdfast keys rotate 5f1c8a2e90b7d346 --overlap 7d --key-file shop.key"],
+    )
+    _add_key(rotating)
+    rotating.add_argument(
+        "--overlap", metavar="TIME", type=seconds, default=OVERLAP, help="how long the old key stays good (1d)"
+    )
+    add_key_file(rotating)
+    revoking = command(
+        verbs,
+        "revoke",
+        revoke,
+        about="take a key back: within seconds no server lets it in",
+        examples=["holdfast keys revoke 5f1c8a2e90b7d346"],
+    )
+    _add_key(revoking)
+
+
+def _add_create(verbs: Any) -> None:
+    parser = command(
+        verbs,
+        "create",
+        create,
+        about="make a key and show it, this once",
+        more="A client's key hands in, reads and cancels jobs of its tenant; an admin's key only looks, unless "
+        "--scopes says more; a worker's key belongs to a registered worker.",
+        examples=[
+            "holdfast keys create --name shop --tenant acme --key-file shop.key",
+            "holdfast keys create --kind admin --scopes admin:read,admin:operate --expires-in 30d",
+            "holdfast keys create --kind worker --worker encoder-1 --queues video",
+        ],
+    )
+    parser.add_argument("--kind", choices=[*Kind], default=Kind.CLIENT, help="whose key it is (client)")
+    parser.add_argument("--name", help="what people call it")
+    parser.add_argument("--tenant", default="default", help="whose jobs it is about (default)")
+    parser.add_argument(
+        "--scopes", metavar="SCOPE,...", type=names, help=f"what it may do, of: {', '.join(_choosable())}"
+    )
+    parser.add_argument("--worker", metavar="WORKER", help="the worker that a worker's key belongs to")
+    parser.add_argument("--queues", metavar="NAME,...", type=names, help="bind a worker's key to these queues")
+    parser.add_argument(
+        "--expires-in", metavar="TIME", type=seconds, help="how long it is good, such as 90d (for ever)"
+    )
+    parser.add_argument("--rate", metavar="N", type=float, help="how many requests a second it may send")
+    add_key_file(parser)
+
+
+def _choosable() -> list[Scope]:
+    return [*SCOPES[Kind.CLIENT], *SCOPES[Kind.ADMIN]]
+
+
+def _add_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("key", metavar="KEY", help="its id, or the whole key")
+
+
+def create(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        worker = await find_worker(engine, options.worker) if options.worker is not None else None
+        new = NewKey(
+            kind=Kind(options.kind),
+            tenant=options.tenant,
+            name=options.name,
+            scopes=options.scopes,
+            queues=options.queues,
+            worker_id=worker.id if worker else None,
+            expires_in=options.expires_in,
+            rate_per_second=options.rate,
+        )
+        refuse_taken(options.key_file)
+        key, text = await engine.create_key(new)
+        _hand_over(options, key, text, await engine.now())
+        return 0
+
+    return with_engine(options, work)
+
+
+def rotate(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        old = _id_of(options.key)
+        refuse_taken(options.key_file)
+        key, text = await engine.rotate_key(old, overlap_seconds=options.overlap)
+        _hand_over(options, key, text, await engine.now())
+        print(f"key {old} is good until {time_text((await engine.key(old)).expires_at)}", file=sys.stderr)
+        return 0
+
+    return with_engine(options, work)
+
+
+def _hand_over(options: argparse.Namespace, key: Key, text: str, now: datetime) -> None:
+    if options.json:
+        print_json({**_view(key, now), **handed_over(text, options.key_file)})
+        return
+    for shown in handed_over(text, options.key_file).values():
+        print(shown)
+    where = f"is in {options.key_file}" if options.key_file else "is shown only now"
+    print(f"key {key.id} of tenant {key.tenant} may {', '.join(_rights(key))}; it {where}", file=sys.stderr)
+
+
+def list_all(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        keys, now = await engine.keys(), await engine.now()
+        if options.json:
+            print_json({"keys": [_view(key, now) for key in keys]})
+        else:
+            titles = ["key", "kind", "tenant", "name", "status", "made", "expires", "used", "may"]
+            print_table(titles, (_row(key, now) for key in keys))
+        return 0
+
+    return with_engine(options, work)
+
+
+def _row(key: Key, now: datetime) -> list[Cell]:
+    status = key.status(now)
+    return [
+        *(key.id, key.kind, key.tenant, key.name or "", Styled(status, STYLES[status])),
+        *(time_text(key.created_at), time_text(key.expires_at), time_text(key.used_at)),
+        ", ".join(_rights(key)),
+    ]
+
+
+def _rights(key: Key) -> list[str]:
+    bound = f" (queues {', '.join(key.queues)})" if key.queues else ""
+    return [f"{scope}{bound}" for scope in sorted(key.scopes)]
+
+
+def _view(key: Key, now: datetime) -> dict[str, Any]:
+    fields = camel_keys(asdict(key))
+    return {"keyId": fields.pop("id"), **fields, "scopes": sorted(key.scopes), "status": key.status(now)}
+
+
+def revoke(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        key = await engine.revoke_key(_id_of(options.key))
+        if options.json:
+            print_json(_view(key, await engine.now()))
+        else:
+            print(f"key {key.id} is revoked")
+        return 0
+
+    return with_engine(options, work)
+
+
+def _id_of(typed: str) -> str:
+    """Somebody who found a key lying about has the whole of it."""
+    found = parse(typed.encode(errors="replace"))
+    return found.id if found else typed

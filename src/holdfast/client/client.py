@@ -1,0 +1,111 @@
+"""`Client`: hand in jobs over HTTP, ask after them, watch them, cancel them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast import wire
+from holdfast.client.job import RemoteJob
+from holdfast.client.work import Work
+from holdfast.errors import Invalid
+from holdfast.model.job import PAYLOAD_BYTES_MAX
+from holdfast.model.json import encode_object
+
+PAGE = 100
+
+
+class Client(Work):
+    """Every job carries an idempotency key, its caller's or one made here: a request may be repeated and makes one job.
+
+    async with Client("https://jobs.example.com", key) as client:
+        job = await client.create("SEND_EMAIL", {"to": "a@example.com"})
+        print(await job.result(timeout=30))
+    """
+
+    async def create(
+        self,
+        job_type: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        run_at: datetime | None = None,
+        delay_seconds: float | None = None,
+        max_attempts: int | None = None,
+        tags: Iterable[str] = (),
+    ) -> RemoteJob:
+        intent = wire.JobIntent(
+            job_type=job_type,
+            payload=_checked(payload or {}),
+            idempotency_key=idempotency_key or self._ids.token(),
+            queue=queue,
+            priority=priority,
+            run_at=run_at,
+            delay_seconds=delay_seconds,
+            max_attempts=max_attempts,
+            tags=[*tags],
+        )
+        return self.job((await self._post("/jobs", intent, wire.JobAccepted)).job_id)
+
+    async def create_many(self, jobs: Iterable[Mapping[str, Any]]) -> Sequence[RemoteJob]:
+        """All or none. Each is a mapping with the names of `create`: `{"job_type": ..., "payload": ..., ...}`."""
+        body = wire.JobIntents([self._intent(job) for job in jobs])
+        return [self.job(each.job_id) for each in (await self._post("/jobs/batch", body, wire.JobsAccepted)).jobs]
+
+    def _intent(self, job: Mapping[str, Any]) -> wire.JobIntent:
+        said = {"idempotency_key": self._ids.token(), **job, "payload": _checked(job.get("payload", {}))}
+        try:
+            return wire.JobIntent(**said)
+        except TypeError as error:
+            raise Invalid(f"a job takes what `create` takes: {error}", code="invalid_body") from None
+
+    def job(self, job_id: str) -> RemoteJob:
+        """A handle on a job that is known by its id."""
+        return RemoteJob(self, job_id)
+
+    async def get(self, job_id: str, *, wait_seconds: int = 0) -> wire.JobView:
+        """As it is now; or, with `wait_seconds`, as soon as it has ended, and no later than that."""
+        headers = {"prefer": f"wait={wait_seconds}"} if wait_seconds else {}
+        return await self._get(f"/jobs/{_in_path(job_id)}", wire.JobView, wait=wait_seconds, headers=headers)
+
+    async def cancel(self, job_id: str) -> str:
+        """The job's status: CANCELED, or RUNNING while its worker is told to stop."""
+        return (await self._post(f"/jobs/{_in_path(job_id)}/cancel", None, wire.JobAccepted)).status
+
+    async def events(self, job_id: str | None = None, *, after: str | None = None) -> AsyncGenerator[wire.JobEvent]:
+        """Of one job from its first event to its last; of all jobs from now on, or after the event with that id."""
+        path = "/events" if job_id is None else f"/jobs/{_in_path(job_id)}/events"
+        async with aclosing(self._watch(path, after)) as events:
+            async for event in events:
+                yield msgspec.json.decode(event.data, type=wire.JobEvent)
+
+    async def list(self, *, limit: int | None = None, **filters: str) -> AsyncGenerator[wire.JobView]:
+        """The newest first, page after page. `status`, `job_type`, `queue` and `tag` say which, `limit` how many."""
+        cursor: str | None = None
+        while limit is None or limit > 0:
+            size = PAGE if limit is None else min(PAGE, limit)
+            asked = {**filters, "limit": size} | ({} if cursor is None else {"cursor": cursor})
+            page = await self._get("/jobs", wire.JobPage, params=asked)
+            for view in page.jobs:
+                yield view
+            limit = None if limit is None else limit - len(page.jobs)
+            if (cursor := page.next_cursor) is None:
+                return
+
+
+def _checked(payload: dict[str, Any]) -> Any:
+    """As JSON; what JSON does not have is refused here, before it is lost on the way."""
+    return msgspec.Raw(encode_object(payload, "payload", max_bytes=PAYLOAD_BYTES_MAX).encode())
+
+
+def _in_path(job_id: str) -> str:
+    """An id that is none must not become another path."""
+    if not job_id or not all(letter.isalnum() or letter == "-" for letter in job_id):
+        raise Invalid(f"{job_id!r:.80} is not the id of a job", code="invalid_job_id")
+    return job_id

@@ -1,0 +1,114 @@
+"""Requests to a server: repeated where that is safe, until they are answered or patience ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self, TypeVar
+
+import httpx2
+import msgspec
+
+from holdfast.client.address import checked_address, checked_key
+from holdfast.client.patience import Patience
+from holdfast.client.problems import error_of, lost, unreadable
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError
+from holdfast.ids import Ids
+
+T = TypeVar("T")
+Headers = Mapping[str, str]
+NONE: Headers = {}
+JSON = {"content-type": "application/json"}
+RETRIES = 5
+SILENCE_SECONDS_MAX = 90.0  # of a stream: a server says something every 30 s
+ALL_CONNECTIONS = httpx2.Limits(max_connections=100, max_keepalive_connections=20)
+_encode = msgspec.json.Encoder().encode
+
+
+class Connection:
+    """Opened when first used; `async with`, or `close`, ends it. One serves any number of callers at once."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        retries: int = RETRIES,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self.url = checked_address(url)
+        self._timeout, self._retries = timeout, retries
+        self.clock, self._ids = clock or Clock(), ids or Ids()
+        headers = {"authorization": f"Bearer {checked_key(key)}"} if key else {}
+        self._http = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=timeout, limits=ALL_CONNECTIONS)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _get(self, path: str, shape: type[T], *, wait: float = 0, **more: Any) -> T:
+        return self._read(await self._ask("GET", path, timeout=self._timeout + wait, **more), shape)
+
+    async def _post(self, path: str, body: Any, shape: type[T], *, wait: float = 0, **more: Any) -> T:
+        return self._read(await self._ask("POST", path, body, timeout=self._timeout + wait, **more), shape)
+
+    def _read(self, answer: httpx2.Response, shape: type[T]) -> T:
+        try:
+            return msgspec.json.decode(answer.content, type=shape)
+        except msgspec.DecodeError:
+            raise unreadable(self.url) from None
+
+    async def _ask(
+        self, method: str, path: str, body: Any = None, *, safe: bool = True, headers: Headers = NONE, **more: Any
+    ) -> httpx2.Response:
+        if body is not None:
+            more["content"], headers = _encode(body), {**headers, **JSON}
+        patience = Patience(self._retries, self._ids, safe=safe)
+        while True:
+            try:
+                answer = await self._http.request(method, path, headers=headers, **more)
+                if answer.is_success:
+                    return answer
+                failure: HoldfastError = error_of(answer, self.url)
+            except httpx2.HTTPError as error:
+                failure = lost(error, self.url)
+            await self.clock.sleep(patience.after(failure))
+
+    async def _watch(self, path: str, last: str | None = None) -> AsyncGenerator[httpx2.ServerSentEvent]:
+        """Events as they come. A stream that breaks is taken up after the last event seen."""
+        patience = Patience(self._retries, self._ids)
+        while True:
+            try:
+                async with self._stream(path, last) as answer:
+                    async for event in httpx2.EventSource(answer):
+                        patience.renew()
+                        last = event.id or last
+                        if event.data:
+                            yield event
+                    raise httpx2.RemoteProtocolError("the stream ended")
+            except httpx2.HTTPError as error:
+                failure: HoldfastError = lost(error, self.url)
+            except HoldfastError as error:
+                failure = error
+            await self.clock.sleep(patience.after(failure))
+
+    @asynccontextmanager
+    async def _stream(self, path: str, last: str | None) -> AsyncIterator[httpx2.Response]:
+        headers = {"accept": "text/event-stream", **({} if last is None else {"last-event-id": last})}
+        timeout = httpx2.Timeout(self._timeout, read=SILENCE_SECONDS_MAX)
+        async with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
+            if not answer.is_success:
+                await answer.aread()
+                raise error_of(answer, self.url)
+            yield answer

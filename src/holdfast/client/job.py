@@ -1,0 +1,65 @@
+"""A job on a server: ask after it, wait for it, watch it, cancel it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from holdfast import wire
+from holdfast.errors import JobFailed
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+
+FINAL = ("COMPLETED", "FAILED", "CANCELED", "REJECTED")
+WAIT_SECONDS = 20
+PAUSE_SECONDS = 0.1  # where there is no second left that the server could wait
+
+
+class RemoteJob:
+    def __init__(self, client: Client, job_id: str) -> None:
+        self._client = client
+        self.id = job_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id})"
+
+    async def get(self) -> wire.JobView:
+        return await self._client.get(self.id)
+
+    async def status(self) -> str:
+        """PENDING, RUNNING, COMPLETED, FAILED, CANCELED or REJECTED."""
+        return (await self.get()).status
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """What the handler returned, as soon as it has; `JobFailed` if it ended otherwise, `TimeoutError` in time."""
+        clock = self._client.clock
+        until = None if timeout is None else clock.monotonic() + timeout
+        while True:
+            left = WAIT_SECONDS if until is None else max(0.0, until - clock.monotonic())
+            view = await self._client.get(self.id, wait_seconds=int(min(left, WAIT_SECONDS)))
+            if view.status in FINAL:
+                return _outcome(view)
+            if not left:
+                raise TimeoutError(f"job {self.id} is still {view.status} after {timeout:g} s")
+            await clock.sleep(min(left, PAUSE_SECONDS))
+
+    async def events(self) -> AsyncGenerator[wire.JobEvent]:
+        """Its history from the first event on, and what happens from now on, until it ends."""
+        async with aclosing(self._client.events(self.id)) as events:
+            async for event in events:
+                yield event
+                if event.status in FINAL:
+                    return
+
+    async def cancel(self) -> str:
+        """The job's status: CANCELED, or RUNNING while its worker is told to stop."""
+        return await self._client.cancel(self.id)
+
+
+def _outcome(view: wire.JobView) -> Any:
+    if view.status == "COMPLETED":
+        return view.result
+    error = view.error or wire.ErrorView(view.status.lower(), "")
+    raise JobFailed(view.job_id, view.job_type, view.status, code=error.code, message=error.message)

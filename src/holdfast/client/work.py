@@ -1,0 +1,73 @@
+"""The worker API: what a worker asks and says, for workers that are written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast import wire
+from holdfast.client.connection import Connection
+
+NOTHING = 204
+
+
+class Work(Connection):
+    """With a worker's key. Every word carries the token of its lease, so that any of them may be repeated."""
+
+    async def register(self, admin_secret: str, **about: Any) -> wire.WorkerRegistered:
+        """A new worker and its key, which is never shown again. Asked twice, it would be two workers."""
+        body, headers = wire.WorkerRegistration(**about), {"x-admin-secret": admin_secret}
+        return await self._post("/api/worker/register", body, wire.WorkerRegistered, safe=False, headers=headers)
+
+    async def claim(
+        self,
+        *,
+        queues: list[str] | None = None,
+        job_types: list[str] | None = None,
+        limit: int = 1,
+        wait_seconds: float = 0,
+        request_id: str | None = None,
+        instance_id: str | None = None,
+    ) -> list[wire.ClaimedJob]:
+        """Up to `limit` jobs, as soon as there are any. The same `request_id` brings the same jobs."""
+        body = wire.ClaimBody(queues, job_types, limit, wait_seconds, request_id or self._ids.token(), instance_id)
+        answer = await self._ask("POST", "/api/worker/claim", body, timeout=self._timeout + wait_seconds)
+        return [] if answer.status_code == NOTHING else self._read(answer, wire.ClaimAnswer).jobs
+
+    async def heartbeat(
+        self,
+        leases: list[wire.HeldLease],
+        *,
+        status: str = "active",
+        instance_id: str | None = None,
+        slots: int | None = None,
+    ) -> wire.HeartbeatAnswer:
+        body = wire.HeartbeatBody(status, instance_id, slots, leases)
+        return await self._post("/api/worker/heartbeat", body, wire.HeartbeatAnswer)
+
+    async def progress(self, job_id: str, lease_token: str, **about: Any) -> wire.ProgressAnswer:
+        """`current_step`, `progress_percent`, `counters`, `eta_seconds`, `parts`, `checkpoint`."""
+        body = wire.ProgressBody(job_id, lease_token, **about)
+        return await self._post("/api/worker/progress", body, wire.ProgressAnswer)
+
+    async def complete(self, job_id: str, lease_token: str, result: Any = None) -> wire.SettledAnswer:
+        body = wire.CompleteBody(job_id, lease_token, result)
+        return await self._post("/api/worker/complete", body, wire.SettledAnswer)
+
+    async def fail(
+        self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
+    ) -> wire.SettledAnswer:
+        """`context`, `retry_after_seconds`, `permanent`."""
+        body = wire.FailBody(job_id, lease_token, error_code, message, **about)
+        return await self._post("/api/worker/fail", body, wire.SettledAnswer)
+
+    async def release(self, job_id: str, lease_token: str, delay_seconds: float = 0) -> wire.SettledAnswer:
+        body = wire.ReleaseBody(job_id, lease_token, delay_seconds)
+        return await self._post("/api/worker/release", body, wire.SettledAnswer)
+
+    async def reject(self, job_id: str, lease_token: str, error_code: str, message: str = "") -> wire.SettledAnswer:
+        body = wire.RejectBody(job_id, lease_token, error_code, message)
+        return await self._post("/api/worker/reject", body, wire.SettledAnswer)
+
+    async def report(self, body: wire.ReportsBody) -> wire.ReportsAnswer:
+        """Many words at once; the answers stand in the order of the words."""
+        return await self._post("/api/worker/report", body, wire.ReportsAnswer)

@@ -1,0 +1,132 @@
+"""What operators did: append-only, each line bound to the one before by a digest, so that a change or a gap shows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import to_micros
+from holdfast.errors import Conflict, Invalid
+from holdfast.model.json import decode
+from holdfast.model.numbers import check_limit
+from holdfast.store import Row, Tx, q
+
+PAGE_MAX = 500
+WALK = 1000
+SEQ_MAX = 2**63 - 1
+TRIES_MAX = 1000  # each time we come second, somebody else got on: only a crowd of so many could keep us waiting
+
+
+class Deed(msgspec.Struct, frozen=True):
+    """What is told of: who did what to whom. `detail` never holds a secret, nor what a job carries."""
+
+    actor: str
+    action: str
+    subject: str | None = None
+    detail: dict[str, Any] = {}
+
+
+class Line(msgspec.Struct, frozen=True):
+    seq: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str | None
+    detail: Any
+    previous: str
+    digest: str
+
+    @classmethod
+    def from_row(cls, row: Row) -> Line:
+        values = {name: row[name] for name in cls.__struct_fields__}
+        return cls(**{**values, "detail": _told(values["detail"])})
+
+
+class AuditPage(msgspec.Struct, frozen=True):
+    lines: list[Line]
+    next: int | None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """`last` and `digest`, kept elsewhere, also prove later that no line was taken from the end."""
+
+    lines: int
+    last: int
+    digest: str
+    wrong: int | None = None
+    why: str | None = None
+
+
+async def record(tx: Tx, deed: Deed) -> int:
+    """The number of the new line. To be called last in a transaction: everybody who records waits for its end."""
+    detail = msgspec.json.encode(deed.detail, order="sorted").decode()
+    for _ in range(TRIES_MAX):
+        end = await tx.one(q.audit_end)
+        assert end is not None, "it answers even where there is no line yet"  # noqa: S101
+        line = {
+            "seq": end["seq"] + 1,
+            "at": end["now_at"],
+            "actor": deed.actor,
+            "action": deed.action,
+            "subject": deed.subject,
+            "detail": detail,
+            "previous": end["digest"],
+        }
+        if await tx.one(q.append_audit, **line, digest=_digest(line)) is not None:
+            return int(line["seq"])
+    raise Conflict("too many others write into the audit; try again", code="audit_contended")
+
+
+def _digest(line: Any) -> str:
+    said = (line["seq"], to_micros(line["at"]), *(line[name] for name in ("actor", "action", "subject", "detail")))
+    return sha256(msgspec.json.encode((*said, line["previous"]))).hexdigest()
+
+
+def _told(text: str) -> Any:
+    """As it was written; a line that somebody has changed is shown as it is."""
+    try:
+        return decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+async def page(tx: Tx, *, before: int | None = None, limit: int = 50) -> AuditPage:
+    """Newest first; `next` is the `before` of the page behind."""
+    check_limit(limit, "lines", most=PAGE_MAX)
+    rows = await tx.all(q.page_audit, before=SEQ_MAX if before is None else before, limit=limit + 1)
+    lines = [Line.from_row(row) for row in rows[:limit]]
+    return AuditPage(lines, lines[-1].seq if len(rows) > limit else None)
+
+
+async def verify(tx: Tx, *, seq: int | None = None, digest: str | None = None) -> Verdict:
+    """Walk all lines from the first, and name the first that is wrong.
+
+    `seq` and `digest` are those of a line that was the last at some earlier time: it must still be there.
+    """
+    if (seq is None) is not (digest is None):
+        raise Invalid("seq and digest are given together, as an earlier verification answered", code="contradiction")
+    last, previous = 0, ""
+    while rows := await tx.all(q.walk_audit, after=last, limit=WALK):
+        for row in rows:
+            fault = _fault(row, last, previous) or _mismatch(row, seq, digest)
+            if fault:
+                return Verdict(last, last, previous, wrong=row["seq"], why=fault)
+            last, previous = row["seq"], row["digest"]
+    if seq is not None and seq > last:
+        return Verdict(last, last, previous, wrong=seq, why=f"the lines after {last} are gone")
+    return Verdict(last, last, previous)
+
+
+def _fault(row: Row, last: int, previous: str) -> str | None:
+    if row["seq"] != last + 1:
+        return f"a line before it is missing: {last} is followed by {row['seq']}"
+    if row["previous"] != previous:
+        return "it does not continue the line before"
+    return None if row["digest"] == _digest(row) else "its text was changed"
+
+
+def _mismatch(row: Row, seq: int | None, digest: str | None) -> str | None:
+    return "it is not the line that was there" if row["seq"] == seq and row["digest"] != digest else None

@@ -1,0 +1,145 @@
+"""fan out: the event log becomes messages, one for each webhook that wants it. Once, in order, without a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.engine import alerts
+from holdfast.engine.alerts import MAILBOX, Tally, Watch
+from holdfast.engine.read import Cursor, feed, feed_end
+from holdfast.engine.rules import Rules
+from holdfast.engine.webhooks import READER, every
+from holdfast.lifecycle import STATUS, Machine, State
+from holdfast.model import Event
+from holdfast.model.webhook import Webhook, event_name
+from holdfast.store import Row, Tx, q
+
+PAGE = 1000
+
+Made = tuple[str, str, str, str, int, str, str]  # a row for `put_deliveries`
+
+
+class FannedOut(msgspec.Struct, frozen=True):
+    """`listening`: somebody wants to be told of something. `full`: there is more to read at once."""
+
+    listening: bool
+    full: bool = False
+    made: int = 0
+    seen: Tally = msgspec.field(default_factory=Tally)
+
+
+async def news(tx: Tx, watch: Watch) -> tuple[bool, bool]:
+    """Whether somebody listens, and whether there is anything to do: only then is it worth to take the reader."""
+    listening = bool(watch.kinds) or any(hook.enabled for hook in await every(tx))
+    row = await tx.one(q.reader, name=READER)
+    if row is None:
+        return listening, True
+    events, _ = await feed(tx, _cursor(row), limit=1)
+    return listening, bool(events)
+
+
+async def fan_out(tx: Tx, rules: Rules, watch: Watch) -> FannedOut:
+    """One page of the log. The reader is locked until the commit; if another has it, that one does the work."""
+    hooks = [hook for hook in await every(tx) if hook.enabled]
+    listening = bool(hooks or watch.kinds)
+    at = await _taken(tx)
+    if at is None:
+        return FannedOut(listening)
+    if not listening:
+        await _advance(tx, at, await feed_end(tx))
+        return FannedOut(listening)
+    events, after = await feed(tx, at, limit=PAGE)
+    jobs = await _jobs(tx, events, hooks, watch)
+    machines = await _machines(tx, rules, jobs)
+    made = [*_messages(events, hooks, jobs, machines), *await _alerts(tx, rules, watch, events, jobs)]
+    ids = rules.ids.job_ids(rules.clock.now(), len(made))
+    if made:
+        await tx.all(q.put_deliveries, made=[(new, *rest) for new, (_, *rest) in zip(ids, made, strict=True)])
+    await _advance(tx, at, after)
+    return FannedOut(listening, len(events) == PAGE, len(made), alerts.tally(events, jobs))
+
+
+async def _taken(tx: Tx) -> Cursor | None:
+    row = await tx.one(q.locked_reader, name=READER)
+    if row is not None:
+        return _cursor(row)
+    end = await feed_end(tx)
+    new = await tx.one(q.put_reader, name=READER, **msgspec.structs.asdict(end))
+    return end if new else None
+
+
+def _cursor(row: Row) -> Cursor:
+    return Cursor(row["pos"], row["job_id"], row["seq"])
+
+
+async def _advance(tx: Tx, at: Cursor, after: Cursor) -> None:
+    """Never back: where the last events were pruned, the log ends before the place that we have read to."""
+    if (after.pos, after.job_id, after.seq) > (at.pos, at.job_id, at.seq):
+        await tx.one(q.advance_reader, name=READER, **msgspec.structs.asdict(after))
+
+
+async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: Watch) -> Mapping[str, Row]:
+    """The jobs that somebody may be told of."""
+    named = {(hook.tenant, name) for hook in hooks for name in hook.wanted.events}
+    ids = {
+        event.job_id
+        for event in events
+        if (event.tenant, event_name(event)) in named or (watch.kinds and alerts.matters(event))
+    }
+    return {row["id"]: row for row in await tx.all(q.told_jobs, ids=sorted(ids))} if ids else {}
+
+
+async def _machines(tx: Tx, rules: Rules, jobs: Mapping[str, Row]) -> dict[int, Machine]:
+    policies = {row["policy"] for row in jobs.values()}
+    return {policy: (await rules.registry.snapshot(tx, policy)).machine for policy in policies}
+
+
+def _messages(
+    events: list[Event], hooks: list[Webhook], jobs: Mapping[str, Row], machines: Mapping[int, Machine]
+) -> Iterator[Made]:
+    for event in events:
+        name, job = event_name(event), jobs.get(event.job_id)
+        if name is None or job is None:
+            continue
+        wanting = [hook for hook in hooks if _wants(hook, event, name, job)]
+        if wanting:
+            text = msgspec.json.encode(_message(event, name, job, machines[job["policy"]])).decode()
+            yield from (("", hook.id, event.tenant, event.job_id, event.seq, name, text) for hook in wanting)
+
+
+def _wants(hook: Webhook, event: Event, name: str, job: Row) -> bool:
+    """What happened before it was made is not its business."""
+    return (
+        hook.tenant == event.tenant
+        and hook.created_at <= event.at
+        and hook.wanted.fits(name, job["type"], job["queue"])
+    )
+
+
+def _message(event: Event, name: str, job: Row, machine: Machine) -> dict[str, Any]:
+    """SEC-32: which job, and what became of it. Whoever may know more asks for it with a key."""
+    state = State(event.to_state or State.RUNNING)
+    data = {
+        "jobId": event.job_id,
+        "jobType": job["type"],
+        "queue": job["queue"],
+        "status": STATUS[state],
+        "state": machine.words[state],
+        "seq": event.seq,
+    }
+    if state in (State.RETRYING, State.DEAD, State.REJECTED) and event.reason is not None:
+        data["error"] = event.reason
+    return {"type": name, "timestamp": event.at, "data": data}
+
+
+async def _alerts(tx: Tx, rules: Rules, watch: Watch, events: list[Event], jobs: Mapping[str, Row]) -> list[Made]:
+    if not watch.kinds or not any(alerts.matters(event) for event in events):
+        return []
+    found = await alerts.due(tx, watch, events, jobs, rules.clock.now())
+    return [
+        ("", MAILBOX[alert.kind], alert.event.tenant, alert.event.job_id, alert.event.seq, alert.kind, body.decode())
+        for alert, body in found
+    ]

@@ -1,0 +1,42 @@
+"""vitals: how the whole does, in one cheap query."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+
+import msgspec
+
+from holdfast.store import Tx, q
+from holdfast.store.migrate import migrations
+
+COUNTED_MAX = 10_000
+DIED_WITHIN_SECONDS = 3600.0
+
+
+class Vitals(msgspec.Struct, frozen=True):
+    """Jobs are counted up to `COUNTED_MAX` of each kind; `later` wait for their time, `died` in the last hour."""
+
+    seen_at: datetime
+    current: bool  # the schema has everything this program knows of
+    workers: int
+    created: int
+    waiting: int
+    later: int
+    running: int
+    died: int
+
+    @property
+    def pending(self) -> int:
+        return self.created + self.waiting + self.later
+
+
+async def vitals(tx: Tx, dialect: str) -> Vitals:
+    [row] = await tx.all(q.vitals, limit=COUNTED_MAX, seconds=DIED_WITHIN_SECONDS)
+    numbers = {name: row[name] for name in ("workers", "created", "waiting", "later", "running", "died")}
+    return Vitals(seen_at=row["seen_at"], current=row["migrations"] >= _known(dialect), **numbers)
+
+
+@cache
+def _known(dialect: str) -> int:
+    return len(migrations(dialect))

@@ -1,0 +1,61 @@
+"""What the routes for operators share: which jobs they mean, and how what they do comes into the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from holdfast.engine import Filter
+from holdfast.engine.audit import Deed
+from holdfast.engine.rules import Rules
+from holdfast.errors import UnknownName
+from holdfast.lifecycle import WORDS, State
+from holdfast.server.route import Asked
+from holdfast.server.server import Server
+from holdfast.store import Tx
+from holdfast.wire import JobFilter
+
+T = TypeVar("T")
+
+
+def deed(asked: Asked, action: str, subject: str | None = None, **detail: Any) -> Deed:
+    return Deed(asked.caller.name, action, subject, {**detail, "request": asked.request_id})
+
+
+async def operate(
+    server: Server, told: Deed, work: Callable[[Tx, Rules], Awaitable[T]], **more: Callable[[T], Any]
+) -> T:
+    """Do it and tell of it, in one transaction. `more` is for the detail, and known only afterwards."""
+    engine = server.engine
+
+    def tell(answer: T) -> Deed:
+        return Deed(
+            told.actor, told.action, told.subject, told.detail | {name: of(answer) for name, of in more.items()}
+        )
+
+    return await engine.audited(lambda tx: work(tx, engine.rules), tell)
+
+
+def filter_of(asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
+    """`otherwise` are the states that are meant where none is named."""
+    states = states_of(asked_for.state) if asked_for.state is not None else list(otherwise)
+    return Filter(
+        tenant=asked_for.tenant,
+        states=sorted(states) if states else None,
+        types=None if asked_for.job_type is None else [asked_for.job_type],
+        queues=None if asked_for.queue is None else [asked_for.queue],
+        tag=asked_for.tag,
+        created_after=asked_for.created_after,
+        created_before=asked_for.created_before,
+        error_code=asked_for.error_code,
+    )
+
+
+def states_of(listed: str) -> set[State]:
+    """`dead,canceled`, or `FAILED,CANCELED`: the stored states behind words of either kind."""
+    found: set[State] = set()
+    for word in listed.split(","):
+        if word.lower() not in WORDS:
+            raise UnknownName.of("state", word[:80], list(WORDS))
+        found |= set(WORDS[word.lower()])
+    return found

@@ -1,0 +1,120 @@
+"""A job and its history as operators see them: everything but the lease's token, and what the job carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from holdfast.engine.registry import Snapshot
+from holdfast.lifecycle import Machine, State
+from holdfast.model import Attempt, Event, Job, Part
+from holdfast.wire import (
+    AdminEvent,
+    AdminJob,
+    AdminJobWhole,
+    AdminProgress,
+    AttemptView,
+    JobContents,
+    LeaseView,
+    PartView,
+    camel,
+)
+
+# Told under the names that they have on the job.
+_SAME = tuple(
+    name
+    for name in AdminJob.__struct_fields__
+    if name in Job.__struct_fields__ and name not in ("state", "lifecycle", "tags")
+)
+
+
+def camel_keys(fields: dict[str, Any]) -> dict[str, Any]:
+    return {camel(name): value for name, value in fields.items()}
+
+
+def job_view(job: Job, machine: Machine) -> AdminJob:
+    return AdminJob(**_told(job, machine))
+
+
+def whole_view(
+    job: Job, snapshot: Snapshot, parts: list[Part], successors: list[str], *, contents: bool
+) -> AdminJobWhole:
+    return AdminJobWhole(
+        **_told(job, snapshot.machine),
+        redriven_as=successors,
+        parts=[_part(part, contents=contents) for part in parts],
+        policy=camel_keys(msgspec.to_builtins(snapshot.policy)),
+        contents=JobContents(job.payload, job.checkpoint, job.result) if contents else None,
+    )
+
+
+def _told(job: Job, machine: Machine) -> dict[str, Any]:
+    return {
+        **{name: getattr(job, name) for name in _SAME},
+        "job_id": job.id,
+        "job_type": job.type,
+        "lifecycle": machine.name,
+        "status": job.status,
+        "state": machine.words[job.state],
+        "stored_state": job.state.value,
+        "tags": job.tags or [],
+        "lease": _lease(job),
+        "last_worker_id": job.last_worker,
+        "progress": _progress(job),
+    }
+
+
+def _lease(job: Job) -> LeaseView | None:
+    if job.lease_worker is None or job.lease_expires_at is None:
+        return None
+    return LeaseView(job.lease_worker, job.lease_expires_at, job.lease_instance)
+
+
+def _progress(job: Job) -> AdminProgress | None:
+    if job.percent is None and job.step is None and job.eta_at is None:
+        return None
+    return AdminProgress(job.percent, job.step, job.eta_at)
+
+
+def _part(part: Part, *, contents: bool) -> PartView:
+    """What a worker keeps with a part is the job's content, too."""
+    fields = asdict(part)
+    return PartView(**{**fields, "status": part.status.value, "data": part.data if contents else None})
+
+
+def attempt_view(attempt: Attempt, machine: Machine) -> AttemptView:
+    return AttemptView(
+        attempt=attempt.attempt,
+        epoch=attempt.epoch,
+        worker_id=attempt.worker_id,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        outcome=attempt.outcome,
+        state=machine.words[State(attempt.to_state)],
+        instance_id=attempt.instance,
+        reason=attempt.reason,
+        error=attempt.error,
+    )
+
+
+def event_view(event: Event, machine: Machine) -> AdminEvent:
+    def word(state: str | None) -> str | None:
+        return None if state is None else machine.words[State(state)]
+
+    return AdminEvent(
+        seq=event.seq,
+        at=event.at,
+        verb=event.verb,
+        attempt=event.attempt,
+        epoch=event.epoch,
+        actor=event.actor,
+        from_=word(event.from_state),
+        to=word(event.to_state),
+        worker_id=event.worker_id,
+        reason=event.reason,
+        step=event.step,
+        percent=event.percent,
+        data=event.data,
+    )

@@ -1,0 +1,208 @@
+"""The OpenAPI document, made from the routes and the types of `wire`: what is not in them cannot be in it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from holdfast import wire
+from holdfast.model.key import SCOPES, Kind, Scope
+from holdfast.server.problems import PROBLEM
+from holdfast.server.route import EVENT_STREAM, Header, Route
+from holdfast.server.samples import Samples
+
+Json = dict[str, Any]
+
+ABOUT = """Durable jobs over HTTP. Clients hand in jobs and ask after them; workers claim them and say what became of
+them.
+
+Names are in camelCase; in a request, snake_case is taken too. Unknown fields are refused. Errors are
+`application/problem+json` with a `code` that never changes. Keys go into `Authorization: Bearer`; on a loopback
+address clients need none while there is none."""
+REF = "#/components/schemas/{name}"
+STREAM_EXAMPLE = (
+    'id: 3\nevent: complete\ndata: {"jobId": "...", "seq": 3, "verb": "complete", "status": "COMPLETED"}\n\n'
+)
+
+# What any route of a kind may answer, besides its own.
+GUARDED = (401, 403, 429)
+WITH_BODY = (400, 408, 413, 415, 422)
+WITH_QUERY = (400, 422)
+STORED = (503,)
+
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+def document(routes: Iterable[Route]) -> Json:
+    shown = [route for route in routes if not route.hidden]
+    components = _components(shown)
+    samples = Samples(components)
+    paths: Json = {}
+    for route in shown:
+        paths.setdefault(_path(route), {})[route.method.lower()] = _operation(route, samples)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Holdfast",
+            "version": version("holdfast"),
+            "description": ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "tags": [{"name": tag, "description": about} for tag, about in _tags(shown).items()],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {_phrase(status): _refusal(status, samples) for status in _refused(shown)},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key of a client, a worker or an admin."},
+                "adminSecret": {"type": "apiKey", "in": "header", "name": "X-Admin-Secret"},
+            },
+        },
+    }
+
+
+def _components(routes: list[Route]) -> Json:
+    types: list[Any] = [wire.Problem]
+    for route in routes:
+        types += [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
+    _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)
+    return dict(sorted(found.items()))
+
+
+def statuses(route: Route) -> set[int]:
+    """Every status that this route may refuse with."""
+    refused = set(route.refuses)
+    if route.scope is not None:
+        refused |= {*GUARDED, *STORED}
+    if route.body is not None:
+        refused |= set(WITH_BODY)
+    if route.query is not None:
+        refused |= set(WITH_QUERY)
+    return refused - route.answers.keys()
+
+
+def _refused(routes: list[Route]) -> list[int]:
+    return sorted({status for route in routes for status in statuses(route)})
+
+
+# -- one route --------------------------------------------------------------------------------------------------
+
+
+def _operation(route: Route, samples: Samples) -> Json:
+    operation: Json = {
+        "operationId": "_".join(re.findall(r"\w+", f"{route.method.lower()} {route.path}")),
+        "tags": [_tag(route)],
+        "summary": route.about,
+        "security": _security(route.scope),
+        "responses": {str(status): _answer(kind, status, samples) for status, kind in route.answers.items()},
+    }
+    if parameters := [*_path_parameters(route), *_query_parameters(route), *map(_header_parameter, route.headers)]:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        schema = _ref(route.body)
+        content = {"application/json": {"schema": schema, "example": samples.of(schema)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    for status in sorted(statuses(route)):
+        operation["responses"][str(status)] = {"$ref": f"#/components/responses/{_phrase(status)}"}
+    return operation
+
+
+def _security(scope: Scope | None) -> list[Json]:
+    if scope is None:
+        return []
+    key: Json = {"key": [scope.value]}
+    return [key, {"adminSecret": []}] if scope in SCOPES[Kind.ADMIN] else [key]
+
+
+def _answer(kind: Any, status: int, samples: Samples) -> Json:
+    answer: Json = {"description": HTTPStatus(status).phrase}
+    if isinstance(kind, str):
+        example = {"example": STREAM_EXAMPLE} if kind == EVENT_STREAM else {}
+        answer["content"] = {kind: {"schema": {} if kind == "application/json" else {"type": "string"}, **example}}
+    elif kind is not None:
+        schema = _ref(kind)
+        answer["content"] = {"application/json": {"schema": schema, "example": samples.of(schema)}}
+    return answer
+
+
+def _refusal(status: int, samples: Samples) -> Json:
+    schema = _ref(wire.Problem)
+    refusal: Json = {
+        "description": HTTPStatus(status).phrase,
+        "content": {PROBLEM.decode(): {"schema": schema}},
+    }
+    if status in (429, 503):
+        refusal["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds to wait."}}
+    return refusal
+
+
+def _path_parameters(route: Route) -> list[Json]:
+    return [
+        {"name": _camel(name), "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PARAMETER.findall(route.path)
+    ]
+
+
+def _query_parameters(route: Route) -> list[Json]:
+    if route.query is None:
+        return []
+    _, found = msgspec.json.schema_components([route.query], ref_template=REF)
+    schema = found[route.query.__name__]
+    required = schema.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": _without_null(inner)}
+        for name, inner in schema["properties"].items()
+    ]
+
+
+def _header_parameter(header: Header) -> Json:
+    return {
+        "name": header.name,
+        "in": "header",
+        "required": False,
+        "description": header.about,
+        "schema": {"type": "string"},
+        "example": header.example,
+    }
+
+
+def _without_null(schema: Json) -> Json:
+    """A query has no null: what is not said is left out."""
+    if "anyOf" in schema:
+        [schema] = [each for each in schema["anyOf"] if each != {"type": "null"}]
+    return {name: value for name, value in schema.items() if name != "default" or value is not None}
+
+
+# -- names ------------------------------------------------------------------------------------------------------
+
+
+def _ref(kind: Any) -> Json:
+    return {"$ref": REF.format(name=kind.__name__)}
+
+
+def _path(route: Route) -> str:
+    return _PARAMETER.sub(lambda found: f"{{{_camel(found[1])}}}", route.path)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase.replace(" ", "")
+
+
+def _tag(route: Route) -> str:
+    """Routes whose handlers live together stand together."""
+    return route.handler.__module__.rpartition(".")[2]
+
+
+def _tags(routes: list[Route]) -> dict[str, str]:
+    return {_tag(route): str(sys.modules[route.handler.__module__].__doc__) for route in routes}

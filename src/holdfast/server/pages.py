@@ -1,0 +1,72 @@
+"""What there is to ask here: for programs as OpenAPI, for people as a page that needs no internet."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from holdfast.server.docs_page import STYLE, page
+from holdfast.server.openapi import document
+from holdfast.server.route import JSON, Asked, Reply
+from holdfast.server.server import Server
+
+CODES = "codes.json"  # written from docs/errors.md by `python -m tests.docs.generate`
+_HTML = b"text/html; charset=utf-8"
+_STYLE_HASH = b64encode(hashlib.sha256(STYLE.encode()).digest())
+_PAGE_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'sha256-" + _STYLE_HASH + b"'; base-uri 'none'; form-action 'none'; "
+        b"frame-ancestors 'none'",
+    ),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+async def root(server: Server, asked: Asked) -> Reply:
+    return Reply(307, headers=((b"location", b"/docs"),))
+
+
+async def openapi(server: Server, asked: Asked) -> Reply:
+    return _unless_known(asked, _openapi(), JSON)
+
+
+async def docs(server: Server, asked: Asked) -> Reply:
+    return _unless_known(asked, _docs(), _HTML, _PAGE_HEADERS)
+
+
+def _unless_known(
+    asked: Asked, body: bytes, content_type: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> Reply:
+    etag = _etag(body)
+    headers = (*headers, (b"etag", etag), (b"cache-control", b"no-cache"))
+    if etag in asked.headers.get(b"if-none-match", b""):
+        return Reply(304, headers=headers)
+    return Reply(200, body, headers, content_type)
+
+
+@cache
+def _etag(body: bytes) -> bytes:
+    return b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
+
+
+@cache
+def _openapi() -> bytes:
+    from holdfast.server.app import ROUTES  # which name the handlers above
+
+    return msgspec.json.encode(document(ROUTES))
+
+
+@cache
+def _docs() -> bytes:
+    return page(msgspec.json.decode(_openapi()), codes()).encode()
+
+
+def codes() -> dict[str, tuple[str, str]]:
+    """Of each error code, what it means and what to do."""
+    text = files("holdfast.server").joinpath(CODES).read_bytes()
+    return msgspec.json.decode(text, type=dict[str, tuple[str, str]])

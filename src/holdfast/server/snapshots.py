@@ -1,0 +1,47 @@
+"""What jobs were created under, remembered: a job whose claim went through here needs no question to the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.engine import Engine
+from holdfast.engine.registry import Snapshot
+from holdfast.model import Lease
+
+JOBS_MAX = 50_000
+POLICIES_MAX = 10_000
+
+
+class Snapshots:
+    """Neither a job's policy nor a policy ever changes, so what is forgotten is only asked for again."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._policies: dict[str, int] = {}  # of jobs
+        self._snapshots: dict[int, Snapshot] = {}
+
+    async def of(self, lease: Lease) -> Snapshot:
+        self._remember({lease.id: lease.policy})
+        return await self._snapshot(lease.policy)
+
+    async def of_jobs(self, job_ids: Iterable[str]) -> dict[str, Snapshot]:
+        wanted = list(job_ids)
+        known = {job_id: self._policies[job_id] for job_id in wanted if job_id in self._policies}
+        if unknown := [job_id for job_id in wanted if job_id not in known]:
+            found = await self._engine.policies_of_jobs(unknown)
+            self._remember(found)
+            known |= found
+        return {job_id: await self._snapshot(number) for job_id, number in known.items()}
+
+    def _remember(self, policies: dict[str, int]) -> None:
+        if len(self._policies) >= JOBS_MAX:
+            self._policies.clear()
+        self._policies.update(policies)
+
+    async def _snapshot(self, number: int) -> Snapshot:
+        if (known := self._snapshots.get(number)) is not None:
+            return known
+        if len(self._snapshots) >= POLICIES_MAX:  # jobs that bring policies of their own could go on for ever
+            self._snapshots.clear()
+        found = self._snapshots[number] = await self._engine.snapshot(number)
+        return found

@@ -1,0 +1,59 @@
+"""What a client sees of a job. An allow-list: what is not named here stays inside."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import msgspec
+
+from holdfast.lifecycle import State
+from holdfast.model.json import decode
+from holdfast.model.outline import Outline
+from holdfast.wire import ErrorView, JobView, ProgressView
+
+_UNHAPPY = frozenset({State.DEAD, State.CANCELED, State.REJECTED})
+
+
+def job_view(outline: Outline) -> JobView:
+    return JobView(
+        job_id=outline.id,
+        job_type=outline.type,
+        status=outline.status,
+        created_at=outline.created_at,
+        updated_at=outline.updated_at,
+        progress=_progress(outline),
+        counters=None if outline.counters is None else _as_stored(outline.counters),  # type: ignore[arg-type]
+        result=None if outline.result is None else _as_stored(outline.result),
+        error=_error(outline) if outline.state in _UNHAPPY else None,
+    )
+
+
+def etag(outline: Outline) -> bytes:
+    """Another one whenever the view is another. Weak: how many seconds are left is told anew each time.
+
+    The number of events goes into it, and a client could count retries by that: so it is a digest.
+    """
+    told = f"{outline.id} {outline.version} {outline.updated_at.timestamp()!r}"
+    return b'W/"%s"' % blake2b(told.encode(), digest_size=9).hexdigest().encode()
+
+
+def _as_stored(text: str) -> msgspec.Raw:
+    """It was checked when it was stored; taking it apart again would cost more than all the rest."""
+    return msgspec.Raw(text.encode())
+
+
+def _progress(outline: Outline) -> ProgressView | None:
+    if outline.percent is None and outline.step is None and outline.eta_at is None:
+        return None
+    left = None
+    if outline.eta_at is not None and outline.state is State.RUNNING:
+        left = max(0.0, round((outline.eta_at - outline.now_at).total_seconds(), 3))
+    return ProgressView(outline.percent, outline.step, left)
+
+
+def _error(outline: Outline) -> ErrorView:
+    """Its code and its message; the context, where a worker put its traceback, is for operators."""
+    if outline.state is State.CANCELED:
+        return ErrorView("canceled", "the job was canceled")
+    error = decode(outline.error) if outline.error is not None else {}
+    return ErrorView(str(error.get("code") or outline.reason or outline.state), str(error.get("message") or ""))

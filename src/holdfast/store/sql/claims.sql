@@ -1,0 +1,38 @@
+-- name: begin_claim
+-- Whoever sends the same request at the same time waits here for our commit, and then finds our answer.
+INSERT INTO claims (worker_id, request_id, claimed_at, leases)
+VALUES (:worker, :request, {now}, '[]')
+    ON CONFLICT (worker_id, request_id) DO NOTHING
+RETURNING request_id
+
+-- name: answer_claim
+UPDATE claims
+   SET leases = :leases
+ WHERE worker_id = :worker
+   AND request_id = :request
+RETURNING request_id
+
+-- name: repeat_claim
+UPDATE claims
+   SET repeated = TRUE
+ WHERE worker_id = :worker
+   AND request_id = :request
+RETURNING leases
+
+-- name: drop_claim
+DELETE FROM claims
+ WHERE worker_id = :worker
+   AND request_id = :request
+   AND NOT repeated
+RETURNING request_id
+
+-- name: prune_claims
+WITH old AS MATERIALIZED (
+    SELECT worker_id, request_id
+      FROM claims
+     WHERE claimed_at <= {now-:seconds}
+     ORDER BY claimed_at
+     LIMIT {limit}
+    {skip_locked}
+)
+DELETE FROM claims WHERE (worker_id, request_id) IN (SELECT worker_id, request_id FROM old) RETURNING request_id

@@ -1,0 +1,21 @@
+-- What a page about health says, asked every few seconds: each number by an index that holds nothing else, and no
+-- further than the limit.
+
+-- name: vitals
+-- `order by` keeps PostgreSQL on the index where its statistics are out of date.
+SELECT {now} AS seen_at,
+       (SELECT count(*) FROM holdfast_migrations) AS migrations,
+       (SELECT count(*) FROM workers WHERE enabled AND liveness <> 'offline') AS workers,
+       (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 'created' ORDER BY created_at LIMIT {limit}) AS c) AS created,
+       (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE due ORDER BY lane, priority DESC, id LIMIT {limit}) AS w) AS waiting,
+       (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS l) AS later,
+       (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 'running' ORDER BY id LIMIT {limit}) AS r) AS running,
+       (SELECT count(*)
+          FROM (SELECT state
+                  FROM jobs
+                 WHERE finished_at IS NOT NULL
+                   AND state <> 'succeeded'
+                   AND finished_at >= {now-:seconds}
+                 ORDER BY finished_at DESC
+                 LIMIT {limit}) AS u
+         WHERE state = 'dead') AS died

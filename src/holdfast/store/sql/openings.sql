@@ -1,0 +1,21 @@
+-- name: openings
+-- The lanes from which somebody could take a job now, among those that anybody here waits for.
+SELECT l.tenant, l.queue, l.type, l.requires, l.prefers
+  FROM lanes l
+ WHERE (SELECT j.due FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
+   AND {any:queues l.queue text}
+   AND {any:types l.type text}
+   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+ LIMIT {limit}
+
+-- name: not_yet_open
+-- When the first delayed job becomes ripe, and whether a lease has run out.
+SELECT {now} AS seen_at,
+       (SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) AS next_at,
+       EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND lease_expires_at <= {now}) AS lost
+
+-- name: claimants
+SELECT id, tenants, offers FROM workers WHERE id {in:ids uuid} AND enabled
+
+-- name: policies_of_jobs
+SELECT id, policy FROM jobs WHERE id {in:ids uuid}

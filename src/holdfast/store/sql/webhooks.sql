@@ -1,0 +1,178 @@
+-- name: webhooks
+-- All of them, or those named: they are few.
+SELECT id, tenant, name, url, secrets, wanted, enabled, disabled_reason, failing_since AS failing_since_at, created_at
+  FROM webhooks
+ WHERE {any:ids id uuid}
+ ORDER BY created_at, id
+
+-- name: put_webhook
+INSERT INTO webhooks (id, tenant, name, url, secrets, wanted, created_at)
+VALUES (:id, :tenant, :name, :url, :secrets, :wanted, {now})
+RETURNING id
+
+-- name: hold_webhook
+-- Whoever changes it next waits for us, so that of two changes none is lost.
+UPDATE webhooks SET name = name WHERE id = :id RETURNING id
+
+-- name: change_webhook
+UPDATE webhooks
+   SET name            = :name,
+       url             = :url,
+       secrets         = :secrets,
+       wanted          = :wanted,
+       enabled         = :enabled,
+       disabled_reason = :disabled_reason,
+       failing_since   = CASE WHEN enabled THEN failing_since END
+ WHERE id = :id
+RETURNING id
+
+-- name: drop_webhook
+-- Its deliveries are found no more, and leave when they are old.
+DELETE FROM webhooks WHERE id = :id RETURNING id
+
+-- name: webhook_fails
+UPDATE webhooks SET failing_since = {now} WHERE id = :id AND failing_since IS NULL RETURNING id
+
+-- name: webhook_answers
+UPDATE webhooks SET failing_since = NULL WHERE id = :id AND failing_since IS NOT NULL RETURNING id
+
+-- name: disable_webhook
+UPDATE webhooks
+   SET enabled         = FALSE,
+       disabled_reason = :reason
+ WHERE id = :id
+   AND enabled
+   AND (:at_once OR failing_since <= {now-:seconds})
+RETURNING id
+
+-- name: reader
+SELECT pos, job_id, seq FROM readers WHERE name = :name
+
+-- name: locked_reader
+-- Nobody waits here: whoever holds the row does the work.
+SELECT pos, job_id, seq FROM readers WHERE name = :name
+{skip_locked}
+
+-- name: put_reader
+INSERT INTO readers (name, pos, job_id, seq, read_at) VALUES (:name, :pos, :job_id, :seq, {now})
+    ON CONFLICT (name) DO NOTHING
+RETURNING name
+
+-- name: advance_reader
+UPDATE readers
+   SET pos     = :pos,
+       job_id  = :job_id,
+       seq     = :seq,
+       read_at = {now}
+ WHERE name = :name
+RETURNING name
+
+-- name: told_jobs
+-- What a message says of a job.
+SELECT id, type, queue, policy, max_attempts FROM jobs WHERE id {in:ids uuid} ORDER BY id
+
+-- name: put_deliveries
+INSERT INTO deliveries (id, webhook_id, tenant, job_id, seq, event, body, state, log, created_at, next_at)
+SELECT made.id, made.webhook_id, made.tenant, made.job_id, made.seq, made.event, made.body, 'pending', '[]', {now}, {now}
+  FROM {rows:made(id uuid, webhook_id uuid, tenant text, job_id uuid, seq integer, event text, body text)}
+ WHERE TRUE
+    ON CONFLICT (webhook_id, job_id, seq) DO NOTHING
+RETURNING id
+
+-- name: webhooks_with_work
+SELECT asked.id
+  FROM {rows:asked(id uuid)}
+ WHERE EXISTS (SELECT 1
+                 FROM deliveries
+                WHERE webhook_id = asked.id
+                  AND state = 'pending'
+                  AND next_at <= {now})
+
+-- name: claim_deliveries
+-- The next try is due when this one must be over: if nobody says how it went, it is made again.
+WITH picked AS MATERIALIZED (
+    SELECT id
+      FROM deliveries
+     WHERE webhook_id {in:webhooks uuid}
+       AND state = 'pending'
+       AND next_at <= {now}
+     ORDER BY next_at
+     LIMIT {limit}
+    {skip_locked}
+)
+UPDATE deliveries
+   SET tries   = tries + 1,
+       next_at = {now+:lease_seconds}
+ WHERE id {in picked}
+RETURNING id
+
+-- name: claim_delivery
+-- This one now, whatever its webhook does.
+UPDATE deliveries
+   SET tries   = tries + 1,
+       next_at = {now+:lease_seconds}
+ WHERE id = :id
+   AND state = 'pending'
+RETURNING id
+
+-- name: deliveries_by_id
+SELECT id, webhook_id, tenant, job_id, seq, event, body, state, tries, log, created_at, next_at, finished_at
+  FROM deliveries
+ WHERE id {in:ids uuid}
+ ORDER BY id
+
+-- name: page_deliveries
+SELECT id, webhook_id, tenant, job_id, seq, event, body, state, tries, log, created_at, next_at, finished_at
+  FROM deliveries
+ WHERE webhook_id = :webhook
+   AND id < :before
+   AND {any:states state text}
+ ORDER BY id DESC
+ LIMIT {limit}
+
+-- name: settle_delivery
+-- `tries` names the try: who comes too late with the outcome of an earlier one changes nothing.
+UPDATE deliveries
+   SET state       = :state,
+       log         = :log,
+       next_at     = {now+:delay_seconds},
+       finished_at = CASE WHEN :state <> 'pending' THEN {now} END
+ WHERE id = :id
+   AND state = 'pending'
+   AND tries = :tries
+RETURNING id
+
+-- name: replay_delivery
+UPDATE deliveries
+   SET state       = 'pending',
+       tries       = 0,
+       next_at     = {now},
+       finished_at = NULL
+ WHERE id = :id
+RETURNING id
+
+-- name: prune_deliveries
+WITH picked AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE finished_at <= {now-:seconds} ORDER BY finished_at LIMIT {limit}
+    {skip_locked}
+)
+DELETE FROM deliveries WHERE id {in picked} RETURNING id
+
+-- name: prune_unclaimed
+-- Their webhook is switched off or gone, or nobody sends alerts any more.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'pending' AND next_at <= {now-:seconds} LIMIT {limit}
+    {skip_locked}
+)
+DELETE FROM deliveries WHERE id {in picked} RETURNING id
+
+-- name: alerts
+SELECT kind, sent_at, held, memory FROM alerts ORDER BY kind
+
+-- name: put_alert
+INSERT INTO alerts (kind, sent_at, held, memory) VALUES (:kind, :sent_at, :held, :memory)
+    ON CONFLICT (kind) DO UPDATE
+   SET sent_at = excluded.sent_at,
+       held    = excluded.held,
+       memory  = excluded.memory
+RETURNING kind

@@ -1,0 +1,57 @@
+"""Which addresses are out in the world. Everything else is somebody's inside, and no webhook may reach it (SEC-30)."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+# Of IPv4 all but these.
+_INSIDE_4 = [
+    ip_network(text)
+    for text in (
+        "0.0.0.0/8",  # this host, this network
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # behind a carrier's NAT
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # Azure's inside, at an address that looks public
+        "169.254.0.0/16",  # link-local, and the metadata of most clouds
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",  # documentation, as are 198.51.100 and 203.0.113
+        "192.88.99.0/24",  # relays of 6to4
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, broadcast
+    )
+]
+# Of IPv6 only what is given out as global unicast. IPv4 hides in some of it, and in much of what lies outside: mapped,
+# compatible, NAT64. Whoever has such an address can be reached by the IPv4 address itself.
+_OUTSIDE_6 = ip_network("2000::/3")
+_INSIDE_6 = [
+    ip_network(text)
+    for text in (
+        "2001::/23",  # Teredo, ORCHID and other protocols
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4
+        "3fff::/20",  # documentation
+    )
+]
+
+
+def is_public(text: str) -> bool:
+    """Of an address as a resolver gives it; one with a zone is on a link, and not public."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _INSIDE_4)
+    return _is_public_6(address)
+
+
+def _is_public_6(address: IPv6Address) -> bool:
+    if address.scope_id is not None:
+        return False
+    return address in _OUTSIDE_6 and not any(address in network for network in _INSIDE_6)

@@ -1,0 +1,340 @@
+"""The worker API as a worker of any language meets it: register, claim, say what happens, be answered."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.model import NewJob
+from tests.engine.steps import NOBODYS, stored
+from tests.server.hands import Hand, hand, held
+from tests.server.steps import ADMIN, Served
+
+# -- register ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_is_registered_by_an_admin_and_gets_a_key_once(served: Served) -> None:
+    """R003-91, R003-93, R003-96, R003-97: the row and its key are one commit, and only a digest is kept."""
+    answer = await served.http.post(
+        "/api/worker/register",
+        json={"name": "shed", "capabilities": {"gpu": True}, "metadata": {"rack": 3}},
+        headers=ADMIN,
+    )
+    assert answer.status_code == 201
+    assert set(answer.json()) == {"workerId", "apiKey"}
+    worker = await served.engine.worker(answer.json()["workerId"])
+    assert (worker.name, worker.kind, worker.status, worker.offers) == ("shed", "remote", "active", ["gpu"])
+    assert worker.metadata == {"rack": 3}
+    assert (await Hand(served.http, worker.id, answer.json()["apiKey"]).claim()) == []
+
+
+async def test_nobody_else_registers_workers(served: Served) -> None:
+    """R003-92."""
+    me = await hand(served)
+    for headers in ({}, {"X-Admin-Secret": "a guess"}, {"Authorization": f"Bearer {me.key}"}):
+        answer = await served.http.post("/api/worker/register", json={}, headers=headers)
+        assert answer.status_code in (401, 403), headers
+    assert len(await served.engine.workers()) == 1
+
+
+@pytest.mark.parametrize("field", ["capabilities", "metadata"])
+async def test_what_a_worker_says_of_itself_is_an_object_of_ten_kilobytes_at_most(served: Served, field: str) -> None:
+    """R003-95."""
+
+    async def status(value: Any) -> tuple[int, str]:
+        answer = await served.http.post("/api/worker/register", json={field: value}, headers=ADMIN)
+        return answer.status_code, answer.json().get("code")
+
+    assert await status({"x": "y" * 10_300}) == (413, f"{field}_too_large")
+    assert await status(["gpu"]) == (422, "invalid_body")
+    assert await served.engine.workers() == []
+
+
+async def test_without_a_key_there_is_no_work(served: Served) -> None:
+    """R003-99."""
+    for verb in ("claim", "heartbeat", "complete", "report"):
+        answer = await served.http.post(f"/api/worker/{verb}", json={})
+        assert answer.status_code == 401, verb
+
+
+# -- the walk of a job ------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_claimed_advanced_and_completed(served: Served) -> None:
+    """R003-39, R003-45, R003-51, R003-54, R003-58: the whole way, and every answer says what the worker needs."""
+    me = await hand(served)
+    made = await served.engine.create(NewJob(type="resize", payload={"url": "a.png"}, tags=["t"], priority=3))
+    job = await me.claim_one(instanceId="one")
+    assert (job["jobId"], job["jobType"], job["payload"]) == (made.id, "resize", {"url": "a.png"})
+    assert (job["attempt"], job["epoch"], job["maxAttempts"], job["checkpoint"], job["parts"]) == (1, 1, 5, None, [])
+    assert (job["priority"], job["tags"], job["lifecycle"], job["queue"]) == (3, ["t"], "default", "default")
+    assert job["clocks"] == {"leaseSeconds": 30.0, "heartbeatSeconds": 10.0, "cancelGraceSeconds": 30.0}
+    running = await served.engine.get(made.id)
+    assert (running.lease_worker, running.lease_instance) == (me.id, "one")
+
+    advanced = await me.told("progress", **held(job), currentStep="fetch", progressPercent=20, counters={"rows": 3})
+    assert advanced["jobId"] == made.id
+    assert advanced["cancel"] is False
+    assert datetime.fromisoformat(advanced["leaseExpiresAt"]) > datetime.fromisoformat(job["leaseExpiresAt"])
+    running = await served.engine.get(made.id)
+    assert (running.step, running.percent, running.counters) == ("fetch", 20, {"rows": 3})
+
+    done = await me.told("complete", **held(job), result={"width": 10})
+    assert done == {"jobId": made.id, "status": "COMPLETED", "state": "succeeded"}
+    assert (await served.engine.get(made.id)).result == {"width": 10}
+
+
+async def test_the_state_is_in_the_words_of_the_lifecycle(served: Served) -> None:
+    """C-31: also on a server that did not give out the lease, and has to look."""
+    me = await hand(served)
+    for lifecycle in ("transcode", "images", "generation"):
+        await served.engine.create(NewJob(type=lifecycle, lifecycle=lifecycle))
+    words = {}
+    for job in await me.claim(limit=3):
+        served.server.snapshots._policies.clear()
+        words[job["lifecycle"]] = (await me.told("complete", **held(job)))["state"]
+    assert words == {"transcode": "ready", "images": "completed", "generation": "completed"}
+
+
+async def test_names_may_be_written_in_either_case(served: Served) -> None:
+    """C-36."""
+    me = await hand(served)
+    await served.engine.create(NewJob(type="echo"))
+    [job] = (await me.told("claim", job_types=["echo"], wait_seconds=0))["jobs"]
+    await me.told("complete", job_id=job["jobId"], lease_token=job["leaseToken"])
+
+
+async def test_finished_parts_and_the_checkpoint_come_back_with_the_next_attempt(served: Served) -> None:
+    """R003-55, R003-80, R003-81, R003-112."""
+    me = await hand(served)
+    await served.engine.create(NewJob(type="transcode"))
+    job = await me.claim_one()
+    parts = [{"name": "1080p", "status": "completed", "data": {"file": "a"}}, {"name": "720p", "status": "in_progress"}]
+    await me.told("progress", **held(job), parts=parts, checkpoint={"segment": 7})
+    failed = await me.told("fail", **held(job), errorCode="E_DISK", message="full", retryAfterSeconds=0)
+    assert (failed["status"], failed["state"]) == ("PENDING", "retrying")
+    await served.engine.requeue_due()
+    again = await me.claim_one()
+    assert (again["attempt"], again["epoch"], again["checkpoint"]) == (2, 2, {"segment": 7})
+    assert [(part["name"], part["status"]) for part in again["parts"]] == [("1080p", "completed"), ("720p", "pending")]
+    assert again["parts"][0]["data"] == {"file": "a"}
+
+
+async def test_fail_says_where_the_job_went(served: Served) -> None:
+    """R003-72..R003-77."""
+    me = await hand(served)
+    await served.engine.create(NewJob(type="echo", max_attempts=2))
+    job = await me.claim_one()
+    first = await me.told("fail", **held(job), errorCode="E_NET", message="reset", retryAfterSeconds=0)
+    assert first == {"jobId": job["jobId"], "status": "PENDING", "state": "retrying"}
+    await served.engine.requeue_due()
+    last = await me.told("fail", **held(await me.claim_one()), errorCode="E_NET", message="reset")
+    assert (last["status"], last["state"]) == ("FAILED", "dead")
+
+    await served.engine.create(NewJob(type="echo"))
+    buried = await me.told("fail", **held(await me.claim_one()), errorCode="E_BAD", permanent=True)
+    assert buried["status"] == "FAILED"
+
+
+async def test_a_message_that_is_too_long_is_cut_and_not_refused(served: Served) -> None:
+    """R003-73."""
+    me = await hand(served)
+    await served.engine.create(NewJob(type="echo"))
+    job = await me.claim_one()
+    await me.told("fail", **held(job), errorCode="E_LONG", message="é\x00" * 50_000, permanent=True)
+    error = (await served.engine.get(job["jobId"])).error
+    assert error["code"] == "E_LONG"
+    assert len(error["message"]) <= 4001
+
+
+async def test_a_job_is_handed_back_or_refused_for_good(served: Served) -> None:
+    me = await hand(served)
+    await served.engine.create(NewJob(type="draw", lifecycle="generation"))
+    job = await me.claim_one()
+    freed = await me.told("release", **held(job))
+    assert (freed["status"], freed["state"]) == ("PENDING", "queued")
+    again = await me.claim_one()
+    assert (again["attempt"], again["epoch"]) == (1, 2)
+    said = await me.told("reject", **held(again), errorCode="E_POLICY", message="no")
+    assert (said["status"], said["state"]) == ("REJECTED", "rejected")
+
+
+# -- heartbeat --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_heartbeat_renews_what_is_held_and_names_what_is_lost(served: Served) -> None:
+    """C-38: an unknown job is lost, not an error."""
+    me = await hand(served)
+    await served.engine.create(NewJob(type="echo"))
+    job = await me.claim_one()
+    strange = [{"jobId": NOBODYS, "leaseToken": NOBODYS}, {"jobId": "what?", "leaseToken": ""}]
+    beat = await me.told("heartbeat", status="busy", slots=4, leases=[held(job), *strange])
+    assert (beat["lost"], beat["cancel"], beat["drain"]) == ([NOBODYS, "what?"], [], False)
+    assert list(beat["leaseExpiresAt"]) == [job["jobId"]]
+    assert beat["leaseExpiresAt"][job["jobId"]] > job["leaseExpiresAt"]
+    assert datetime.fromisoformat(beat["serverTime"]).tzinfo is not None
+    worker = await served.engine.worker(me.id)
+    assert (worker.status, worker.slots) == ("busy", 4)
+
+
+@pytest.mark.parametrize("status", ["idle", "busy", "active", "offline"])
+async def test_a_worker_says_how_it_does(served: Served, status: str) -> None:
+    me = await hand(served)
+    await me.told("heartbeat", status=status)
+    assert (await served.engine.worker(me.id)).liveness == status
+
+
+async def test_a_word_that_nobody_knows_is_refused(served: Served) -> None:
+    me = await hand(served)
+    answer = await me.say("heartbeat", status="tired")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_liveness")
+
+
+async def test_a_cancel_is_told_with_the_next_heartbeat_and_the_next_progress(served: Served) -> None:
+    me = await hand(served)
+    await served.engine.create(NewJob(type="echo"))
+    job = await me.claim_one()
+    await served.engine.cancel(job["jobId"])
+    assert (await me.told("heartbeat", leases=[held(job)]))["cancel"] == [job["jobId"]]
+    assert (await me.told("progress", **held(job)))["cancel"] is True
+    stopped = await me.told("release", **held(job))
+    assert stopped["status"] == "CANCELED"
+
+
+# -- who may --------------------------------------------------------------------------------------------------------
+
+WORDS: dict[str, dict[str, Any]] = {
+    "progress": {"currentStep": "stolen"},
+    "complete": {"result": "stolen"},
+    "fail": {"errorCode": "E_STOLEN", "message": "stolen"},
+    "release": {},
+    "reject": {"errorCode": "E_STOLEN", "message": "stolen"},
+}
+
+
+@pytest.mark.parametrize("verb", WORDS)
+async def test_neither_an_id_nor_a_stolen_token_lets_another_worker_write(served: Served, verb: str) -> None:
+    """SEC-13, R003-52: job, token and the worker of the key must all be right."""
+    owner, thief = await hand(served, name="owner"), await hand(served, name="thief")
+    for name in ("one", "two"):
+        await served.engine.create(NewJob(type=name))
+    job, other = await owner.claim_one(jobTypes=["one"]), await thief.claim_one(jobTypes=["two"])
+    before = await stored(served.engine, job["jobId"])
+    for token in (other["leaseToken"], job["leaseToken"], NOBODYS, "", "no token"):
+        refusal = await thief.refused(verb, jobId=job["jobId"], leaseToken=token, **WORDS[verb])
+        assert (refusal["jobId"], refusal["reassigned"]) == (job["jobId"], token not in (job["leaseToken"], "", "no token"))
+        assert "payload" not in refusal
+    assert await stored(served.engine, job["jobId"]) == before
+    await owner.told("complete", **held(job))
+
+
+async def test_a_heartbeat_with_a_stolen_token_renews_nothing(served: Served) -> None:
+    """SEC-13."""
+    owner, thief = await hand(served), await hand(served)
+    await served.engine.create(NewJob(type="echo"))
+    job = await owner.claim_one()
+    before = await stored(served.engine, job["jobId"])
+    assert (await thief.told("heartbeat", leases=[held(job)]))["lost"] == [job["jobId"]]
+    assert await stored(served.engine, job["jobId"]) == before
+
+
+async def test_a_worker_of_some_tenants_gets_only_their_jobs(served: Served) -> None:
+    """SEC-13: payloads of others are not for it."""
+    me = await hand(served, tenants=["acme"])
+    await served.engine.create(NewJob(type="echo", tenant="other", payload={"secret": 1}))
+    assert await me.claim() == []
+    await served.engine.create(NewJob(type="echo", tenant="acme"))
+    assert (await me.claim_one())["tenant"] == "acme"
+
+
+# -- many at once ---------------------------------------------------------------------------------------------------
+
+
+async def claimed(served: Served, me: Hand, count: int, **job: Any) -> list[dict[str, Any]]:
+    await served.engine.create_many([NewJob(type="echo", **job) for _ in range(count)])
+    jobs = await me.claim(limit=count)
+    assert len(jobs) == count
+    return jobs
+
+
+async def test_many_words_are_answered_each_in_its_place(served: Served) -> None:
+    me = await hand(served)
+    jobs = await claimed(served, me, 6, lifecycle="generation")
+    answer = await me.told(
+        "report",
+        progress=[{**held(jobs[0]), "progressPercent": 10}, {"jobId": NOBODYS, "leaseToken": NOBODYS}],
+        complete=[{**held(jobs[0]), "result": 1}, held(jobs[1]), {**held(jobs[2]), "leaseToken": NOBODYS}],
+        fail=[{**held(jobs[3]), "errorCode": "E"}],
+        release=[held(jobs[4])],
+        reject=[{**held(jobs[5]), "errorCode": "E_NO"}],
+    )
+    assert answer["progress"][0]["leaseExpiresAt"]
+    assert answer["progress"][1]["code"] == "lease_lost"
+    assert [report.get("state") for report in answer["complete"]] == ["completed", "completed", None]
+    assert answer["complete"][2]["code"] == "lease_lost"
+    assert answer["complete"][2]["reassigned"] is True
+    assert [report["state"] for verb in ("fail", "release", "reject") for report in answer[verb]] == [
+        *("failed", "queued", "rejected")
+    ]
+    assert (await served.engine.get(jobs[0]["jobId"])).result == 1
+
+
+async def test_a_word_that_is_wrong_does_not_take_the_others_with_it(served: Served) -> None:
+    me = await hand(served)
+    jobs = await claimed(served, me, 5)
+    results: list[Any] = ["a", "b", "x" * 300_000, "d", "e"]
+    said = [{**held(job), "result": result} for job, result in zip(jobs, results, strict=True)]
+    answer = await me.told("report", complete=said, progress=[{**held(jobs[0]), "parts": [{"name": "p", "status": "?"}]}])
+    assert [report.get("code") for report in answer["complete"]] == [None, None, "result_too_large", None, None]
+    assert answer["progress"][0]["code"] == "invalid_part"
+    assert [(await served.engine.get(job["jobId"])).final for job in jobs] == [True, True, False, True, True]
+
+
+async def test_a_report_has_an_end(served: Served) -> None:
+    me = await hand(served)
+    words = [{"jobId": NOBODYS, "leaseToken": NOBODYS}] * 501
+    answer = await me.say("report", complete=words, release=words)
+    assert (answer.status_code, answer.json()["code"], answer.json()["limit"]) == (413, "report_too_large", 1000)
+    assert (await me.told("report"))["complete"] == []
+
+
+async def test_what_a_worker_says_wrongly_is_its_own_mistake(served: Served) -> None:
+    """Never a 500."""
+    me = await hand(served)
+    job = (await claimed(served, me, 1))[0]
+    before = await stored(served.engine, job["jobId"])
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("progress", {**held(job), "progressPercent": 101}),
+        ("progress", {**held(job), "currentStep": "\n"}),
+        ("progress", {**held(job), "etaSeconds": -1}),
+        ("complete", {**held(job), "result": {"a": "\u0000"}}),
+        ("complete", {**held(job), "outcome": "misspelt"}),
+        ("fail", {**held(job), "errorCode": ""}),
+        ("fail", {**held(job), "errorCode": "E", "retryAfterSeconds": -1}),
+        ("release", {**held(job), "delaySeconds": -1}),
+        ("heartbeat", {"slots": -1}),
+        ("heartbeat", {"instanceId": ""}),
+        ("claim", {"limit": 0}),
+        ("claim", {"limit": 101}),
+        ("claim", {"waitSeconds": 31}),
+        ("claim", {"waitSeconds": -1}),
+        ("claim", {"queues": [""]}),
+        ("claim", {"jobTypes": "echo"}),
+        ("claim", {"requestId": ""}),
+        ("claim", {"requestId": "x" * 201}),
+        ("claim", {"instanceId": "\u0000"}),
+    ]
+    for verb, body in wrong:
+        answer = await me.say(verb, **body)
+        assert answer.status_code == 422, (verb, body, answer.text)
+    assert await stored(served.engine, job["jobId"]) == before
+
+
+async def test_a_job_that_is_done_is_nobodys(served: Served, engine: Engine) -> None:
+    """Beside this, another worker on the database itself: both kinds share the queue."""
+    me = await hand(served)
+    job = (await claimed(served, me, 1))[0]
+    await me.told("complete", **held(job))
+    assert (await me.refused("progress", **held(job)))["reassigned"] is False
+    assert (await me.told("heartbeat", leases=[held(job)]))["lost"] == [job["jobId"]]
