@@ -14,6 +14,8 @@ def camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
+Time = Annotated[datetime, Meta(tz=True)]
+
 
 class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """What a client sends. An unknown field is refused: it may be a misspelt one."""
@@ -34,7 +36,7 @@ class JobIntent(Body):
     idempotency_key: str | None = None
     queue: str | None = None
     priority: int = 0
-    run_at: datetime | None = None
+    run_at: Time | None = None
     delay_seconds: float | None = None
     max_attempts: int | None = None
     tags: list[str] = []
@@ -70,8 +72,8 @@ class JobView(Answer):
     job_id: str
     job_type: str
     status: str
-    created_at: datetime
-    updated_at: datetime
+    created_at: Time
+    updated_at: Time
     progress: ProgressView | None = None
     counters: dict[str, Any] | None = None
     result: Any = None
@@ -88,7 +90,7 @@ class JobEvent(Answer):
 
     job_id: str
     seq: int
-    at: datetime
+    at: Time
     verb: str
     job_type: str | None = None
     status: str | None = None
@@ -105,7 +107,7 @@ class OperatorEvent(Answer):
 
     job_id: str
     seq: int
-    at: datetime
+    at: Time
     verb: str
     tenant: str
     attempt: int
@@ -127,7 +129,7 @@ class WorkerEvent(Answer):
     """A worker is `online`, `idle`, `busy`, `offline` or `disabled` from now on."""
 
     worker_id: str
-    at: datetime
+    at: Time
     status: str
     name: str | None = None
     was: str | None = None
@@ -166,8 +168,8 @@ class HeartbeatAnswer(Answer):
     lost: list[str]
     cancel: list[str]
     drain: bool
-    server_time: datetime
-    lease_expires_at: dict[str, datetime]
+    server_time: Time
+    lease_expires_at: dict[str, Time]
 
 
 class ClaimBody(Body):
@@ -187,8 +189,8 @@ class PartView(Answer):
     done: int | None = None
     error: str | None = None
     data: Any = None
-    started_at: datetime | None = None
-    completed_at: datetime | None = None
+    started_at: Time | None = None
+    completed_at: Time | None = None
 
 
 class Clocks(Answer):
@@ -208,7 +210,7 @@ class ClaimedJob(Answer):
     payload: dict[str, Any]
     attempt: int
     lease_token: str
-    lease_expires_at: datetime
+    lease_expires_at: Time
     checkpoint: Any
     parts: list[PartView]
     tenant: str
@@ -219,9 +221,9 @@ class ClaimedJob(Answer):
     max_attempts: int
     lost: int
     max_lost: int
-    claimed_at: datetime
-    created_at: datetime
-    run_at: datetime
+    claimed_at: Time
+    created_at: Time
+    run_at: Time
     clocks: Clocks
     tags: list[str] = []
     trace: dict[str, str] | None = None
@@ -254,7 +256,7 @@ class ProgressBody(Body):
 
 class ProgressAnswer(Answer):
     job_id: str
-    lease_expires_at: datetime
+    lease_expires_at: Time
     cancel: bool
 
 
@@ -311,7 +313,7 @@ class Report(Answer):
     job_id: str
     status: str | None = None
     state: str | None = None
-    lease_expires_at: datetime | None = None
+    lease_expires_at: Time | None = None
     cancel: bool = False
     code: str | None = None
     detail: str | None = None
@@ -352,7 +354,7 @@ class Health(Answer):
 
     status: str
     database: str
-    checked_at: datetime | None = None
+    checked_at: Time | None = None
     active_workers: int | None = None
     pending_jobs: int | None = None
     jobs: JobCounts | None = None
@@ -375,8 +377,8 @@ class JobFilter(Body):
     queue: str | None = None
     tag: str | None = None
     error_code: str | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
+    created_after: Time | None = None
+    created_before: Time | None = None
 
 
 class AdminJobsQuery(JobFilter):
@@ -403,14 +405,14 @@ class LeaseView(Answer):
     """Who holds a job; never the token, which would let its reader write."""
 
     worker_id: str
-    expires_at: datetime
+    expires_at: Time
     instance_id: str | None = None
 
 
 class AdminProgress(Answer):
     percent: float | None = None
     step: str | None = None
-    eta_at: datetime | None = None
+    eta_at: Time | None = None
 
 
 class JobContents(Answer):
@@ -439,15 +441,15 @@ class AdminJob(Answer):
     lost: int
     epoch: int
     version: int
-    run_at: datetime
-    created_at: datetime
-    updated_at: datetime
+    run_at: Time
+    created_at: Time
+    updated_at: Time
     reason: str | None = None
-    started_at: datetime | None = None
-    claimed_at: datetime | None = None
-    progress_at: datetime | None = None
-    finished_at: datetime | None = None
-    cancel_requested_at: datetime | None = None
+    started_at: Time | None = None
+    claimed_at: Time | None = None
+    progress_at: Time | None = None
+    finished_at: Time | None = None
+    cancel_requested_at: Time | None = None
     lease: LeaseView | None = None
     last_worker_id: str | None = None
     progress: AdminProgress | None = None
@@ -482,8 +484,8 @@ class AttemptView(Answer):
     attempt: int
     epoch: int
     worker_id: str
-    started_at: datetime
-    ended_at: datetime
+    started_at: Time
+    ended_at: Time
     outcome: str
     state: str
     instance_id: str | None = None
@@ -499,7 +501,7 @@ class AdminEvent(Answer):
     """One line of a job's history, whole; `from` and `to` are the lifecycle's own words."""
 
     seq: int
-    at: datetime
+    at: Time
     verb: str
     attempt: int
     epoch: int
@@ -597,8 +599,8 @@ class QueueView(Answer):
     queue: str
     jobs: dict[str, int]
     paused: bool
-    oldest_waiting_at: datetime | None = None
-    paused_at: datetime | None = None
+    oldest_waiting_at: Time | None = None
+    paused_at: Time | None = None
     paused_by: str | None = None
 
 
@@ -625,7 +627,7 @@ class WorkerView(Answer):
     enabled: bool
     liveness: str
     holds: int
-    registered_at: datetime
+    registered_at: Time
     heartbeat_seconds: float
     offline_seconds: float
     name: str | None = None
@@ -635,7 +637,7 @@ class WorkerView(Answer):
     metadata: dict[str, Any] = {}
     job_types: list[str] | None = None
     slots: int | None = None
-    last_heartbeat_at: datetime | None = None
+    last_heartbeat_at: Time | None = None
 
 
 class WorkersAnswer(Answer):
@@ -648,8 +650,8 @@ class HeldJob(Answer):
     queue: str
     tenant: str
     attempt: int
-    claimed_at: datetime
-    expires_at: datetime
+    claimed_at: Time
+    expires_at: Time
     instance_id: str | None = None
     percent: float | None = None
     step: str | None = None
@@ -680,14 +682,14 @@ class KeyView(Answer):
     tenant: str
     status: str
     scopes: list[str]
-    created_at: datetime
+    created_at: Time
     name: str | None = None
     queues: list[str] | None = None
     worker_id: str | None = None
     rate_per_second: float | None = None
-    expires_at: datetime | None = None
-    revoked_at: datetime | None = None
-    used_at: datetime | None = None
+    expires_at: Time | None = None
+    revoked_at: Time | None = None
+    used_at: Time | None = None
 
 
 class KeysAnswer(Answer):
@@ -739,7 +741,7 @@ class AuditLine(Answer):
     """What somebody did. `digest` covers the line and the digest of the line before, which is `previous`."""
 
     seq: int
-    at: datetime
+    at: Time
     actor: str
     action: str
     subject: str | None
@@ -804,13 +806,13 @@ class WebhookView(Answer):
     url: str
     events: list[str]
     enabled: bool
-    created_at: datetime
+    created_at: Time
     secrets: int
     name: str | None = None
     job_types: list[str] | None = None
     queues: list[str] | None = None
     disabled_reason: str | None = None
-    failing_since: datetime | None = None
+    failing_since: Time | None = None
 
 
 class WebhooksAnswer(Answer):
@@ -831,7 +833,7 @@ class DeliveriesQuery(Body):
 
 
 class TryView(Answer):
-    at: datetime
+    at: Time
     ms: int
     status: int | None = None
     error: str | None = None
@@ -846,11 +848,11 @@ class DeliveryView(Answer):
     event: str
     state: str
     tries: int
-    created_at: datetime
+    created_at: Time
     message: Any
     log: list[TryView]
-    next_try_at: datetime | None = None
-    finished_at: datetime | None = None
+    next_try_at: Time | None = None
+    finished_at: Time | None = None
 
 
 class DeliveriesAnswer(Answer):
@@ -874,7 +876,7 @@ class WebhookMessage(Answer):
     """What is sent to a webhook, signed as Standard Webhooks says."""
 
     type: str
-    timestamp: datetime
+    timestamp: Time
     data: WebhookData
 
 

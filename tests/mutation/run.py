@@ -26,6 +26,7 @@ NO_TESTS_FAILED, SOME_FAILED = 0, 1
 # The tests that are run against each mutant on every store: those closest to it, then all that could notice.
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
 TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
+KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
@@ -38,6 +39,7 @@ CLOSE = {
     "waiting_lanes": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "leases_long_over": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "recent_deaths": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
+    **{query: ["tests/server/test_keys.py"] for query in KEYS},
     "queue_counts": ["tests/cli/test_queues.py"],
     "held_by_worker": ["tests/cli/test_workers.py", "tests/store/test_plans.py"],
     "last_sweep": ["tests/cli/test_doctor.py"],

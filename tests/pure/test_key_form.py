@@ -90,9 +90,7 @@ def test_the_scopes_that_a_key_has_unless_told() -> None:
 )
 def test_a_key_that_cannot_be_is_refused(asked: dict[str, Any], code: str) -> None:
     with pytest.raises(HoldfastError) as refused:
-        new = NewKey(**asked)
-        new.check()
-        new.stored_scopes()
+        NewKey(**asked).check()
     assert refused.value.code == code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,3 +57,9 @@ async def hand(served: Served, **registration: Any) -> Hand:
 def held(job: dict[str, Any]) -> dict[str, str]:
     """What every word about a job begins with."""
     return {"jobId": job["jobId"], "leaseToken": job["leaseToken"]}
+
+
+async def waiting_there(served: Served, count: int) -> None:
+    """Until so many claims wait in that server."""
+    while len(served.server.room._seats) != count:  # noqa: ASYNC110  nobody tells a test
+        await asyncio.sleep(0.01)

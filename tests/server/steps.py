@@ -1,6 +1,5 @@
 """A whole server on a free port of this machine, and somebody to ask it things."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.server.server import Server
 from holdfast.server.secure import is_loopback
-from holdfast.server.serving import serve
+from holdfast.server.serving import served
 from holdfast.settings import Settings
 
 SECRET = "an admin secret that only tests know"
@@ -49,26 +48,22 @@ async def serving(
     host: str = "127.0.0.1",
     clock: Clock | None = None,
     lifecycles: Lifecycles | None = None,
+    connections_max: int | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """On the database of that URL. Several may stand before one database."""
     from holdfast.assembly import open_server
 
     settings = {"admin_secret": SECRET, **settings}
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    stop = asyncio.Event()
-    async with open_server(
-        Settings(database_url=url, **settings),
-        lifecycles=lifecycles or Lifecycles(),
-        clock=clock or Clock(),
-        ids=Ids(),
-        open_to_anybody=is_loopback(host),
-    ) as server:
-        running = asyncio.create_task(serve(server, host=host, port=0, stop=stop, on_ready=ready.set_result))
-        await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()
-        async with httpx2.AsyncClient(base_url=ready.result(), timeout=60) as http:
-            yield Served(ready.result(), server, http)
-        stop.set()
-        await running
+    async with (
+        open_server(
+            Settings(database_url=url, **settings),
+            lifecycles=lifecycles or Lifecycles(),
+            clock=clock or Clock(),
+            ids=Ids(),
+            open_to_anybody=is_loopback(host),
+        ) as server,
+        served(server, host=host, port=0, connections_max=connections_max) as address,
+        httpx2.AsyncClient(base_url=address, timeout=60) as http,
+    ):
+        yield Served(address, server, http)

@@ -48,7 +48,10 @@ async def test_a_key_is_found_by_its_id_until_it_is_over(engine: Engine, clock: 
     clock.advance(60)
     assert await engine.live_key(key.id) is None
     assert await engine.live_key(other.key.id) is not None
-    assert [each.status(clock.now()) for each in await engine.keys()] == ["expired", "live"]
+    assert {each.id: each.status(clock.now()) for each in await engine.keys()} == {
+        key.id: "expired",
+        other.key.id: "live",
+    }
 
 
 async def test_the_database_holds_no_secret(engine: Engine, store_url: str) -> None:

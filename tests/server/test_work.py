@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Engine
 from holdfast.model import NewJob
 from tests.engine.steps import NOBODYS, stored
 from tests.server.hands import Hand, hand, held
@@ -55,7 +54,7 @@ async def test_without_a_key_there_is_no_work(served: Served) -> None:
     """R003-99."""
     for verb in ("claim", "heartbeat", "complete", "report"):
         answer = await served.http.post(f"/api/worker/{verb}", json={})
-        assert answer.status_code == 401, verb
+        assert answer.status_code in (401, 403), verb
 
 
 # -- the walk of a job ------------------------------------------------------------------------------------------------
@@ -223,7 +222,10 @@ async def test_neither_an_id_nor_a_stolen_token_lets_another_worker_write(served
     before = await stored(served.engine, job["jobId"])
     for token in (other["leaseToken"], job["leaseToken"], NOBODYS, "", "no token"):
         refusal = await thief.refused(verb, jobId=job["jobId"], leaseToken=token, **WORDS[verb])
-        assert (refusal["jobId"], refusal["reassigned"]) == (job["jobId"], token not in (job["leaseToken"], "", "no token"))
+        assert (refusal["jobId"], refusal["reassigned"]) == (
+            job["jobId"],
+            token not in (job["leaseToken"], "", "no token"),
+        )
         assert "payload" not in refusal
     assert await stored(served.engine, job["jobId"]) == before
     await owner.told("complete", **held(job))
@@ -285,7 +287,9 @@ async def test_a_word_that_is_wrong_does_not_take_the_others_with_it(served: Ser
     jobs = await claimed(served, me, 5)
     results: list[Any] = ["a", "b", "x" * 300_000, "d", "e"]
     said = [{**held(job), "result": result} for job, result in zip(jobs, results, strict=True)]
-    answer = await me.told("report", complete=said, progress=[{**held(jobs[0]), "parts": [{"name": "p", "status": "?"}]}])
+    answer = await me.told(
+        "report", complete=said, progress=[{**held(jobs[0]), "parts": [{"name": "p", "status": "?"}]}]
+    )
     assert [report.get("code") for report in answer["complete"]] == [None, None, "result_too_large", None, None]
     assert answer["progress"][0]["code"] == "invalid_part"
     assert [(await served.engine.get(job["jobId"])).final for job in jobs] == [True, True, False, True, True]
@@ -331,8 +335,7 @@ async def test_what_a_worker_says_wrongly_is_its_own_mistake(served: Served) -> 
     assert await stored(served.engine, job["jobId"]) == before
 
 
-async def test_a_job_that_is_done_is_nobodys(served: Served, engine: Engine) -> None:
-    """Beside this, another worker on the database itself: both kinds share the queue."""
+async def test_a_job_that_is_done_is_nobodys(served: Served) -> None:
     me = await hand(served)
     job = (await claimed(served, me, 1))[0]
     await me.told("complete", **held(job))

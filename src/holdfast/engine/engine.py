@@ -150,14 +150,15 @@ class Engine:
 
     async def hand_in_each(self, jobs: list[_create.Ready]) -> list[_create.Created | HoldfastError]:
         """The same for requests that only share the way: one that is refused takes none of the others with it."""
-        made = await self._create_each(jobs)
+        made = await self.create_each(jobs)
         try:
             accepted = iter(await self._accept_made([one for one in made if isinstance(one, _create.Created)]))
             return [next(accepted) if isinstance(one, _create.Created) else one for one in made]
         except StoreError as error:
             return [error if isinstance(one, _create.Created) and one.waits else one for one in made]
 
-    async def _create_each(self, jobs: list[_create.Ready]) -> list[_create.Created | HoldfastError]:
+    async def create_each(self, jobs: list[_create.Ready]) -> list[_create.Created | HoldfastError]:
+        """In one statement, unless a key is taken; what is to be accepted separately is left to whoever accepts it."""
         if self.rules.hooks.any_for("create"):  # a guard may refuse half-way, after it has written
             return [await _answer(self.create(one.job, accept=None)) for one in jobs]
 
@@ -181,9 +182,13 @@ class Engine:
         waiting = [one.id for one in made if one.waits]
         if not waiting:
             return made
-        rows = await self.store.write(lambda tx: _accept.accept_made(tx, self.rules, waiting))
-        accepted = {row["id"] for row in rows}
+        accepted = await self.accept_made(waiting)
         return [one.accepted() if one.id in accepted else one for one in made]
+
+    async def accept_made(self, job_ids: list[str]) -> list[str]:
+        """Those of them that the API is to accept; nobody has run them before."""
+        rows = await self.store.write(lambda tx: _accept.accept_made(tx, self.rules, job_ids))
+        return [row["id"] for row in rows]
 
     async def _write_through(self, connection: Any, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
         if connection is None:

@@ -34,6 +34,9 @@ class Signed(msgspec.Struct, frozen=True):
     webhook: Webhook
     secret: str
 
+    def __repr__(self) -> str:
+        return f"Signed({self.webhook!r}, ...)"
+
 
 async def subscribe(tx: Tx, rules: Rules, new: NewWebhook) -> Signed:
     secret = secret_of(rules.ids.bits(SECRET_BITS))

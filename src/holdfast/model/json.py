@@ -62,8 +62,15 @@ def _is_plain(value: Any, levels: int) -> bool:
         return True
     if kind is int:
         return INTEGER_MIN <= value <= INTEGER_MAX  # type: ignore[no-any-return]
-    if not levels or kind is not dict or len(value) > 100:
+    if kind is float:
+        return math.isfinite(value)
+    if not levels or (kind is not dict and kind is not list) or len(value) > 100:
         return False
+    if kind is list:
+        for inner in value:
+            if not _is_plain(inner, levels - 1):
+                return False
+        return True
     for key, inner in value.items():  # a loop: all() over a generator takes twice as long
         if type(key) is not str or not key.isascii() or "\x00" in key or not _is_plain(inner, levels - 1):
             return False

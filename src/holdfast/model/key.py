@@ -147,6 +147,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
         for number, most, what in ((self.expires_in, 10**9, "expires_in"), (self.rate_per_second, RATE_MAX, "rate")):
             if number is not None and not (type(number) in (int, float) and 0 < number <= most):
                 raise Invalid(f"{what} must be a number above 0 and up to {most:,}", code="invalid_key")
+        self.stored_scopes()
 
     def stored_scopes(self) -> list[str]:
         """As the column holds them: `work:mail` is a worker's scope bound to the queue mail."""

@@ -35,10 +35,10 @@ def event_name(event: Event) -> str | None:
     return _BY_STATE.get(event.to_state or "") or _BY_VERB.get(event.verb)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages a webhook gets; None means all."""
 
-    events: list[str] = list(ENDINGS)
+    events: tuple[str, ...] = ENDINGS
     job_types: list[str] | None = None
     queues: list[str] | None = None
 
@@ -64,6 +64,9 @@ class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
 
     text: str
     until: datetime | None = None
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
 
 
 def secret_of(bits: int) -> str:

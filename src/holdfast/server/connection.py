@@ -6,6 +6,8 @@ uvicorn speaks HTTP; what it leaves open is here. A body's limits are in `readin
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -20,8 +22,12 @@ from holdfast.server.problems import problem
 HEAD_BYTES_MAX = 16_384
 HEAD_SECONDS_MAX = 5.0
 KEEP_ALIVE_SECONDS = 30
-LINGER_SECONDS = 5.0  # for the rest of a body that was answered before it was read
+SEND_SECONDS_MAX = 30.0  # for an answer to be taken, once there is more of it than fits in between
+LINGER_SECONDS = 5.0  # for the rest of what was answered before it was read
 CROWDED_SECONDS = 1.0  # for a request where there are too many connections, so that it can be answered with that
+
+
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Limited(uvicorn.Config):
@@ -33,8 +39,9 @@ class Connection(HttpToolsProtocol):
     config: Limited
     _heading = False  # a request has begun, and its head is not whole yet
     _head_bytes = 0
+    _refused = False
     _complaint: HoldfastError | None = None
-    _unsent = 0
+    _stuck: asyncio.TimerHandle | None = None
     _due: asyncio.TimerHandle | None = None  # whatever is waited for now, when it must have come
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -48,10 +55,14 @@ class Connection(HttpToolsProtocol):
         self._wait_no_more()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        if self._stuck is not None:
+            self._stuck.cancel()
 
     # -- the head ---------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         if self._heading:
             self._head_bytes += len(data)
         super().data_received(data)
@@ -89,10 +100,10 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             if self.transport.get_write_buffer_size():
-                self.loop.call_later(KEEP_ALIVE_SECONDS, self.transport.abort)  # if nobody takes it
+                self.loop.call_later(SEND_SECONDS_MAX, self._cut_off)
         elif self.cycle.response_complete and self.cycle.more_body:
             self._unset_keepalive_if_required()
-            self._wait(LINGER_SECONDS, self.transport.abort)
+            self._wait(LINGER_SECONDS, self._cut_off)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -101,15 +112,25 @@ class Connection(HttpToolsProtocol):
             self._stay_a_while()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Whoever still takes what we sent before is not cut off."""
-        unsent, before = self.transport.get_write_buffer_size(), self._unsent
-        self._unsent = unsent
-        if not unsent:
-            self.transport.close()
-        elif before and unsent >= before:
-            self.transport.abort()
+        """An orderly end would wait until the client has taken what it does not take."""
+        if self.transport.get_write_buffer_size():
+            self._cut_off()
         else:
-            self._stay_a_while()
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stuck = self.loop.call_later(SEND_SECONDS_MAX, self._cut_off)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+
+    def _cut_off(self) -> None:
+        """Also what the kernel still holds for it."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self.transport.abort()
 
     def _stay_a_while(self) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
@@ -117,10 +138,14 @@ class Connection(HttpToolsProtocol):
     # -- refusing ---------------------------------------------------------------------------------------------
 
     def _refuse(self, error: HoldfastError) -> None:
-        """Without the application: it has not been asked."""
-        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
-            self.transport.write(_as_http(error, self.config.request_id()))
-        self.transport.close()
+        """Without the application: it has not been asked. Who is still sending gets to see it."""
+        if self.transport.is_closing() or not (self.cycle is None or self.cycle.response_complete):
+            self.transport.close()
+            return
+        self._refused, self._heading = True, False
+        self.transport.write(_as_http(error, self.config.request_id()))
+        self.transport.write_eof()
+        self._wait(LINGER_SECONDS, self._cut_off)
 
     async def _too_many(self, scope: Any, receive: Any, send: Any) -> None:
         request_id = self.config.request_id()

@@ -150,13 +150,11 @@ class Feed:
             if not watches:
                 del self._watches[watch.key]
 
-    async def changed(self, job_id: str, seconds: float, *, seen: int | None = None) -> bool:
-        """Does something happen to this job within that time? `seen`: the caller knows this many of its events."""
+    async def changed(self, job_id: str, seconds: float, *, seen: int) -> bool:
+        """Does the job have more events than the caller has seen, or does one come to our ears within that time?"""
         watch = await self.watch(of_job(job_id))
         try:
-            if seen is not None and await self._history(job_id, seen, 1):
-                return True
-            return await watch.rung(self._clock, seconds)
+            return bool(await self._history(job_id, seen, 1)) or await watch.rung(self._clock, seconds)
         finally:
             self.leave(watch)
 

@@ -90,7 +90,7 @@ def _view(server: Server, hook: Webhook) -> wire.WebhookView:
         webhook_id=hook.id,
         tenant=hook.tenant,
         url=hook.url,
-        events=hook.wanted.events,
+        events=list(hook.wanted.events),
         enabled=hook.enabled,
         created_at=hook.created_at,
         secrets=len(hook.signing(server.clock.now())),

@@ -29,22 +29,22 @@ class Line:
 class Ring:
     """Everything behind `begin`, up to `end`, as long as it is not too much."""
 
-    def __init__(self, at: Place, lines_max: int = LINES_MAX) -> None:
+    def __init__(self, at: Place) -> None:
         self.begin = self.end = at
         self._lines: list[Line] = []
-        self._lines_max, self._weight = lines_max, 0
+        self._weight = 0
 
     def add(self, lines: list[Line], end: Place) -> None:
         self._lines += lines
         self._weight += sum(line.weight for line in lines)
         self.end = end
-        if self._weight > self._lines_max:
+        if self._weight > LINES_MAX:
             self._drop()
 
     def _drop(self) -> None:
         """A tenth more than must go: it is not worth it for every line."""
         gone = 0
-        while self._weight > self._lines_max * 0.9:
+        while self._weight > LINES_MAX * 0.9:
             self._weight -= self._lines[gone].weight
             gone += 1
         self.begin = self._lines[gone - 1].place

@@ -11,65 +11,113 @@ TIME = "2026-11-15T08:44:23Z"
 
 # What a field's name says about its value; an unknown name gets what its schema allows.
 NAMED: dict[str, Any] = {
+    "actor": "admin secret",
+    "active_workers": 3,
+    "answer": "queue 'mail' is paused",
+    "apiKey": "hfw_...",
+    "attempt": 1,
+    "cancel": False,
+    "capabilities": {"gpu": True},
+    "checkpoint": {"at": 3},
+    "counters": {"pages": 3},
+    "cursor": None,
+    "database": "ok",
+    "deliveryId": JOB,
+    "detail": "there is no such job",
+    "digest": "9f86d081...",
+    "enabled": True,
+    "epoch": 1,
+    "errorCode": "E_SMTP",
+    "event": "job.succeeded",
+    "events": ["job.succeeded", "job.dead"],
+    "freeBytes": 80_000_000_000,
+    "from": "running",
+    "heartbeatSeconds": 10,
+    "idempotencyKey": "order-4711",
+    "instanceId": "process-1",
     "jobId": JOB,
-    "workerId": WORKER,
-    "leaseToken": TOKEN,
     "jobType": "send-email",
     "jobTypes": ["send-email"],
+    "key": "hfc_...",
+    "keyId": "4f9c2d",
+    "kind": "remote",
+    "lease_seconds": 30,
+    "leaseToken": TOKEN,
+    "lifecycle": "default",
+    "limit": 1,
+    "liveness": "busy",
+    "maxAttempts": 5,
+    "message": "mailbox full",
+    "metadata": {"host": "render-3"},
+    "name": "encoder-1",
+    "newJobId": JOB,
+    "nextCursor": None,
+    "offlineSeconds": 90,
+    "outcome": "failed",
+    "payload": {"to": "a@example.com", "subject": "Hi"},
+    "pendingJobs": 12,
+    "percent": 50,
+    "priority": 0,
+    "progressPercent": 50,
     "queue": "mail",
     "queues": ["mail"],
-    "tenant": "default",
-    "lifecycle": "default",
-    "payload": {"to": "a@example.com", "subject": "Hi"},
-    "result": {"sent": "a@example.com"},
-    "idempotencyKey": "order-4711",
-    "tags": ["newsletter"],
-    "trace": {},
-    "currentStep": "render",
-    "step": "render",
-    "progressPercent": 50,
-    "percent": 50,
-    "counters": {"pages": 3},
-    "checkpoint": {"at": 3},
-    "errorCode": "E_SMTP",
-    "message": "mailbox full",
-    "verb": "complete",
-    "title": "Not Found",
-    "type": "/docs#job_not_found",
-    "detail": "there is no such job",
-    "requestId": "2f9c4c1be0a7-1",
-    "instanceId": "process-1",
-    "apiKey": "hfw_...",
-    "key": "hf_...",
-    "name": "encoder-1",
-    "workerType": "remote",
-    "kind": "remote",
-    "capabilities": {"gpu": True},
-    "metadata": {"host": "render-3"},
-    "url": "https://example.com/hooks",
     "reason": "E_SMTP",
-    "nextCursor": None,
-    "cursor": None,
-    "tenants": None,
-    "serverTime": TIME,
-    "maxAttempts": 5,
-    "priority": 0,
-    "limit": 1,
-    "attempt": 1,
-    "epoch": 1,
+    "redriveOf": JOB,
+    "requestId": "2f9c4c1be0a7-1",
+    "result": {"sent": "a@example.com"},
+    "scopes": ["jobs:create", "jobs:read"],
     "seq": 3,
+    "serverTime": TIME,
+    "state": "succeeded",
+    "status": "COMPLETED",
+    "step": "render",
+    "currentStep": "render",
+    "storedState": "succeeded",
+    "tags": ["newsletter"],
+    "tenant": "default",
+    "title": "Not Found",
+    "to": "succeeded",
+    "totalBytes": 250_000_000_000,
+    "trace": {},
+    "type": "/docs#job_not_found",
+    "url": "https://example.com/hooks",
+    "verb": "complete",
+    "waitSeconds": 20,
+    "webhookId": WORKER,
+    "workerId": WORKER,
+    "workerType": "remote",
 }
-# The same name means something else here.
-STATUS = {
-    "HeartbeatBody": "busy",
-    "PartReport": "completed",
-    "PartView": "completed",
-    "Alive": "ok",
-    "Health": "ok",
-    "JobAccepted": "PENDING",
-    "Problem": 404,
+# The same name means something else in these.
+ELSEWHERE: dict[str, dict[str, Any]] = {
+    "Alive": {"status": "ok"},
+    "AuditLine": {"action": "queue.pause", "subject": "mail", "detail": None},
+    "BulkCancelBody": {"state": "queued", "reason": "not needed any more"},
+    "BulkRedriveBody": {"state": "dead"},
+    "BulkLine": {"outcome": "redriven"},
+    "Clause": {"name": "queue", "says": "queue 'mail' is paused"},
+    "DeliveryLine": {"status": 200},
+    "Health": {"status": "ok"},
+    "HeartbeatBody": {"status": "busy"},
+    "JobAccepted": {"status": "PENDING"},
+    "KeyIntent": {"kind": "client", "name": "the shop"},
+    "KeyView": {"kind": "client", "status": "active", "name": "the shop"},
+    "LifecycleView": {"name": "default", "words": {"queued": "queued"}},
+    "PartReport": {"name": "720p", "status": "completed"},
+    "PartView": {"name": "720p", "status": "completed"},
+    "Problem": {"status": 404},
+    "SettingView": {"name": "lease_seconds", "value": 30, "origin": "default", "variable": "HOLDFAST_LEASE_SECONDS"},
+    "WebhookSubscription": {"name": "the shop"},
+    "WebhookView": {"name": "the shop"},
+    "WorkerView": {"status": "busy"},
 }
-LEFT_OUT = {"JobIntent": {"runAt", "delaySeconds"}, "JobView": {"error"}, "Report": {"code", "detail"}}
+# What would contradict the rest of the example.
+LEFT_OUT: dict[str, set[str]] = {
+    "AdminJob": {"error"},
+    "JobIntent": {"runAt", "delaySeconds"},
+    "JobView": {"error"},
+    "KeyIntent": {"workerId", "queues"},
+    "Report": {"code", "detail"},
+}
 
 
 class Samples:
@@ -89,12 +137,17 @@ class Samples:
         return self._plain(schema, name)
 
     def _object(self, schema: dict[str, Any], title: str) -> Any:
+        """Of what clients send, only what must be said, or has a name that says something."""
         if "enum" in schema:
             return schema["enum"][0]
-        shown = {name: inner for name, inner in schema["properties"].items() if name not in LEFT_OUT.get(title, ())}
+        own, sent = ELSEWHERE.get(title, {}), "additionalProperties" in schema
+        shown = schema["properties"].keys() - LEFT_OUT.get(title, set())
+        if sent:
+            shown &= {*schema.get("required", ()), *NAMED, *own}
         return {
-            name: STATUS.get(title, "COMPLETED") if name == "status" else self.of(inner, name)
-            for name, inner in shown.items()
+            name: own[name] if name in own else self.of(inner, name)
+            for name, inner in schema["properties"].items()
+            if name in shown
         }
 
     def _plain(self, schema: dict[str, Any], name: str) -> Any:
@@ -104,7 +157,7 @@ class Samples:
             case {"type": "array", "items": dict(items)}:
                 return [self.of(items, name.removesuffix("s"))]
             case {"type": "object", "additionalProperties": dict(inner)}:
-                return {JOB: self.of(inner, name)}
+                return {"queued" if name == "jobs" else JOB: self.of(inner, name)}
             case {"type": "array"}:
                 return []
             case {"type": "object"}:
@@ -122,5 +175,17 @@ def _fits(value: Any, schema: dict[str, Any]) -> bool:
     """Is this what the name means here? A `limit` may be a number in one place and an object in another."""
     if "anyOf" in schema:
         return any(_fits(value, each) for each in schema["anyOf"])
-    kinds = {"string": str, "integer": int, "number": int | float, "object": dict, "array": list, "null": type(None)}
-    return "type" not in schema or isinstance(value, kinds.get(schema["type"], object))
+    if "$ref" in schema or not isinstance(value, _KINDS.get(schema.get("type", ""), object)):
+        return False
+    return not isinstance(value, list) or all(_fits(item, schema.get("items", {})) for item in value)
+
+
+_KINDS: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": int | float,
+    "object": dict,
+    "array": list,
+    "boolean": bool,
+    "null": type(None),
+}

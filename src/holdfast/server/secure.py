@@ -67,8 +67,7 @@ def _bad_file(path: Path, why: str) -> Invalid:
 
 def _write_new(path: Path, text: str) -> None:
     """Whole or not at all: whoever starts at the same time reads what one of them wrote."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
+    draft = path.with_name(f"{path.name}.{Ids().bits(64):x}")
     with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
         file.write(f"{text}\n")
     try:

@@ -1,0 +1,53 @@
+"""An address or a key that cannot be right is refused where it is given."""
+
+import logging
+
+import pytest
+
+from holdfast import Client, SyncClient
+from holdfast.errors import Invalid
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", "begins with neither"),
+        ("jobs.example.com", "begins with neither"),
+        ("ftp://jobs.example.com", "begins with neither"),
+        ("https://", "names no host"),
+        ("https:///path", "names no host"),
+        ("https://jobs.example.com:port", "cannot be read"),
+        ("https://jobs.example.com:0", "port is 0"),
+        ("https://[::1", "cannot be read"),
+        ("https://me:secret@jobs.example.com", "given apart"),
+        ("https://jobs.example.com?key=secret", "follow its path"),
+        ("https://jobs.example.com#top", "follow its path"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(url: str, why: str) -> None:
+    with pytest.raises(Invalid, match=why) as refused:
+        Client(url)
+    assert refused.value.code == "invalid_server_url"
+    assert "secret" not in str(refused.value)
+
+
+def test_an_address_may_have_a_path_and_a_slash_at_its_end() -> None:
+    with SyncClient(" https://example.com/jobs/ ") as client:
+        assert client.url == "https://example.com/jobs"
+
+
+@pytest.mark.parametrize("key", ["two words", "a\nline", "ключ"])
+def test_a_key_that_is_none_is_refused_unseen(key: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        Client("https://example.com", key)
+    assert key not in str(refused.value)
+
+
+def test_plain_text_to_another_machine_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """SEC-45."""
+    with caplog.at_level(logging.WARNING, "holdfast.client"):
+        for quiet in ("https://example.com", "http://127.0.0.1:8080", "http://localhost", "http://[::1]:1"):
+            SyncClient(quiet).close()
+        assert caplog.messages == []
+        SyncClient("http://example.com").close()
+    assert "plain text" in caplog.text

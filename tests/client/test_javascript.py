@@ -1,0 +1,109 @@
+"""The worker in another language: examples/worker.mjs, run by Node, against a real server."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Client, JobFailed
+from tests.server.steps import Served
+from tests.worker.in_process import until
+
+ROOT = Path(__file__).parents[2]
+WORKER = ROOT / "examples/worker.mjs"
+
+
+def node() -> str:
+    """On the PATH, or where the benchmarks of other systems keep theirs."""
+    cached = ROOT.glob(".cache/bench-peers/node*/bin/node")
+    found = shutil.which("node") or next((str(path) for path in cached), None)
+    if found is None:
+        pytest.skip("the JavaScript worker needs Node 18 or newer, and there is no `node` on the PATH")
+    return found
+
+
+class Running:
+    """Ended by its id."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def stop(self) -> tuple[int, str]:
+        self.process.terminate()
+        return await self.ended()
+
+    async def ended(self) -> tuple[int, str]:
+        """Its exit code, and what it complained of."""
+        _, complaints = await asyncio.wait_for(self.process.communicate(), 60)
+        return self.process.returncode or 0, complaints.decode()
+
+
+async def start(url: str, key: str) -> Running:
+    process = await asyncio.create_subprocess_exec(
+        *(node(), str(WORKER), url),
+        env={**os.environ, "HOLDFAST_WORKER_KEY": key},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    return Running(process)
+
+
+@pytest.fixture
+async def javascript(served: Served) -> AsyncIterator[Running]:
+    running = await start(served.url, (await served.register(name="javascript"))["apiKey"])
+    yield running
+    if running.process.returncode is None:
+        running.process.kill()
+        await running.process.communicate()
+
+
+@pytest.mark.slow
+async def test_a_worker_in_javascript_completes_fails_and_waits_for_more(
+    served: Served, client: Client, javascript: Running
+) -> None:
+    jobs = await client.create_many([{"job_type": "sum", "payload": {"numbers": [n, n, n]}} for n in range(12)])
+    assert [await job.result(timeout=60) for job in jobs] == [3 * n for n in range(12)]
+    refused = await client.create("charge", {"card": "4242"})
+    with pytest.raises(JobFailed, match="E_NO_CARD there is no card 4242"):
+        await refused.result(timeout=60)
+    await asyncio.sleep(0.3)  # by now it waits in a long poll
+    counted = await client.create("count", {"to": 3})
+    assert await counted.result(timeout=60) == 3
+    view = await counted.get()
+    assert view.progress is not None
+    assert (view.progress.percent, view.progress.step) == (100, "counted to 3")
+    assert (await served.engine.get(counted.id)).epoch == 1
+    assert await javascript.stop() == (0, "")
+
+
+@pytest.mark.slow
+async def test_a_worker_in_javascript_lets_go_when_told(served: Served, client: Client, javascript: Running) -> None:
+    """A cancel reaches the handler with a beat; SIGTERM lets what runs end, and leaves the rest."""
+    endless = await client.create("count", {"to": 10_000})
+    await until(lambda: runs(client, endless.id), seconds=60)
+    assert await endless.cancel() == "RUNNING"
+    with pytest.raises(JobFailed, match="CANCELED"):
+        await endless.result(timeout=60)
+    last = await client.create("count", {"to": 10})
+    await until(lambda: runs(client, last.id), seconds=60)
+    javascript.process.terminate()
+    after = await client.create("sum", {"numbers": [1]})
+    assert await javascript.ended() == (0, "")
+    assert await last.result(timeout=5) == 10
+    stored = await served.engine.get(after.id)
+    assert (stored.status, stored.lease_token) in [("PENDING", None), ("COMPLETED", None)]
+
+
+async def runs(client: Client, job_id: str) -> bool:
+    return (await client.get(job_id)).status == "RUNNING"
+
+
+@pytest.mark.slow
+async def test_a_worker_in_javascript_whose_key_is_refused_says_so(served: Served) -> None:
+    running = await start(served.url, "no key at all")
+    code, complaints = await running.ended()
+    assert code == 1
+    assert "claim:" in complaints

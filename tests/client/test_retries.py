@@ -1,0 +1,92 @@
+"""What a client repeats, and that repeating is safe: the wire is cut, servers refuse, restart and are away."""
+
+import asyncio
+
+import pytest
+
+from holdfast import Client
+from holdfast.errors import OutcomeUnknown, StoreUnavailable, TooMany
+from tests.client.between import Gate, Impatient
+from tests.client.steps import all_ids, finish
+from tests.server.steps import SECRET, Served
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_a_create_whose_answer_was_lost_makes_one_job(served: Served, gate: Gate, heard: bool) -> None:
+    """R: every create carries a key, so that a retry is safe whether or not the server heard the first."""
+    gate.cut_at(b"POST /jobs", after=heard)
+    async with Client(gate.url) as client:
+        job = await client.create("mail", {"n": 1})
+        assert gate.cuts == 1
+        gate.cut_at(b"POST /jobs/batch", after=heard)
+        many = await client.create_many([{"job_type": "mail"}, {"job_type": "mail"}])
+    assert set(await all_ids(served.engine)) == {job.id, *(each.id for each in many)}
+
+
+async def test_a_server_that_cannot_now_is_asked_again(served: Served, gate: Gate) -> None:
+    clock = Impatient()
+    gate.refuse(503, 502, 504)
+    async with Client(gate.url, clock=clock) as client:
+        job = await client.create("mail")
+    assert await all_ids(served.engine) == [job.id]
+    assert gate.refused == len(clock.slept) == 3
+
+
+async def test_a_server_that_says_when_is_not_asked_sooner(gate: Gate) -> None:
+    clock = Impatient()
+    gate.refuse(429, 503, retry_after=7)
+    async with Client(gate.url, clock=clock) as client:
+        await client.create("mail")
+        assert [seconds >= 7 for seconds in clock.slept] == [True, True]
+        gate.refuse(429, retry_after=3600)
+        with pytest.raises(TooMany) as refused:
+            await client.create("mail")
+    assert refused.value.retry_after == 3600
+
+
+async def test_patience_ends(gate: Gate) -> None:
+    clock = Impatient()
+    gate.refuse(503, 503, 503)
+    async with Client(gate.url, clock=clock, retries=2) as client:
+        with pytest.raises(StoreUnavailable):
+            await client.create("mail")
+    assert len(clock.slept) == 2
+
+
+async def test_a_server_that_is_away_is_unreachable() -> None:
+    clock = Impatient()
+    async with Client("http://127.0.0.1:1", clock=clock, retries=3) as client:
+        with pytest.raises(StoreUnavailable, match=r"cannot reach http://127.0.0.1:1") as away:
+            await client.get("1")
+    assert away.value.code == "server_unreachable"
+    assert len(clock.slept) == 3
+
+
+async def test_a_registration_is_not_repeated_when_its_answer_is_lost(served: Served, gate: Gate) -> None:
+    """It carries no key: twice would be two workers."""
+    gate.cut_at(b"POST /api/worker/register", after=True)
+    async with Client(gate.url) as client:
+        with pytest.raises(OutcomeUnknown) as lost:
+            await client.register(SECRET, name="one")
+        assert lost.value.code == "answer_lost"
+        gate.refuse(503)
+        registered = await client.register(SECRET, name="two")
+    assert [worker.name for worker in await served.engine.workers()] == ["one", "two"]
+    assert registered.api_key
+
+
+async def test_events_go_on_where_the_wire_was_cut(served: Served, gate: Gate) -> None:
+    """No gap and no repeat: the stream is taken up by the id of the last event."""
+    async with Client(gate.url) as client:
+        job = await client.create("mail")
+        seen = []
+        async with asyncio.timeout(30):
+            async for event in job.events():
+                seen.append(event.seq)
+                if len(seen) == 1:
+                    await gate.cut_and_seen()
+                    gate.refuse(503)
+                    await finish(served.engine)
+    assert gate.refused == 1
+    assert seen == list(range(1, len(seen) + 1))
+    assert len(seen) == (await served.engine.get(job.id)).version

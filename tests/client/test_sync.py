@@ -1,0 +1,65 @@
+"""The sync client tells the same stories, from code without an event loop."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import JobFailed, SyncClient
+from holdfast.errors import KeyReused, NotFound, StoreUnavailable
+from tests.client.between import Gate, Impatient
+from tests.client.generate import COMMAND, MODULES, generated, path_of
+from tests.client.steps import all_ids, finish
+from tests.server.steps import Served
+
+
+def test_the_sync_client_is_up_to_date() -> None:
+    stale = [module for module in MODULES if path_of(module).read_text(encoding="utf-8") != generated(module)]
+    assert stale == [], f"run `{COMMAND}`"
+
+
+async def in_sync(work: Callable[[], Any]) -> Any:
+    """The server lives on the test's own event loop, so sync code needs a thread."""
+    return await asyncio.wait_for(asyncio.to_thread(work), 60)
+
+
+async def test_a_job_is_handed_in_watched_and_answered(served: Served) -> None:
+    with SyncClient(served.url) as client:
+        job = await in_sync(lambda: client.create("mail", {"n": 1}, idempotency_key="one"))
+        assert await in_sync(job.status) == "PENDING"
+        waiting = asyncio.create_task(in_sync(lambda: job.result(timeout=30)))
+        await finish(served.engine, 42)
+        assert await waiting == 42
+        events = await in_sync(lambda: [event.verb for event in job.events()])
+        assert events[-2:] == ["claim", "complete"]
+        assert await in_sync(lambda: [view.job_id for view in client.list()]) == [job.id]
+        with pytest.raises(KeyReused):
+            await in_sync(lambda: client.create("mail", {"n": 2}, idempotency_key="one"))
+
+
+async def test_many_a_cancel_and_an_unknown_one(served: Served) -> None:
+    with SyncClient(served.url) as client:
+        first, _ = await in_sync(lambda: client.create_many([{"job_type": "mail"}, {"job_type": "mail"}]))
+        assert await in_sync(first.cancel) == "CANCELED"
+        with pytest.raises(JobFailed):
+            await in_sync(lambda: first.result(timeout=5))
+        with pytest.raises(NotFound):
+            await in_sync(client.job("0198c0de-0000-7000-8000-000000000000").get)
+
+
+async def test_a_lost_answer_is_asked_for_again(served: Served, gate: Gate) -> None:
+    gate.cut_at(b"POST /jobs", after=True)
+    with SyncClient(gate.url) as client:
+        job = await in_sync(lambda: client.create("mail"))
+        assert gate.cuts == 1
+        clock = client.clock = Impatient()
+        gate.refuse(503, retry_after=5)
+        assert await in_sync(job.status) == "PENDING"
+    assert await all_ids(served.engine) == [job.id]
+    assert clock.slept[0] >= 5
+
+
+def test_a_server_that_is_away_is_unreachable() -> None:
+    with SyncClient("http://127.0.0.1:1", retries=0) as client, pytest.raises(StoreUnavailable):
+        client.get("1")

@@ -1,0 +1,82 @@
+"""Claims that may be sent again: what is kept of them, what a repeat gets, and what is given back."""
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.model import NewJob
+from holdfast.model.reports import Held
+from tests.engine.steps import NOBODYS, ask
+
+
+async def requests(engine: Engine) -> list[str]:
+    return [row["request_id"] for row in await ask(engine, "SELECT request_id FROM claims ORDER BY request_id")]
+
+
+async def test_a_request_gets_the_leases_that_it_got_before(engine: Engine, worker: str) -> None:
+    for _ in range(3):
+        await engine.create(NewJob(type="echo"))
+    first = await engine.claim_once(worker, "r", limit=2)
+    assert first is not None
+    assert len(first) == 2
+    assert await engine.claim_once(worker, "r", limit=2) == first
+    await engine.complete(worker, first[0].id, first[0].token)
+    assert await engine.claim_once(worker, "r", limit=2) == first[1:]
+    assert len(await engine.claim_once(worker, "another") or []) == 1
+    assert await engine.claim_once(worker, "r", limit=2) == first[1:]
+
+
+async def test_a_request_that_finds_nothing_leaves_nothing(engine: Engine, worker: str) -> None:
+    assert await engine.claim_once(worker, "r") is None
+    assert await requests(engine) == []
+
+
+async def test_jobs_of_other_queues_and_types_are_no_answer(engine: Engine, worker: str) -> None:
+    await engine.create(NewJob(type="echo", queue="q"))
+    assert await engine.claim_once(worker, "r", queues=["other"]) is None
+    assert await engine.claim_once(worker, "r", types=["other"]) is None
+    assert await requests(engine) == []
+    assert await engine.claim_once(worker, "r", queues=["q"], types=["echo"], instance="i")
+    assert await engine.held_by(worker, "i")
+
+
+async def test_answers_are_kept_for_a_while_and_not_for_ever(engine: Engine, worker: str, clock: MovableClock) -> None:
+    for request in ("old", "new"):
+        await engine.create(NewJob(type="echo"))
+        assert await engine.claim_once(worker, request)
+        clock.advance(1800)
+    assert await engine.prune_claims(3600) == 1
+    assert [row["request_id"] for row in await ask(engine, "SELECT request_id FROM claims")] == ["new"]
+    assert await engine.prune_claims(3600) == 0
+
+
+async def test_what_nobody_heard_of_is_given_back(engine: Engine, worker: str) -> None:
+    for request in (None, "first", "second"):
+        made = await engine.create(NewJob(type="echo"))
+        [lease] = await engine.claim(worker) if request is None else await engine.claim_once(worker, request) or []
+        assert await engine.give_back(worker, [Held(lease.id, lease.token)], request=request)
+        job = await engine.get(made.id)
+        assert (job.state, job.attempt) == ("queued", 0)
+        [again] = await engine.claim_once(worker, request or "r") or []
+        assert again.epoch == 2
+        await engine.complete(worker, again.id, again.token)
+
+
+async def test_what_a_repeat_was_told_of_stays_its_own(engine: Engine, worker: str) -> None:
+    other = (await engine.register()).id
+    await engine.create(NewJob(type="echo"))
+    await engine.create(NewJob(type="echo"))
+    [lease] = await engine.claim_once(worker, "r") or []
+    assert await engine.claim_once(other, "r")
+    assert await engine.claim_once(worker, "r") == [lease]
+    assert not await engine.give_back(worker, [Held(lease.id, lease.token)], request="r")
+    await engine.complete(worker, lease.id, lease.token)
+
+
+async def test_nobody_gives_back_what_is_not_theirs(engine: Engine, worker: str) -> None:
+    other = (await engine.register()).id
+    made = await engine.create(NewJob(type="echo"))
+    [lease] = await engine.claim_once(worker, "r") or []
+    assert not await engine.give_back(other, [Held(lease.id, lease.token)], request="r")
+    assert not await engine.give_back(worker, [Held(lease.id, lease.token)], request="another")
+    await engine.give_back(other, [Held(lease.id, lease.token)])
+    await engine.give_back(worker, [Held(lease.id, NOBODYS)])
+    assert (await engine.get(made.id)).lease_token == lease.token

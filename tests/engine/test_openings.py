@@ -1,0 +1,99 @@
+"""openings: what one asks for all who wait, and who of them may take it."""
+
+from typing import Any
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.model import NewJob
+from holdfast.store import q
+from tests.engine.steps import NOBODYS, run
+from tests.engine.test_look import conditions
+
+
+async def lanes(engine: Engine, **asked: Any) -> list[tuple[str, str, str]]:
+    found = (await engine.openings(**asked)).lanes
+    return sorted((lane.tenant, lane.queue, lane.type) for lane in found)
+
+
+async def test_a_lane_is_open_while_a_job_in_it_is_due(engine: Engine, worker: str) -> None:
+    assert await lanes(engine) == []
+    await engine.create(NewJob(type="echo"))
+    await engine.create(NewJob(type="later", delay_seconds=60))
+    assert await lanes(engine) == [("default", "default", "echo")]
+    await engine.claim(worker)
+    assert await lanes(engine) == []
+
+
+async def test_only_what_somebody_waits_for_is_looked_at(engine: Engine) -> None:
+    for queue, name in (("a", "x"), ("b", "y")):
+        await engine.create(NewJob(type=name, queue=queue))
+    assert await lanes(engine, queues=["a", "c"]) == [("default", "a", "x")]
+    assert await lanes(engine, types=["y"]) == [("default", "b", "y")]
+    assert await lanes(engine, queues=[]) == []
+
+
+async def test_a_paused_queue_is_closed_for_its_tenant(engine: Engine) -> None:
+    for tenant in ("default", "acme"):
+        for queue in ("q", "r"):
+            await engine.create(NewJob(type="echo", queue=queue, tenant=tenant))
+    await engine.pause("q")
+    assert await lanes(engine) == [("acme", "q", "echo"), ("acme", "r", "echo"), ("default", "r", "echo")]
+    await engine.resume("q")
+    assert len(await lanes(engine)) == 4
+
+
+async def test_what_comes_later_and_what_was_lost_is_told(engine: Engine, worker: str, clock: MovableClock) -> None:
+    found = await engine.openings()
+    assert (found.next_in, found.lost) == (None, False)
+    await run(engine, worker)
+    for seconds in (50, 40, 60):
+        await engine.create(NewJob(type="later", delay_seconds=seconds))
+    clock.advance(29)
+    found = await engine.openings()
+    assert (found.next_in, found.lost) == (11, False)
+    clock.advance(1)
+    assert (await engine.openings()).lost
+    clock.advance(20)
+    assert (await engine.openings()).next_in == 0
+
+
+async def test_a_claimant_may_take_what_claim_would_give_it(engine: Engine) -> None:
+    """The rules stand in SQL for claim and in Python for whoever waits: they agree on every pair."""
+    workers = [
+        (await engine.register(tenants=tenants, capabilities=capabilities)).id
+        for tenants in (None, ["acme"], ["acme", "default"])
+        for capabilities in ({}, {"gpu": True}, {"gpu": True, "disk": "big"})
+    ]
+    jobs: list[dict[str, Any]] = [
+        {"tenant": tenant, "requires": requires}
+        for tenant in ("default", "acme")
+        for requires in ([], ["gpu"], ["disk:big", "gpu"])
+    ]
+    for number, job in enumerate(jobs):
+        await engine.create(NewJob(type=f"type-{number}", **job))
+    known = await engine.claimants(workers)
+    opened = {lane.type: lane for lane in (await engine.openings()).lanes}
+    for worker in workers:
+        for name, lane in opened.items():
+            assert known[worker].may_take(lane) == (await engine.look(worker, types=[name])).due, (worker, lane)
+
+
+async def test_a_disabled_worker_is_no_claimant(engine: Engine, worker: str) -> None:
+    other = (await engine.register()).id
+    await engine.disable(other)
+    assert list(await engine.claimants([worker, other, NOBODYS])) == [worker]
+
+
+def test_openings_and_look_agree_on_what_is_closed() -> None:
+    """Word for word; what depends on the worker is judged afterwards."""
+    assert conditions(q.openings) < conditions(q.look)
+    assert len(conditions(q.openings)) == 3
+
+
+async def test_the_policies_of_jobs_are_known_by_their_ids(engine: Engine) -> None:
+    one = await engine.create(NewJob(type="echo"))
+    two = await engine.create(NewJob(type="video", lifecycle="transcode"))
+    await engine.create(NewJob(type="third", lifecycle="images"))
+    found = await engine.policies_of_jobs([one.id, two.id, NOBODYS])
+    assert set(found) == {one.id, two.id}
+    assert (await engine.snapshot(found[two.id])).machine.words["succeeded"] == "ready"

@@ -1,0 +1,112 @@
+"""What workers do is in the log of events, each change once, and for a day."""
+
+import asyncio
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Cursor, Engine
+from holdfast.model import Liveness, NewJob
+from tests.engine.steps import ask
+
+DAY = 86_400
+
+
+async def lines(engine: Engine) -> list[tuple[str, int, str, str | None]]:
+    """(worker, number, what it is, what it was), in the order of the log."""
+    events, _ = await engine.feed(Cursor())
+    return [(e.job_id, e.seq, e.reason, e.data["was"]) for e in events if e.verb == "worker"]
+
+
+async def test_each_change_of_a_worker_is_a_line(engine: Engine) -> None:
+    """R003-118."""
+    worker = (await engine.register(name="w")).id
+    said = []
+    for step in (
+        engine.note_workers,
+        lambda: engine.heartbeat(worker, [], liveness=Liveness.BUSY),
+        lambda: engine.heartbeat(worker, [], liveness=Liveness.IDLE),
+        lambda: engine.disable(worker),
+        lambda: engine.heartbeat(worker, [], liveness=Liveness.BUSY),
+        lambda: engine.enable(worker),
+        lambda: engine.heartbeat(worker, [], liveness=Liveness.OFFLINE),
+    ):
+        await step()
+        said.append(await engine.note_workers())
+    assert said == [0, 1, 1, 1, 0, 1, 1], "what a disabled worker does is not of interest"
+    assert await lines(engine) == [
+        (worker, 1, "online", None),
+        (worker, 2, "busy", "online"),
+        (worker, 3, "idle", "busy"),
+        (worker, 4, "disabled", "idle"),
+        (worker, 5, "busy", "disabled"),
+        (worker, 6, "offline", "busy"),
+    ]
+
+
+async def test_a_line_says_which_worker_and_belongs_to_no_tenant(engine: Engine) -> None:
+    worker = (await engine.register(name="w")).id
+    await engine.note_workers()
+    [event], _ = await engine.feed(Cursor())
+    assert (event.worker_id, event.tenant, event.actor, event.data["name"]) == (worker, "*", "system", "w")
+    assert event.from_state is event.to_state is None
+
+
+async def test_many_servers_write_each_change_once(engine: Engine) -> None:
+    workers = sorted([(await engine.register(name=f"w{n}")).id for n in range(20)])
+    await asyncio.gather(*(engine.note_workers() for _ in range(8)))
+    await engine.note_workers()
+    assert sorted(worker for worker, *_ in await lines(engine)) == workers
+
+
+async def test_nothing_is_written_where_nothing_changed(engine: Engine, worker: str) -> None:
+    assert await engine.note_workers() == 1
+    before = await engine.feed_end()
+    await engine.heartbeat(worker, [], liveness=Liveness.ACTIVE)
+    assert await engine.note_workers() == 0
+    assert await engine.feed_end() == before
+
+
+async def test_lines_are_kept_for_a_day_and_the_last_one_for_its_number(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    await engine.note_workers()
+    for liveness in (Liveness.BUSY, Liveness.IDLE):
+        clock.advance(DAY / 2)
+        await engine.heartbeat(worker, [], liveness=liveness)
+        await engine.note_workers()
+    assert await engine.prune_worker_log() == 1, "only the first is a day old"
+    assert [line[1] for line in await lines(engine)] == [2, 3]
+    clock.advance(3 * DAY)
+    assert await engine.prune_worker_log() == 1
+    assert [line[1] for line in await lines(engine)] == [3]
+    await engine.heartbeat(worker, [], liveness=Liveness.BUSY)
+    await engine.note_workers()
+    assert [line[1] for line in await lines(engine)] == [3, 4]
+
+
+async def test_what_is_old_goes_a_part_at_a_time_and_jobs_keep_their_history(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    job = await engine.create(NewJob(type="t"))
+    await ask(
+        engine,
+        """
+        INSERT INTO events (job_id, seq, tenant, at, verb, attempt, epoch, actor)
+        SELECT id, n, '*', registered_at, 'worker', 0, 0, 'system'
+          FROM workers, (WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < 250)
+                         SELECT n FROM counted) AS numbers
+        RETURNING job_id""",
+    )
+    clock.advance(2 * DAY)
+    assert [await engine.prune_worker_log() for _ in range(4)] == [100, 100, 49, 0]
+    assert len(await engine.history(job.id)) == 1
+
+
+async def test_a_worker_that_is_forgotten_leaves_no_lines(engine: Engine, worker: str, clock: MovableClock) -> None:
+    await engine.note_workers()
+    await engine.heartbeat(worker, [], liveness=Liveness.OFFLINE)
+    await engine.note_workers()
+    job = await engine.create(NewJob(type="t"))
+    clock.advance(DAY)
+    assert await engine.forget_workers(DAY) == 1
+    assert await lines(engine) == []
+    assert len(await engine.history(job.id)) == 1

@@ -1,0 +1,396 @@
+"""Who is let in, as whom, and for how long after their key was taken back."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.clock import MovableClock, to_micros
+from holdfast.engine import Engine, NewWorker
+from holdfast.engine.keys import LiveKey
+from holdfast.errors import Forbidden, HoldfastError, Malformed, StoreUnavailable, Unauthorized
+from holdfast.model.key import SCOPES, Kind, NewKey, Scope, text_of
+from holdfast.server import recent
+from holdfast.server.auth import ANYBODY, NOBODY, Auth, Caller
+from holdfast.server.recent import Recent
+from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
+
+LOCAL = {b"host": b"127.0.0.1:8080"}
+
+
+class WholeClock(MovableClock):
+    """What is remembered ages with it too."""
+
+    def monotonic(self) -> float:
+        return to_micros(self.now()) / 1e6
+
+
+@pytest.fixture
+def clock() -> WholeClock:
+    return WholeClock()
+
+
+@pytest.fixture
+def auth(engine: Engine, clock: WholeClock) -> Auth:
+    return Auth(engine, clock, admin_secret=SECRET, open_to_anybody=True)
+
+
+def with_key(text: str) -> dict[bytes, bytes]:
+    return {**LOCAL, b"authorization": f"Bearer {text}".encode()}
+
+
+def with_secret(secret: str) -> dict[bytes, bytes]:
+    return {**LOCAL, b"x-admin-secret": secret.encode()}
+
+
+async def knock(auth: Auth, headers: dict[bytes, bytes], scope: Scope | None = Scope.JOBS_READ) -> Caller | str:
+    """Who it is, or the code of the refusal."""
+    try:
+        return await auth.admit(headers, "192.0.2.1", scope)
+    except HoldfastError as refused:
+        return refused.code
+
+
+# -- this machine, before there are keys --------------------------------------------------------------------------
+
+
+async def test_this_machine_may_come_in_until_the_first_client_key(
+    auth: Auth, engine: Engine, clock: WholeClock
+) -> None:
+    """SEC-6: workers' and operators' keys do not count."""
+    await engine.register_with_key(NewWorker(name="w"))
+    await engine.create_key(NewKey(kind=Kind.ADMIN))
+    assert await knock(auth, LOCAL) is ANYBODY
+    assert await knock(auth, LOCAL, Scope.ADMIN_READ) == "forbidden"
+    assert await knock(auth, LOCAL, Scope.WORK) == "forbidden"
+    key, _ = await engine.create_key(NewKey())
+    clock.advance(recent.BELIEVED_SECONDS)
+    assert await knock(auth, LOCAL) == "unauthorized"
+    await engine.revoke_key(key.id)
+    clock.advance(60)
+    assert await knock(auth, LOCAL) == "unauthorized", "taking a key back must open no door"
+
+
+async def test_from_elsewhere_nobody_comes_in_without_a_key(engine: Engine, clock: WholeClock) -> None:
+    auth = Auth(engine, clock, admin_secret=SECRET, open_to_anybody=False)
+    assert await knock(auth, LOCAL) == "unauthorized"
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]:8080", "[::1]", "127.9.9.9:80"]
+)
+async def test_under_a_name_of_its_own_the_machine_answers(auth: Auth, host: str) -> None:
+    assert await knock(auth, {b"host": host.encode()}) is ANYBODY
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", "evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0"),
+        *("192.168.0.1", "127.0.0.1:8080:80", "127.0.0.1@evil.example", "[::1", "::1]:80", "[::]", "2130706433"),
+        *("localhost\x00", "lòcalhost", "127.0.0.1 evil.example", "127.0.0.1:evil"),
+    ],
+)
+async def test_under_a_foreign_name_it_does_not(auth: Auth, host: str) -> None:
+    """SEC-6: a page whose name was made to lead to this machine (DNS rebinding) gets nothing."""
+    with pytest.raises(Malformed) as refused:
+        await auth.admit({b"host": host.encode()}, "127.0.0.1", Scope.JOBS_READ)
+    assert refused.value.code == "wrong_host"
+
+
+async def test_whoever_shows_a_key_may_come_under_any_name(auth: Auth, engine: Engine) -> None:
+    _, text = await engine.create_key(NewKey())
+    assert isinstance(await knock(auth, {**with_key(text), b"host": b"jobs.example"}), Caller)
+
+
+async def test_a_wrong_key_is_refused_where_none_is_needed(auth: Auth) -> None:
+    """A mistake shows at once, not when the first key is made."""
+    assert await knock(auth, with_key("typo")) == "unauthorized"
+
+
+async def test_open_routes_ask_nobody_anything(auth: Auth) -> None:
+    assert await knock(auth, {}, None) is NOBODY
+    assert await knock(auth, with_key("typo"), None) is NOBODY
+
+
+# -- keys ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_caller_is_what_the_key_says(auth: Auth, engine: Engine) -> None:
+    """SEC-9: the tenant is the key's."""
+    key, text = await engine.create_key(NewKey(tenant="acme"))
+    assert await knock(auth, with_key(text)) == Caller(Kind.CLIENT, key.id, "acme", frozenset(SCOPES[Kind.CLIENT]))
+    worker, text = await engine.register_with_key(NewWorker(name="w"), queues=["mail"])
+    caller = await knock(auth, with_key(text), Scope.WORK)
+    assert isinstance(caller, Caller)
+    assert (caller.kind, caller.worker, caller.queues) == (Kind.WORKER, worker.id, ("mail",))
+
+
+async def test_each_scope_opens_its_own_routes_only(auth: Auth, engine: Engine) -> None:
+    """SEC-5: deny by default; the refusal names the scope."""
+    worker, _ = await engine.register_with_key(NewWorker(name="w"))
+    for kind, scopes in SCOPES.items():
+        for granted in scopes:
+            owner = worker.id if kind is Kind.WORKER else None
+            _, text = await engine.create_key(NewKey(kind=kind, scopes=[granted], worker_id=owner))
+            for wanted in Scope:
+                if wanted is granted:
+                    assert isinstance(await knock(auth, with_key(text), wanted), Caller)
+                    continue
+                with pytest.raises(Forbidden, match=wanted):
+                    await auth.admit(with_key(text), "192.0.2.1", wanted)
+
+
+async def test_the_scheme_may_be_written_as_one_likes(auth: Auth, engine: Engine) -> None:
+    _, text = await engine.create_key(NewKey())
+    for shown in (f"bearer {text}", f"BEARER {text}", f"Bearer  {text} "):
+        assert isinstance(await knock(auth, {b"authorization": shown.encode()}), Caller)
+    for shown in (text, f"Basic {text}", f"Bearer{text}", "Bearer", "Bearer ", ""):
+        assert await knock(auth, {b"authorization": shown.encode()}) == "unauthorized"
+
+
+async def test_every_refusal_reads_the_same(served: Served, clock: WholeClock) -> None:
+    """SEC-7: who may not come in learns nothing about who may."""
+    engine = served.engine
+    live, text = await engine.create_key(NewKey())
+    revoked, revoked_text = await engine.create_key(NewKey())
+    await engine.revoke_key(revoked.id)
+    secret = text.split("_")[3]
+    shown: list[dict[str, str]] = [
+        {"Authorization": ""},
+        bearer("nonsense"),
+        bearer(text[:-1] + "x"),
+        bearer(text_of(Kind.CLIENT, "0" * 16, secret)),
+        bearer(text_of(Kind.CLIENT, live.id, "0" * 64)),
+        bearer(text_of(Kind.ADMIN, live.id, secret)),
+        bearer(revoked_text),
+        {"X-Admin-Secret": "wrong"},
+        {"X-Admin-Secret": SECRET, **bearer(text)},
+        {"X-Admin-Secret": "wrong", **bearer(text)},
+    ]
+    answers = [await served.http.get("/jobs", headers=headers) for headers in shown]
+    for answer in answers:
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == 'Bearer realm="holdfast"'
+        assert secret not in answer.text
+    assert len({(a.text.replace(a.json()["requestId"], ""), str(a.headers.keys())) for a in answers}) == 1
+
+
+# -- the admin secret ---------------------------------------------------------------------------------------------
+
+
+async def test_the_admin_secret_may_do_all_that_operators_do(auth: Auth) -> None:
+    """R003-92."""
+    for scope in SCOPES[Kind.ADMIN]:
+        caller = await knock(auth, with_secret(SECRET), scope)
+        assert isinstance(caller, Caller)
+        assert caller.name == "admin secret"
+    assert await knock(auth, with_secret(SECRET), Scope.JOBS_READ) == "forbidden"
+    assert await knock(auth, with_secret(SECRET[:-1]), Scope.ADMIN_READ) == "unauthorized"
+    assert await knock(auth, with_secret(""), Scope.ADMIN_READ) == "unauthorized"
+
+
+async def test_where_no_admin_secret_is_set_none_is_right(engine: Engine, clock: WholeClock) -> None:
+    auth = Auth(engine, clock, admin_secret="", open_to_anybody=True)
+    for guess in ("", "0" * 64, "\x00" * 32):
+        assert await knock(auth, with_secret(guess), Scope.ADMIN_READ) == "unauthorized"
+
+
+async def test_two_answers_to_who_asks_are_none(auth: Auth, engine: Engine) -> None:
+    _, client = await engine.create_key(NewKey())
+    _, admin = await engine.create_key(NewKey(kind=Kind.ADMIN))
+    assert await knock(auth, {**with_key(client), **with_secret(SECRET)}, Scope.ADMIN_READ) == "unauthorized"
+    assert await knock(auth, {**with_key(admin), **with_secret("wrong")}, Scope.ADMIN_READ) == "unauthorized"
+    assert await knock(auth, {**with_key("typo"), **with_secret(SECRET)}, Scope.ADMIN_READ) == "unauthorized"
+    assert isinstance(await knock(auth, {**with_key(admin), **with_secret(SECRET)}, Scope.ADMIN_KEYS), Caller)
+
+
+# -- how long a key is believed -----------------------------------------------------------------------------------
+
+
+async def test_a_key_taken_back_is_refused_by_every_server_within_5_s(store_url: str) -> None:
+    """SEC-4: revoke, on two servers, with the real clock; and what goes on for long hears of it too."""
+    async with serving(store_url) as one, serving(store_url) as other:
+        key, text = await one.engine.create_key(NewKey())
+        callers = [await each.server.auth.admit(with_key(text), "", Scope.JOBS_READ) for each in (one, other)]
+        await one.engine.revoke_key(key.id)
+        async with asyncio.timeout(5):
+            for each, caller in zip((one, other), callers, strict=True):
+                while (await each.http.get("/jobs", headers=bearer(text))).status_code != 401:
+                    await turn()
+                with pytest.raises(Unauthorized):
+                    await each.server.auth.still(caller)
+
+
+async def test_a_key_that_ends_is_refused_from_then_on(auth: Auth, engine: Engine, clock: WholeClock) -> None:
+    """SEC-4: expiry, by the database's clock."""
+    _, text = await engine.create_key(NewKey(expires_in=60))
+    caller = await knock(auth, with_key(text))
+    assert isinstance(caller, Caller)
+    clock.advance(58)
+    await auth.still(caller)
+    clock.advance(2)
+    assert await knock(auth, with_key(text)) == "unauthorized"
+    with pytest.raises(Unauthorized):
+        await auth.still(caller)
+
+
+async def test_both_keys_are_good_while_one_takes_over(auth: Auth, engine: Engine, clock: WholeClock) -> None:
+    """SEC-4: rotation with overlap."""
+    old, old_text = await engine.create_key(NewKey(tenant="acme"))
+    _, new_text = await engine.rotate_key(old.id, overlap_seconds=30)
+    for text in (old_text, new_text):
+        caller = await knock(auth, with_key(text))
+        assert isinstance(caller, Caller)
+        assert caller.tenant == "acme"
+    clock.advance(30)
+    assert await knock(auth, with_key(old_text)) == "unauthorized"
+    assert isinstance(await knock(auth, with_key(new_text)), Caller)
+
+
+async def test_whoever_came_in_without_a_key_is_asked_for_one_later(
+    auth: Auth, engine: Engine, clock: WholeClock
+) -> None:
+    await auth.still(ANYBODY)
+    await auth.still(await auth.admit(with_secret(SECRET), "", Scope.ADMIN_READ))
+    await engine.create_key(NewKey())
+    clock.advance(recent.BELIEVED_SECONDS)
+    with pytest.raises(Unauthorized):
+        await auth.still(ANYBODY)
+
+
+async def test_the_use_of_a_key_is_written_down_beside_the_requests(auth: Auth, engine: Engine) -> None:
+    key, text = await engine.create_key(NewKey())
+    await knock(auth, with_key(text))
+    await knock(auth, with_key(text_of(Kind.CLIENT, "0" * 16, "0" * 64)))
+    assert (await engine.key(key.id)).used_at is None
+    await auth.note_used()
+    assert (await engine.key(key.id)).used_at is not None
+
+
+async def test_a_database_that_is_away_is_not_the_keys_fault(auth: Auth, engine: Engine) -> None:
+    _, text = await engine.create_key(NewKey())
+    await engine.close()
+    with pytest.raises(HoldfastError) as refused:
+        await auth.admit(with_key(text), "", Scope.JOBS_READ)
+    assert refused.value.code == "store_closed"
+    await auth.note_used()
+
+
+# -- asking the database ------------------------------------------------------------------------------------------
+
+
+class Database:
+    """Answers when told to, and counts."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.let_go = asyncio.Event()
+        self.fails = False
+
+    async def ask(self, name: str) -> str | None:
+        self.asked.append(name)
+        await self.let_go.wait()
+        if self.fails:
+            raise StoreUnavailable("away")
+        return None if name.startswith("stranger") else f"{name} {len(self.asked)}"
+
+
+async def turn() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_many_who_ask_at_once_ask_once(clock: WholeClock) -> None:
+    database = Database()
+    known = Recent(database.ask, clock)
+    asking = [asyncio.create_task(known.get("key")) for _ in range(100)]
+    await turn()
+    asking.pop().cancel()  # one that hangs up takes nobody else with it
+    database.let_go.set()
+    assert await asyncio.gather(*asking) == ["key 1"] * 99
+    assert database.asked == ["key"]
+
+
+async def test_nobody_waits_for_what_is_asked_again_in_time(clock: WholeClock) -> None:
+    database = Database()
+    database.let_go.set()
+    known = Recent(database.ask, clock)
+    assert await known.get("key") == "key 1"
+    database.let_go.clear()
+    clock.advance(recent.ASK_AGAIN_SECONDS)
+    assert [await known.get("key") for _ in range(3)] == ["key 1"] * 3
+    await turn()
+    assert len(database.asked) == 2
+    database.let_go.set()
+    await turn()
+    assert await known.get("key") == "key 2"
+
+
+async def test_what_is_too_old_is_not_believed(clock: WholeClock) -> None:
+    """SEC-4: not even when the database is away."""
+    database = Database()
+    database.let_go.set()
+    known = Recent(database.ask, clock)
+    await known.get("key")
+    database.fails = True
+    clock.advance(recent.BELIEVED_SECONDS)
+    with pytest.raises(StoreUnavailable):
+        await known.get("key")
+    database.fails = False
+    assert await known.get("key") == "key 3"
+
+
+async def test_strangers_keep_no_connections_from_those_who_work(clock: WholeClock) -> None:
+    """SEC-7: names that somebody invents are looked up two at a time; a known one goes past them."""
+    database = Database()
+    database.let_go.set()
+    known = Recent(database.ask, clock)
+    await known.get("key")
+    database.let_go.clear()
+    clock.advance(recent.BELIEVED_SECONDS)
+    strangers = [asyncio.create_task(known.get(f"stranger {n}")) for n in range(50)]
+    await turn()
+    friend = asyncio.create_task(known.get("key"))
+    await turn()
+    assert database.asked == ["key", "stranger 0", "stranger 1", "key"]
+    database.let_go.set()
+    assert (await friend, set(await asyncio.gather(*strangers))) == ("key 4", {None})
+
+
+async def test_what_is_remembered_does_not_grow_for_ever(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "REMEMBERED_MAX", 10)
+    database = Database()
+    database.let_go.set()
+    known: Recent[Any] = Recent(database.ask, clock)
+    for number in range(50):
+        await known.get(f"stranger {number}")
+    assert len(known._said) == 10
+    assert not known._asking
+
+
+async def test_a_key_that_is_not_there_is_asked_for_once_in_a_while(
+    auth: Auth, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    find = engine.live_key
+
+    async def counted(key_id: str) -> LiveKey | None:
+        asked.append(key_id)
+        return await find(key_id)
+
+    monkeypatch.setattr(auth._keys, "_ask", counted)
+    for _ in range(10):
+        await knock(auth, with_key(text_of(Kind.CLIENT, "0" * 16, "0" * 64)))
+        await knock(auth, with_key("holdfast_client_0000000000000000_" + "0" * 64 + "_00000000"))
+    assert asked == ["0" * 16], "a wrong checksum never gets that far"
+
+
+async def test_the_register_route_takes_the_admin_secret(served: Served) -> None:
+    """R003-91, R003-92, R003-97."""
+    refused = await served.http.post("/api/worker/register", json={})
+    assert refused.status_code == 403
+    answer = await served.http.post("/api/worker/register", json={"name": "w"}, headers=ADMIN)
+    assert answer.status_code == 201
+    caller = await served.server.auth.admit(with_key(answer.json()["apiKey"]), "", Scope.WORK)
+    assert caller.worker == answer.json()["workerId"]

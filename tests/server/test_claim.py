@@ -1,0 +1,214 @@
+"""claim over HTTP: what a worker asks for, the same request twice, and clients that hang up."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.model import NewJob
+from tests.engine.steps import ask
+from tests.server.hands import Hand, hand, held, waiting_there
+from tests.server.steps import Served, serving
+
+
+async def create(served: Served, *types: str, **job: Any) -> list[str]:
+    made = await served.engine.create_many([NewJob(type=name, **job) for name in types])
+    return [each.id for each in made]
+
+
+# -- what is asked for ------------------------------------------------------------------------------------------------
+
+
+async def test_one_job_by_default_and_as_many_as_asked_for(served: Served) -> None:
+    """C-25: each of them under a token of its own."""
+    me = await hand(served)
+    await create(served, *["echo"] * 120)
+    assert len(await me.claim()) == 1
+    jobs = await me.claim(limit=100)
+    assert len(jobs) == 100
+    assert len({job["leaseToken"] for job in jobs}) == 100
+    assert len(await me.claim(limit=100)) == 19
+
+
+async def test_types_and_queues_are_those_asked_for_and_none_means_all(served: Served) -> None:
+    me = await hand(served)
+    await create(served, "a", "b")
+    await create(served, "a", queue="slow")
+    assert [(job["jobType"], job["queue"]) for job in await me.claim(limit=9, jobTypes=["b", "c"])] == [
+        ("b", "default")
+    ]
+    assert [job["queue"] for job in await me.claim(limit=9, queues=["slow"], jobTypes=["a"])] == ["slow"]
+    assert await me.claim(limit=9, queues=["elsewhere"]) == []
+    assert len(await me.claim(limit=9, queues=[], jobTypes=[])) == 1
+
+
+async def test_a_key_that_is_bound_to_queues_opens_no_others(served: Served) -> None:
+    """SEC-13."""
+    me = await hand(served, queues=["mail", "sms"])
+    for queue in ("mail", "sms", "default"):
+        await create(served, "echo", queue=queue)
+    assert {job["queue"] for job in await me.claim(limit=9, queues=["mail"])} == {"mail"}
+    assert {job["queue"] for job in await me.claim(limit=9)} == {"sms"}
+    answer = await me.say("claim", queues=["mail", "default"])
+    assert (answer.status_code, answer.json()["code"]) == (403, "queue_not_allowed")
+
+
+async def test_capabilities_decide_what_a_worker_may_have(served: Served) -> None:
+    plain, able = await hand(served), await hand(served, capabilities={"gpu": True})
+    await create(served, "encode", requires=["gpu"])
+    assert await plain.claim() == []
+    assert (await able.claim_one())["jobType"] == "encode"
+
+
+async def test_what_is_overdue_is_set_free_and_claimed(store_url: str) -> None:
+    """C-26: also by a request that may be repeated."""
+    clock = MovableClock()
+    async with serving(store_url, clock=clock, startup_grace_seconds=0) as served:
+        me, other = await hand(served), await hand(served)
+        await create(served, "echo", "echo")
+        jobs = await me.claim(limit=2)
+        clock.advance(31)
+        assert (await other.claim_one())["epoch"] == 2
+        assert (await other.claim_one(requestId="r"))["epoch"] == 2
+        for job in jobs:
+            assert (await me.refused("complete", **held(job)))["reassigned"] is True
+
+
+# -- the same request twice -------------------------------------------------------------------------------------------
+
+
+async def test_a_repeated_request_gets_the_same_leases(served: Served) -> None:
+    me = await hand(served)
+    await create(served, *["echo"] * 5)
+    first = await me.claim(limit=3, requestId="r-1")
+    assert await me.claim(limit=3, requestId="r-1") == first
+    assert len(await me.claim(limit=3, requestId="r-2")) == 2
+    await me.told("complete", **held(first[1]))
+    await me.told("release", **held(first[2]))
+    assert await me.claim(limit=3, requestId="r-1") == [first[0]]
+
+
+async def test_a_repeat_takes_nothing_new_when_all_of_it_is_done(served: Served) -> None:
+    """A copy of a request that comes late must not take jobs that nobody waits for; nor does it wait for any."""
+    me = await hand(served)
+    await create(served, "echo")
+    await me.told("complete", **held(await me.claim_one(requestId="r")))
+    made = await create(served, "echo")
+    assert await me.claim(requestId="r", waitSeconds=30) == []
+    assert (await served.engine.get(made[0])).state == "queued"
+    assert (await me.claim_one())["jobId"] == made[0]
+
+
+async def test_a_request_that_found_nothing_may_be_made_again(served: Served) -> None:
+    me = await hand(served)
+    assert await me.claim(requestId="r") == []
+    assert await ask(served.engine, "SELECT request_id FROM claims") == []
+    await create(served, "echo")
+    assert len(await me.claim(requestId="r")) == 1
+
+
+async def test_the_same_words_of_another_worker_are_another_request(served: Served) -> None:
+    one, two = await hand(served), await hand(served)
+    await create(served, "echo", "echo")
+    first, second = await one.claim_one(requestId="r"), await two.claim_one(requestId="r")
+    assert first["jobId"] != second["jobId"]
+    assert (await one.claim_one(requestId="r"))["jobId"] == first["jobId"]
+
+
+async def test_what_another_worker_holds_now_is_not_in_a_repeat(store_url: str) -> None:
+    clock = MovableClock()
+    async with serving(store_url, clock=clock, startup_grace_seconds=0) as served:
+        me, other = await hand(served), await hand(served)
+        await create(served, "echo", payload={"secret": 1})
+        await me.claim_one(requestId="r")
+        clock.advance(31)
+        assert (await other.claim_one())["epoch"] == 2
+        assert await me.claim(requestId="r") == []
+
+
+@pytest.fixture
+async def two_servers(store_url: str) -> AsyncIterator[tuple[Served, Served]]:
+    async with serving(store_url) as one, serving(store_url) as two:
+        yield one, two
+
+
+async def test_equal_requests_at_the_same_time_get_one_answer(two_servers: tuple[Served, Served]) -> None:
+    """Also on two servers, and whether there are fewer jobs than would do for both or more."""
+    one, two = two_servers
+    me = await hand(one)
+    for round_, jobs in enumerate((1, 2, 3, 7) * 3):
+        await create(one, *["echo"] * jobs)
+        asked = [(me if place % 2 else me.elsewhere(two)).claim(limit=2, requestId=f"r-{round_}") for place in range(8)]
+        answers = await asyncio.gather(*asked)
+        told = [sorted(job["leaseToken"] for job in answer) for answer in answers]
+        assert len(told[0]) == min(jobs, 2)
+        assert told == [told[0]] * 8
+        for job in [*answers[0], *await me.claim(limit=9)]:
+            await me.told("complete", **held(job))
+
+
+# -- clients that hang up ---------------------------------------------------------------------------------------------
+
+
+class Caller:
+    """A client that can hang up at any moment."""
+
+    def __init__(self, me: Hand) -> None:
+        self._me = me
+
+    async def ask(self, **body: Any) -> asyncio.StreamWriter:
+        where = urlsplit(str(self._me.http.base_url))
+        _, writer = await asyncio.open_connection(where.hostname, where.port)
+        data = json.dumps(body).encode()
+        writer.write(
+            b"POST /api/worker/claim HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+            + f"authorization: Bearer {self._me.key}\r\ncontent-length: {len(data)}\r\n\r\n".encode()
+            + data
+        )
+        await writer.drain()
+        return writer
+
+
+@pytest.mark.parametrize("body", [{}, {"requestId": "r"}, {"waitSeconds": 30}], ids=str)
+async def test_a_job_is_not_lost_with_a_client_that_hangs_up_at_that_moment(
+    served: Served, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]
+) -> None:
+    """It goes back to the queue, long before its lease ends."""
+    me, other = await hand(served), await hand(served)
+    [made] = await create(served, "echo")
+    taken, go_on = asyncio.Event(), asyncio.Event()
+    with monkeypatch.context() as patched:
+        for name in ("claim", "claim_once"):
+            patched.setattr(served.engine, name, held_up(getattr(served.engine, name), taken, go_on))
+        line = await Caller(me).ask(**body)
+        await taken.wait()
+        [gone] = served.server._waiting
+        line.transport.abort()
+        await gone.wait()
+    go_on.set()
+    job = await other.claim_one(waitSeconds=30)
+    assert (job["jobId"], job["attempt"], job["epoch"]) == (made, 1, 2)
+
+
+def held_up(original: Any, taken: asyncio.Event, go_on: asyncio.Event) -> Any:
+    async def slowly(*given: Any, **named: Any) -> Any:
+        leases = await original(*given, **named)
+        taken.set()
+        await go_on.wait()
+        return leases
+
+    return slowly
+
+
+async def test_a_client_that_hung_up_while_it_waited_takes_nothing(served: Served) -> None:
+    me, other = await hand(served), await hand(served)
+    line = await Caller(me).ask(waitSeconds=30)
+    await waiting_there(served, 1)
+    line.transport.abort()
+    await waiting_there(served, 0)
+    await create(served, "echo")
+    assert (await other.claim_one())["epoch"] == 1

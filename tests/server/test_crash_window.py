@@ -1,0 +1,104 @@
+"""Between the insert and the answer: whatever breaks there, a repeat finds the job, and nothing ran too early."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.model import JobType
+from tests.server.steps import Served, serving
+
+REPORT = {"jobType": "REPORT", "payload": {"of": "May"}, "idempotencyKey": "once"}
+
+
+async def failing(*_: Any, **__: Any) -> Any:
+    raise StoreUnavailable("the database is away")
+
+
+async def declare(served: Served) -> None:
+    await served.engine.declare(JobType(name="REPORT", lifecycle="orchestration"))
+
+
+async def moves(engine: Engine, job_id: str) -> list[tuple[str, str | None, str]]:
+    return [(event.verb, event.to_state, event.actor) for event in await engine.history(job_id)]
+
+
+async def test_acceptance_is_a_commit_of_its_own_before_the_answer(served: Served) -> None:
+    """C-9, R001-10: created by the client, accepted by the API."""
+    await declare(served)
+    answer = await served.http.post("/jobs", json=REPORT)
+    assert answer.status_code == 202
+    told = await served.engine.history(answer.json()["jobId"])
+    assert [(event.verb, event.to_state, event.actor) for event in told] == [
+        ("create", "created", "client"),
+        ("accept", "queued", "api"),
+    ]
+    if served.engine.store.dialect == "postgres":
+        assert told[0].pos < told[1].pos, "one transaction made both"
+
+
+async def test_a_job_that_was_not_accepted_is_not_run_and_the_repeat_finishes_it(
+    served: Served, worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R001-25, R001-43, R001-83: no duplicate, no loss, no early start."""
+    await declare(served)
+    with monkeypatch.context() as broken:
+        broken.setattr(Engine, "accept_made", failing)
+        answer = await served.http.post("/jobs", json=REPORT)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    [job] = (await served.engine.page()).jobs
+    assert job.state == "created"
+    assert await served.engine.claim(worker) == []
+    again = await served.http.post("/jobs", json=REPORT)
+    assert (again.status_code, again.json()) == (202, {"jobId": job.id, "status": "PENDING"})
+    [lease] = await served.engine.claim(worker)
+    assert lease.id == job.id
+    assert await moves(served.engine, job.id) == [
+        ("create", "created", "client"),
+        ("accept", "queued", "api"),
+        ("claim", "running", "worker"),
+    ]
+
+
+async def test_neighbours_of_a_job_that_cannot_be_accepted_get_their_answers(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await declare(served)
+    monkeypatch.setattr(Engine, "accept_made", failing)
+    plain = {"jobType": "PLAIN", "payload": {}}
+    answers = await asyncio.gather(*(served.http.post("/jobs", json=body) for body in [REPORT, plain] * 5))
+    assert [answer.status_code for answer in answers] == [503, 202] * 5
+
+
+async def test_an_answer_that_was_lost_is_had_by_asking_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R001-43: committed, but nobody could say so."""
+    create = Engine.create_each
+
+    async def cut_off(self: Engine, jobs: Any) -> Any:
+        await create(self, jobs)
+        raise OutcomeUnknown("the connection was lost")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Engine, "create_each", cut_off)
+        async with serving(served.server.settings.url) as cut:
+            lost = await cut.http.post("/jobs", json={**REPORT, "jobType": "PLAIN"})
+    assert (lost.status_code, lost.json()["code"]) == (503, "outcome_unknown")
+    again = await served.http.post("/jobs", json={**REPORT, "jobType": "PLAIN"})
+    [job] = (await served.engine.page()).jobs
+    assert again.json() == {"jobId": job.id, "status": "PENDING"}
+
+
+async def test_what_nobody_asks_for_again_is_accepted_by_maintenance(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C-9: after HOLDFAST_ACCEPT_ORPHANS_SECONDS, so that nothing is lost."""
+    await declare(served)
+    with monkeypatch.context() as broken:
+        broken.setattr(Engine, "accept_made", failing)
+        await served.http.post("/jobs", json=REPORT)
+    async with serving(served.server.settings.url, accept_orphans_seconds=0.001) as other:
+        assert await other.engine.accept_orphans() in (0, 1)  # its own maintenance may have been quicker
+        [job] = (await other.engine.page()).jobs
+    assert job.state == "queued"

@@ -1,0 +1,310 @@
+"""The control plane as a client sees it: hand in, ask, wait, cancel; and what it never gets to see."""
+
+import asyncio
+from typing import Any
+
+from holdfast.engine import Progress
+from holdfast.lifecycle import BUILT_IN, STATUS, State
+from holdfast.model import JobType, NewJob
+from tests.engine.steps import ask, bring, stored
+from tests.server.steps import Served
+
+BODY: dict[str, Any] = {"jobType": "SEND", "payload": {"to": "a"}}
+UNKNOWN = "01900000-0000-7000-8000-000000000000"
+
+
+async def hand_in(served: Served, **body: Any) -> str:
+    answer = await served.http.post("/jobs", json={**BODY, **body})
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["jobId"])
+
+
+# -- handing in -----------------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_recorded_and_answered_with_its_id_and_where_to_ask(served: Served) -> None:
+    """R001-32, R001-35..39."""
+    answer = await served.http.post("/jobs", json=BODY)
+    assert answer.status_code == 202
+    assert answer.json().keys() == {"jobId", "status"}
+    assert answer.json()["status"] == "PENDING"
+    assert answer.headers["location"] == f"/jobs/{answer.json()['jobId']}"
+    job = await served.engine.get(answer.json()["jobId"])
+    assert (job.type, job.payload, job.tenant, job.queue, job.state) == (
+        "SEND",
+        {"to": "a"},
+        "default",
+        "default",
+        "queued",
+    )
+
+
+async def test_all_that_can_be_said_of_a_job_is_kept(served: Served) -> None:
+    """C-36: in either case."""
+    said = {"queue": "mail", "priority": 7, "maxAttempts": 3, "tags": ["b", "a"], "runAt": "2030-01-01T00:00:00+02:00"}
+    snake = {
+        "max_attempts" if name == "maxAttempts" else "run_at" if name == "runAt" else name: said[name] for name in said
+    }
+    for body in (said, snake):
+        job = await served.engine.get(await hand_in(served, **body))
+        assert (job.queue, job.priority, job.max_attempts, job.tags) == ("mail", 7, 3, ["a", "b"])
+        assert job.run_at.isoformat() == "2029-12-31T22:00:00+00:00"
+
+
+async def test_what_a_user_names_is_left_as_it_is(served: Served) -> None:
+    """Both cases are taken for our names, and none of theirs is touched."""
+    payload = {"snake_case": 1, "camelCase": {"inner_name": [2]}, "job_type": "x"}
+    answer = await served.http.post("/jobs", json={"job_type": "SEND", "payload": payload})
+    job = await served.engine.get(answer.json()["jobId"])
+    assert job.payload == payload
+
+
+async def test_many_jobs_at_once_are_recorded_together(served: Served) -> None:
+    answer = await served.http.post("/jobs/batch", json={"jobs": [{**BODY, "priority": n} for n in range(5)]})
+    assert answer.status_code == 202
+    ids = [one["jobId"] for one in answer.json()["jobs"]]
+    assert [(await served.engine.get(job_id)).priority for job_id in ids] == [0, 1, 2, 3, 4]
+    assert {one["status"] for one in answer.json()["jobs"]} == {"PENDING"}
+
+
+WRONG: list[tuple[dict[str, Any], int, str]] = [
+    ({"priority": 101}, 422, "invalid_priority"),
+    ({"jobType": ""}, 422, "invalid_job_type"),
+    ({"payload": {"a": "\x00"}}, 422, "payload_not_json"),
+    ({"payload": {"a": "x" * 300_000}}, 413, "payload_too_large"),
+    ({"jobType": 5}, 422, "invalid_body"),
+    ({"state": "succeeded"}, 422, "invalid_body"),
+]
+
+
+async def test_one_bad_job_of_a_batch_is_named_and_none_is_recorded(served: Served) -> None:
+    for wrong, status, code in WRONG:
+        answer = await served.http.post("/jobs/batch", json={"jobs": [BODY, BODY, {**BODY, **wrong}]})
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+        assert "jobs[2]" in answer.json()["detail"], answer.text
+    assert (await served.engine.page()).jobs == []
+
+
+async def test_a_batch_holds_up_to_a_thousand(served: Served) -> None:
+    """SEC-15."""
+    small = {"jobType": "S", "payload": {}}
+    assert (await served.http.post("/jobs/batch", json={"jobs": [small] * 1000})).status_code == 202
+    answer = await served.http.post("/jobs/batch", json={"jobs": [small] * 1001})
+    assert (answer.status_code, answer.json()["code"]) == (413, "batch_too_large")
+    assert (await served.http.post("/jobs/batch", json={"jobs": []})).json() == {"jobs": []}
+
+
+async def test_fields_that_a_client_may_not_set_are_refused(served: Served) -> None:
+    """SEC-12: mass assignment."""
+    for field in (
+        "state",
+        "status",
+        "tenant",
+        "attempts",
+        "attempt",
+        "lifecycle",
+        "policy",
+        "leaseToken",
+        "id",
+        "jobId",
+    ):
+        answer = await served.http.post("/jobs", json={**BODY, field: "x"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body"), field
+    assert (await served.engine.page()).jobs == []
+
+
+# -- asking ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_view_tells_progress_counters_and_result(served: Served, worker: str) -> None:
+    """R001-46, C-24."""
+    job_id = await hand_in(served)
+    [lease] = await served.engine.claim(worker)
+    report = Progress(id=job_id, token=lease.token, percent=40.0, step="render", eta_seconds=90, counters={"pages": 3})
+    await served.engine.progress(worker, report)
+    view = (await served.http.get(f"/jobs/{job_id}")).json()
+    assert view["status"] == "RUNNING"
+    assert 0 < view["progress"].pop("etaSeconds") <= 90
+    assert (view["progress"], view["counters"]) == ({"percent": 40.0, "step": "render"}, {"pages": 3})
+    await served.engine.complete(worker, job_id, lease.token, {"url": "s3://x", "n": [1, None]})
+    view = (await served.http.get(f"/jobs/{job_id}")).json()
+    assert (view["status"], view["result"]) == ("COMPLETED", {"url": "s3://x", "n": [1, None]})
+    assert "etaSeconds" not in view["progress"]
+
+
+async def test_a_failure_shows_its_code_and_message_and_nothing_else(served: Served, worker: str) -> None:
+    """R001-49..53: neither traceback nor context; and no error at all while there is hope."""
+    job_id = await hand_in(served, maxAttempts=2)
+    for _ in range(2):
+        view = (await served.http.get(f"/jobs/{job_id}")).json()
+        assert "error" not in view
+        [lease] = await served.engine.claim(worker)
+        traceback = {"traceback": "File secret.py, line 1, in host-17"}
+        await served.engine.fail(
+            worker, job_id, lease.token, "E_SMTP", "no such mailbox", context=traceback, retry_after_seconds=0
+        )
+    answer = await served.http.get(f"/jobs/{job_id}")
+    assert answer.json()["error"] == {"code": "E_SMTP", "message": "no such mailbox"}
+    assert "traceback" not in answer.text and "secret.py" not in answer.text
+
+
+SHOWN = {"jobId", "jobType", "status", "createdAt", "updatedAt", "progress", "counters", "result", "error"}
+CANARY = "canary-7f3a"
+
+
+async def test_in_every_state_only_what_a_client_may_know_is_shown(served: Served, worker: str) -> None:
+    """R001-45..54, C-1, C-24, SEC-12: the allow-list, over all states of all lifecycles, alone and in a list."""
+    for machine, state in [(machine, state) for machine in BUILT_IN for state in machine.words]:
+        key = f"{CANARY}-{machine.name}-{state}"
+        job = await bring(served.engine, worker, machine, state, payload={"secret": CANARY}, idempotency_key=key)
+        before = await stored(served.engine, job.id)
+        answer = await served.http.get(f"/jobs/{job.id}")
+        view = answer.json()
+        assert view["status"] == STATUS[state]
+        assert {"jobId", "jobType", "status", "createdAt", "updatedAt"} <= view.keys() <= SHOWN
+        assert view.get("error", {"code": "", "message": ""}).keys() == {"code", "message"}
+        assert ("error" in view) == (state in (State.DEAD, State.CANCELED, State.REJECTED))
+        assert not [secret for secret in (CANARY, worker, job.token) if secret in answer.text]
+        assert await stored(served.engine, job.id) == before, "asking changed something"
+    page = await served.http.get("/jobs", params={"limit": 500})
+    assert all(view.keys() <= SHOWN for view in page.json()["jobs"])
+    assert CANARY not in page.text and worker not in page.text
+
+
+async def test_an_unknown_id_is_not_found_and_nothing_changes(served: Served) -> None:
+    """R001-55."""
+    for job_id in (UNKNOWN, "nonsense", "%00", "a" * 5000, "%F0%9F%92%A9", "..%2F..%2Fetc"):
+        for answer in (await served.http.get(f"/jobs/{job_id}"), await served.http.post(f"/jobs/{job_id}/cancel")):
+            assert answer.status_code == 404, job_id
+            assert answer.json()["code"] in ("job_not_found", "route_not_found")
+    assert [row["n"] for row in await ask(served.engine, "SELECT count(*) AS n FROM jobs")] == [0]
+
+
+async def test_a_tag_spares_whoever_knows_the_view_already(served: Served, worker: str) -> None:
+    """C-39: each change of the view has another tag."""
+    job_id = await hand_in(served)
+    first = await served.http.get(f"/jobs/{job_id}")
+    tags = [first.headers["etag"]]
+    again = await served.http.get(f"/jobs/{job_id}", headers={"If-None-Match": f'"other", {tags[0]}'})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tags[0])
+    [lease] = await served.engine.claim(worker)
+    for percent in (None, 10.0, 20.0, None):
+        if percent is not None:
+            await served.engine.progress(worker, Progress(id=job_id, token=lease.token, percent=percent))
+        elif len(tags) > 1:
+            await served.engine.complete(worker, job_id, lease.token)
+        answer = await served.http.get(f"/jobs/{job_id}", headers={"If-None-Match": tags[-1]})
+        assert answer.status_code == 200
+        tags.append(answer.headers["etag"])
+    assert len(set(tags)) == len(tags)
+
+
+# -- waiting --------------------------------------------------------------------------------------------------
+
+
+async def finish(served: Served, worker: str, job_id: str) -> None:
+    [lease] = await served.engine.claim(worker)
+    await asyncio.sleep(0.1)
+    await served.engine.complete(worker, job_id, lease.token, {"done": True})
+
+
+async def test_whoever_prefers_to_wait_gets_the_end(served: Served, worker: str) -> None:
+    job_id = await hand_in(served)
+    asking = served.http.get(f"/jobs/{job_id}", headers={"Prefer": "respond-async, wait=30"})
+    answer, _ = await asyncio.gather(asking, finish(served, worker, job_id))
+    assert (answer.json()["status"], answer.headers["preference-applied"]) == ("COMPLETED", "wait=30")
+
+
+async def test_whoever_knows_a_view_waits_for_the_next_one(served: Served, worker: str) -> None:
+    job_id = await hand_in(served)
+    known = (await served.http.get(f"/jobs/{job_id}")).headers["etag"]
+    headers = {"Prefer": "wait=30", "If-None-Match": known}
+    answer, _ = await asyncio.gather(served.http.get(f"/jobs/{job_id}", headers=headers), served.engine.claim(worker))
+    assert (answer.status_code, answer.json()["status"]) == (200, "RUNNING")
+
+
+async def test_a_job_that_is_over_is_not_waited_for(served: Served) -> None:
+    job_id = await hand_in(served)
+    await served.engine.cancel(job_id)
+    known = (await served.http.get(f"/jobs/{job_id}")).headers["etag"]
+    async with asyncio.timeout(20):
+        answer = await served.http.get(f"/jobs/{job_id}", headers={"Prefer": "wait=60", "If-None-Match": known})
+    assert answer.status_code == 304
+
+
+async def test_patience_ends(served: Served) -> None:
+    job_id = await hand_in(served)
+    known = (await served.http.get(f"/jobs/{job_id}")).headers["etag"]
+    for headers, status in (({}, 200), ({"If-None-Match": known}, 304)):
+        answer = await served.http.get(f"/jobs/{job_id}", headers={"Prefer": "wait=1", **headers})
+        assert (answer.status_code, answer.headers["preference-applied"]) == (status, "wait=1")
+
+
+async def test_a_job_can_be_handed_in_and_waited_for_at_once(served: Served, worker: str) -> None:
+    async def work() -> None:
+        while not (leases := await served.engine.claim(worker)):
+            await asyncio.sleep(0.01)
+        await served.engine.complete(worker, leases[0].id, leases[0].token)
+
+    asking = served.http.post("/jobs", json=BODY, headers={"Prefer": "wait=30"})
+    answer, _ = await asyncio.gather(asking, work())
+    assert (answer.status_code, answer.json()["status"]) == (202, "COMPLETED")
+    assert answer.headers["preference-applied"] == "wait=30"
+
+
+async def test_a_preference_that_cannot_be_understood_is_no_preference(served: Served) -> None:
+    for preference in ("wait", "wait=", "wait=soon", "wait=-1", "wait=0", "return=minimal", "await=5"):
+        answer = await served.http.post("/jobs", json=BODY, headers={"Prefer": preference})
+        assert answer.status_code == 202
+        assert "preference-applied" not in answer.headers, preference
+
+
+async def test_many_who_wait_hold_no_connections(served: Served) -> None:
+    """More of them than there are connections to the database, and others still get through."""
+    job_id = await hand_in(served)
+    waiting = [
+        asyncio.create_task(served.http.get(f"/jobs/{job_id}", headers={"Prefer": "wait=60"})) for _ in range(50)
+    ]
+    await asyncio.sleep(0.2)
+    async with asyncio.timeout(20):
+        await served.http.post(f"/jobs/{job_id}/cancel")
+        answers = await asyncio.gather(*waiting)
+    assert {answer.json()["status"] for answer in answers} == {"CANCELED"}
+
+
+# -- canceling ------------------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_job_is_canceled_at_once_and_again_without_harm(served: Served) -> None:
+    job_id = await hand_in(served)
+    answers = [await served.http.post(f"/jobs/{job_id}/cancel") for _ in range(2)]
+    assert [(one.status_code, one.json()) for one in answers] == [(202, {"jobId": job_id, "status": "CANCELED"})] * 2
+    assert (await served.http.get(f"/jobs/{job_id}")).json()["error"]["code"] == "canceled"
+
+
+async def test_a_running_job_is_asked_to_stop(served: Served, worker: str) -> None:
+    job_id = await hand_in(served)
+    [lease] = await served.engine.claim(worker)
+    answers = [await served.http.post(f"/jobs/{job_id}/cancel") for _ in range(2)]
+    assert [one.json()["status"] for one in answers] == ["RUNNING"] * 2
+    assert await served.engine.fail(worker, job_id, lease.token, "E_STOPPED")
+    assert (await served.http.get(f"/jobs/{job_id}")).json()["status"] == "CANCELED"
+
+
+async def test_what_is_over_or_cannot_be_canceled_is_a_conflict(served: Served, worker: str) -> None:
+    job_id = await hand_in(served)
+    [lease] = await served.engine.claim(worker)
+    await served.engine.complete(worker, job_id, lease.token)
+    answer = await served.http.post(f"/jobs/{job_id}/cancel")
+    assert (answer.status_code, answer.json()["code"]) == (409, "already_final")
+    await served.engine.declare(JobType(name="RESIZE", lifecycle="images"))
+    answer = await served.http.post(f"/jobs/{await hand_in(served, jobType='RESIZE')}/cancel")
+    assert (answer.status_code, answer.json()["code"]) == (409, "illegal_move")
+
+
+async def test_a_cancel_needs_no_body(served: Served) -> None:
+    for content in (b"", b"not json", b"{}" * 100):
+        made = await served.engine.create(NewJob(type="a"))
+        headers = {"Content-Type": "text/plain"} if content else {}
+        answer = await served.http.post(f"/jobs/{made.id}/cancel", content=content, headers=headers)
+        assert answer.status_code == 202

@@ -1,0 +1,94 @@
+"""Before anybody from outside may knock: keys, and a secret worth the name."""
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from holdfast.engine import Engine, NewWorker
+from holdfast.errors import Invalid
+from holdfast.model.key import Kind, NewKey
+from holdfast.server.secure import dev_secret, is_loopback, refuse_insecure
+from holdfast.settings import Settings
+
+GOOD, SHORT = "0123456789abcdef", "0123456789abcde"
+OUTSIDE = ["0.0.0.0", "::", "192.0.2.1", "jobs.example", "", "::ffff:192.0.2.1"]
+INSIDE = ["127.0.0.1", "127.1.2.3", "::1", "localhost"]
+SET_A_SECRET, MAKE_A_KEY = "set HOLDFAST_ADMIN_SECRET", "make a key: `holdfast keys create`"
+
+
+async def complaint(engine: Engine, secret: str, host: str) -> str:
+    """What it says, or nothing."""
+    try:
+        await refuse_insecure(engine, Settings(admin_secret=secret), host)
+        return ""
+    except Invalid as refused:
+        return f"{refused.code}: {refused.message}"
+
+
+@pytest.mark.parametrize("host", OUTSIDE)
+async def test_an_address_that_others_can_reach_needs_a_key_and_a_secret(engine: Engine, host: str) -> None:
+    """SEC-6: the start matrix; what is missing is said, and nothing else."""
+    for secret in ("", SHORT):
+        both = await complaint(engine, secret, host)
+        assert both.startswith("insecure_start: ")
+        assert SET_A_SECRET in both
+        assert MAKE_A_KEY in both
+    assert SET_A_SECRET not in await complaint(engine, GOOD, host)
+    assert MAKE_A_KEY in await complaint(engine, GOOD, host)
+    await engine.create_key(NewKey(kind=Kind.ADMIN))
+    assert MAKE_A_KEY in await complaint(engine, GOOD, host), "an operator's key does no work"
+    await engine.create_key(NewKey())
+    assert await complaint(engine, GOOD, host) == ""
+    assert MAKE_A_KEY not in await complaint(engine, SHORT, host)
+    assert SET_A_SECRET in await complaint(engine, SHORT, host)
+
+
+async def test_a_workers_key_will_do(engine: Engine) -> None:
+    await engine.register_with_key(NewWorker(name="w"))
+    assert await complaint(engine, GOOD, "0.0.0.0") == ""
+
+
+@pytest.mark.parametrize("host", INSIDE)
+async def test_on_this_machine_nothing_is_needed(engine: Engine, host: str) -> None:
+    assert await complaint(engine, "", host) == ""
+
+
+def test_what_only_looks_like_this_machine_is_not() -> None:
+    assert all(is_loopback(host) for host in INSIDE)
+    assert not any(is_loopback(host) for host in [*OUTSIDE, "localhost.example", "127.0.0.1.example", "0177.0.0.1"])
+
+
+def test_a_server_without_a_secret_makes_one_for_its_owner_only(tmp_path: Path) -> None:
+    """SEC-6: no default credentials."""
+    folder = tmp_path / "data"
+    secret = dev_secret(str(folder))
+    assert len(secret) == 64
+    assert dev_secret(str(folder)) == secret
+    assert dev_secret(str(tmp_path / "other")) != secret
+    assert stat.S_IMODE((folder / "admin-secret").stat().st_mode) == 0o600
+    assert [path.name for path in folder.iterdir()] == ["admin-secret"]
+
+
+def test_those_who_start_at_once_get_the_same_secret(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: dev_secret(str(tmp_path)), range(32)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [("x" * 64, 0o644, "can be read by others"), ("", 0o600, "holds no secret"), ("\xff", 0o600, "cannot be read")],
+)
+def test_a_file_that_keeps_no_secret_is_refused(tmp_path: Path, text: str, mode: int, says: str) -> None:
+    path = tmp_path / "admin-secret"
+    path.write_text(text, encoding="latin-1")
+    path.chmod(mode)
+    with pytest.raises(Invalid, match=says):
+        dev_secret(str(tmp_path))
+
+
+def test_where_no_file_can_be_the_setting_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file, no folder")
+    with pytest.raises(Invalid, match="set HOLDFAST_ADMIN_SECRET instead"):
+        dev_secret(str(tmp_path / "data"))

@@ -1,0 +1,310 @@
+"""Connections within limits (SEC-16, F15), and how a server starts and stops."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.errors import Invalid
+from holdfast.model import NewJob
+from holdfast.server import connection, reading, serving
+from holdfast.server.serving import address, listen
+from tests.server.steps import Served, bearer
+from tests.server.steps import serving as served_at
+
+SOON = 0.3
+ESTABLISHED = b"\x01"  # the first byte of what the kernel tells of a connection
+
+
+class Wire:
+    """A client that says exactly what it is told to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def say(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    @asynccontextmanager
+    async def trickling(self, data: bytes) -> AsyncIterator[None]:
+        """Meanwhile, byte by byte."""
+
+        async def trickle() -> None:
+            for byte in data:
+                self._writer.write(bytes([byte]))
+                await asyncio.sleep(0.02)
+
+        task = asyncio.create_task(trickle())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        async with asyncio.timeout(30):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+            lines = head.split("\r\n")
+            headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+            return int(lines[0].split()[1]), headers, await self._reader.readexactly(int(headers["content-length"]))
+
+    async def refusal(self) -> tuple[int, str]:
+        status, headers, body = await self.answer()
+        assert headers["content-type"] == "application/problem+json"
+        assert json.loads(body)["requestId"]
+        return status, json.loads(body)["code"]
+
+    async def is_over(self) -> bool:
+        async with asyncio.timeout(30):
+            try:
+                return await self._reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+
+@asynccontextmanager
+async def wire(served: Served) -> AsyncIterator[Wire]:
+    host, port = served.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+@pytest.fixture
+async def quick(fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    """A server whose patience is short."""
+    for name in ("HEAD_SECONDS_MAX", "LINGER_SECONDS", "SEND_SECONDS_MAX"):
+        monkeypatch.setattr(connection, name, SOON)
+    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", SOON)
+    monkeypatch.setattr(reading, "BODY_SECONDS_MAX", SOON)
+    async with served_at(fresh_sqlite_url) as served:
+        yield served
+
+
+@pytest.fixture
+async def patient(fresh_sqlite_url: str) -> AsyncIterator[Served]:
+    async with served_at(fresh_sqlite_url) as served:
+        yield served
+
+
+GET = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+POST = b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
+
+
+# -- heads ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_head_that_is_too_long_is_refused(patient: Served) -> None:
+    """SEC-15: 16 KiB, whether it comes at once or in pieces."""
+    async with wire(patient) as client:
+        await client.say(GET[:-2] + b"x-long: " + b"a" * 20_000 + b"\r\n\r\n")
+        assert await client.refusal() == (431, "head_too_large")
+        assert await client.is_over()
+    async with wire(patient) as client:
+        await client.say(GET[:-2] + b"x-long: ")
+        for _ in range(20):
+            await client.say(b"a" * 1_000)
+            await asyncio.sleep(0.001)
+        assert await client.refusal() == (431, "head_too_large")
+        assert await client.is_over()
+
+
+async def test_a_long_head_that_fits_is_answered(patient: Served) -> None:
+    async with wire(patient) as client:
+        await client.say(GET[:-2] + b"x-long: " + b"a" * 16_000 + b"\r\n\r\n")
+        assert (await client.answer())[0] == 200
+
+
+async def test_a_head_that_trickles_is_not_waited_for(quick: Served) -> None:
+    """SEC-16, F15: slow-loris."""
+    async with wire(quick) as client:
+        async with client.trickling(GET[:-4] + b"x" * 9_000):
+            assert await client.refusal() == (408, "head_timeout")
+            assert await client.is_over()
+
+
+async def test_who_connects_and_says_nothing_is_let_go(quick: Served) -> None:
+    async with wire(quick) as client:
+        assert await client.is_over()
+
+
+async def test_a_second_request_must_not_trickle_either(quick: Served) -> None:
+    async with wire(quick) as client:
+        await client.say(GET)
+        assert (await client.answer())[0] == 200
+        async with client.trickling(GET[:-4] + b"x" * 9_000):
+            assert await client.refusal() == (408, "head_timeout")
+
+
+async def test_what_is_not_http_is_a_problem(patient: Served) -> None:
+    async with wire(patient) as client:
+        await client.say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n")
+        assert await client.refusal() == (400, "malformed_request")
+        assert await client.is_over()
+
+
+# -- bodies and answers -----------------------------------------------------------------------------------------
+
+
+async def test_a_body_that_trickles_is_not_waited_for(quick: Served) -> None:
+    """SEC-16, F15."""
+    async with wire(quick) as client:
+        await client.say(POST)
+        async with client.trickling(b" " * 999):
+            assert await client.refusal() == (408, "body_timeout")
+
+
+async def test_a_body_that_nobody_reads_does_not_hold_the_connection(quick: Served) -> None:
+    """F15: the answer is there before the body, which may go on for ever."""
+    async with wire(quick) as client:
+        await client.say(POST.replace(b"application/json", b"text/plain"))
+        assert await client.refusal() == (415, "unsupported_media_type")
+        async with client.trickling(b" " * 999):
+            assert await client.is_over()
+
+
+async def test_a_body_that_comes_after_the_answer_does_no_harm(patient: Served) -> None:
+    async with wire(patient) as client:
+        await client.say(POST.replace(b"application/json", b"text/plain"))
+        assert await client.refusal() == (415, "unsupported_media_type")
+        await client.say(b" " * 1000)
+        await client.say(GET)
+        assert (await client.answer())[0] == 200
+
+
+async def test_a_connection_reset_mid_body_leaves_nothing_behind(patient: Served) -> None:
+    """F15: no job, no task, no connection."""
+    async with wire(patient) as client:
+        await client.say(POST + b'{"jobType": "a", ')
+        await asyncio.sleep(0.05)
+    assert (await patient.http.get("/jobs")).json()["jobs"] == []
+
+
+async def test_who_takes_no_answers_is_hung_up_on(quick: Served) -> None:
+    """F15: trickle reads; the pages asked for are more than the buffers between us hold."""
+    host, port = quick.url.removeprefix("http://").split(":")
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((host, int(port)))
+        deaf.sendall(b"GET /docs HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 100)
+        async with asyncio.timeout(30):
+            while deaf.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == ESTABLISHED:
+                await asyncio.sleep(0.05)
+
+
+async def test_an_idle_connection_is_closed(quick: Served) -> None:
+    """SEC-16."""
+    async with wire(quick) as client:
+        await client.say(GET)
+        assert (await client.answer())[0] == 200
+        assert await client.is_over()
+
+
+async def test_requests_sent_ahead_are_answered_in_order(patient: Served) -> None:
+    async with wire(patient) as client:
+        await client.say(GET + GET.replace(b"/livez", b"/nowhere") + GET)
+        assert [(await client.answer())[0] for _ in range(3)] == [200, 404, 200]
+
+
+# -- many -------------------------------------------------------------------------------------------------------
+
+
+async def test_too_many_connections_are_told_so(fresh_sqlite_url: str) -> None:
+    async with served_at(fresh_sqlite_url, connections_max=2) as served, wire(served) as one, wire(served) as two:
+        for client in (one, two):
+            await client.say(GET)
+            assert (await client.answer())[0] == 200
+        async with wire(served) as third:
+            await third.say(GET)
+            assert await third.refusal() == (503, "too_many_connections")
+            assert await third.is_over()
+        await one.say(GET)
+        assert (await one.answer())[0] == 200
+
+
+async def test_no_answer_names_what_the_server_is_made_of(patient: Served) -> None:
+    """SEC-20."""
+    async with wire(patient) as client:
+        await client.say(GET)
+        _, headers, _ = await client.answer()
+        assert "server" not in headers
+        assert "x-powered-by" not in headers
+
+
+async def test_no_other_origin_is_let_in(patient: Served) -> None:
+    """SEC-38: CORS is off: there is no such header, and a preflight is not answered."""
+    ask = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+    for answer in (
+        await patient.http.options("/jobs", headers=ask),
+        await patient.http.get("/jobs", headers=ask),
+        await patient.http.get("/docs", headers=ask),
+    ):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert (await patient.http.options("/jobs", headers=ask)).status_code == 405
+
+
+# -- start and stop ---------------------------------------------------------------------------------------------
+
+
+def test_a_taken_port_is_a_sentence() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Invalid, match=f"cannot listen on 127.0.0.1 port {port}: somebody else does") as refused:
+            listen("127.0.0.1", port)
+        assert refused.value.code == "cannot_listen"
+
+
+def test_the_next_free_port_is_taken_where_that_is_wished() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with listen("127.0.0.1", port, ports=20) as found:
+            assert port < found.getsockname()[1] < port + 20
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "says"),
+    [
+        ("no such host.invalid", 0, "no address is called"),
+        ("192.0.2.1", 0, "no such address"),
+        ("127.0.0.1", 70_000, "no port 70000"),
+    ],
+)
+def test_an_address_that_cannot_be_is_a_sentence(host: str, port: int, says: str) -> None:
+    with pytest.raises(Invalid, match=says):
+        listen(host, port)
+
+
+def test_an_address_of_the_sixth_version_is_shown_in_brackets() -> None:
+    try:
+        listening = listen("::1", 0)
+    except Invalid:
+        pytest.skip("this machine has no such addresses")
+    with listening:
+        assert address(listening).startswith("http://[::1]:")
+
+
+async def test_whoever_waits_is_let_go_when_the_server_stops(fresh_sqlite_url: str) -> None:
+    """A claim that waits answers that there is nothing, a stream ends, and neither holds up the stop."""
+    async with served_at(fresh_sqlite_url) as served:
+        worker = await served.register()
+        claim = {"jobTypes": ["none"], "waitSeconds": 30}
+        waiting = asyncio.create_task(
+            served.http.post("/api/worker/claim", json=claim, headers=bearer(worker["apiKey"]))
+        )
+        job = await served.engine.create(NewJob(type="a"))
+        async with served.http.stream("GET", f"/jobs/{job.id}/events") as stream:
+            lines = stream.aiter_lines()
+            await anext(lines)
+            began = asyncio.get_running_loop().time()
+            served.server.stop()
+            async with asyncio.timeout(20):
+                assert (await waiting).status_code == 204
+                async for _ in lines:
+                    continue
+            assert asyncio.get_running_loop().time() - began < 20
+        assert (await served.http.get("/readyz")).status_code == 503

@@ -1,0 +1,71 @@
+"""What an operator switches off: a disabled worker claims nothing more, and a revoked key opens nothing."""
+
+import asyncio
+
+from holdfast.model import NewJob
+from tests.server.hands import hand, held, waiting_there
+from tests.server.steps import Served, serving
+
+SOON = 5.0  # what is switched takes effect within this, everywhere
+
+
+async def test_a_disabled_worker_claims_nothing_and_may_finish_what_it_holds(served: Served) -> None:
+    """C-32, R003-30."""
+    me = await hand(served)
+    for _ in range(3):
+        await served.engine.create(NewJob(type="echo"))
+    done, given_back = await me.claim(limit=2, requestId="r")
+    await served.engine.disable(me.id)
+    for body in ({}, {"waitSeconds": 30}, {"requestId": "another"}):
+        answer = await me.say("claim", **body)
+        assert (answer.status_code, answer.json()["code"]) == (403, "worker_disabled")
+    beat = await me.told("heartbeat", leases=[held(done), held(given_back)])
+    assert (beat["drain"], beat["lost"]) == (True, [])
+    assert len(await me.claim(limit=2, requestId="r")) == 2  # what it holds, told again
+    await me.told("progress", **held(done))
+    await me.told("complete", **held(done))
+    await me.told("release", **held(given_back))
+    await served.engine.enable(me.id)
+    assert (await me.told("heartbeat"))["drain"] is False
+    assert len(await me.claim(limit=9)) == 2
+
+
+async def test_a_worker_that_is_disabled_while_it_waits_gets_nothing(served: Served) -> None:
+    me, other = await hand(served), await hand(served)
+    waiting = asyncio.create_task(me.say("claim", waitSeconds=2))
+    await waiting_there(served, 1)
+    await served.engine.disable(me.id)
+    await served.engine.create(NewJob(type="echo"))
+    assert (await waiting).status_code in (204, 403)
+    assert len(await other.claim()) == 1
+
+
+async def test_a_revoked_key_opens_nothing_anywhere_within_moments(store_url: str) -> None:
+    """R003-98: also on a server that has just seen it to be good, and for whoever waits there already."""
+    async with serving(store_url) as one, serving(store_url) as two:
+        me, other = await hand(one), await hand(one)
+        there = me.elsewhere(two)
+        await one.engine.create(NewJob(type="echo"))
+        job = await there.claim_one()
+        waiting = asyncio.create_task(there.say("claim", waitSeconds=30))
+        await waiting_there(two, 1)
+        await one.engine.revoke_worker(me.id)
+        async with asyncio.timeout(SOON):
+            for hands in (me, there):
+                while (await hands.say("heartbeat", leases=[held(job)])).status_code != 401:
+                    continue
+        assert (await there.say("complete", **held(job))).status_code == 401
+        await one.engine.create(NewJob(type="echo"))
+        assert (await waiting).status_code == 401
+        assert len(await other.claim()) == 1
+
+
+async def test_a_key_that_took_over_from_another_goes_on_with_its_leases(served: Served) -> None:
+    """A lease belongs to the worker, not to the key."""
+    me = await hand(served)
+    await served.engine.create(NewJob(type="echo"))
+    job = await me.claim_one()
+    [old] = [key for key in await served.engine.keys() if key.worker_id == me.id]
+    me.key = (await served.engine.rotate_key(old.id)).text
+    await served.engine.revoke_key(old.id)
+    await me.told("complete", **held(job))

@@ -1,0 +1,250 @@
+"""The event log becomes messages: for whom, of what, each once, none left out."""
+
+import asyncio
+from collections import Counter
+
+import asyncpg
+import msgspec
+import pytest
+
+from holdfast.clock import Clock, MovableClock
+from holdfast.engine import Engine
+from holdfast.engine.alerts import Watch
+from holdfast.ids import SeededIds
+from holdfast.lifecycle import ORCHESTRATION, State
+from holdfast.model import NewJob
+from holdfast.model.reports import Progress
+from holdfast.model.webhook import ENDINGS
+from holdfast.store import open_store
+from tests.engine.steps import ask, bring, run
+from tests.webhooks.steps import complete, create, fail, sent_to, subscribe
+
+
+async def told(engine: Engine, webhook: str) -> list[str]:
+    await engine.fan_out_webhooks()
+    return [delivery.event for delivery in await sent_to(engine, webhook)]
+
+
+async def test_a_life_is_told_in_order(engine: Engine, worker: str) -> None:
+    webhook = await subscribe(engine)
+    lease = await run(engine, worker)
+    await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=50))
+    await engine.fail(worker, lease.id, lease.token, "E_X", retry_after_seconds=0)
+    [lease] = await engine.claim(worker)
+    await engine.complete(worker, lease.id, lease.token, {"secret": "result"})
+    assert await told(engine, webhook) == [
+        *("job.created", "job.started", "job.progress", "job.retrying", "job.started", "job.completed"),
+    ]
+
+
+async def test_a_message_says_which_job_and_what_became_of_it_and_no_more(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """SEC-32."""
+    webhook = await subscribe(engine, events=ENDINGS)
+    job = await fail(engine, worker, payload={"password": "canary"}, queue="mail", code="E_NO")
+    await engine.fan_out_webhooks()
+    [delivery] = await sent_to(engine, webhook)
+    assert msgspec.json.decode(delivery.body) == {
+        "type": "job.failed",
+        "timestamp": clock.now().isoformat().replace("+00:00", "Z"),
+        "data": {
+            "jobId": job,
+            "jobType": "T",
+            "queue": "mail",
+            "status": "FAILED",
+            "state": "dead",
+            "seq": 3,
+            "error": "E_NO",
+        },
+    }
+
+
+async def test_the_lifecycle_s_own_word_is_told(engine: Engine, worker: str) -> None:
+    webhook = await subscribe(engine)
+    await bring(engine, worker, ORCHESTRATION, State.SUCCEEDED)
+    await engine.fan_out_webhooks()
+    said = [msgspec.json.decode(delivery.body)["data"] for delivery in await sent_to(engine, webhook)]
+    assert [(each["status"], each["state"]) for each in said] == [
+        *(("PENDING", "CREATED"), ("RUNNING", "RUNNING"), ("COMPLETED", "SUCCESS")),
+    ]
+
+
+async def test_every_end_has_its_name(engine: Engine, worker: str) -> None:
+    webhook = await subscribe(engine, events=ENDINGS)
+    await complete(engine, worker)
+    await fail(engine, worker)
+    await engine.cancel(await create(engine), reason="said in confidence")
+    lease = await run(engine, worker)
+    await engine.reject(worker, lease.id, lease.token, "E_POLICY")
+    assert await told(engine, webhook) == ["job.completed", "job.failed", "job.canceled", "job.rejected"]
+    assert "confidence" not in repr(await sent_to(engine, webhook))
+
+
+async def test_filters_choose_by_event_type_and_queue(engine: Engine, worker: str) -> None:
+    ends = await subscribe(engine, events=("job.completed",))
+    typed = await subscribe(engine, job_types=["A", "B"], events=("job.created",))
+    queued = await subscribe(engine, queues=["mail"], events=("job.created",))
+    await complete(engine, worker, type="A")
+    await create(engine, type="B", queue="mail")
+    await create(engine, type="C", queue="mail")
+    await engine.fan_out_webhooks()
+    counts = [len(await sent_to(engine, webhook)) for webhook in (ends, typed, queued)]
+    assert counts == [1, 2, 2]
+
+
+async def test_a_tenant_hears_of_its_own_jobs_only(engine: Engine) -> None:
+    ours, theirs = await subscribe(engine, tenant="a"), await subscribe(engine, tenant="b")
+    await create(engine, tenant="a")
+    await engine.fan_out_webhooks()
+    assert [len(await sent_to(engine, webhook)) for webhook in (ours, theirs)] == [1, 0]
+
+
+async def test_what_happened_before_is_not_told(engine: Engine, clock: MovableClock) -> None:
+    await subscribe(engine)
+    await create(engine)
+    clock.advance(1)
+    late = await subscribe(engine)
+    assert await told(engine, late) == []
+    await create(engine)
+    assert await told(engine, late) == ["job.created"]
+
+
+async def test_a_webhook_made_before_any_courier_runs_misses_nothing(engine: Engine) -> None:
+    await create(engine)
+    webhook = await subscribe(engine)
+    await create(engine)
+    assert await told(engine, webhook) == ["job.created"]
+
+
+async def test_a_webhook_that_is_off_is_told_nothing_and_catches_up_with_nothing(engine: Engine) -> None:
+    webhook = await subscribe(engine)
+    other = await subscribe(engine)
+    await engine.change_webhook(webhook, enabled=False)
+    await create(engine)
+    assert len(await told(engine, other)) == 1
+    await engine.change_webhook(webhook, enabled=True)
+    assert await told(engine, webhook) == []
+    await create(engine)
+    assert len(await told(engine, webhook)) == 1
+
+
+async def test_with_nobody_listening_the_reader_only_goes_to_the_end(engine: Engine) -> None:
+    for _ in range(3):
+        await create(engine)
+    first = await engine.fan_out_webhooks()
+    assert (first.listening, first.full, first.made) == (False, False, 0)
+    await create(engine)
+    await engine.fan_out_webhooks()
+    [reader] = await ask(engine, "SELECT pos, job_id, seq FROM readers WHERE name = 'webhooks'")
+    end = await engine.feed_end()
+    assert (reader["pos"], reader["job_id"], reader["seq"]) == (end.pos, end.job_id, end.seq)
+    assert await ask(engine, "SELECT id FROM deliveries") == []
+
+
+async def test_another_reader_stays_where_it_is(engine: Engine) -> None:
+    await subscribe(engine)
+    other = "SELECT 'other', 0, job_id, 0, read_at FROM readers"
+    await ask(engine, f"INSERT INTO readers (name, pos, job_id, seq, read_at) {other} RETURNING name")
+    await create(engine)
+    assert (await engine.fan_out_webhooks()).made == 1
+    [row] = await ask(engine, "SELECT pos FROM readers WHERE name = 'other'")
+    assert row["pos"] == 0
+
+
+async def test_pruned_events_do_not_turn_the_reader_back(engine: Engine, worker: str) -> None:
+    webhook = await subscribe(engine, events=("job.completed",))
+    await complete(engine, worker, type="A")
+    await create(engine, type="B")
+    assert len(await told(engine, webhook)) == 1
+    await engine.change_webhook(webhook, enabled=False)
+    await ask(engine, "DELETE FROM events WHERE pos = (SELECT max(pos) FROM events) RETURNING job_id")
+    await engine.fan_out_webhooks()
+    await engine.change_webhook(webhook, enabled=True)
+    assert (await engine.fan_out_webhooks()).made == 0
+    assert len(await sent_to(engine, webhook)) == 1
+
+
+async def test_a_page_is_full_when_there_may_be_more(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.fan_out.PAGE", 2)
+    webhook = await subscribe(engine)
+    for _ in range(3):
+        await create(engine)
+    assert (await engine.fan_out_webhooks()).full
+    assert not (await engine.fan_out_webhooks()).full
+    assert len(await sent_to(engine, webhook)) == 3
+
+
+async def test_a_message_is_made_once_even_if_the_log_is_read_again(engine: Engine) -> None:
+    webhook, other = await subscribe(engine), await subscribe(engine)
+    await create(engine)
+    await engine.fan_out_webhooks()
+    await ask(engine, "UPDATE readers SET pos = 0 WHERE name = 'webhooks' RETURNING name")
+    await engine.fan_out_webhooks()
+    assert [len(await sent_to(engine, each)) for each in (webhook, other)] == [1, 1]
+
+
+async def test_no_event_is_lost_or_doubled_under_concurrent_writers(engine: Engine) -> None:
+    webhook = await subscribe(engine, events=("job.created",))
+    made: list[str] = []
+    writing = True
+
+    async def write() -> None:
+        for _ in range(15):
+            made.extend(job.id for job in await engine.create_many([NewJob(type="T") for _ in range(3)]))
+
+    async def read() -> None:
+        while writing:
+            await engine.fan_out_webhooks()
+
+    readers = [asyncio.create_task(read()) for _ in range(2)]
+    await asyncio.gather(*(write() for _ in range(4)))
+    writing = False
+    await asyncio.gather(*readers)
+    await engine.fan_out_webhooks()
+    delivered = Counter(row["job_id"] for row in await ask(engine, "SELECT job_id FROM deliveries"))
+    assert delivered == Counter(made)
+    assert len(made) == 180
+    assert webhook
+
+
+async def test_a_transaction_that_commits_late_is_not_overtaken(fresh_postgres_url: str) -> None:
+    """DESIGN 4, trap (d)."""
+    engine = Engine(await open_store(fresh_postgres_url, Clock(), SeededIds(7)))
+    caller = await asyncpg.connect(fresh_postgres_url)
+    try:
+        await create(engine)  # its lane is there then, and nobody waits for anybody
+        webhook = await subscribe(engine, events=("job.created",))
+        opened = caller.transaction()
+        await opened.start()
+        late = (await engine.create(NewJob(type="T"), connection=caller)).id
+        early = await create(engine)
+        await engine.fan_out_webhooks()
+        await opened.commit()
+        await engine.fan_out_webhooks()
+        assert {delivery.job_id for delivery in await sent_to(engine, webhook)} == {late, early}
+    finally:
+        await caller.close()
+        await engine.close()
+
+
+async def test_while_another_server_reads_nobody_waits(fresh_postgres_url: str) -> None:
+    engine = Engine(await open_store(fresh_postgres_url, Clock(), SeededIds(7)))
+    other = await asyncpg.connect(fresh_postgres_url)
+    try:
+        await subscribe(engine)
+        await create(engine)
+        async with other.transaction():
+            await other.execute("SELECT 1 FROM readers WHERE name = 'webhooks' FOR UPDATE")
+            async with asyncio.timeout(20):
+                assert (await engine.fan_out_webhooks()).made == 0
+        assert (await engine.fan_out_webhooks()).made == 1
+    finally:
+        await other.close()
+        await engine.close()
+
+
+async def test_alerts_alone_are_reason_enough_to_read(engine: Engine) -> None:
+    watch = Watch(frozenset({"worker_startup"}))
+    assert (await engine.fan_out_webhooks(watch)).listening
+    assert (await engine.fan_out_webhooks(watch)).listening

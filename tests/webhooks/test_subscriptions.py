@@ -1,0 +1,143 @@
+"""Who is told: subscribing, changing, secrets."""
+
+import asyncio
+from base64 import b64decode
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.engine.webhooks import NewWebhook
+from holdfast.errors import Conflict, Invalid, NotFound, UnknownName
+from holdfast.model.webhook import ENDINGS, Wanted
+from tests.engine.steps import NOBODYS
+from tests.webhooks.steps import NOWHERE, subscribe
+
+
+async def test_without_a_wish_it_is_told_of_the_four_ends(engine: Engine) -> None:
+    made = await engine.subscribe(NewWebhook(url=NOWHERE, name="books"))
+    assert made.webhook.wanted == Wanted(events=ENDINGS)
+    assert made.webhook.enabled
+    assert await engine.webhook(made.webhook.id) == made.webhook
+    assert await engine.webhooks() == [made.webhook]
+
+
+async def test_a_secret_has_256_bits_and_no_two_are_equal(engine: Engine) -> None:
+    """SEC-29."""
+    first, second = [(await engine.subscribe(NewWebhook(url=NOWHERE))).secret for _ in range(2)]
+    assert first != second
+    assert first.startswith("whsec_")
+    assert len(b64decode(first.removeprefix("whsec_"), validate=True)) == 32
+
+
+async def test_a_secret_shows_in_no_repr(engine: Engine) -> None:
+    made = await engine.subscribe(NewWebhook(url=NOWHERE))
+    assert made.secret not in repr(await engine.webhooks())
+    assert made.secret not in repr(made)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"wanted": Wanted(events=("job.exploded",))}, UnknownName),
+        ({"wanted": Wanted(job_types=[""])}, Invalid),
+        ({"wanted": Wanted(queues=[" spaces "])}, Invalid),
+        ({"name": "\n"}, Invalid),
+        ({"tenant": ""}, Invalid),
+    ],
+)
+async def test_what_cannot_be_is_refused(engine: Engine, fields: dict, error: type[Invalid]) -> None:
+    with pytest.raises(error):
+        await engine.subscribe(NewWebhook(url=NOWHERE, **fields))
+    assert await engine.webhooks() == []
+
+
+async def test_a_change_leaves_the_rest_as_it_was(engine: Engine) -> None:
+    webhook, other = await subscribe(engine), await subscribe(engine)
+    changed = await engine.change_webhook(webhook, name="books", wanted={"queues": ["mail"]})
+    assert (changed.name, changed.wanted.queues) == ("books", ["mail"])
+    assert changed.url == NOWHERE
+    assert len(changed.wanted.events) == 8
+    assert (await engine.webhook(other)).name is None
+
+
+async def test_of_two_changes_at_once_none_is_lost(engine: Engine) -> None:
+    webhook = await subscribe(engine)
+    await asyncio.gather(
+        engine.change_webhook(webhook, wanted={"queues": ["mail"]}),
+        engine.change_webhook(webhook, wanted={"job_types": ["T"]}),
+        engine.rotate_webhook(webhook),
+    )
+    found = await engine.webhook(webhook)
+    assert (found.wanted.queues, found.wanted.job_types, len(found.secrets)) == (["mail"], ["T"], 2)
+
+
+async def test_a_rotated_secret_signs_for_another_day(engine: Engine, clock: MovableClock) -> None:
+    """SEC-29."""
+    first = await engine.subscribe(NewWebhook(url=NOWHERE))
+    webhook = first.webhook.id
+    clock.advance(100)
+    second = await engine.rotate_webhook(webhook)
+    assert (await engine.webhook(webhook)).signing(clock.now()) == [second.secret, first.secret]
+    clock.advance(86_401)
+    assert (await engine.webhook(webhook)).signing(clock.now()) == [second.secret]
+    third = await engine.rotate_webhook(webhook)
+    assert [secret.text for secret in third.webhook.secrets] == [third.secret, second.secret]
+
+
+async def test_an_old_secret_can_go_at_once(engine: Engine, clock: MovableClock) -> None:
+    webhook = await subscribe(engine)
+    newest = await engine.rotate_webhook(webhook, overlap_seconds=0)
+    assert newest.webhook.signing(clock.now()) == [newest.secret]
+    newest = await engine.rotate_webhook(webhook)
+    assert len(newest.webhook.signing(clock.now())) == 2
+    changed = await engine.change_webhook(webhook, drop_old_secrets=True)
+    assert changed.signing(clock.now()) == [newest.secret]
+
+
+async def test_a_second_rotation_does_not_lengthen_the_life_of_the_first_secret(
+    engine: Engine, clock: MovableClock
+) -> None:
+    first = await engine.subscribe(NewWebhook(url=NOWHERE))
+    await engine.rotate_webhook(first.webhook.id)
+    clock.advance(86_000)
+    rotated = await engine.rotate_webhook(first.webhook.id)
+    clock.advance(401)
+    assert first.secret not in rotated.webhook.signing(clock.now())
+
+
+async def test_a_deleted_webhook_is_gone_and_its_neighbour_is_not(engine: Engine) -> None:
+    webhook, other = await subscribe(engine), await subscribe(engine)
+    await engine.drop_webhook(webhook)
+    assert [hook.id for hook in await engine.webhooks()] == [other]
+    for unknown in (webhook, NOBODYS, "no id"):
+        with pytest.raises(NotFound):
+            await engine.webhook(unknown)
+        with pytest.raises(NotFound):
+            await engine.drop_webhook(unknown)
+        with pytest.raises(NotFound):
+            await engine.change_webhook(unknown, enabled=False)
+
+
+async def test_there_is_an_end_to_how_many(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.webhooks.WEBHOOKS_MAX", 1)
+    await subscribe(engine)
+    with pytest.raises(Conflict) as refused:
+        await subscribe(engine)
+    assert refused.value.code == "too_many_webhooks"
+
+
+async def test_what_operators_do_is_in_the_audit_without_secrets(engine: Engine) -> None:
+    made = await engine.subscribe(NewWebhook(url=NOWHERE), by="alice")
+    rotated = await engine.rotate_webhook(made.webhook.id, by="bob")
+    await engine.change_webhook(made.webhook.id, by="bob", enabled=False)
+    await engine.drop_webhook(made.webhook.id, by="carol")
+    lines = (await engine.audit()).lines[::-1]
+    assert [(line.actor, line.action) for line in lines] == [
+        ("alice", "webhook.create"),
+        ("bob", "webhook.rotate"),
+        ("bob", "webhook.change"),
+        ("carol", "webhook.delete"),
+    ]
+    assert made.secret not in repr(lines)
+    assert rotated.secret not in repr(lines)

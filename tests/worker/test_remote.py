@@ -1,0 +1,315 @@
+"""The remote worker: the runtime of the local one, on a source that is a server. First in process, then for real."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import App, Client, Context
+from holdfast.clock import Clock
+from holdfast.errors import StoreUnavailable, Unauthorized
+from holdfast.ids import Ids
+from holdfast.lifecycle import State
+from holdfast.model import Liveness
+from holdfast.model.reports import Held
+from holdfast.remote import HttpSource
+from holdfast.settings import Settings
+from holdfast.worker.runtime import Plan, Worker
+from tests.cli.processes import holdfast
+from tests.client.between import Gate
+from tests.server.steps import Served, serving
+from tests.worker.in_process import until
+from tests.worker.stories import app as jobs
+from tests.worker.stories.conftest import PROC
+from tests.worker.stories.stage import Stage, eventually
+
+NO_SUCH_KEY = "hfw_0000000000000000_00000000000000000000000000000000"
+
+
+@asynccontextmanager
+async def source_at(served: Served, url: str = "", **options: Any) -> AsyncIterator[HttpSource]:
+    key = (await served.register())["apiKey"]
+    source = HttpSource(Client(url or served.url, key, **options), Clock(), Ids())
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+@asynccontextmanager
+async def working(source: HttpSource, app: App, **plan: Any) -> AsyncIterator[Worker]:
+    """Nobody renews leases in here: they are long enough."""
+    worker = Worker(source, app.handlers, plan=Plan(**{"kept": False, "stop_grace_seconds": 5, **plan}))
+    running = asyncio.create_task(worker.run())
+    try:
+        yield worker
+        worker.stop()
+        await running
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def served(store_url: str) -> AsyncIterator[Served]:
+    async with serving(store_url) as served:
+        yield served
+
+
+@pytest.fixture
+async def app(store_url: str) -> AsyncIterator[App]:
+    """Its worker never touches this database; whoever enqueues does."""
+    app = App(Settings(database_url=store_url))
+    yield app
+    await app.close()
+
+
+# -- in process -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_remote_worker_runs_jobs_as_a_local_one_does(served: Served, app: App) -> None:
+    @app.job(max_attempts=2, backoff_base_seconds=0)
+    async def tour(ctx: Context, cities: list[str]) -> dict[str, Any]:
+        seen = await ctx.step("plan", lambda: sorted(cities))
+        async for part in ctx.parts(seen):
+            if part.name == "Oslo" and ctx.attempt == 1:
+                raise ConnectionError("the ferry is gone")
+        await ctx.counters(cities=len(seen))
+        return {"attempt": ctx.attempt, "seen": seen, "tags": ctx.lease.tags}
+
+    async with source_at(served) as source, working(source, app):
+        job = await tour.options(tags=["summer"]).enqueue(cities=["Paris", "Oslo", "Bern"])
+        expected = {"attempt": 2, "seen": ["Bern", "Oslo", "Paris"], "tags": ["summer"]}
+        assert await job.result(timeout=30) == expected
+    stored = await job.get()
+    assert (stored.counters, stored.percent, stored.failures) == ({"cities": 3}, 100, 1)
+    parts = await served.engine.parts(job.id)
+    assert {part.name: str(part.status) for part in parts} == dict.fromkeys(
+        ["plan", "Bern", "Oslo", "Paris"], "completed"
+    )
+
+
+async def test_what_it_cannot_say_fails_the_job_and_not_the_worker(served: Served, app: App) -> None:
+    @app.job(max_attempts=1)
+    async def strange(what: str) -> Any:
+        if what == "raise":
+            raise ValueError("a lone surrogate: \udc80, and much of it " + "x" * 2_000_000)
+        return {"nan": float("nan"), "long": "x" * 300_000, "fine": "yes"}[what]
+
+    async with source_at(served) as source, working(source, app):
+        handed_in = {what: await strange.enqueue(what=what) for what in ("nan", "long", "raise", "fine")}
+        assert await handed_in["fine"].result(timeout=30) == "yes"
+        ended = {}
+        for what, job in handed_in.items():
+            await until(lambda job=job: is_final(job))
+            ended[what] = ((await job.get()).error or {}).get("code")
+    assert ended == {"nan": "result_not_json", "long": "result_too_large", "raise": "ValueError", "fine": None}
+
+
+async def is_final(job: Any) -> bool:
+    return bool((await job.get()).final)
+
+
+async def test_many_reports_are_split_into_bodies_that_the_server_takes(served: Served, app: App) -> None:
+    @app.job()
+    async def big(n: int) -> str:
+        return str(n) * 200_000
+
+    async with source_at(served) as source, working(source, app, concurrency=20):
+        handed_in = await big.enqueue_many([{"n": n} for n in range(10)] * 3)
+        assert [len(await job.result(timeout=60)) for job in handed_in] == [200_000] * 30
+    assert {(await job.get()).epoch for job in handed_in} == {1}
+
+
+@pytest.mark.parametrize("verb", ["claim", "report"])
+@pytest.mark.parametrize("heard", [True, False])
+async def test_an_answer_that_is_lost_is_asked_for_again(served: Served, app: App, verb: str, heard: bool) -> None:
+    """The job runs once: a repeated claim brings the same lease, a repeated report the same answer."""
+    ran = []
+
+    @app.job()
+    async def once(ctx: Context) -> int:
+        ran.append(ctx.fence)
+        return ctx.fence
+
+    job = await once.enqueue()
+    async with Gate.to(served.url) as gate:
+        gate.cut_at(f"POST /api/worker/{verb}".encode(), after=heard)
+        async with source_at(served, gate.url) as source, working(source, app):
+            assert await job.result(timeout=30) == ran[0]
+        assert gate.cuts >= 1
+    stored = await job.get()
+    assert (len(ran), stored.attempt, stored.failures, stored.lost) == (1, 1, 0, 0)
+
+
+async def test_a_worker_that_stops_while_it_waits_keeps_nothing(served: Served, app: App) -> None:
+    """What a long poll may have claimed at that moment is given back."""
+
+    @app.job()
+    async def quick() -> None: ...
+
+    for _ in range(5):
+        async with source_at(served) as source, working(source, app) as worker:
+            await until(lambda source=source: bool(source._unheard))
+            job = await quick.enqueue()
+            worker.stop()
+        stored = await job.get()
+        assert stored.state in (State.SUCCEEDED, State.QUEUED)
+        assert stored.lease_token is None
+
+
+async def test_an_idle_worker_is_given_a_job_the_moment_it_comes(served: Served, app: App) -> None:
+    """By a long poll: in the meantime it asks for nothing else."""
+
+    @app.job()
+    async def quick() -> str:
+        return "done"
+
+    async with source_at(served) as source, working(source, app):
+        await until(lambda: bool(source._unheard))
+        await asyncio.sleep(0.5)
+        assert await (await quick.enqueue()).result(timeout=30) == "done"
+
+
+async def test_a_cancel_and_a_lost_lease_reach_it_with_a_beat(served: Served, app: App) -> None:
+    engine = served.engine
+
+    @app.job()
+    async def long() -> None: ...
+
+    async with source_at(served) as source:
+        job, other = await long.enqueue(), await long.enqueue()
+        claimed = await source.claim(2, queues=None, types=["long"])
+        held = [Held(lease.id, lease.token) for lease, _ in claimed]
+        await engine.cancel(job.id)
+        beat = await source.heartbeat([*held, Held(other.id, Ids().token())], liveness=Liveness.BUSY, slots=2)
+        assert (beat.cancel, beat.lost, beat.enabled) == ([job.id], [other.id], True)
+        assert set(beat.expires_at) == {job.id, other.id}
+        [worker] = await engine.workers()
+        assert (worker.liveness, worker.slots) == ("busy", 2)
+        await engine.disable(worker.id)
+        assert not (await source.heartbeat([], liveness=Liveness.IDLE, slots=2)).enabled
+
+
+async def test_the_clocks_of_a_job_come_with_it(served: Served, app: App) -> None:
+    @app.job(timeout=7, lease_seconds=90, cancel_grace_seconds=11, no_progress_seconds=5, max_lost=4)
+    async def timed() -> None: ...
+
+    await timed.enqueue()
+    async with source_at(served) as source:
+        [(lease, policy)] = await source.claim(1, queues=["default"], types=None)
+    assert (policy.timeout_seconds, policy.lease_seconds, policy.cancel_grace_seconds) == (7, 90, 11)
+    assert (policy.no_progress_seconds, policy.max_lost, lease.lost, lease.epoch) == (5, 4, 0, 1)
+
+
+async def test_a_server_that_is_away_is_waited_for_and_a_refused_key_is_the_end(served: Served) -> None:
+    away = HttpSource(Client("http://127.0.0.1:1", NO_SUCH_KEY, retries=0), Clock(), Ids())
+    with pytest.raises(StoreUnavailable):
+        await away.claim(1, queues=None, types=None)
+    await away.close()
+    stranger = HttpSource(Client(served.url, NO_SUCH_KEY, retries=0), Clock(), Ids())
+    with pytest.raises(Unauthorized) as refused:
+        await stranger.claim(1, queues=None, types=None)
+    assert refused.value.code == "worker_not_found"  # which ends the runtime
+    assert NO_SUCH_KEY not in str(refused.value)
+    await stranger.close()
+
+
+# -- for real: `holdfast worker --server` -------------------------------------------------------------------------
+
+
+class RemoteStage(Stage):
+    """Its workers know a server and a key, and no database."""
+
+    def _environment(self) -> dict[str, str]:
+        return {name: value for name, value in super()._environment().items() if name != "HOLDFAST_DATABASE_URL"}
+
+
+@asynccontextmanager
+async def remote(store_url: str, folder: Path, **settings: Any) -> AsyncIterator[tuple[Gate, RemoteStage]]:
+    """Servers on the database, a gate before them, and a stage for workers that go through it."""
+    if not PROC:
+        pytest.skip("the processes of a worker are found by their environment, in /proc")
+    settings = {"lease_seconds": 6, "heartbeat_seconds": 1, "sweep_seconds": 0.5, "startup_grace_seconds": 0} | settings
+    jobs.app.settings = Settings(database_url=store_url, **settings)
+    async with serving(store_url, **settings) as served, Gate.to(served.url) as gate:
+        key = (await served.register(name="far away"))["apiKey"]
+        stage = RemoteStage(folder, msgspec.structs.replace(jobs.app.settings, worker_key=key))
+        try:
+            yield gate, stage  # type: ignore[misc]
+        finally:
+            await stage.close()
+            await jobs.app.close()
+
+
+@pytest.mark.slow
+async def test_a_remote_worker_runs_survives_and_hands_back(store_url: str, tmp_path: Path) -> None:
+    """On the loop, in threads, in child processes; killed with kill -9; told to stop."""
+    async with remote(store_url, tmp_path, stop_grace_seconds=0.5) as (gate, on):
+        command = await on.start("--server", gate.url)
+        kinds = (jobs.on_the_loop, jobs.in_a_thread, jobs.in_a_process, jobs.innocent)
+        for job in [await kind.enqueue() for kind in kinds]:
+            assert (await on.final(job)).state is State.SUCCEEDED
+
+        lost = await jobs.on_the_loop.enqueue(seconds=60)
+        command.signal(signal.SIGKILL, {await on.started(lost)})
+        assert (await on.final(lost)).result == 2
+        assert await on.outcomes(lost) == ["lost", "succeeded"]
+
+        canceled = await jobs.until_canceled.enqueue()
+        await on.started(canceled)
+        await canceled.cancel()
+        assert (await on.final(canceled)).state is State.CANCELED
+
+        kept = await jobs.on_the_loop.enqueue(seconds=60)
+        await on.started(kept)
+        assert await command.stop() == 0
+        assert not command.pids()
+        assert await on.outcomes(kept) == ["released"]
+        [worker] = await (await on.engine()).workers()
+        assert (worker.name, worker.liveness) == ("far away", "offline")
+
+
+@pytest.mark.slow
+async def test_servers_come_and_go_and_nothing_is_lost(store_url: str, tmp_path: Path) -> None:
+    """Jobs that run go on under their leases, and are reported to whichever server is there when they end."""
+    async with remote(store_url, tmp_path, lease_seconds=30) as (gate, on):
+        await on.start("--server", gate.url)
+        running = [await jobs.on_the_loop.enqueue(seconds=2) for _ in range(3)]
+        for job in running:
+            await on.started(job)
+        gate.lead_to("http://127.0.0.1:1")
+        short = await jobs.innocent.enqueue_many([{"seconds": 0.01}] * 50)
+        await eventually(lambda: all(on.diary.notes("returned", job.id) for job in running))
+        async with serving(store_url, sweep_seconds=0.5) as second:
+            gate.lead_to(second.url)
+            finals = [await on.final(job) for job in (*running, *short)]
+            assert {(job.state, job.attempt, job.lost) for job in finals} == {(State.SUCCEEDED, 1, 0)}
+            gate.lead_to("http://127.0.0.1:1")
+
+
+def run_refused(*arguments: str, folder: Path, **variables: str) -> tuple[int, str]:
+    (folder / "tasks.py").write_text("from holdfast import App\napp = App()\n\n@app.job()\ndef hello(): ...\n")
+    ended = holdfast("worker", "--app", "tasks:app", *arguments, folder=folder, **variables)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.slow
+async def test_a_remote_worker_that_cannot_begin_says_why(tmp_path: Path, fresh_sqlite_url: str) -> None:
+    code, said = run_refused("--server", "http://127.0.0.1:1", folder=tmp_path)
+    assert (code, "HOLDFAST_WORKER_KEY" in said) == (1, True)
+    code, said = run_refused("--server", "example.com", folder=tmp_path)
+    assert (code, "https://" in said) == (2, True)
+    code, said = run_refused("--server", "http://127.0.0.1:1", "--database", "sqlite:///x.db", folder=tmp_path)
+    assert (code, "not both" in said) == (2, True)
+    (tmp_path / "holdfast.toml").write_text(f"worker_key = {json.dumps(NO_SUCH_KEY)}")
+    async with serving(fresh_sqlite_url) as served:
+        code, said = await asyncio.to_thread(run_refused, "--server", served.url, folder=tmp_path)
+    assert (code, "does not take this worker's key" in said, NO_SUCH_KEY in said) == (1, True, False)
+    assert not (tmp_path / ".holdfast").exists()
