@@ -664,7 +664,7 @@ class WorkerWhole(WorkerView):
 
 
 class KeyIntent(Body):
-    kind: str = "client"
+    kind: Literal["client", "worker", "admin"] = "client"
     tenant: str = "default"
     name: str | None = None
     scopes: list[str] | None = None

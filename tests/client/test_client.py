@@ -128,7 +128,7 @@ async def test_what_json_does_not_have_is_refused_before_it_is_sent(client: Clie
     with pytest.raises(Invalid, match="which JSON does not have") as refused:
         await client.create("mail", {"rate": math.nan})
     assert refused.value.code == "payload_not_json"
-    with pytest.raises(Invalid, match="id of a job"):
+    with pytest.raises(NotFound, match="id of a job"):
         await client.get("../api/health")
 
 

@@ -15,7 +15,7 @@ import httpx2
 from tests.server.steps import SECRET
 
 START_SECONDS = 60
-_READY = re.compile(r"ready: (http://\S+)")
+_READY = re.compile(r"ready: (http://[^\s,]+)")
 
 
 @dataclass

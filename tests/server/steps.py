@@ -11,6 +11,7 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
+from holdfast.model.key import NewKey
 from holdfast.server.server import Server
 from holdfast.server.secure import is_loopback
 from holdfast.server.serving import served
@@ -39,6 +40,10 @@ class Served:
 
 def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
+
+
+async def client_key(served: Served, tenant: str) -> str:
+    return (await served.engine.create_key(NewKey(tenant=tenant))).text
 
 
 @asynccontextmanager

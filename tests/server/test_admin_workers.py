@@ -20,6 +20,7 @@ def op(served: Served) -> Operator:
 
 async def test_a_worker_is_shown_with_what_it_holds(op: Operator) -> None:
     worker, lease = await started(op.engine, type="render", queue="video")
+    await started(op.engine, type="other")
     idle = (await op.engine.register(name="encoder-1", capabilities={"gpu": True})).id
     listed = {each["workerId"]: each for each in (await op.get("/workers"))["workers"]}
     assert (listed[worker]["holds"], listed[idle]["holds"]) == (1, 0)
@@ -120,7 +121,7 @@ async def test_a_key_is_handed_over_and_taken_back(op: Operator) -> None:
 
 async def test_a_key_that_cannot_be_is_refused(served_on_sqlite: Served) -> None:
     op = operator(served_on_sqlite)
-    assert (await op.post("/keys", {"kind": "root"}, status=422))["code"] == "unknown_kind"
+    assert (await op.post("/keys", {"kind": "root"}, status=422))["code"] == "invalid_body"
     assert (await op.post("/keys", {"scopes": ["admin:read"]}, status=422))["code"] == "invalid_scope"
     assert (await op.post("/keys", {"kind": "worker"}, status=422))["code"] == "invalid_key"
     assert (await op.post("/keys", {"kind": "worker", "workerId": NOBODYS}, status=404))["code"] == "worker_not_found"

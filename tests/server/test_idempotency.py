@@ -126,7 +126,11 @@ async def test_a_key_for_a_batch_is_a_key_for_each_of_its_jobs(served: Served) -
         await served.http.post("/jobs/batch", json=bodies, headers={"Idempotency-Key": "all"}) for _ in range(2)
     ]
     assert (first.status_code, first.text) == (again.status_code, again.text) == (202, first.text)
-    assert sorted(job.idempotency_key or "" for job in (await served.engine.page()).jobs) == ["all/0", "all/2", "its own"]
+    assert sorted(job.idempotency_key or "" for job in (await served.engine.page()).jobs) == [
+        "all/0",
+        "all/2",
+        "its own",
+    ]
 
 
 async def test_a_key_reused_in_a_batch_is_named_and_nothing_is_written(served: Served) -> None:

@@ -59,6 +59,8 @@ PINNED = {
     "job": {"jobs_pkey"},
     "outlines": {"jobs_pkey"},
     "held_by_worker": {"jobs_running"},
+    "jobs_of_worker": {"jobs_running"},
+    "successors": {"jobs_redriven"},
     "leases_long_over": {"jobs_running"},
     "waiting_lanes": {"jobs_claim"},
     "top_counts": {"jobs_created", "jobs_waiting", "jobs_retrying", "jobs_unhappy"},

@@ -34,7 +34,7 @@ def checked_address(url: str) -> str:
 def checked_key(key: str) -> str:
     """It goes into a header. What is wrong with it is said without showing it."""
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise Invalid("the key holds spaces, line ends or other characters that no key has", code="invalid_key")
+        raise Invalid("the key holds spaces, line ends or other characters that no key has", code="malformed_key")
     return key
 
 

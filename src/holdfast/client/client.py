@@ -12,7 +12,7 @@ import msgspec
 from holdfast import wire
 from holdfast.client.job import RemoteJob
 from holdfast.client.work import Work
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 from holdfast.model.job import PAYLOAD_BYTES_MAX
 from holdfast.model.json import encode_object
 
@@ -107,5 +107,5 @@ def _checked(payload: dict[str, Any]) -> Any:
 def _in_path(job_id: str) -> str:
     """An id that is none must not become another path."""
     if not job_id or not all(letter.isalnum() or letter == "-" for letter in job_id):
-        raise Invalid(f"{job_id!r:.80} is not the id of a job", code="invalid_job_id")
+        raise NotFound(f"{job_id!r:.80} is not the id of a job", code="job_not_found")
     return job_id

@@ -107,7 +107,7 @@ async def verify(tx: Tx, *, seq: int | None = None, digest: str | None = None) -
     `seq` and `digest` are those of a line that was the last at some earlier time: it must still be there.
     """
     if (seq is None) is not (digest is None):
-        raise Invalid("seq and digest are given together, as an earlier verification answered", code="contradiction")
+        raise Invalid("seq and digest are given together, as an earlier verification answered", code="invalid_anchor")
     last, previous = 0, ""
     while rows := await tx.all(q.walk_audit, after=last, limit=WALK):
         for row in rows:

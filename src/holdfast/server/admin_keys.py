@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from holdfast.engine import keys
-from holdfast.errors import UnknownName
 from holdfast.model.key import Key, Kind, NewKey
 from holdfast.server.admin import deed, operate
 from holdfast.server.route import Asked, Reply
@@ -54,8 +53,6 @@ async def _issued(server: Server, made: keys.Issued, status: int) -> Reply:
 
 
 def _new_key(intent: KeyIntent) -> NewKey:
-    if intent.kind not in list(Kind):
-        raise UnknownName.of("kind", intent.kind[:80], list(Kind))
     return NewKey(
         kind=Kind(intent.kind),
         tenant=intent.tenant,

@@ -114,10 +114,24 @@ def _cut(why: str) -> str:
 
 
 def _converted(value: Any, shape: type[T]) -> T:
+    value = _in_camel(value, shape)
     try:
-        return msgspec.convert(_in_camel(value, shape), shape)
+        return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
-        raise Invalid(f"the body is not what this route takes: {_cut(str(error))}", code="invalid_body") from None
+        why = _cut(_of_one(value, shape) or str(error))
+        raise Invalid(f"the body is not what this route takes: {why}", code="invalid_body") from None
+
+
+def _of_one(value: Any, shape: Any) -> str | None:
+    """Where one of many is wrong: which, and what is wrong with it."""
+    for field in msgspec.structs.fields(shape) if isinstance(value, dict) else ():
+        inner, items = _item_of(field.type), value.get(field.encode_name)
+        for place, item in enumerate(items if inner is not None and isinstance(items, list) else ()):
+            try:
+                msgspec.convert(item, inner)
+            except msgspec.ValidationError as error:
+                return f"{field.encode_name}[{place}]: {error}"
+    return None
 
 
 _SNAKE = re.compile(r"_([a-z0-9])")

@@ -1,0 +1,317 @@
+"""From the log to the receiver, at least once, whatever happens on the way."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+import pytest
+from standardwebhooks import Webhook
+
+from holdfast.clock import Clock, MovableClock
+from holdfast.engine import Engine
+from holdfast.engine.deliveries import LEASE_SECONDS
+from holdfast.engine.webhooks import NewWebhook
+from holdfast.errors import StoreUnavailable
+from holdfast.ids import SeededIds
+from holdfast.store import open_store
+from holdfast.webhooks import courier as couriers_module
+from holdfast.webhooks.courier import AT_ONCE_EACH, TRIES_MAX, Courier
+from holdfast.webhooks.egress import Egress
+from holdfast.webhooks.sender import Sender
+from tests.webhooks.conftest import Couriers
+from tests.webhooks.receiver import Got, Receiver, answer, receiving
+from tests.webhooks.steps import NOWHERE, complete, create, deliver, sent_to, subscribe, until
+
+HOUR = 3600
+
+
+async def hang(got: Got, writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_what_arrives_is_signed_and_can_be_checked(
+    engine: Engine, courier: Courier, receiver: Receiver, worker: str, clock: MovableClock
+) -> None:
+    """SEC-29: by somebody else's implementation, with the old secret and with the new one."""
+    clock.advance((datetime.now(UTC) - clock.now()).total_seconds())
+    first = await engine.subscribe(NewWebhook(url=receiver.url))
+    second = await engine.rotate_webhook(first.webhook.id)
+    job = await complete(engine, worker)
+    assert await deliver(courier) == 1
+    [got] = receiver.got
+    for secret in (first.secret, second.secret):
+        said = Webhook(secret).verify(got.body, got.headers)
+        assert (said["type"], said["data"]["jobId"]) == ("job.completed", job)
+
+
+async def test_it_is_sent_again_until_somebody_takes_it(
+    engine: Engine, courier: Courier, receiver: Receiver, clock: MovableClock
+) -> None:
+    """F38. The id is the same at each try, the time is not (SEC-29)."""
+    receiver.answers = [answer(500, b"broken"), answer(404), answer(302, location="/"), answer(200)]
+    webhook = await subscribe(engine, receiver.url)
+    await create(engine)
+    waits = (0, 7, 19, 56)  # at most, with jitter: 5, 15, 45 s
+    for tries, wait in enumerate(waits, 1):
+        clock.advance(wait)
+        assert await deliver(courier) == 1
+        assert len(receiver.got) == tries
+    assert await deliver(courier) == 0
+    [delivery] = await sent_to(engine, webhook)
+    assert (delivery.state, delivery.tries) == ("delivered", 4)
+    assert [each.status for each in delivery.log] == [500, 404, 302, 200]
+    assert delivery.log[0].excerpt == "broken"
+    assert len({got.id for got in receiver.got}) == 1
+    assert len({got.headers["webhook-timestamp"] for got in receiver.got}) == 4
+
+
+async def test_nobody_there_and_then_somebody(engine: Engine, courier: Courier, clock: MovableClock) -> None:
+    async with receiving() as receiver:
+        url = receiver.url
+    webhook = await subscribe(engine, url)
+    await create(engine)
+    await deliver(courier)
+    assert (await engine.webhook(webhook)).failing_since is not None
+    async with receiving(port=int(url.split(":")[2].split("/")[0])) as receiver:
+        clock.advance(10)
+        await deliver(courier)
+        assert len(receiver.got) == 1
+    assert (await engine.webhook(webhook)).failing_since is None
+
+
+async def test_it_is_given_up_after_about_a_day(engine: Engine, courier: Courier, clock: MovableClock) -> None:
+    webhook = await subscribe(engine)
+    began = clock.now()
+    await create(engine)
+    await courier.fan_out()
+    last = began
+    for _ in range(TRIES_MAX):
+        [delivery] = await sent_to(engine, webhook)
+        clock.advance((delivery.next_at - clock.now()).total_seconds())
+        last = clock.now()
+        await deliver(courier)
+    [delivery] = await sent_to(engine, webhook)
+    assert (delivery.state, delivery.tries) == ("failed", TRIES_MAX)
+    assert 18 * HOUR < (last - began).total_seconds() < 30 * HOUR
+    clock.advance(24 * HOUR)
+    assert await deliver(courier) == 0
+
+
+async def test_who_asks_for_time_gets_it(
+    engine: Engine, courier: Courier, receiver: Receiver, clock: MovableClock
+) -> None:
+    receiver.answers = [answer(429, retry_after="600"), answer(429, retry_after="999999999")]
+    webhook = await subscribe(engine, receiver.url)
+    await create(engine)
+    for most in (600, 4 * HOUR):
+        await deliver(courier)
+        [delivery] = await sent_to(engine, webhook)
+        assert (delivery.next_at - clock.now()).total_seconds() == most
+        clock.advance(most)
+
+
+async def test_gone_means_never_again(
+    engine: Engine, courier: Courier, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SEC-32."""
+    receiver.otherwise = answer(410)
+    webhook = await subscribe(engine, receiver.url)
+    await create(engine)
+    await deliver(courier)
+    assert not (await engine.webhook(webhook)).enabled
+    assert f"webhook {webhook} is switched off" in caplog.text
+    await create(engine)
+    assert await deliver(courier) == 0
+    assert len(receiver.got) == 1
+
+
+async def test_a_crash_between_sending_and_noting_sends_it_again_under_the_same_id(
+    engine: Engine, couriers: Couriers, receiver: Receiver, clock: MovableClock
+) -> None:
+    """L12."""
+    await subscribe(engine, receiver.url)
+    await create(engine)
+    crashing, next_one = couriers(), couriers()
+
+    async def crash(*args: object) -> None:
+        raise StoreUnavailable("the process is gone")
+
+    crashing._engine = type("Crashing", (), {"settle_delivery": crash})()  # type: ignore[assignment]
+    await next_one.fan_out()
+    [webhook] = await engine.webhooks()
+    [errand] = await engine.claim_deliveries({webhook.id: 1})
+    with pytest.raises(StoreUnavailable):
+        await crashing.deliver(errand)
+    assert await deliver(next_one) == 0, "not before its lease is over"
+    clock.advance(LEASE_SECONDS)
+    assert await deliver(next_one) == 1
+    first, second = receiver.got
+    assert (first.id, first.body) == (second.id, second.body)
+
+
+async def test_two_couriers_share_the_work_and_send_nothing_twice(
+    engine: Engine, couriers: Couriers, receiver: Receiver
+) -> None:
+    await subscribe(engine, receiver.url)
+    jobs = {await create(engine) for _ in range(30)}
+    await asyncio.gather(*(deliver(courier) for courier in (couriers(), couriers())))
+    while await deliver(couriers()):
+        continue
+    assert len(receiver.got) == 30
+    assert {got.said["data"]["jobId"] for got in receiver.got} == jobs
+
+
+async def test_one_receiver_that_hangs_does_not_hold_up_the_others(
+    engine: Engine, courier: Courier, receiver: Receiver
+) -> None:
+    """SEC-32, F38."""
+    async with receiving() as slow:
+        slow.otherwise = hang
+        await subscribe(engine, slow.url)
+        await subscribe(engine, receiver.url)
+        for _ in range(20):
+            await create(engine)
+        await courier.fan_out()
+        running = asyncio.create_task(courier.run())
+        await receiver.has(20)
+        assert len(slow.got) <= AT_ONCE_EACH
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_no_more_are_on_their_way_than_there_is_room_for(
+    engine: Engine, courier: Courier, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(couriers_module, "AT_ONCE", 6)
+    receiver.otherwise = hang
+    for _ in range(3):
+        await subscribe(engine, receiver.url)
+    for _ in range(5):
+        await create(engine)
+    await courier.fan_out()
+    for _ in range(3):
+        await courier.set_out()
+    await receiver.has(6)
+    assert await courier.set_out() == 0
+    running = asyncio.create_task(courier.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    assert len(receiver.got) == 6
+
+
+async def test_what_is_not_allowed_is_checked_at_each_try(engine: Engine, receiver: Receiver) -> None:
+    """SEC-30: what was stored before the rules were stricter is not sent."""
+    webhook = await subscribe(engine, receiver.url)
+    await create(engine)
+    strict = Courier(engine, engine.rules.clock, engine.rules.ids, Sender(Egress()))
+    await deliver(strict)
+    [delivery] = await sent_to(engine, webhook)
+    assert delivery.log[0].error == "this URL cannot be a webhook's: it must begin with https://"
+    assert receiver.got == []
+
+
+async def test_a_test_message_is_sent_once_and_at_once(engine: Engine, courier: Courier, receiver: Receiver) -> None:
+    receiver.answers = [answer(200, b"hello"), answer(500)]
+    webhook = await subscribe(engine, receiver.url)
+    await engine.change_webhook(webhook, enabled=False)
+    good, bad = [await courier.test(webhook) for _ in range(2)]
+    assert (good.state, good.log[0].excerpt) == ("delivered", "hello")
+    assert (bad.state, bad.log[0].status) == ("failed", 500)
+    assert receiver.got[0].said["type"] == "webhook.test"
+
+
+async def test_it_runs_by_itself_and_wakes_up_for_a_new_webhook(store_url: str, receiver: Receiver) -> None:
+    """On the real clock, as a server runs it."""
+    clock, ids = Clock(), SeededIds(7)
+    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids)
+    courier = Courier(engine, clock, ids, Sender(Egress(private=True)))
+    running = asyncio.create_task(courier.run())
+    await asyncio.sleep(0.05)
+    await subscribe(engine, receiver.url)
+    courier.look()
+    for _ in range(10):
+        await create(engine)
+    await receiver.has(10)
+    running.cancel()
+    await asyncio.wait([running])
+    await engine.close()
+
+
+async def test_a_database_that_is_away_is_told_once_and_then_it_goes_on(
+    engine: Engine,
+    courier: Courier,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(couriers_module, "QUIET_SECONDS", 0.01)
+    away, failed = True, 0
+    fan_out = engine.fan_out_webhooks
+
+    async def sometimes(*args: object) -> object:
+        nonlocal failed
+        if away:
+            failed += 1
+            raise StoreUnavailable("away")
+        return await fan_out(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "fan_out_webhooks", sometimes)
+    await subscribe(engine, receiver.url)
+    await create(engine)
+    running = asyncio.create_task(courier.run())
+
+    async def failed_often() -> bool:
+        return failed >= 3
+
+    await until(failed_often)
+    away = False
+    await receiver.has(1)
+    running.cancel()
+    await asyncio.wait([running])
+    assert caplog.text.count("webhooks wait") == 1
+
+
+async def test_an_outcome_that_cannot_be_kept_does_not_end_the_courier(
+    engine: Engine,
+    courier: Courier,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def away(*args: object) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(engine, "settle_delivery", away)
+    await subscribe(engine, receiver.url)
+    await create(engine)
+    assert await deliver(courier) == 1
+    assert "could not be kept" in caplog.text
+    assert not courier._busy, "its place is free again"
+
+
+async def test_old_deliveries_are_pruned_now_and_then(
+    engine: Engine, courier: Courier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(couriers_module, "PRUNE_SECONDS", 0)
+    pruned = asyncio.Event()
+
+    async def prune() -> int:
+        pruned.set()
+        return 0
+
+    monkeypatch.setattr(engine, "prune_deliveries", prune)
+    await courier._round()
+    assert pruned.is_set()
+
+
+async def test_no_url_and_no_secret_stands_in_the_log(
+    engine: Engine, courier: Courier, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="holdfast")
+    made = await engine.subscribe(NewWebhook(url=NOWHERE + "?token=canary"))
+    await engine.cancel(await create(engine))
+    assert await deliver(courier) == 1
+    assert "canary" not in caplog.text
+    assert made.secret not in caplog.text
