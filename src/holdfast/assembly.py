@@ -131,7 +131,7 @@ async def open_server(
             Feed(engine, clock),
             Room(engine, presence, clock, ids),
             Pulse(engine, clock, folder_of(settings)),
-            Courier(engine, clock, ids, sender(settings), alerts_to(settings)),
+            open_courier(engine, clock, ids, settings),
         )
         maintenance = Maintenance(engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings))
         worker_log = WorkerLog(engine, clock, ids)
@@ -159,18 +159,17 @@ def _mourn(task: asyncio.Task[None]) -> None:
         log.error("%s has ended: %s", task.get_coro(), error, exc_info=error)
 
 
-def sender(settings: Settings) -> Sender:
-    return Sender(Egress(hosts=settings.webhook_hosts, private=settings.unsafe_private_webhooks))
-
-
-def alerts_to(settings: Settings) -> AlertsTo:
-    """Where this installation's alerts go."""
-    return AlertsTo(
+def open_courier(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> Courier:
+    egress = Egress(hosts=settings.webhook_hosts, private=settings.unsafe_private_webhooks)
+    alerts = AlertsTo(
         url=settings.alert_webhook_url,
         kinds=kinds_of(settings.alert_on),
         cooldown_seconds=settings.alert_rate_limit_seconds,
         timeout_seconds=settings.alert_webhook_timeout,
     )
+    if alerts.url:
+        egress.check(alerts.url, listed=False)  # better at the start than at the first alarm
+    return Courier(engine, clock, ids, Sender(egress), alerts)
 
 
 async def open_presence(settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None) -> Presence:

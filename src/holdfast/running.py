@@ -86,7 +86,8 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
         spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, **post.keeping}
         keeper = await Keeper.start(board, spec, worker.hear, clock=clock)
         stack.push_async_callback(keeper.close)
-        beside = [asyncio.create_task(run) for run in (*(loop() for loop in post.beside), _stop_when_told(stop, worker))]
+        stopping = asyncio.create_task(_stop_when_told(stop, worker))
+        beside = [stopping, *(asyncio.create_task(loop()) for loop in post.beside)]
         try:
             on_ready(worker)
             await worker.run()

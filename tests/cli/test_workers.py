@@ -1,5 +1,7 @@
 """`holdfast workers`: registering, listing and switching them off and on."""
 
+from pathlib import Path
+
 from holdfast.engine import Engine
 from tests.cli.conftest import Holdfast, Meanwhile
 from tests.cli.stories import claimed
@@ -10,10 +12,11 @@ def test_a_registered_worker_is_listed_with_what_it_offers(holdfast: Holdfast) -
         *("workers", "register", "--name", "encoder-1", "--kind", "video", "--slots", "4"),
         *("--capability", "gpu", "--capability", "codecs=h264,vp9"),
     )
-    worker_id = registered.out.strip()
+    worker_id, key = registered.out.splitlines()
+    assert key.startswith("holdfast_worker_")
     [row] = holdfast("workers", "list").rows
     assert row == [
-        *(worker_id, "encoder-1", "video", "active", "0", "4", "never", "codecs, codecs:h264, codecs:vp9, gpu"),
+        *(worker_id, "encoder-1", "video", "active", "0", "4", row[6], "codecs, codecs:h264, codecs:vp9, gpu"),
         "any type",
     ]
     [worker] = holdfast("workers", "list", "--json").json["workers"]
@@ -34,7 +37,7 @@ def test_the_list_says_which_types_of_jobs_a_worker_runs(holdfast: Holdfast, mea
 
 
 def test_a_worker_is_switched_off_and_on_by_name_or_id(holdfast: Holdfast) -> None:
-    worker_id = holdfast("workers", "register", "--name", "encoder-1").out.strip()
+    worker_id, _ = holdfast("workers", "register", "--name", "encoder-1").out.splitlines()
     assert holdfast("workers", "disable", "encoder-1").out == "worker encoder-1 is disabled\n"
     assert holdfast("workers", "list").rows[0][3] == "disabled"
     assert holdfast("workers", "enable", worker_id, "--json").json["enabled"] is True
@@ -54,6 +57,34 @@ def test_a_worker_that_is_not_there_is_exit_3_and_an_ambiguous_name_exit_4(
     both = holdfast("workers", "disable", "twin")
     assert both.code == 4
     assert "2 workers are called 'twin'; say which: " in both.err
+
+
+def test_a_worker_is_registered_with_a_key_that_opens_only_its_queues(
+    holdfast: Holdfast, meanwhile: Meanwhile, tmp_path: Path
+) -> None:
+    typed = ("--name", "mailer", "--queues", "mail,sms", "--tenants", "acme", "--key-file", "mailer.key")
+    said = holdfast("workers", "register", *typed)
+    [key] = holdfast("keys", "list", "--json").json["keys"]
+    [worker] = meanwhile(lambda engine: engine.workers())
+    assert said.out == f"{worker.id}\n"
+    assert worker.tenants == ["acme"]
+    assert (key["workerId"], key["queues"], key["scopes"]) == (worker.id, ["mail", "sms"], ["work"])
+    path = tmp_path / "mailer.key"
+    assert path.read_text().startswith(f"holdfast_worker_{key['keyId']}_")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_key_of_a_worker_is_in_json_too(holdfast: Holdfast) -> None:
+    assert holdfast("workers", "register", "--json").json["apiKey"].startswith("holdfast_worker_")
+
+
+def test_a_revoked_worker_has_no_key_left(holdfast: Holdfast) -> None:
+    """R003-98."""
+    holdfast("workers", "register", "--name", "encoder-1")
+    assert holdfast("workers", "revoke", "encoder-1").out == "1 key of worker encoder-1 revoked\n"
+    assert holdfast("keys", "list").rows[0][4] == "revoked"
+    assert holdfast("workers", "revoke", "encoder-1", "--json").json["revokedKeys"] == []
+    assert holdfast("workers", "revoke", "nobody").code == 3
 
 
 def test_a_capability_without_a_name_is_a_usage_error(holdfast: Holdfast) -> None:

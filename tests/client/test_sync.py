@@ -57,7 +57,7 @@ async def test_a_lost_answer_is_asked_for_again(served: Served, gate: Gate) -> N
         gate.refuse(503, retry_after=5)
         assert await in_sync(job.status) == "PENDING"
     assert await all_ids(served.engine) == [job.id]
-    assert clock.slept[0] >= 5
+    assert max(clock.slept) >= 5
 
 
 def test_a_server_that_is_away_is_unreachable() -> None:

@@ -29,7 +29,8 @@ async def test_a_job_that_is_not_ours_cannot_be_told_from_one_that_never_was(eng
     nobodys = "01900000-0000-7000-8000-000000000000"
     [foreign] = await engine.outlines([(theirs.id, "default")])
     [unknown] = await engine.outlines([(nobodys, "default")])
-    assert isinstance(foreign, NotFound) and isinstance(unknown, NotFound)
+    assert isinstance(foreign, NotFound)
+    assert isinstance(unknown, NotFound)
     assert foreign.message.replace(theirs.id, nobodys) == unknown.message
     assert foreign.code == unknown.code
 
@@ -56,7 +57,7 @@ async def test_a_page_of_much_text_ends_early(engine: Engine, worker: str, monke
     first, cursor = await engine.page_outlines(Filter(), limit=4)
     rest, end = await engine.page_outlines(Filter(), limit=4, cursor=cursor)
     assert [one.id for one in first + rest] == made[::-1]
-    assert len(first) == 2 and end is None
+    assert (len(first), end) == (2, None)
 
 
 async def test_a_page_has_at_least_one_job_and_at_most_five_hundred(engine: Engine) -> None:

@@ -61,6 +61,19 @@ CLOSE = {
     **{read: ["tests/engine/test_reads.py"] for read in ("job", "page_jobs", "count_jobs", "history", "feed_end")},
     **{read: ["tests/engine/test_outlines.py"] for read in ("outlines", "page_outlines", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
+    **{f"{what}_workers": ["tests/engine/test_worker_log.py"] for what in ("unsaid", "say", "told")},
+    **{f"{what}_worker_lines": ["tests/engine/test_worker_log.py"] for what in ("old", "drop")},
+    "kinds_of_jobs": ["tests/server/test_stream.py"],
+    **{write: ["tests/webhooks/test_subscriptions.py"] for write in ("webhooks", "hold_webhook", "drop_webhook")},
+    **{read: ["tests/webhooks/test_fan_out.py"] for read in ("reader", "locked_reader", "advance_reader", "told_jobs")},
+    **{f"{verb}_delivery": ["tests/webhooks/test_deliveries.py"] for verb in ("claim", "settle", "replay")},
+    **{f"{verb}_deliveries": ["tests/webhooks/test_deliveries.py"] for verb in ("claim", "page", "prune")},
+    **{f"webhook_{what}": ["tests/webhooks/test_deliveries.py"] for what in ("fails", "answers")},
+    "change_webhook": ["tests/webhooks/test_subscriptions.py", "tests/webhooks/test_deliveries.py"],
+    **{
+        query: ["tests/webhooks/test_deliveries.py"]
+        for query in ("disable_webhook", "webhooks_with_work", "deliveries_by_id", "prune_unclaimed")
+    },
 }
 EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/store/test_plans.py", "tests/engine"]
 

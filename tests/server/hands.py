@@ -61,5 +61,6 @@ def held(job: dict[str, Any]) -> dict[str, str]:
 
 async def waiting_there(served: Served, count: int) -> None:
     """Until so many claims wait in that server."""
-    while len(served.server.room._seats) != count:  # noqa: ASYNC110  nobody tells a test
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        while len(served.server.room._seats) != count:  # noqa: ASYNC110  nobody tells a test
+            await asyncio.sleep(0.01)

@@ -115,7 +115,9 @@ async def kind_forged(engine: Engine) -> Headers:
 
 async def expired(engine: Engine) -> Headers:
     key, text = await engine.create_key(NewKey(kind=Kind.ADMIN, scopes=SCOPES[Kind.ADMIN], expires_in=0.01))
-    while await engine.live_key(key.id) is not None:
+    for _ in range(1000):
+        if await engine.live_key(key.id) is None:
+            break
         await asyncio.sleep(0.01)
     return bearer(text)
 
@@ -169,7 +171,7 @@ async def test_what_is_open_is_open_to_anybody(closed: Served, caller: Row) -> N
     headers = await caller(closed.engine)
     for route in OPEN:
         status = (await ask(closed, route, headers)).status_code
-        assert status in route.answers, (route.name, status)
+        assert status in {*route.answers, *statuses(route)}, (route.name, status)
 
 
 # -- another tenant ---------------------------------------------------------------------------------------------

@@ -122,10 +122,9 @@ async def test_a_long_head_that_fits_is_answered(patient: Served) -> None:
 
 async def test_a_head_that_trickles_is_not_waited_for(quick: Served) -> None:
     """SEC-16, F15: slow-loris."""
-    async with wire(quick) as client:
-        async with client.trickling(GET[:-4] + b"x" * 9_000):
-            assert await client.refusal() == (408, "head_timeout")
-            assert await client.is_over()
+    async with wire(quick) as client, client.trickling(GET[:-4] + b"x" * 9_000):
+        assert await client.refusal() == (408, "head_timeout")
+        assert await client.is_over()
 
 
 async def test_who_connects_and_says_nothing_is_let_go(quick: Served) -> None:
@@ -192,9 +191,11 @@ async def test_who_takes_no_answers_is_hung_up_on(quick: Served) -> None:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect((host, int(port)))
         deaf.sendall(b"GET /docs HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 100)
-        async with asyncio.timeout(30):
-            while deaf.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == ESTABLISHED:
-                await asyncio.sleep(0.05)
+        for _ in range(600):
+            if deaf.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != ESTABLISHED:
+                return
+            await asyncio.sleep(0.05)
+    raise AssertionError("it was waited for")
 
 
 async def test_an_idle_connection_is_closed(quick: Served) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
 
 T = TypeVar("T")
+BY = "command line"  # who the audit says it was
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from holdfast.cli.database import with_engine
+from holdfast.cli.database import BY, with_engine
 from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
 from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_table, time_text
 from holdfast.cli.parser import command, group, names
@@ -107,7 +107,7 @@ def create(options: argparse.Namespace) -> int:
             rate_per_second=options.rate,
         )
         refuse_taken(options.key_file)
-        key, text = await engine.create_key(new)
+        key, text = await engine.create_key(new, by=BY)
         _hand_over(options, key, text, await engine.now())
         return 0
 
@@ -118,7 +118,7 @@ def rotate(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
         old = _id_of(options.key)
         refuse_taken(options.key_file)
-        key, text = await engine.rotate_key(old, overlap_seconds=options.overlap)
+        key, text = await engine.rotate_key(old, overlap_seconds=options.overlap, by=BY)
         _hand_over(options, key, text, await engine.now())
         print(f"key {old} is good until {time_text((await engine.key(old)).expires_at)}", file=sys.stderr)
         return 0
@@ -170,7 +170,7 @@ def _view(key: Key, now: datetime) -> dict[str, Any]:
 
 def revoke(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        key = await engine.revoke_key(_id_of(options.key))
+        key = await engine.revoke_key(_id_of(options.key), by=BY)
         if options.json:
             print_json(_view(key, await engine.now()))
         else:

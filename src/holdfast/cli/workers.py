@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from holdfast.cli.database import with_engine
+from holdfast.cli.database import BY, with_engine
 from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
 from holdfast.cli.output import Cell, Styled, age_text, camel_keys, count, print_json, print_table
 from holdfast.cli.parser import command, group, names
@@ -34,7 +34,7 @@ def add_to(commands: Any) -> None:
     for name, run, about in (
         ("disable", disable, "let a worker claim nothing more; what it holds it may finish"),
         ("enable", enable, "let a disabled worker claim again"),
-        ("revoke", revoke, "take all keys of a worker back; what it holds goes to others when its leases run out"),
+        ("revoke", revoke, "disable a worker and take its keys back; what it holds goes to others when leases run out"),
     ):
         one = command(verbs, name, run, about=about, examples=[f"holdfast workers {name} encoder-1"])
         one.add_argument("worker", metavar="WORKER", help="its id, or its name if no other worker has it")
@@ -119,7 +119,7 @@ def _view(worker: Worker, held: dict[str, int]) -> dict[str, Any]:
 def register(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
         refuse_taken(options.key_file)
-        worker, key = await engine.register_with_key(_new(options), options.queues)
+        worker, key = await engine.register_with_key(_new(options), options.queues, by=BY)
         if options.json:
             print_json({**_view(worker, {}), **handed_over(key, options.key_file)})
         else:
@@ -152,7 +152,7 @@ def enable(options: argparse.Namespace) -> int:
 def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
     async def work(engine: Engine) -> int:
         worker = await find_worker(engine, options.worker)
-        worker = await (engine.enable(worker.id) if enabled else engine.disable(worker.id))
+        worker = await (engine.enable if enabled else engine.disable)(worker.id, by=BY)
         if options.json:
             print_json(_view(worker, await engine.holds()))
         else:
@@ -165,8 +165,9 @@ def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
 def revoke(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
         worker = await find_worker(engine, options.worker)
-        keys = await engine.revoke_worker(worker.id)
+        keys = await engine.revoke_worker(worker.id, by=BY)
         if options.json:
+            worker = await engine.worker(worker.id)
             print_json({**_view(worker, await engine.holds()), "revokedKeys": [key.id for key in keys]})
         else:
             print(f"{count(len(keys), 'key')} of worker {worker.name or worker.id} revoked")

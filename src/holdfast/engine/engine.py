@@ -460,6 +460,17 @@ class Engine:
 
         return await self.store.write(both)
 
+    async def _by(
+        self,
+        by: str | None,
+        work: Callable[[Tx], Awaitable[_Answer]],
+        tell: Callable[[_Answer], tuple[str, str, dict[str, Any]]],
+    ) -> _Answer:
+        """`tell` says what was done, to whom, and more; where nobody in particular did it, nothing is told."""
+        if by is None:
+            return await self.store.write(work)
+        return await self.audited(work, lambda answer: _audit.Deed(by, *tell(answer)))
+
     async def audit(self, *, before: int | None = None, limit: int = 50) -> _audit.AuditPage:
         return await self.store.read(lambda tx: _audit.page(tx, before=before, limit=limit))
 
@@ -579,11 +590,19 @@ class Engine:
             lambda tx: _workers.register(tx, self.rules, new or _workers.NewWorker(**fields)), alone=True
         )
 
-    async def enable(self, worker: str) -> Worker:
-        return await self.store.write(lambda tx: _workers.set_enabled(tx, worker, enabled=True))
+    async def enable(self, worker: str, *, by: str | None = None) -> Worker:
+        return await self._by(
+            by,
+            lambda tx: _workers.set_enabled(tx, worker, enabled=True),
+            lambda _: ("worker.enable", worker, {}),
+        )
 
-    async def disable(self, worker: str) -> Worker:
-        return await self.store.write(lambda tx: _workers.set_enabled(tx, worker, enabled=False))
+    async def disable(self, worker: str, *, by: str | None = None) -> Worker:
+        return await self._by(
+            by,
+            lambda tx: _workers.set_enabled(tx, worker, enabled=False),
+            lambda _: ("worker.disable", worker, {}),
+        )
 
     async def worker(self, worker: str) -> Worker:
         return await self.store.read(lambda tx: _workers.get(tx, worker))
@@ -626,23 +645,43 @@ class Engine:
 
     # -- keys -------------------------------------------------------------------------------------------------
 
-    async def register_with_key(self, new: _workers.NewWorker, queues: list[str] | None = None) -> tuple[Worker, str]:
+    async def register_with_key(
+        self, new: _workers.NewWorker, queues: list[str] | None = None, *, by: str | None = None
+    ) -> tuple[Worker, str]:
         """A worker that comes over HTTP, and the text of its key, which may be bound to some queues."""
-        return await self.store.write(lambda tx: _keys.register(tx, self.rules, new, queues))
+        return await self._by(
+            by,
+            lambda tx: _keys.register(tx, self.rules, new, queues),
+            lambda made: ("worker.register", made[0].id, {"name": new.name, "queues": queues}),
+        )
 
-    async def create_key(self, new: NewKey) -> _keys.Issued:
-        return await self.store.write(lambda tx: _keys.create(tx, self.rules, new))
+    async def create_key(self, new: NewKey, *, by: str | None = None) -> _keys.Issued:
+        return await self._by(
+            by, lambda tx: _keys.create(tx, self.rules, new), lambda made: ("key.create", made.key.id, made.key.rights)
+        )
 
-    async def rotate_key(self, key_id: str, *, overlap_seconds: float = 86_400) -> _keys.Issued:
+    async def rotate_key(
+        self, key_id: str, *, overlap_seconds: float = 86_400, by: str | None = None
+    ) -> _keys.Issued:
         """For the overlap both keys are good."""
-        return await self.store.write(lambda tx: _keys.rotate(tx, self.rules, key_id, overlap_seconds))
+        return await self._by(
+            by,
+            lambda tx: _keys.rotate(tx, self.rules, key_id, overlap_seconds),
+            lambda made: ("key.rotate", key_id, {"heir": made.key.id, "overlapSeconds": overlap_seconds}),
+        )
 
-    async def revoke_key(self, key_id: str) -> Key:
-        return await self.store.write(lambda tx: _keys.revoke(tx, key_id))
+    async def revoke_key(self, key_id: str, *, by: str | None = None) -> Key:
+        return await self._by(by, lambda tx: _keys.revoke(tx, key_id), lambda _: ("key.revoke", key_id, {}))
 
-    async def revoke_worker(self, worker: str) -> list[Key]:
-        """Take all its keys back: it gets nothing more, and what it holds it cannot finish."""
-        return await self.store.write(lambda tx: _keys.revoke_of_worker(tx, worker))
+    async def revoke_worker(self, worker: str, *, by: str | None = None) -> list[Key]:
+        """Take all its keys back, and disable it: it gets nothing more, and what it holds it cannot finish."""
+
+        async def work(tx: Tx) -> list[Key]:
+            taken = await _keys.revoke_of_worker(tx, worker)
+            await _workers.set_enabled(tx, worker, enabled=False)
+            return taken
+
+        return await self._by(by, work, lambda taken: ("worker.revoke", worker, {"keys": [key.id for key in taken]}))
 
     async def live_key(self, key_id: str) -> _keys.LiveKey | None:
         return await self.store.read(lambda tx: _keys.find_live(tx, key_id))

@@ -124,9 +124,7 @@ def _whose(row: Row) -> tuple[str, Outline]:
     return whose, Outline.from_row(rest)
 
 
-async def page_outlines(
-    tx: Tx, wanted: Filter, *, cursor: str | None, limit: int
-) -> tuple[list[Outline], str | None]:
+async def page_outlines(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> tuple[list[Outline], str | None]:
     """Newest first, and where to go on. Results may be large: a page of much text ends early."""
     check_limit(limit, "jobs", most=PAGE_MAX)
     params = wanted.params()

@@ -115,6 +115,12 @@ class Key(msgspec.Struct, frozen=True):
         values["scopes"], values["queues"] = _scopes_and_queues(decode(values["scopes"]))
         return cls(**values)
 
+    @property
+    def rights(self) -> dict[str, Any]:
+        """What it opens, and to whom."""
+        named = {"kind": self.kind, "tenant": self.tenant, "name": self.name, "scopes": sorted(self.scopes)}
+        return {**named, "queues": self.queues, "worker": self.worker_id}
+
     def status(self, now: datetime) -> str:
         if self.revoked_at is not None:
             return "revoked"
@@ -175,7 +181,7 @@ def _scope(name: str) -> Scope:
     try:
         return Scope(name)
     except ValueError:
-        raise UnknownName.of("scope", str(name), list(Scope)) from None
+        raise UnknownName.of("scope", str(name), [scope.value for scope in Scope]) from None
 
 
 def _scopes_and_queues(stored: list[str]) -> tuple[frozenset[Scope], tuple[str, ...] | None]:

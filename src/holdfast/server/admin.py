@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def deed(asked: Asked, action: str, subject: str | None = None, **detail: Any) -> Deed:
-    return Deed(asked.caller.name, action, subject, {**detail, "request": asked.request_id})
+    return Deed(asked.caller.name, action, subject, detail)
 
 
 async def operate(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.engine import keys
+from holdfast.engine.keys import Issued
 from holdfast.model.key import Key, Kind, NewKey
-from holdfast.server.admin import deed, operate
 from holdfast.server.route import Asked, Reply
 from holdfast.server.server import Server
 from holdfast.wire import KeyIntent, KeyIssued, KeysAnswer, KeyView
@@ -18,38 +17,23 @@ async def page(server: Server, asked: Asked) -> Reply:
 
 
 async def create(server: Server, asked: Asked) -> Reply:
-    new = _new_key(asked.body)
-    told = deed(asked, "key.create", None, kind=new.kind, tenant=new.tenant, name=new.name, worker=new.worker_id)
-    made = await operate(
-        server,
-        told,
-        lambda tx, rules: keys.create(tx, rules, new),
-        key=lambda made: made.key.id,
-        scopes=lambda made: sorted(made.key.scopes),
-    )
-    return await _issued(server, made, 201)
+    return await _issued(server, await server.engine.create_key(_new_key(asked.body), by=asked.caller.name))
 
 
 async def rotate(server: Server, asked: Asked) -> Reply:
     """A new key with the same rights; the old one is good for the overlap yet."""
-    key_id, overlap = asked.path["key_id"], asked.query.overlap_seconds
-    made = await operate(
-        server,
-        deed(asked, "key.rotate", key_id, overlapSeconds=overlap),
-        lambda tx, rules: keys.rotate(tx, rules, key_id, overlap),
-        key=lambda made: made.key.id,
-    )
-    return await _issued(server, made, 201)
+    overlap = asked.query.overlap_seconds
+    made = await server.engine.rotate_key(asked.path["key_id"], overlap_seconds=overlap, by=asked.caller.name)
+    return await _issued(server, made)
 
 
 async def revoke(server: Server, asked: Asked) -> Reply:
-    key_id = asked.path["key_id"]
-    key = await operate(server, deed(asked, "key.revoke", key_id), lambda tx, _: keys.revoke(tx, key_id))
+    key = await server.engine.revoke_key(asked.path["key_id"], by=asked.caller.name)
     return Reply(200, _view(key, await server.engine.now()))
 
 
-async def _issued(server: Server, made: keys.Issued, status: int) -> Reply:
-    return Reply(status, KeyIssued(_view(made.key, await server.engine.now()), made.text))
+async def _issued(server: Server, made: Issued) -> Reply:
+    return Reply(201, KeyIssued(_view(made.key, await server.engine.now()), made.text))
 
 
 def _new_key(intent: KeyIntent) -> NewKey:

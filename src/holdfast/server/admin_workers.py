@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine import keys, workers
-from holdfast.engine.rules import Rules
 from holdfast.model import Worker
-from holdfast.server.admin import deed, operate
 from holdfast.server.route import Asked, Reply
 from holdfast.server.server import Server
-from holdfast.store import Row, Tx
+from holdfast.store import Row
 from holdfast.wire import HeldJob, WorkersAnswer, WorkerView, WorkerWhole
 
 _SAME = (
@@ -34,31 +31,17 @@ async def get(server: Server, asked: Asked) -> Reply:
 
 async def disable(server: Server, asked: Asked) -> Reply:
     """It claims nothing more; what it holds it may finish."""
-    return await _switch(server, asked, "worker.disable", enabled=False)
+    return await _answer(server, await server.engine.disable(asked.path["worker_id"], by=asked.caller.name))
 
 
 async def enable(server: Server, asked: Asked) -> Reply:
-    return await _switch(server, asked, "worker.enable", enabled=True)
-
-
-async def _switch(server: Server, asked: Asked, action: str, *, enabled: bool) -> Reply:
-    worker_id = asked.path["worker_id"]
-    told = deed(asked, action, worker_id)
-    worker = await operate(server, told, lambda tx, _: workers.set_enabled(tx, worker_id, enabled=enabled))
-    return await _answer(server, worker)
+    return await _answer(server, await server.engine.enable(asked.path["worker_id"], by=asked.caller.name))
 
 
 async def revoke(server: Server, asked: Asked) -> Reply:
     """Its keys are good no more, so that it cannot finish what it holds, and it is disabled."""
-    worker_id = asked.path["worker_id"]
-
-    async def work(tx: Tx, rules: Rules) -> tuple[Worker, list[str]]:
-        taken = await keys.revoke_of_worker(tx, worker_id)
-        return await workers.set_enabled(tx, worker_id, enabled=False), [key.id for key in taken]
-
-    told = deed(asked, "worker.revoke", worker_id)
-    worker, _ = await operate(server, told, work, keys=lambda done: done[1])
-    return await _answer(server, worker)
+    await server.engine.revoke_worker(asked.path["worker_id"], by=asked.caller.name)
+    return await _answer(server, await server.engine.worker(asked.path["worker_id"]))
 
 
 async def _answer(server: Server, worker: Worker) -> Reply:

@@ -50,7 +50,7 @@ ROUTES = (
     Route("POST", "/jobs/{job_id}/cancel", jobs.cancel, Scope.JOBS_CANCEL, "Cancel a job.",
           answers={202: wire.JobAccepted}, refuses=(404, 409)),
     Route("GET", "/jobs/{job_id}/events", stream.of_job, Scope.JOBS_READ, "Watch a job until it ends.",
-          headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM, 204: None}, refuses=(404,)),
+          headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM, 204: None}, refuses=(404, 422)),
     Route("GET", "/events", stream.of_all, Scope.JOBS_READ, "Watch all jobs.",
           query=stream.EventsQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
 

@@ -18,6 +18,7 @@ from holdfast.webhooks.alerts import AlertsTo, shaped
 from holdfast.webhooks.sender import TOTAL_SECONDS, Answer, Sender
 
 LISTENING_SECONDS, QUIET_SECONDS = 0.25, 5.0
+BREATH_SECONDS = 0.02  # several that come back at about the same time are one reason to look
 PRUNE_SECONDS = 600.0
 AT_ONCE, AT_ONCE_EACH = 32, 4  # messages on their way: in all, and to one receiver
 PAGES_MAX = 20  # of the log in one round, so that deliveries get their turn
@@ -52,6 +53,7 @@ class Courier:
             while True:
                 self._look.clear()
                 await self._clock.within(self._look, await self._round())
+                await self._clock.sleep(BREATH_SECONDS)
         finally:
             for task in self._away:
                 task.cancel()

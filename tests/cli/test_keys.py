@@ -1,0 +1,94 @@
+"""`holdfast keys`: making, listing, rotating and revoking them."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.key import KeyText, parse
+from tests.cli.conftest import Answer, Holdfast
+
+
+def key_in(answer: Answer) -> KeyText:
+    found = parse(answer.out.strip().encode())
+    assert found is not None, answer
+    return found
+
+
+def test_a_key_is_printed_once_and_listed_without_its_secret(holdfast: Holdfast) -> None:
+    """SEC-4: shown once."""
+    made = holdfast("keys", "create", "--name", "shop", "--tenant", "acme", "--scopes", "jobs:create,jobs:read")
+    key = key_in(made)
+    assert made.err == f"key {key.id} of tenant acme may jobs:create, jobs:read; it is shown only now\n"
+    listed = holdfast("keys", "list")
+    [[*row, made_at, expires, used, may]] = listed.rows
+    assert row == [key.id, "client", "acme", "shop", "live"]
+    assert (expires, used, may) == ("", "", "jobs:create, jobs:read")
+    assert made_at
+    everything = listed.out + holdfast("keys", "list", "--json").out
+    assert key.secret.decode() not in everything
+
+
+def test_json_has_the_key_and_all_about_it(holdfast: Holdfast) -> None:
+    made = holdfast("keys", "create", "--kind", "admin", "--expires-in", "30d", "--rate", "5", "--json").json
+    assert made["apiKey"].startswith(f"holdfast_admin_{made['keyId']}_")
+    assert (made["scopes"], made["status"], made["ratePerSecond"]) == (["admin:read"], "live", 5)
+    assert made["expiresAt"] > made["createdAt"]
+    [listed] = holdfast("keys", "list", "--json").json["keys"]
+    assert listed == {name: value for name, value in made.items() if name != "apiKey"}
+
+
+def test_a_key_may_go_into_a_file_and_nowhere_else(holdfast: Holdfast, tmp_path: Path) -> None:
+    said = holdfast("keys", "create", "--key-file", "shop.key")
+    path = tmp_path / "shop.key"
+    key = parse(path.read_bytes().strip())
+    assert key is not None
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert said.out == ""
+    assert key.secret.decode() not in said.err
+    again = holdfast("keys", "create", "--key-file", "shop.key")
+    assert (again.code, len(holdfast("keys", "list").rows)) == (2, 1), "no key is made that has nowhere to go"
+    assert holdfast("keys", "create", "--key-file", "no/such/folder.key").code == 2
+
+
+def test_a_workers_key_is_made_by_the_workers_name(holdfast: Holdfast) -> None:
+    holdfast("workers", "register", "--name", "encoder-1")
+    typed = ("--kind", "worker", "--worker", "encoder-1", "--queues", "video")
+    made = holdfast("keys", "create", *typed, "--json").json
+    assert (made["kind"], made["queues"]) == ("worker", ["video"])
+    assert holdfast("keys", "list").rows[1][-1] == "work (queues video)"
+    assert holdfast("keys", "create", "--kind", "worker", "--worker", "nobody").code == 3
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_key_is_taken_back_by_its_id_or_by_the_whole_of_it(holdfast: Holdfast, whole: bool) -> None:
+    made = holdfast("keys", "create")
+    typed = made.out.strip() if whole else key_in(made).id
+    assert holdfast("keys", "revoke", typed).out == f"key {key_in(made).id} is revoked\n"
+    assert holdfast("keys", "revoke", typed, "--json").json["status"] == "revoked"
+    rotated = holdfast("keys", "rotate", typed)
+    assert (rotated.code, "is over" in rotated.err) == (4, True)
+
+
+def test_a_rotated_key_says_how_long_the_old_one_is_good(holdfast: Holdfast) -> None:
+    old = key_in(holdfast("keys", "create", "--name", "shop"))
+    rotated = holdfast("keys", "rotate", old.id, "--overlap", "1h")
+    assert key_in(rotated).id != old.id
+    assert f"key {old.id} is good until " in rotated.err
+    assert [row[3] for row in holdfast("keys", "list").rows] == ["shop", "shop"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "says"),
+    [
+        ("create --scopes jobs:raed", 2, "did you mean 'jobs:read'?"),
+        ("create --scopes admin:read", 2, "a client key cannot have admin:read"),
+        ("create --kind robot", 2, "invalid choice: 'robot'"),
+        ("create --rate 0", 2, "above 0"),
+        ("create --expires-in soon", 2, "no duration"),
+        ("revoke nobody", 3, "no key 'nobody'"),
+        ("rotate 0123456789abcdef", 3, "no key '0123456789abcdef'"),
+    ],
+)
+def test_what_cannot_be_is_said(holdfast: Holdfast, typed: str, code: int, says: str) -> None:
+    answer = holdfast("keys", *typed.split())
+    assert (answer.code, says in answer.err) == (code, True), answer.err

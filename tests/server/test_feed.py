@@ -1,0 +1,188 @@
+"""The reader that all watchers share: what it tells whom, and what it costs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.clock import Clock, MovableClock
+from holdfast.engine import Engine, queues
+from holdfast.engine.cancel import cancel
+from holdfast.lifecycle import Actor
+from holdfast.model import NewJob
+from holdfast.server import feed as feeds
+from holdfast.server.feed import Feed
+from holdfast.server.ring import Line, Ring
+from holdfast.store import Tx
+from tests.server.steps import Served, serving
+from tests.server.watching import watching
+
+START = (0, "", 0)
+
+
+@asynccontextmanager
+async def reading(engine: Engine) -> AsyncIterator[Feed]:
+    feed = Feed(engine, Clock())
+    task = asyncio.create_task(feed.run())
+    try:
+        yield feed
+    finally:
+        task.cancel()
+
+
+async def test_who_waits_for_one_job_is_not_woken_for_others(engine: Engine) -> None:
+    [mine, other] = await engine.create_many([NewJob(type="t"), NewJob(type="t")])
+    async with reading(engine) as feed:
+        watches = {job: await feed.watch(feeds.of_job(job)) for job in (mine.id, other.id)}
+        elsewhere = await feed.watch(feeds.of_tenant("them"))
+        await engine.cancel(other.id)
+        assert await watches[other.id].rung(Clock(), 30)
+        assert watches[mine.id].behind is None
+        assert elsewhere.behind is None
+
+
+async def test_what_was_not_pulled_yet_is_not_passed_over_by_a_heartbeat(engine: Engine) -> None:
+    async with reading(engine) as feed:
+        place = await feed.end()
+        watch = await feed.watch(feeds.of_tenant("default"))
+        await engine.create(NewJob(type="t"))
+        assert await watch.rung(Clock(), 30)
+        assert feed.quiet_until(watch, place) == place
+        watch.take()
+        pulled = await feed.behind(place, watch.key)
+        assert pulled.at_end
+        assert feed.quiet_until(watch, pulled.place) == pulled.place
+
+
+async def test_who_waits_moves_on_with_what_is_for_others(engine: Engine) -> None:
+    async with reading(engine) as feed:
+        watch, other = await feed.watch(feeds.of_tenant("us")), await feed.watch(feeds.of_tenant("them"))
+        place = await feed.end()
+        await engine.create(NewJob(type="t", tenant="them"))
+        assert await other.rung(Clock(), 30)
+        assert feed.quiet_until(watch, place) > place
+
+
+async def test_nobody_who_watches_means_that_nothing_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    read = engine.feed
+
+    async def counted(*arguments: object, **more: object) -> object:
+        looked.append(arguments)
+        return await read(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "feed", counted)
+    monkeypatch.setattr(feeds, "QUIET_SECONDS", 0.001)
+    async with reading(engine) as feed:
+        await asyncio.sleep(0.05)
+        assert not looked
+        watch = await feed.watch(feeds.EVERYTHING)
+        await engine.create(NewJob(type="t"))
+        assert await watch.rung(Clock(), 30)
+        feed.leave(watch)
+        await asyncio.sleep(0.05)
+        until_here = len(looked)
+        await asyncio.sleep(0.05)
+        assert len(looked) == until_here
+        again = await feed.watch(feeds.EVERYTHING)
+        await engine.create(NewJob(type="t"))
+        assert await again.rung(Clock(), 30)
+
+
+async def test_a_failing_look_is_tried_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read, failures = engine.feed, iter([OSError("gone"), OSError("gone")])
+
+    async def flaky(*arguments: object, **more: object) -> object:
+        for failure in failures:
+            raise failure
+        return await read(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "feed", flaky)
+    async with reading(engine) as feed:
+        watch = await feed.watch(feeds.EVERYTHING)
+        await engine.create(NewJob(type="t"))
+        assert await watch.rung(Clock(), 30)
+    assert [record.message for record in caplog.records if "cannot read" in record.message] == [
+        "cannot read the events, trying again: gone"
+    ]
+
+
+async def test_the_memory_is_bounded_by_what_events_carry(engine: Engine, clock: MovableClock) -> None:
+    await engine.create(NewJob(type="t"))
+    [event], _ = await engine.feed()
+    ring = Ring(START)
+    for number in range(30_000):
+        line = Line(event)
+        line.place, line.weight = (number + 1, "", 0), 1 if number % 2 else 5
+        ring.add([line], line.place)
+    kept = ring.behind(START)
+    assert 1000 < len(kept) < 5000
+    assert ring.begin == (kept[0].place[0] - 1, "", 0)
+    assert ring.end == kept[-1].place == (30_000, "", 0)
+    assert ring.holds(ring.begin)
+    assert not ring.holds((ring.begin[0] - 1, "", 0))
+
+
+def test_a_place_that_names_nobody_leaves_nothing_out() -> None:
+    low, middle, high = (f"{digit}0000000-0000-7000-8000-000000000000" for digit in "05f")
+    assert feeds.before_all_of((7, middle, 1)) < (7, low, 1), "the rest of a transaction comes behind it"
+    assert (7, high, 9) < feeds.behind_all_of((7, middle, 1)) < (8, low, 1)
+
+
+@pytest.mark.postgres
+async def test_two_moves_that_stand_in_the_log_the_other_way_round_are_told_in_order(
+    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is ordered by transactions, and an older one may be the later to move a job."""
+    monkeypatch.setattr(feeds, "PAGE", 1)
+    async with serving(fresh_postgres_url) as served:
+        engine, worker = served.engine, (await served.engine.register(name="w")).id
+        job = await engine.create(NewJob(type="t"))
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def wish(tx: Tx) -> None:
+            await queues.pause(tx, "elsewhere", tenant="default", by=None)  # from now on it has its place in the log
+            begun.set()
+            await go.wait()
+            await cancel(tx, engine.rules, job.id, actor=Actor.CLIENT)
+
+        async with watching(served, f"/jobs/{job.id}/events") as reader:
+            assert (await reader.next()).data["verb"] == "create"
+            older = asyncio.create_task(engine.store.write(wish))
+            await begun.wait()
+            await engine.claim(worker, types=["t"])
+            go.set()
+            await older
+            assert [(await reader.next()).data["verb"] for _ in range(2)] == ["claim", "cancel"]
+        log = [(event.seq, event.verb) for event in (await engine.feed())[0] if event.job_id == job.id]
+        assert log == [(1, "create"), (3, "cancel"), (2, "claim")]
+
+
+async def test_a_crowd_that_comes_back_takes_no_more_connections_than_it_may(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F39: a storm of readers who are far behind."""
+    jobs = await served.engine.create_many([NewJob(type="t") for _ in range(20)])
+    at_once, most = 0, 0
+    history = served.engine.history
+
+    async def counted(*arguments: object, **more: object) -> object:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        try:
+            return await history(*arguments, **more)  # type: ignore[arg-type]
+        finally:
+            at_once -= 1
+
+    monkeypatch.setattr(served.engine, "history", counted)
+
+    async def first(job_id: str) -> int:
+        async with watching(served, f"/jobs/{job_id}/events") as reader:
+            return (await reader.next()).data["seq"]
+
+    assert await asyncio.gather(*(first(job.id) for job in jobs)) == [1] * 20
+    assert 1 <= most <= feeds.PAGES_AT_ONCE

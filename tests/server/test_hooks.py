@@ -1,0 +1,212 @@
+"""Webhooks over HTTP: what an operator can do, and what nobody can."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.errors import Invalid, UnknownName
+from holdfast.model import NewJob
+from holdfast.server.app import ROUTES
+from tests.engine.steps import NOBODYS
+from tests.server.steps import ADMIN, Served, serving
+from tests.webhooks.receiver import Receiver, answer, receiving
+
+HOOKS = "/api/admin/webhooks"
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+async def served(store_url: str) -> AsyncIterator[Served]:
+    """A server that may send to this machine."""
+    async with serving(store_url, unsafe_private_webhooks=True) as served:
+        yield served
+
+
+async def post(served: Served, path: str, body: Any = None, status: int = 200) -> Any:
+    answer = await served.http.post(path, json=body, headers=ADMIN) if body is not None else await bare(served, path)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def bare(served: Served, path: str) -> Any:
+    return await served.http.post(path, headers=ADMIN)
+
+
+async def get(served: Served, path: str, status: int = 200) -> Any:
+    answer = await served.http.get(path, headers=ADMIN)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def subscribe(served: Served, url: str, **body: Any) -> str:
+    made = await post(served, HOOKS, {"url": url, **body}, 201)
+    return str(made["webhook"]["webhookId"])
+
+
+async def test_a_webhook_is_told_of_a_job_from_start_to_end(served: Served, receiver: Receiver) -> None:
+    webhook = await subscribe(served, receiver.url, events=["job.created", "job.canceled"], name="books")
+    job = (await served.engine.create(NewJob(type="T"))).id
+    await served.engine.cancel(job)
+    got = await receiver.has(2)
+    assert {each.said["type"] for each in got} == {"job.created", "job.canceled"}
+    shown = await get(served, f"{HOOKS}/{webhook}")
+    assert (shown["name"], shown["enabled"], shown["secrets"]) == ("books", True, 1)
+
+
+async def test_a_secret_is_shown_once(served: Served, receiver: Receiver) -> None:
+    made = await post(served, HOOKS, {"url": receiver.url}, 201)
+    assert made["secret"].startswith("whsec_")
+    webhook = made["webhook"]["webhookId"]
+    rotated = await post(served, f"{HOOKS}/{webhook}/rotate?overlapSeconds=60")
+    assert rotated["secret"] != made["secret"]
+    assert rotated["webhook"]["secrets"] == 2
+    shown = [
+        await get(served, HOOKS),
+        await get(served, f"{HOOKS}/{webhook}"),
+        await post(served, f"{HOOKS}/{webhook}", {"name": "x"}),
+        await post(served, f"{HOOKS}/{webhook}/test"),
+        await get(served, f"{HOOKS}/{webhook}/deliveries"),
+    ]
+    for secret in (made["secret"], rotated["secret"]):
+        assert secret not in repr(shown)
+    assert (await post(served, f"{HOOKS}/{webhook}", {"dropOldSecrets": True}))["secrets"] == 1
+
+
+async def test_what_is_not_named_in_a_change_stays(served: Served, receiver: Receiver) -> None:
+    webhook = await subscribe(served, receiver.url, jobTypes=["A"], queues=["q"], name="n")
+    changed = await post(served, f"{HOOKS}/{webhook}", {"job_types": None, "enabled": False})
+    assert "jobTypes" not in changed
+    assert (changed["queues"], changed["name"], changed["enabled"]) == (["q"], "n", False)
+    assert changed["disabledReason"] == "switched off"
+    assert len(changed["events"]) == 4
+    changed = await post(served, f"{HOOKS}/{webhook}", {"enabled": True, "events": ["job.created"]})
+    assert (changed["enabled"], changed["events"]) == (True, ["job.created"])
+    assert "disabledReason" not in changed
+
+
+async def test_a_test_shows_what_came_back(served: Served, receiver: Receiver) -> None:
+    webhook = await subscribe(served, receiver.url)
+    receiver.answers = [answer(418, b"short and stout")]
+    tested = await post(served, f"{HOOKS}/{webhook}/test")
+    assert (tested["state"], tested["tries"]) == ("failed", 1)
+    assert (tested["log"][0]["status"], tested["log"][0]["excerpt"]) == (418, "short and stout")
+    assert tested["message"]["type"] == "webhook.test"
+
+
+async def test_deliveries_are_listed_in_pages_and_sent_once_more(served: Served, receiver: Receiver) -> None:
+    webhook = await subscribe(served, receiver.url, events=["job.created"])
+    for _ in range(3):
+        await served.engine.create(NewJob(type="T"))
+    await receiver.has(3)
+    first = await get(served, f"{HOOKS}/{webhook}/deliveries?limit=2")
+    rest = await get(served, f"{HOOKS}/{webhook}/deliveries?limit=2&cursor={first['nextCursor']}")
+    assert (len(first["deliveries"]), len(rest["deliveries"]), rest["nextCursor"]) == (2, 1, None)
+    delivery = rest["deliveries"][0]["deliveryId"]
+    assert (await post(served, f"/api/admin/deliveries/{delivery}/replay", status=202))["state"] == "pending"
+    got = await receiver.has(4)
+    assert got[3].id == delivery
+
+
+async def test_a_deleted_webhook_is_gone(served: Served, receiver: Receiver) -> None:
+    webhook = await subscribe(served, receiver.url)
+    assert (await served.http.delete(f"{HOOKS}/{webhook}", headers=ADMIN)).status_code == 204
+    assert (await served.http.delete(f"{HOOKS}/{webhook}", headers=ADMIN)).status_code == 404
+    assert (await get(served, HOOKS))["webhooks"] == []
+
+
+async def test_what_is_not_there_is_said_to_be_not_there(served: Served) -> None:
+    for unknown in (NOBODYS, "nothing", "%00"):
+        for path in (f"{HOOKS}/{unknown}", f"{HOOKS}/{unknown}/deliveries"):
+            assert (await get(served, path, 404))["code"] == "webhook_not_found"
+        for path in (f"{HOOKS}/{unknown}/rotate", f"{HOOKS}/{unknown}/test"):
+            assert (await post(served, path, status=404))["code"] == "webhook_not_found"
+        assert (await post(served, f"{HOOKS}/{unknown}", {}, 404))["code"] == "webhook_not_found"
+        replay = await post(served, f"/api/admin/deliveries/{unknown}/replay", status=404)
+        assert replay["code"] == "delivery_not_found"
+
+
+async def test_a_webhook_that_is_off_is_not_replayed_to(served: Served, receiver: Receiver) -> None:
+    webhook = await subscribe(served, receiver.url)
+    delivery = (await post(served, f"{HOOKS}/{webhook}/test"))["deliveryId"]
+    await post(served, f"{HOOKS}/{webhook}", {"enabled": False})
+    assert (await post(served, f"/api/admin/deliveries/{delivery}/replay", status=409))["code"] == "webhook_disabled"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"url": "https://169.254.169.254/"}, "invalid_webhook_url"),
+        ({"url": "http://example.com/"}, "invalid_webhook_url"),
+        ({"url": "https://example.com/", "events": ["job.exploded"]}, "unknown_event"),
+        ({"url": "https://example.com/", "events": None}, "invalid_body"),
+        ({"url": "https://example.com/", "jobTypes": ["\x00"]}, "invalid_job_type"),
+        ({"url": "https://example.com/", "name": ""}, "invalid_webhook_name"),
+        ({"url": "https://example.com/", "secret": "mine"}, "invalid_body"),
+        ({}, "invalid_body"),
+    ],
+)
+async def test_what_cannot_be_a_webhook_is_refused(fresh_sqlite_url: str, body: dict[str, Any], code: str) -> None:
+    """SEC-30, over HTTP."""
+    async with serving(fresh_sqlite_url) as served:
+        assert (await post(served, HOOKS, body, 422))["code"] == code
+        assert (await get(served, HOOKS))["webhooks"] == []
+
+
+async def test_a_change_may_not_lead_inside_either(fresh_sqlite_url: str) -> None:
+    async with serving(fresh_sqlite_url) as served:
+        webhook = await subscribe(served, "https://example.com/")
+        refused = await post(served, f"{HOOKS}/{webhook}", {"url": "https://[::ffff:127.0.0.1]/"}, 422)
+        assert refused["code"] == "invalid_webhook_url"
+        assert (await get(served, f"{HOOKS}/{webhook}"))["url"] == "https://example.com/"
+
+
+async def test_only_hosts_on_the_list_where_there_is_one(fresh_sqlite_url: str) -> None:
+    """SEC-33."""
+    async with serving(fresh_sqlite_url, webhook_hosts="*.example.com") as served:
+        await subscribe(served, "https://hooks.example.com/")
+        assert (await post(served, HOOKS, {"url": "https://example.org/"}, 422))["code"] == "invalid_webhook_url"
+
+
+async def test_nobody_without_the_scope_gets_in(fresh_sqlite_url: str) -> None:
+    """SEC-33: even on loopback, where clients need no key."""
+    async with serving(fresh_sqlite_url) as served:
+        routes = [route for route in ROUTES if route.path.startswith((HOOKS, "/api/admin/deliveries"))]
+        assert len(routes) == 9
+        for route in routes:
+            path = route.path.format(webhook_id=NOBODYS, delivery_id=NOBODYS)
+            refused = await served.http.request(route.method, path, json={})
+            assert refused.status_code in (401, 403), route.name
+
+
+async def test_a_kind_of_alert_that_there_is_not_is_told_at_the_start(fresh_sqlite_url: str) -> None:
+    with pytest.raises(UnknownName) as refused:
+        async with serving(fresh_sqlite_url, alert_on="job_exploded"):
+            pass
+    assert refused.value.code == "unknown_alert"
+
+
+async def test_an_alert_url_that_cannot_be_is_told_at_the_start_without_showing_it(fresh_sqlite_url: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        async with serving(fresh_sqlite_url, alert_webhook_url="http://127.0.0.1/canary"):
+            pass
+    assert refused.value.code == "invalid_webhook_url"
+    assert "canary" not in str(refused.value)
+
+
+async def test_alerts_go_where_the_settings_say(fresh_sqlite_url: str, receiver: Receiver) -> None:
+    """R003-129."""
+    settings = {"alert_webhook_url": receiver.url, "unsafe_private_webhooks": True}
+    async with serving(fresh_sqlite_url, **settings) as served:
+        worker = (await served.engine.register(name="w")).id
+        await served.server.courier.fan_out()
+        await served.engine.create(NewJob(type="T", max_attempts=1))
+        [lease] = await served.engine.claim(worker)
+        await served.engine.fail(worker, lease.id, lease.token, "E_X")
+        [got] = await receiver.has(1)
+        assert got.said["alert"] == "job_max_retries_exceeded"

@@ -1,0 +1,310 @@
+"""003's alerts: what raises them, how often they are told, and in whose form (R003-78, 82, 89, 124..132)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.engine.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PATTERN_SECONDS, Watch
+from holdfast.errors import UnknownName
+from holdfast.webhooks.alerts import AlertsTo, kinds_of, shaped
+from holdfast.webhooks.courier import Courier
+from holdfast.webhooks.egress import Egress
+from tests.engine.steps import ask, run, sweep
+from tests.webhooks.conftest import Couriers
+from tests.webhooks.receiver import Receiver, answer
+from tests.webhooks.steps import complete, deliver, fail, subscribe
+
+ALL = frozenset(KINDS)
+
+
+@pytest.fixture
+async def alarm(couriers: Couriers, receiver: Receiver) -> Courier:
+    """A courier that brings every kind of alert to the receiver."""
+    courier = couriers(alerts=AlertsTo(url=receiver.url, kinds=ALL))
+    await courier.fan_out()  # from now on
+    return courier
+
+
+def told(receiver: Receiver) -> list[Any]:
+    return [got.said for got in receiver.got]
+
+
+def kinds(receiver: Receiver) -> list[str]:
+    return sorted(said["alert"] for said in told(receiver))
+
+
+async def say_worker(engine: Engine, worker: str, seq: int, status: str, was: str | None, name: str = "w1") -> None:
+    """As the log of workers has it."""
+    data = msgspec.json.encode({"name": name, "was": was}).decode()
+    now = "{now}"
+    await ask(
+        engine,
+        "INSERT INTO events (job_id, seq, tenant, at, verb, attempt, epoch, actor, reason, data)"
+        f" VALUES (:id, :seq, '*', {now}, 'worker', 0, 0, 'system', :reason, :data) RETURNING seq",
+        id=worker,
+        seq=seq,
+        reason=status,
+        data=data,
+    )
+
+
+async def test_a_lost_lease_is_told(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str, clock: MovableClock
+) -> None:
+    """R003-89, R003-124."""
+    lease = await run(engine, worker, type="T")
+    await sweep(engine, clock, 40)
+    await deliver(alarm)
+    [said] = told(receiver)
+    assert said["message"] == f"T job {lease.id} was taken from its worker (lease_expired); it will be tried again"
+    assert (said["alert"], said["jobId"], said["jobType"]) == ("stale_job_recovered", lease.id, "T")
+    assert (said["count"], said["attempt"], said["error"]) == (1, 1, "lease_expired")
+    assert alarm.tally.stale_jobs_recovered == 1
+
+
+async def test_the_last_attempt_is_told(engine: Engine, alarm: Courier, receiver: Receiver, worker: str) -> None:
+    """R003-78, R003-125."""
+    job = await fail(engine, worker, max_attempts=1, permanent=False, payload={"password": "canary"})
+    await deliver(alarm)
+    [said] = told(receiver)
+    assert said["message"] == f"T job {job} has used up its 1 attempts: E_X"
+    assert "canary" not in repr(receiver.got)
+    assert alarm.tally.max_retries_exceeded == 1
+
+
+async def test_a_permanent_error_and_a_failure_with_attempts_left_are_not(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+) -> None:
+    await fail(engine, worker, permanent=True)
+    await fail(engine, worker, permanent=False)
+    await deliver(alarm)
+    assert told(receiver) == []
+    assert (alarm.tally.failures, alarm.tally.max_retries_exceeded) == (2, 0)
+
+
+async def test_a_job_that_dies_of_a_lost_lease_raises_both(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str, clock: MovableClock
+) -> None:
+    await run(engine, worker, type="T", max_attempts=1)
+    await sweep(engine, clock, 40)
+    await deliver(alarm)
+    assert kinds(receiver) == ["job_max_retries_exceeded", "stale_job_recovered"]
+    assert any("it is dead now" in said["message"] for said in told(receiver))
+
+
+async def test_a_type_that_fails_again_and_again_is_told(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+) -> None:
+    """R003-82, R003-126."""
+    for _ in range(PATTERN_FAILURES - 1):
+        await fail(engine, worker)
+        await fail(engine, worker, type="other", tenant="other")
+        await deliver(alarm)
+    await complete(engine, worker, type="other", tenant="other")
+    await fail(engine, worker, type="other", tenant="other")
+    await fail(engine, worker, type="other")
+    await deliver(alarm)
+    assert told(receiver) == []
+    await fail(engine, worker)
+    await deliver(alarm)
+    [said] = told(receiver)
+    assert said["alert"] == "job_failed_pattern"
+    assert said["message"].startswith("T jobs failed 5 times within 10 minutes")
+
+
+async def test_a_pattern_needs_failures_close_together(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str, clock: MovableClock
+) -> None:
+    for _ in range(PATTERN_FAILURES + 2):
+        await fail(engine, worker)
+        await deliver(alarm)
+        clock.advance(PATTERN_SECONDS / (PATTERN_FAILURES - 1))
+    assert told(receiver) == []
+
+
+async def test_a_pattern_is_found_within_one_page_of_the_log_too(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+) -> None:
+    for _ in range(2 * PATTERN_FAILURES):
+        await fail(engine, worker)
+    await deliver(alarm)
+    [said] = told(receiver)
+    assert said["count"] == 2
+
+
+async def test_workers_that_come_and_go_are_told(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+) -> None:
+    """R003-127, R003-128."""
+    for seq, (status, was) in enumerate([("online", None), ("busy", "online"), ("idle", "busy"), ("offline", "idle")]):
+        await say_worker(engine, worker, seq + 1, status, was)
+    await deliver(alarm)
+    assert sorted(said["message"] for said in told(receiver)) == ["worker w1 has started", "worker w1 is offline"]
+    assert {said["workerId"] for said in told(receiver)} == {worker}
+
+
+async def test_a_real_worker_is_told_of_too(
+    engine: Engine, alarm: Courier, receiver: Receiver, clock: MovableClock
+) -> None:
+    worker = await engine.register(name="encoder-1")
+    await engine.note_workers()
+    await deliver(alarm)
+    await engine.reap()
+    for _ in range(15):
+        clock.advance(10)
+        await engine.reap()
+        await engine.mark_silent_workers()
+    await engine.note_workers()
+    await deliver(alarm)
+    assert [said["message"] for said in told(receiver)] == [
+        *("worker encoder-1 has started", "worker encoder-1 is offline"),
+    ]
+    assert told(receiver)[0]["workerId"] == worker.id
+
+
+async def test_a_worker_that_is_switched_off_has_not_started(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+) -> None:
+    for seq, (status, was) in enumerate([("disabled", None), ("offline", "offline"), ("disabled", "offline")]):
+        await say_worker(engine, worker, seq + 1, status, was)
+    await deliver(alarm)
+    assert told(receiver) == []
+
+
+async def test_of_each_kind_one_is_told_per_cooldown_and_the_rest_are_counted(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str, clock: MovableClock
+) -> None:
+    """R003-130."""
+
+    async def spend(times: int) -> None:
+        for _ in range(times):
+            await fail(engine, worker, max_attempts=1, type=f"T{engine.rules.ids.bits(32)}")
+            await deliver(alarm)
+
+    await spend(3)
+    assert [said["count"] for said in told(receiver)] == [1]
+    clock.advance(299)
+    await spend(1)
+    assert len(receiver.got) == 1
+    await run(engine, worker, type="lost")
+    clock.advance(1)
+    await spend(1)
+    assert [said["count"] for said in told(receiver)] == [1, 4]
+    assert told(receiver)[1]["message"].endswith("(4 of these since the last alert)")
+    await sweep(engine, clock, 40)
+    await deliver(alarm)
+    assert told(receiver)[2]["alert"] == "stale_job_recovered", "another kind has its own cooldown"
+
+
+async def test_the_cooldown_is_one_for_all_servers(
+    engine: Engine, couriers: Couriers, receiver: Receiver, worker: str
+) -> None:
+    """R003-130."""
+    servers = [couriers(alerts=AlertsTo(url=receiver.url, kinds=ALL)) for _ in range(2)]
+    await servers[0].fan_out()
+    for server in servers:
+        await fail(engine, worker, max_attempts=1)
+        await deliver(server)
+    assert len(receiver.got) == 1
+
+
+async def test_only_the_kinds_in_force_are_told(
+    engine: Engine, couriers: Couriers, receiver: Receiver, worker: str
+) -> None:
+    courier = couriers(alerts=AlertsTo(url=receiver.url, kinds=frozenset({"stale_job_recovered"})))
+    await courier.fan_out()
+    await fail(engine, worker, max_attempts=1)
+    await deliver(courier)
+    assert told(receiver) == []
+    assert courier.tally.max_retries_exceeded == 1
+
+
+async def test_without_a_url_there_are_no_alerts(engine: Engine, couriers: Couriers, worker: str) -> None:
+    """R003-129: empty is off."""
+    courier = couriers(alerts=AlertsTo(kinds=ALL))
+    assert not await courier.fan_out()
+    await fail(engine, worker, max_attempts=1)
+    assert await deliver(courier) == 0
+    assert await ask(engine, "SELECT id FROM deliveries") == []
+
+
+async def test_an_alert_is_sent_until_it_is_taken(
+    engine: Engine,
+    alarm: Courier,
+    receiver: Receiver,
+    worker: str,
+    clock: MovableClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    receiver.answers = [answer(500)]
+    await fail(engine, worker, max_attempts=1)
+    await deliver(alarm)
+    assert "an alert (job_max_retries_exceeded) was not taken: 500" in caplog.text
+    clock.advance(10)
+    await deliver(alarm)
+    assert len(receiver.got) == 2
+    assert receiver.got[0].id == receiver.got[1].id
+    assert "webhook-signature" not in receiver.got[0].headers
+
+
+async def test_alerts_and_webhooks_do_not_get_in_each_other_s_way(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+) -> None:
+    await subscribe(engine, receiver.url, events=("job.failed",))
+    await fail(engine, worker, max_attempts=1)
+    assert await deliver(alarm) == 2
+    assert sorted(next(iter(said)) for said in told(receiver)) == ["alert", "type"]
+
+
+async def test_a_server_without_a_url_leaves_alerts_to_those_that_have_one(
+    engine: Engine, alarm: Courier, couriers: Couriers, receiver: Receiver, worker: str
+) -> None:
+    await fail(engine, worker, max_attempts=1)
+    await alarm.fan_out()
+    assert await couriers().set_out() == 0
+    assert await engine.webhooks_with_work(alerts=True) == [MAILBOX["job_max_retries_exceeded"]]
+
+
+async def test_what_is_remembered_of_failures_does_not_grow_for_ever(
+    engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.alerts.REMEMBERED_MAX", 3)
+    await engine.fan_out_webhooks(Watch(ALL))
+    for number in range(6):
+        await fail(engine, worker, type=f"T{number}")
+        await engine.fan_out_webhooks(Watch(ALL))
+    [row] = await ask(engine, "SELECT memory FROM alerts")
+    assert len(msgspec.json.decode(row["memory"])) <= 4
+
+
+# -- forms --------------------------------------------------------------------------------------------------------
+
+SAID = msgspec.json.encode({"alert": "worker_startup", "message": "worker <a> & @everyone", "count": 1}).decode()
+
+
+@pytest.mark.parametrize(
+    ("url", "form"),
+    [
+        ("https://hooks.slack.com/services/T0/B0/x", {"text": "worker &lt;a&gt; &amp; @everyone"}),
+        ("https://chat.example.com/hooks/x/slack", {"text": "worker &lt;a&gt; &amp; @everyone"}),
+        (
+            "https://discord.com/api/webhooks/1/x",
+            {"content": "worker <a> & @everyone", "allowed_mentions": {"parse": []}},
+        ),
+        ("https://discord.com/api/webhooks/1/x/slack", {"text": "worker &lt;a&gt; &amp; @everyone"}),
+        ("https://example.com/alerts", msgspec.json.decode(SAID)),
+    ],
+)
+def test_an_alert_has_the_form_that_its_receiver_takes(url: str, form: dict[str, Any]) -> None:
+    """R003-129."""
+    assert msgspec.json.decode(shaped(SAID, Egress().check(url))) == form
+
+
+def test_kinds_are_listed_by_name() -> None:
+    assert kinds_of(" worker_startup, worker_shutdown ,") == {"worker_startup", "worker_shutdown"}
+    assert kinds_of("") == frozenset()
+    with pytest.raises(UnknownName, match="did you mean 'worker_startup'"):
+        kinds_of("worker_start_up")
