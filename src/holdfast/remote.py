@@ -22,7 +22,7 @@ from holdfast.model import Lease, Liveness, Part
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
 
 CLAIM_MAX = 100  # in one request; a worker that wants more asks again
-REPORTS_MAX, REPORTS_BYTES_MAX = 500, 900_000  # in one body, which may be 1 MiB
+REPORTS_MAX, REPORTS_BYTES_MAX = 1000, 900_000  # in one body, which may be 1 MiB
 WAIT_SECONDS_MAX = 30.0
 EARLY_SECONDS = 0.5  # after an answer that came sooner than asked for, and with nothing
 CLOSE_SECONDS = 3.0
@@ -44,6 +44,7 @@ class HttpSource:
         self._client, self._clock, self._ids = client, clock, ids
         self.instance = instance or ids.token()
         self._wanted = 1
+        self._plenty = False  # the last claim got all it asked for
         self._brought: list[wire.ClaimedJob] = []
         self._unheard: dict[str, Callable[..., Any]] = {}  # claims that are under way, or whose answers were lost
         self._giving_back: asyncio.Task[None] | None = None
@@ -62,16 +63,19 @@ class HttpSource:
         return [self._taken(job) for job in brought]
 
     async def _fetch(self, limit: int, queues: list[str] | None, types: list[str] | None) -> None:
-        for start in range(0, limit, CLAIM_MAX):
-            size = min(CLAIM_MAX, limit - start)
-            try:
-                got = await self._ask(size, queues, types)
-            except HoldfastError:
-                if not self._brought:  # what came before is ours already
-                    raise
-                return
+        """One request at first; where there is plenty, all at once."""
+        sizes = [min(CLAIM_MAX, limit - start) for start in range(0, limit, CLAIM_MAX)]
+        first = len(sizes) if self._plenty else 1
+        for portion in filter(None, (sizes[:first], sizes[first:])):
+            asking = (self._ask(size, queues, types) for size in portion)
+            answers = await asyncio.gather(*asking, return_exceptions=True)
+            failures = [answer for answer in answers if isinstance(answer, BaseException)]
+            got = [job for answer in answers if not isinstance(answer, BaseException) for job in answer]
             self._brought += got
-            if len(got) < size:
+            self._plenty = len(got) == sum(portion)
+            if failures and not self._brought:
+                raise failures[0]
+            if not self._plenty:
                 return
 
     async def _ask(

@@ -32,12 +32,12 @@ class WorkerHealth:
         self._requests = count(1)
 
     @contextlib.asynccontextmanager
-    async def told_at(self, port: int, ports: int) -> AsyncIterator[None]:
+    async def told_at(self, port: int, ports: int) -> AsyncIterator[str]:
         """On the first of these ports that is free: each process of a worker takes one."""
         listening = listen(HOST, port, ports)
         async with answering(self, listening, request_id=self._request_id):
             log.info("health: %s/readyz", address(listening))
-            yield
+            yield address(listening)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request_id = self._request_id()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, hints, leases, refusal
+from benchmarks import core, hints, leases, refusal, streams
 from benchmarks.crowds import crowds
 
 pytestmark = pytest.mark.slow
@@ -56,3 +56,11 @@ def test_the_cost_of_hints_is_measured_for_every_way_to_create(store: str, tmp_p
     """K32."""
     results = [result["figure"] for result in results_of(hints, store, tmp_path)]
     assert results == [*hints.figures(1), "waiting"]
+
+
+def test_the_cost_of_streams_is_measured(store: str, tmp_path: Path) -> None:
+    """F39."""
+    [result] = results_of(streams, store, tmp_path)
+    assert result["streams"] == streams.QUICK.streams
+    assert result["pace"] > 0
+    assert result["more_memory_mb"] < streams.MEMORY_MAX_MB

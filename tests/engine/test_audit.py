@@ -8,30 +8,15 @@ import pytest
 from holdfast.engine import Engine
 from holdfast.engine.audit import Deed, record
 from holdfast.errors import HoldfastError, Invalid
-from holdfast.store import Row, Tx
-from holdfast.store.queries import Query
+from holdfast.store import Tx
 from tests.engine.steps import ask
+from tests.engine.tampering import tamper
 
 
 async def tell(engine: Engine, *actions: str, **detail: Any) -> None:
     for action in actions:
         told = Deed("alice", action, "a job", detail)
         await engine.store.write(lambda tx, told=told: record(tx, told))  # type: ignore[misc]
-
-
-async def tamper(engine: Engine, sql: str) -> list[Row]:
-    """As somebody who owns the database can: the refusals of the database itself switched off first."""
-    weaken = "ALTER TABLE audit DISABLE TRIGGER ALL"
-    weaker = (
-        [weaken] if engine.store.dialect == "postgres" else [f"DROP TRIGGER audit_{n}" for n in ("append_only", "kept")]
-    )
-
-    async def work(tx: Tx) -> list[Row]:
-        for statement in weaker:
-            await tx.all(Query("weaken", statement))
-        return await tx.all(Query("tamper", f"{sql} RETURNING seq"))
-
-    return await engine.store.write(work)
 
 
 async def test_lines_are_numbered_dated_and_chained(engine: Engine) -> None:

@@ -29,6 +29,18 @@ async def test_a_request_that_finds_nothing_leaves_nothing(engine: Engine, worke
     assert await requests(engine) == []
 
 
+async def test_nobody_elses_answer_is_given(engine: Engine, worker: str) -> None:
+    other = (await engine.register()).id
+    for _ in range(2):
+        await engine.create(NewJob(type="echo"))
+    [mine] = await engine.claim_once(worker, "r") or []
+    [theirs] = await engine.claim_once(other, "s") or []
+    assert await engine.claim_once(worker, "s") is None
+    assert await engine.claim_once(other, "r") is None
+    assert await engine.claim_once(worker, "r") == [mine]
+    assert await engine.claim_once(other, "s") == [theirs]
+
+
 async def test_jobs_of_other_queues_and_types_are_no_answer(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="echo", queue="q"))
     assert await engine.claim_once(worker, "r", queues=["other"]) is None

@@ -24,6 +24,14 @@ async def test_a_lane_is_open_while_a_job_in_it_is_due(engine: Engine, worker: s
     assert await lanes(engine) == []
 
 
+async def test_a_lane_stays_open_while_one_of_its_jobs_is_left(engine: Engine, worker: str) -> None:
+    for _ in range(3):
+        await engine.create(NewJob(type="echo"))
+    for left in (2, 1, 0):
+        await engine.claim(worker)
+        assert len(await lanes(engine)) == (1 if left else 0)
+
+
 async def test_only_what_somebody_waits_for_is_looked_at(engine: Engine) -> None:
     for queue, name in (("a", "x"), ("b", "y")):
         await engine.create(NewJob(type=name, queue=queue))

@@ -40,6 +40,7 @@ CLOSE = {
     "leases_long_over": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "recent_deaths": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
+    "vitals": ["tests/server/test_health.py"],
     "queue_counts": ["tests/cli/test_queues.py"],
     "held_by_worker": ["tests/cli/test_workers.py", "tests/store/test_plans.py"],
     "jobs_of_worker": ["tests/server/test_admin_workers.py", "tests/store/test_plans.py"],
@@ -63,7 +64,11 @@ CLOSE = {
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
     **{f"{what}_workers": ["tests/engine/test_worker_log.py"] for what in ("unsaid", "say", "told")},
     **{f"{what}_worker_lines": ["tests/engine/test_worker_log.py"] for what in ("old", "drop")},
-    "kinds_of_jobs": ["tests/server/test_stream.py"],
+    **{f"{verb}_claim": ["tests/engine/test_claims.py"] for verb in ("begin", "answer", "repeat", "drop")},
+    "prune_claims": ["tests/engine/test_claims.py"],
+    **{read: ["tests/engine/test_openings.py", "tests/store/test_plans.py"] for read in ("openings", "not_yet_open")},
+    **{read: ["tests/engine/test_openings.py"] for read in ("claimants", "policies_of_jobs")},
+    "kinds_of_jobs": ["tests/server/test_feed.py"],
     **{write: ["tests/webhooks/test_subscriptions.py"] for write in ("webhooks", "hold_webhook", "drop_webhook")},
     **{read: ["tests/webhooks/test_fan_out.py"] for read in ("reader", "locked_reader", "advance_reader", "told_jobs")},
     **{f"{verb}_delivery": ["tests/webhooks/test_deliveries.py"] for verb in ("claim", "settle", "replay")},
@@ -72,7 +77,7 @@ CLOSE = {
     "change_webhook": ["tests/webhooks/test_subscriptions.py", "tests/webhooks/test_deliveries.py"],
     **{
         query: ["tests/webhooks/test_deliveries.py"]
-        for query in ("disable_webhook", "webhooks_with_work", "deliveries_by_id", "prune_unclaimed")
+        for query in ("disable_webhook", "webhooks_with_work", "deliveries_by_id")
     },
 }
 EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/store/test_plans.py", "tests/engine"]

@@ -133,4 +133,5 @@ async def test_a_forgotten_filter_does_not_mean_everything(served_on_sqlite: Ser
     for path in ("/redrive", "/cancel"):
         for body in ({}, {"dryRun": False}):
             assert (await op.post(path, body, status=422))["code"] == "invalid_filter"
+    assert (await op.post("/cancel", {"queue": "default", "reason": " "}, status=422))["code"] == "invalid_reason"
     assert await waiting(op) == 0

@@ -15,6 +15,7 @@ from holdfast.server import feed as feeds
 from holdfast.server.feed import Feed
 from holdfast.server.ring import Line, Ring
 from holdfast.store import Tx
+from tests.engine.steps import NOBODYS
 from tests.server.steps import Served, serving
 from tests.server.watching import watching
 
@@ -186,3 +187,26 @@ async def test_a_crowd_that_comes_back_takes_no_more_connections_than_it_may(
 
     assert await asyncio.gather(*(first(job.id) for job in jobs)) == [1] * 20
     assert 1 <= most <= feeds.PAGES_AT_ONCE
+
+
+async def test_only_the_jobs_in_question_are_asked_about_and_each_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = await engine.create_many([NewJob(type=f"t{number}", queue="q") for number in range(3)])
+    asked: list[int] = []
+    read = engine.store.read
+
+    async def counted(work: object) -> object:
+        found = await read(work)  # type: ignore[arg-type]
+        asked.append(len(found))  # type: ignore[arg-type]
+        return found
+
+    monkeypatch.setattr(engine.store, "read", counted)
+    feed = Feed(engine, Clock())
+    for wanted in (jobs[:1], jobs[:2], jobs[:2]):
+        about = await feed.about([job.id for job in wanted])
+        assert [(about[job.id].type, about[job.id].queue) for job in wanted] == [("t0", "q"), ("t1", "q")][
+            : len(wanted)
+        ]
+    assert asked == [1, 1]
+    assert await feed.about([NOBODYS]) == {}, "a job that was pruned"

@@ -1,7 +1,7 @@
 """Whatever is sent, by whomever: no 5xx, no undocumented answer, no success without a key (SEC-20, F33).
 
 Five thousand requests made by schemathesis from the OpenAPI document, the same in every run. Each case is sent by
-whoever may, to a server on each store, and to one of them without a key and with a wrong one.
+whoever may, to a server on each store; and to one of them without a key, with a wrong one, or one of another kind.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from tests.cli.background import Background
 from tests.conftest import STORES, administer, find_or_start_server, with_database
 
 REQUESTS_MIN = 5_000
-CASES = 12  # of each route and mode
+CASES = 11  # of each route and mode
 
 
 def without_security(document: Any) -> Any:
@@ -63,6 +63,7 @@ OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operation
 ALWAYS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 CHECKS = {GenerationMode.POSITIVE: ALWAYS, GenerationMode.NEGATIVE: [*ALWAYS, negative_data_rejection]}
 INSIDES = re.compile(r"Traceback|File \"|\.py\b|SELECT |INSERT |asyncpg|sqlite3|psycopg|uvicorn|msgspec|/usr/|/home/")
+OTHER = {Kind.CLIENT: Kind.WORKER, Kind.WORKER: Kind.ADMIN, Kind.ADMIN: Kind.CLIENT}
 NOBODYS = text_of(Kind.CLIENT, "0" * 16, "0" * 64)
 
 
@@ -159,8 +160,10 @@ def test_every_answer_is_a_documented_one(targets: list[Target], route: Route, m
     @given(case=OPERATIONS[label(route)].as_strategy(generation_mode=mode), pick=st.integers(0, 99))
     def run(case: Case, pick: int) -> None:
         at_once(case)
+        guarded = targets[pick % len(targets)]
         for key in (None, NOBODYS):
-            assert send(case, targets[pick % len(targets)], key).status_code in (401, 429)
+            assert send(case, guarded, key).status_code in (401, 429)
+        assert send(case, guarded, guarded.keys[OTHER[kind]]).status_code == 403
         statuses = set()
         for target in targets:
             if mode is GenerationMode.POSITIVE:
@@ -175,7 +178,7 @@ def test_every_answer_is_a_documented_one(targets: list[Target], route: Route, m
 
 
 def test_that_makes_enough_requests() -> None:
-    made = len(ASKED) * CASES * (len(STORES) + 2)
+    made = len(ASKED) * CASES * (len(STORES) + 3)
     assert made + len(NASTY) * len(WITH_BODY) * len(STORES) >= REQUESTS_MIN
 
 

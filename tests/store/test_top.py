@@ -123,6 +123,12 @@ async def test_flow_tells_what_came_and_what_went(engine: Engine, worker: str) -
     assert (await flow(engine, until=begun)) == everything
 
 
+async def test_what_workers_do_is_no_flow_of_jobs(engine: Engine, worker: str) -> None:
+    await engine.create(NewJob(type="a", queue="mail"))
+    assert await engine.note_workers() == 1
+    assert await flow(engine) == {("mail", "in"): (1, 1)}
+
+
 async def test_the_newest_events_stand_for_the_rest(engine: Engine) -> None:
     await engine.create_many([NewJob(type="a")] * 20)
     sample = await flow(engine, limit=10)

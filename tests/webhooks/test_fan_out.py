@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -10,13 +11,15 @@ import pytest
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.alerts import Watch
+from holdfast.engine.fan_out import fan_out, skip
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import ORCHESTRATION, State
 from holdfast.model import NewJob
 from holdfast.model.reports import Progress
 from holdfast.model.webhook import ENDINGS
-from holdfast.store import open_store
-from tests.engine.steps import ask, bring, run
+from holdfast.store import open_store, q
+from holdfast.store.queries import Query
+from tests.engine.steps import NOBODYS, ask, bring, run
 from tests.webhooks.steps import complete, create, fail, sent_to, subscribe
 
 
@@ -142,6 +145,36 @@ async def test_with_nobody_listening_the_reader_only_goes_to_the_end(engine: Eng
     assert await ask(engine, "SELECT id FROM deliveries") == []
 
 
+async def test_who_subscribes_while_nobody_listens_yet_misses_nothing(engine: Engine) -> None:
+    """Between the look and the leap to the end."""
+    await engine.fan_out_webhooks()
+    webhook = await subscribe(engine)
+    await create(engine)
+    late = await engine.store.write(skip)
+    assert (late.listening, late.full) == (True, True)
+    assert await told(engine, webhook) == ["job.created"]
+
+
+async def test_who_subscribes_while_a_page_is_read_misses_nothing(engine: Engine) -> None:
+    """Webhooks are looked up after the page: each that was there before an event is seen."""
+    await subscribe(engine)
+    await create(engine)
+    asked: list[str] = []
+
+    async def watched(tx: Any) -> Any:
+        all_of = tx.all
+
+        async def noting(query: Query, **params: Any) -> Any:
+            asked.append(query.name)
+            return await all_of(query, **params)
+
+        tx.all = noting
+        return await fan_out(tx, engine.rules, Watch())
+
+    await engine.store.write(watched)
+    assert asked.index("feed") < asked.index("webhooks")
+
+
 async def test_another_reader_stays_where_it_is(engine: Engine) -> None:
     await subscribe(engine)
     other = "SELECT 'other', 0, job_id, 0, read_at FROM readers"
@@ -150,6 +183,22 @@ async def test_another_reader_stays_where_it_is(engine: Engine) -> None:
     assert (await engine.fan_out_webhooks()).made == 1
     [row] = await ask(engine, "SELECT pos FROM readers WHERE name = 'other'")
     assert row["pos"] == 0
+
+
+async def test_a_reader_that_is_far_ahead_is_not_ours(engine: Engine, clock: MovableClock) -> None:
+    ahead = (
+        "INSERT INTO readers (name, pos, job_id, seq, read_at) VALUES ('ahead', 1000000000, :id, 0, :at) RETURNING name"
+    )
+    await ask(engine, ahead, id=NOBODYS, at=clock.now())
+    await subscribe(engine)
+    await create(engine)
+    assert (await engine.fan_out_webhooks()).made == 1
+
+
+async def test_only_the_jobs_of_a_page_are_looked_up(engine: Engine) -> None:
+    job, _ = await create(engine), await create(engine)
+    [row] = await engine.store.read(lambda tx: tx.all(q.told_jobs, ids=[job]))
+    assert row["id"] == job
 
 
 async def test_pruned_events_do_not_turn_the_reader_back(engine: Engine, worker: str) -> None:

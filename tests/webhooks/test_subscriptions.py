@@ -3,13 +3,16 @@
 import asyncio
 from base64 import b64decode
 
+import asyncpg
 import pytest
 
-from holdfast.clock import MovableClock
+from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.webhooks import NewWebhook
 from holdfast.errors import Conflict, Invalid, NotFound, UnknownName
+from holdfast.ids import SeededIds
 from holdfast.model.webhook import ENDINGS, Wanted
+from holdfast.store import open_store
 from tests.engine.steps import NOBODYS
 from tests.webhooks.steps import NOWHERE, subscribe
 
@@ -70,6 +73,20 @@ async def test_of_two_changes_at_once_none_is_lost(engine: Engine) -> None:
     )
     found = await engine.webhook(webhook)
     assert (found.wanted.queues, found.wanted.job_types, len(found.secrets)) == (["mail"], ["T"], 2)
+
+
+async def test_a_change_of_one_waits_for_nobody_who_changes_another(fresh_postgres_url: str) -> None:
+    engine = Engine(await open_store(fresh_postgres_url, Clock(), SeededIds(7)))
+    other = await asyncpg.connect(fresh_postgres_url)
+    try:
+        webhook, held = await subscribe(engine), await subscribe(engine)
+        async with other.transaction():
+            await other.execute("SELECT 1 FROM webhooks WHERE id = $1 FOR UPDATE", held)
+            async with asyncio.timeout(20):
+                assert (await engine.change_webhook(webhook, name="books")).name == "books"
+    finally:
+        await other.close()
+        await engine.close()
 
 
 async def test_a_rotated_secret_signs_for_another_day(engine: Engine, clock: MovableClock) -> None:

@@ -59,7 +59,7 @@ def all_ready(jobs: list[NewJob]) -> list[Ready]:
     done: list[Ready] = []
     try:
         for job in jobs:
-            done.append(ready(job))
+            done.append(ready(job))  # noqa: PERF401  an error must find how far it came
     except Invalid as error:
         error.fields["place"] = len(done)
         raise
@@ -204,7 +204,7 @@ async def _holders(tx: Tx, jobs: list[NewJob]) -> dict[tuple[str, str | None], R
     """Who holds the keys of these requests."""
     keys = {_owned(job) for job in jobs if job.idempotency_key is not None}
     rows = await tx.all(q.jobs_by_key, asked=sorted(keys)) if keys else []
-    return {(row["tenant"], row["idempotency_key"]): row for row in rows}
+    return {(row["whose"], row["key"]): row for row in rows}
 
 
 async def _existing(

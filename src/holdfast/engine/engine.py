@@ -46,9 +46,9 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
 from holdfast.model.json import encode
-from holdfast.model.outline import Outline
 from holdfast.model.key import Key, Kind, NewKey
 from holdfast.model.names import check_name
+from holdfast.model.outline import Outline
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
 from holdfast.model.webhook import Delivery, Webhook
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
@@ -551,6 +551,8 @@ class Engine:
         listening, news = await self.store.read(lambda tx: _fan_out.news(tx, watching))
         if not news:
             return _fan_out.FannedOut(listening)
+        if not listening:
+            return await self.store.write(_fan_out.skip)
         return await self.store.write(lambda tx: _fan_out.fan_out(tx, self.rules, watching))
 
     async def webhooks_with_work(self, *, busy: Sequence[str] = (), alerts: bool = False) -> list[str]:

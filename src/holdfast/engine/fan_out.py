@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -16,8 +15,10 @@ from holdfast.lifecycle import STATUS, Machine, State
 from holdfast.model import Event
 from holdfast.model.webhook import Webhook, event_name
 from holdfast.store import Row, Tx, q
+from holdfast.wire import WebhookData, WebhookMessage
 
 PAGE = 1000
+FAILED = (State.RETRYING, State.DEAD, State.REJECTED)  # the reason is the code of an error
 
 Made = tuple[str, str, str, str, int, str, str]  # a row for `put_deliveries`
 
@@ -41,17 +42,24 @@ async def news(tx: Tx, watch: Watch) -> tuple[bool, bool]:
     return listening, bool(events)
 
 
+async def skip(tx: Tx) -> FannedOut:
+    """Nobody listens: on to the end. Unless somebody does by now, whose first events may lie before that end."""
+    at, end = await _taken(tx), await feed_end(tx)
+    if any(hook.enabled for hook in await every(tx)):
+        return FannedOut(True, full=True)
+    if at is not None:
+        await _advance(tx, at, end)
+    return FannedOut(False)
+
+
 async def fan_out(tx: Tx, rules: Rules, watch: Watch) -> FannedOut:
     """One page of the log. The reader is locked until the commit; if another has it, that one does the work."""
-    hooks = [hook for hook in await every(tx) if hook.enabled]
-    listening = bool(hooks or watch.kinds)
     at = await _taken(tx)
     if at is None:
-        return FannedOut(listening)
-    if not listening:
-        await _advance(tx, at, await feed_end(tx))
-        return FannedOut(listening)
+        return FannedOut(True)
     events, after = await feed(tx, at, limit=PAGE)
+    # Not before: one that is made in between would miss what the page has for it.
+    hooks = [hook for hook in await every(tx) if hook.enabled]
     jobs = await _jobs(tx, events, hooks, watch)
     machines = await _machines(tx, rules, jobs)
     made = [*_messages(events, hooks, jobs, machines), *await _alerts(tx, rules, watch, events, jobs)]
@@ -59,7 +67,7 @@ async def fan_out(tx: Tx, rules: Rules, watch: Watch) -> FannedOut:
     if made:
         await tx.all(q.put_deliveries, made=[(new, *rest) for new, (_, *rest) in zip(ids, made, strict=True)])
     await _advance(tx, at, after)
-    return FannedOut(listening, len(events) == PAGE, len(made), alerts.tally(events, jobs))
+    return FannedOut(True, len(events) == PAGE, len(made), alerts.tally(events, jobs))
 
 
 async def _taken(tx: Tx) -> Cursor | None:
@@ -119,20 +127,19 @@ def _wants(hook: Webhook, event: Event, name: str, job: Row) -> bool:
     )
 
 
-def _message(event: Event, name: str, job: Row, machine: Machine) -> dict[str, Any]:
+def _message(event: Event, name: str, job: Row, machine: Machine) -> WebhookMessage:
     """SEC-32: which job, and what became of it. Whoever may know more asks for it with a key."""
     state = State(event.to_state or State.RUNNING)
-    data = {
-        "jobId": event.job_id,
-        "jobType": job["type"],
-        "queue": job["queue"],
-        "status": STATUS[state],
-        "state": machine.words[state],
-        "seq": event.seq,
-    }
-    if state in (State.RETRYING, State.DEAD, State.REJECTED) and event.reason is not None:
-        data["error"] = event.reason
-    return {"type": name, "timestamp": event.at, "data": data}
+    data = WebhookData(
+        job_id=event.job_id,
+        job_type=job["type"],
+        queue=job["queue"],
+        status=STATUS[state],
+        state=machine.words[state],
+        seq=event.seq,
+        error=event.reason if state in FAILED else None,
+    )
+    return WebhookMessage(name, event.at, data)
 
 
 async def _alerts(tx: Tx, rules: Rules, watch: Watch, events: list[Event], jobs: Mapping[str, Row]) -> list[Made]:

@@ -16,7 +16,7 @@ from holdfast.model.names import check_name, quoted
 from holdfast.model.numbers import COUNT_MAX, check_count, check_limit
 from holdfast.model.outline import Outline
 from holdfast.model.times import check_time
-from holdfast.store import Row, Tx, q
+from holdfast.store import Tx, q
 
 PAGE_MAX = 500
 PAGE_STEP = 50  # so many are read at once
@@ -115,13 +115,8 @@ async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[Outline | Hold
     """For each (job, tenant) what that tenant may know of it. A job of another is as unknown as one that never was."""
     plausible = [(job_id, tenant) for job_id, tenant in wanted if is_uuid(job_id)]
     rows = await tx.all(q.outlines, wanted=plausible) if plausible else []
-    found = {(outline.id, whose): outline for whose, outline in map(_whose, rows)}
+    found = {(job_id, whose): Outline.from_row(rest) for job_id, whose, *rest in rows}
     return [found.get(one) or _unknown(one[0]) for one in wanted]
-
-
-def _whose(row: Row) -> tuple[str, Outline]:
-    whose, *rest = row
-    return whose, Outline.from_row(rest)
 
 
 async def page_outlines(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> tuple[list[Outline], str | None]:

@@ -17,6 +17,7 @@ from holdfast.engine.audit import Deed
 from holdfast.engine.bulk import Cancel, Outcome, Pace, Redrive, Verb, carry_out
 from holdfast.errors import Invalid
 from holdfast.lifecycle import State
+from holdfast.model.names import check_name
 from holdfast.server.admin import deed, filter_of
 from holdfast.server.route import Asked, Reply
 from holdfast.server.server import Server
@@ -36,7 +37,8 @@ class Place(NamedTuple):
 async def cancel(server: Server, asked: Asked) -> Reply:
     wanted = _wanted(asked.body, Cancel.states)
     place = await _begin(server, asked.body, wanted)
-    return await _run(server, asked, wanted, place, Cancel(asked.body.reason), None)
+    reason = check_name(asked.body.reason, "reason")
+    return await _run(server, asked, wanted, place, Cancel(reason), None)
 
 
 async def redrive(server: Server, asked: Asked) -> Reply:

@@ -129,11 +129,12 @@ def _curl(method: str, path: str, operation: Json) -> str:
 
 def _webhooks(webhooks: Json) -> Iterable[Html]:
     for name, methods in webhooks.items():
-        for operation in methods.values():
-            [content] = operation["requestBody"]["content"].values()
-            yield _tag("h3", name, id=f"webhook-{name}")
-            yield _tag("p", _prose(operation["summary"]), " ", _kind(content["schema"]))
-            yield _tag("pre", json.dumps(content.get("example"), indent=2))
+        operation = methods["post"]
+        [content] = operation["requestBody"]["content"].values()
+        yield _tag("h3", name, id=f"webhook-{name}")
+        yield _tag("p", _prose(operation["summary"]), " ", _kind(content["schema"]))
+        yield _table(_parameter(each) for each in operation["parameters"])
+        yield _tag("pre", json.dumps(content["example"], indent=2))
 
 
 # -- types and codes ----------------------------------------------------------------------------------------------

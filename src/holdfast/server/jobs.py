@@ -111,7 +111,7 @@ async def get(server: Server, asked: Asked) -> Reply:
     seconds = patience(asked.headers)
     if seconds:
         outline = await look_until(
-            server, asked, job_id, lambda seen: seen.final or bool(known) and etag(seen) not in known, seconds
+            server, asked, job_id, lambda seen: seen.final or (bool(known) and etag(seen) not in known), seconds
         )
     else:
         outline = await look(server, asked, job_id)

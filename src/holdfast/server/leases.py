@@ -14,7 +14,7 @@ from holdfast.server.snapshots import Snapshots
 async def jobs_of(leases: list[Lease], engine: Engine, snapshots: Snapshots) -> list[wire.ClaimedJob]:
     again = [lease.id for lease in leases if lease.epoch > 1]  # only a job that ran before can have parts
     parts = await engine.parts_to_do(again) if again else {}
-    return [_job(lease, (await snapshots.of(lease)).policy, parts.get(lease.id, [])) for lease in leases]
+    return [_job(lease, (await snapshots.of_lease(lease)).policy, parts.get(lease.id, [])) for lease in leases]
 
 
 def _job(lease: Lease, policy: Policy, parts: list[Part]) -> wire.ClaimedJob:

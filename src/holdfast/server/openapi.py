@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.model.key import SCOPES, Kind, Scope
+from holdfast.model.webhook import EVENTS
 from holdfast.server.problems import PROBLEM
 from holdfast.server.route import EVENT_STREAM, Header, Route
 from holdfast.server.samples import Samples
@@ -36,6 +37,13 @@ WITH_BODY = (400, 408, 413, 415, 422)
 WITH_QUERY = (400, 422)
 STORED = (503,)
 
+# What a message carries besides its body, as Standard Webhooks has it.
+SIGNED = (
+    Header("webhook-id", "The message's id, the same at each try.", "01a1de61-081d-7ef1-9afc-d9ab2f5509bd"),
+    Header("webhook-timestamp", "When it was sent, in seconds since 1970.", "1794732263"),
+    Header("webhook-signature", "`v1,` and the HMAC-SHA256 of id, time and body, by each secret.", "v1,..."),
+)
+
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -56,6 +64,7 @@ def document(routes: Iterable[Route]) -> Json:
         },
         "tags": [{"name": tag, "description": about} for tag, about in _tags(shown).items()],
         "paths": paths,
+        "webhooks": {event: {"post": _webhook(event, samples)} for event in EVENTS},
         "components": {
             "schemas": components,
             "responses": {_phrase(status): _refusal(status, samples) for status in _refused(shown)},
@@ -68,7 +77,7 @@ def document(routes: Iterable[Route]) -> Json:
 
 
 def _components(routes: list[Route]) -> Json:
-    types: list[Any] = [wire.Problem]
+    types: list[Any] = [wire.Problem, wire.WebhookMessage]
     for route in routes:
         types += [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
     _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)
@@ -177,6 +186,21 @@ def _without_null(schema: Json) -> Json:
     if "anyOf" in schema:
         [schema] = [each for each in schema["anyOf"] if each != {"type": "null"}]
     return {name: value for name, value in schema.items() if name != "default" or value is not None}
+
+
+# -- one message ------------------------------------------------------------------------------------------------
+
+
+def _webhook(event: str, samples: Samples) -> Json:
+    schema = _ref(wire.WebhookMessage)
+    message = samples.of(schema) | {"type": event}
+    return {
+        "operationId": event,
+        "summary": f"Sent to whoever has subscribed to `{event}`; any 2xx says that it was taken.",
+        "parameters": [_header_parameter(header) for header in SIGNED],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": message}}},
+        "responses": {"2XX": {"description": "Taken."}},
+    }
 
 
 # -- names ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ class Snapshots:
         self._policies: dict[str, int] = {}  # of jobs
         self._snapshots: dict[int, Snapshot] = {}
 
-    async def of(self, lease: Lease) -> Snapshot:
+    async def of_lease(self, lease: Lease) -> Snapshot:
         self._remember({lease.id: lease.policy})
         return await self._snapshot(lease.policy)
 

@@ -24,7 +24,7 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
 RETURNING {moved}
 
 -- name: jobs_by_key
-SELECT jobs.tenant, jobs.idempotency_key, jobs.id, jobs.fingerprint, jobs.state, jobs.policy, jobs.created_at, {now} AS now_at
+SELECT asked.whose, asked.key, jobs.id, jobs.fingerprint, jobs.state, jobs.policy, jobs.created_at, {now} AS now_at
   FROM {rows:asked(whose text, key text)}
   JOIN jobs ON jobs.tenant = asked.whose
  WHERE jobs.idempotency_key = asked.key

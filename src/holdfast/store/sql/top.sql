@@ -48,7 +48,7 @@ SELECT {worker}
  LIMIT {limit}
 
 -- name: top_flow
--- What came and went between two looks. `happened` counts all events; the newest of them are sorted by queue
+-- What came and went between two looks. `happened` counts all events of jobs; the newest of them are sorted by queue
 -- and way, and stand for the rest.
 SELECT jobs.queue,
        CASE WHEN e.verb = 'create' THEN 'in'
@@ -56,7 +56,7 @@ SELECT jobs.queue,
             ELSE 'on'
        END AS way,
        count(*) AS events,
-       (SELECT count(*) FROM events WHERE pos > :after AND pos <= :until) AS happened
+       (SELECT count(*) FROM events WHERE pos > :after AND pos <= :until AND verb <> 'worker') AS happened
   FROM (SELECT job_id, verb, to_state
           FROM events
          WHERE pos > :after

@@ -112,7 +112,6 @@ UPDATE deliveries
    SET tries   = tries + 1,
        next_at = {now+:lease_seconds}
  WHERE id = :id
-   AND state = 'pending'
 RETURNING id
 
 -- name: deliveries_by_id
@@ -152,16 +151,13 @@ UPDATE deliveries
 RETURNING id
 
 -- name: prune_deliveries
+-- What has been over for so long; and what nobody has come for: its webhook is switched off or gone.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE finished_at <= {now-:seconds} ORDER BY finished_at LIMIT {limit}
-    {skip_locked}
-)
-DELETE FROM deliveries WHERE id {in picked} RETURNING id
-
--- name: prune_unclaimed
--- Their webhook is switched off or gone, or nobody sends alerts any more.
-WITH picked AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE state = 'pending' AND next_at <= {now-:seconds} LIMIT {limit}
+    SELECT id
+      FROM deliveries
+     WHERE next_at <= {now-:seconds}
+     ORDER BY next_at
+     LIMIT {limit}
     {skip_locked}
 )
 DELETE FROM deliveries WHERE id {in picked} RETURNING id

@@ -81,7 +81,7 @@ CREATE TABLE deliveries (
 
 CREATE INDEX deliveries_due ON deliveries (webhook_id, next_at) WHERE state = 'pending';
 CREATE INDEX deliveries_of ON deliveries (webhook_id, id);
-CREATE INDEX deliveries_old ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX deliveries_old ON deliveries (next_at);
 
 -- How far each reader of the events has come.
 CREATE TABLE readers (

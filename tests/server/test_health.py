@@ -1,0 +1,207 @@
+"""Health: what a server and a worker say of themselves, whatever the database does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.engine.vitals import COUNTED_MAX, Vitals
+from holdfast.errors import StoreUnavailable
+from holdfast.model import NewJob
+from holdfast.server import pulse
+from holdfast.server.pulse import Pulse
+from holdfast.worker.board import Board
+from holdfast.worker.runtime import WAIT_SECONDS
+from holdfast.worker_health import POLLS_MISSED_MAX, WorkerHealth
+from tests.server.steps import Served, serving
+
+PORT = 18_431
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(600):
+        if await condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not come true")
+
+
+class Time(Clock):
+    """What passes when a test says so."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+async def quick(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    monkeypatch.setattr(pulse, "EVERY_SECONDS", 0.05)
+    async with serving(store_url) as served:
+        yield served
+
+
+# -- the server -------------------------------------------------------------------------------------------------
+
+
+async def test_health_says_what_003_asks_for(quick: Served) -> None:
+    """R003-133, R003-134: database, active workers, pending jobs; storage and processing."""
+    worker = (await quick.engine.register(name="w")).id
+    await quick.engine.create_many([NewJob(type="a") for _ in range(3)] + [NewJob(type="a", delay_seconds=600)])
+    await quick.engine.claim(worker)
+
+    async def seen() -> bool:
+        answer = await quick.http.get("/health")
+        return answer.json().get("jobs") == {"waiting": 2, "later": 1, "running": 1, "died": 0}
+
+    await until(seen)
+    for path in ("/health", "/api/health"):
+        answer = await quick.http.get(path)
+        assert answer.status_code == 200
+        said = answer.json()
+        assert (said["status"], said["database"], said["activeWorkers"], said["pendingJobs"]) == ("ok", "ok", 1, 3)
+        assert 0 < said["storage"]["freeBytes"] <= said["storage"]["totalBytes"]
+
+
+async def test_a_server_is_alive_and_soon_ready(quick: Served) -> None:
+    assert (await quick.http.get("/livez")).json() == {"status": "ok"}
+
+    async def ready() -> bool:
+        return (await quick.http.get("/readyz")).status_code == 200
+
+    await until(ready)
+
+
+async def test_a_server_whose_database_is_gone_says_so_at_once(quick: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/readyz and /health turn, /livez does not, and none of them waits for the database."""
+    monkeypatch.setattr(pulse, "STALE_SECONDS", 0.3)
+
+    async def gone() -> Vitals:
+        raise StoreUnavailable("nobody there")
+
+    monkeypatch.setattr(quick.engine, "vitals", gone)
+
+    async def refused() -> bool:
+        return (await quick.http.get("/readyz")).status_code == 503
+
+    await until(refused)
+    answer = await quick.http.get("/readyz")
+    assert answer.json()["code"] == "not_ready"
+    assert "has not answered" in answer.json()["detail"]
+    assert answer.headers["retry-after"]
+    health = await quick.http.get("/health")
+    assert (health.status_code, health.json()["status"], health.json()["database"]) == (503, "down", "down")
+    assert (await quick.http.get("/livez")).status_code == 200
+
+
+async def test_a_server_is_not_ready_while_the_schema_is_old(quick: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def old() -> Vitals:
+        return Vitals(quick.server.clock.now(), False, 0, 0, 0, 0, 0, 0)
+
+    monkeypatch.setattr(quick.engine, "vitals", old)
+
+    async def refused() -> bool:
+        answer = await quick.http.get("/readyz")
+        return answer.status_code == 503 and "holdfast migrate" in answer.json()["detail"]
+
+    await until(refused)
+
+
+async def test_what_was_heard_long_ago_says_nothing_about_now(engine: Engine, tmp_path: Path) -> None:
+    clock = Time()
+    beating = Pulse(engine, clock, tmp_path / "not" / "there")
+    assert beating.complaint() is not None, "nothing was heard yet"
+    await beating.beat()
+    assert beating.complaint() is None
+    assert beating.storage is not None, "of the file system where the folder would be"
+    clock.seconds = pulse.STALE_SECONDS + 0.1
+    assert not beating.alive
+    assert beating.complaint() is not None
+
+
+# -- what it costs ----------------------------------------------------------------------------------------------
+
+
+async def test_vitals_count_each_kind(engine: Engine, worker: str) -> None:
+    assert (await engine.vitals()).current
+    await engine.create_many([NewJob(type="a", lifecycle="orchestration")], accept=False)
+    ids = [job.id for job in await engine.create_many([NewJob(type="a") for _ in range(4)])]
+    await engine.create(NewJob(type="a", delay_seconds=60))
+    [lease] = await engine.claim(worker, limit=1)
+    await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
+    [again] = await engine.claim(worker, limit=1)
+    await engine.cancel(next(job for job in ids if job not in (lease.id, again.id)))
+    seen = await engine.vitals()
+    assert (seen.created, seen.waiting, seen.later, seen.running, seen.died) == (1, 1, 1, 1, 1)
+    assert (seen.workers, seen.pending) == (1, 3)
+
+
+async def test_the_dead_are_counted_for_an_hour(engine: Engine, worker: str, clock: Any) -> None:
+    await engine.create(NewJob(type="a", lifecycle="generation"))
+    [lease] = await engine.claim(worker)
+    await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
+    assert (await engine.vitals()).died == 1
+    clock.advance(3601)
+    assert (await engine.vitals()).died == 0
+    await engine.create(NewJob(type="a", lifecycle="generation"))
+    [lease] = await engine.claim(worker)
+    await engine.reject(worker, lease.id, lease.token, "E", "no")
+    assert (await engine.vitals()).died == 0, "a verdict is no death"
+
+
+async def test_disabled_and_silent_workers_are_not_active(engine: Engine, worker: str, clock: Any) -> None:
+    await engine.disable(worker)
+    assert (await engine.vitals()).workers == 0
+    await engine.enable(worker)
+    await engine.heartbeat(worker, [])
+    clock.advance(100_000)
+    await engine.mark_silent_workers()
+    assert (await engine.vitals()).workers == 0
+
+
+async def test_nothing_is_counted_beyond_the_limit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COUNTED_MAX == 10_000, "as docs and `wire.JobCounts` say"
+    monkeypatch.setattr("holdfast.engine.vitals.COUNTED_MAX", 3)
+    await engine.create_many([NewJob(type="a") for _ in range(5)] + [NewJob(type="a", delay_seconds=9)] * 5)
+    seen = await engine.vitals()
+    assert (seen.waiting, seen.later) == (3, 3)
+
+
+# -- a worker ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_is_ready_while_it_looks_for_jobs() -> None:
+    clock, board = Time(), Board.create()
+    clock.seconds = Clock().monotonic()
+    health = WorkerHealth(board, clock)
+    assert health.complaint() is None
+    clock.seconds += POLLS_MISSED_MAX * WAIT_SECONDS + 1
+    assert "not been able to look" in str(health.complaint())
+    clock.seconds = Clock().monotonic()
+    board.polled()
+    assert health.complaint() is None
+    board.stop()
+    assert "about to stop" in str(health.complaint())
+    board.close()
+
+
+async def test_a_worker_answers_on_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.worker_health.HOST", "127.0.0.1")
+    board = Board.create()
+    first, second = WorkerHealth(board, Clock()), WorkerHealth(board, Clock())
+    async with first.told_at(PORT, 20) as one, second.told_at(PORT, 20) as two, httpx2.AsyncClient() as http:
+        assert one != two
+        for url in (one, two):
+            assert (await http.get(f"{url}/livez")).json() == {"status": "ok"}
+            assert (await http.get(f"{url}/readyz")).json() == {"status": "ok"}
+            assert (await http.get(f"{url}/else")).json()["code"] == "route_not_found"
+        board.stop()
+        answer = await http.get(f"{one}/readyz")
+        assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+    board.close()
