@@ -8,7 +8,7 @@ JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static check test bench bench-peers mutate lock clean
+.PHONY: help setup run static check test bench bench-http bench-peers mutate lock clean
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,11 @@ test: static ## Everything: the static checks, then every test on SQLite and Pos
 
 bench: setup ## Measure the core verbs on both stores.
 	$(BIN)/python -m benchmarks.core
+
+bench-http: setup ## Measure the server: requests beside a bare endpoint, remote workers, idle streams.
+	$(BIN)/python -m benchmarks.http
+	$(BIN)/python -m benchmarks.remote
+	$(BIN)/python -m benchmarks.streams
 
 bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/performance.md.
 	$(BIN)/python -m benchmarks.peers --publish

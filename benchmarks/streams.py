@@ -41,7 +41,7 @@ class Sizes(NamedTuple):
     jobs: int = 2000
 
 
-QUICK = Sizes(streams=20, rounds=1, jobs=100)
+QUICK = Sizes(streams=20, rounds=1, jobs=32)
 
 
 class Server(NamedTuple):

@@ -49,7 +49,7 @@ CLOSE = {
     "last_sweep": ["tests/cli/test_doctor.py"],
     "forget_workers": ["tests/engine/test_workers.py"],
     "orphans": ["tests/store/test_plans.py", "tests/engine/test_create.py"],
-    "jobs_by_key": ["tests/engine/test_guards.py", "tests/engine/test_create.py"],
+    "jobs_by_key": ["tests/engine/test_guards.py", "tests/store/test_plans.py"],
     "lost_jobs": ["tests/engine/test_guards.py", "tests/engine/test_reap.py", "tests/engine/test_cancel.py"],
     "requeue_due": [*GUARDS, "tests/store/test_plans.py"],
     "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py"],

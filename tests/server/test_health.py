@@ -81,11 +81,14 @@ async def test_a_server_is_alive_and_soon_ready(quick: Served) -> None:
 async def test_a_server_whose_database_is_gone_says_so_at_once(quick: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """/readyz and /health turn, /livez does not, and none of them waits for the database."""
     monkeypatch.setattr(pulse, "STALE_SECONDS", 0.3)
+    asked = asyncio.Event()
 
     async def gone() -> Vitals:
+        asked.set()
         raise StoreUnavailable("nobody there")
 
     monkeypatch.setattr(quick.engine, "vitals", gone)
+    await asked.wait()
 
     async def refused() -> bool:
         return (await quick.http.get("/readyz")).status_code == 503

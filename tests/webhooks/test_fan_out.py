@@ -216,6 +216,7 @@ async def test_pruned_events_do_not_turn_the_reader_back(engine: Engine, worker:
 
 async def test_a_page_is_full_when_there_may_be_more(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.engine.fan_out.PAGE", 2)
+    monkeypatch.setattr("holdfast.engine.fan_out.BATCH", 1)
     webhook = await subscribe(engine)
     for _ in range(3):
         await create(engine)

@@ -17,10 +17,11 @@ from holdfast.model.webhook import Webhook, event_name
 from holdfast.store import Row, Tx, q
 from holdfast.wire import WebhookData, WebhookMessage
 
-PAGE = 1000
+PAGE = 500  # events at a time; each may become a message for every webhook
+BATCH = 1000  # messages in one statement
 FAILED = (State.RETRYING, State.DEAD, State.REJECTED)  # the reason is the code of an error
 
-Made = tuple[str, str, str, str, int, str, str]  # a row for `put_deliveries`
+Made = tuple[str, str, str, int, str, str]  # a row for `put_deliveries`, but for its id
 
 
 class FannedOut(msgspec.Struct, frozen=True):
@@ -63,11 +64,16 @@ async def fan_out(tx: Tx, rules: Rules, watch: Watch) -> FannedOut:
     jobs = await _jobs(tx, events, hooks, watch)
     machines = await _machines(tx, rules, jobs)
     made = [*_messages(events, hooks, jobs, machines), *await _alerts(tx, rules, watch, events, jobs)]
-    ids = rules.ids.job_ids(rules.clock.now(), len(made))
-    if made:
-        await tx.all(q.put_deliveries, made=[(new, *rest) for new, (_, *rest) in zip(ids, made, strict=True)])
+    await _put(tx, rules, made)
     await _advance(tx, at, after)
     return FannedOut(True, len(events) == PAGE, len(made), alerts.tally(events, jobs))
+
+
+async def _put(tx: Tx, rules: Rules, made: list[Made]) -> None:
+    ids = rules.ids.job_ids(rules.clock.now(), len(made)) if made else []
+    rows = [(new, *message) for new, message in zip(ids, made, strict=True)]
+    for start in range(0, len(rows), BATCH):
+        await tx.all(q.put_deliveries, made=rows[start : start + BATCH])
 
 
 async def _taken(tx: Tx) -> Cursor | None:
@@ -115,7 +121,7 @@ def _messages(
         wanting = [hook for hook in hooks if _wants(hook, event, name, job)]
         if wanting:
             text = msgspec.json.encode(_message(event, name, job, machines[job["policy"]])).decode()
-            yield from (("", hook.id, event.tenant, event.job_id, event.seq, name, text) for hook in wanting)
+            yield from ((hook.id, event.tenant, event.job_id, event.seq, name, text) for hook in wanting)
 
 
 def _wants(hook: Webhook, event: Event, name: str, job: Row) -> bool:
@@ -147,6 +153,6 @@ async def _alerts(tx: Tx, rules: Rules, watch: Watch, events: list[Event], jobs:
         return []
     found = await alerts.due(tx, watch, events, jobs, rules.clock.now())
     return [
-        ("", MAILBOX[alert.kind], alert.event.tenant, alert.event.job_id, alert.event.seq, alert.kind, body.decode())
+        (MAILBOX[alert.kind], alert.event.tenant, alert.event.job_id, alert.event.seq, alert.kind, body.decode())
         for alert, body in found
     ]

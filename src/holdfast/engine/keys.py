@@ -40,23 +40,10 @@ async def create(tx: Tx, rules: Rules, new: NewKey) -> Issued:
 
 async def _issue(tx: Tx, rules: Rules, new: NewKey) -> Issued:
     key_id, secret = f"{rules.ids.bits(ID_BITS):016x}", f"{rules.ids.bits(SECRET_BITS):064x}"
-    row = await tx.one(
-        q.put_key,
-        id=key_id,
-        kind=new.kind,
-        tenant=new.tenant,
-        name=new.name,
-        digest=digest_of(secret.encode()),
-        scopes=msgspec.json.encode(new.stored_scopes()).decode(),
-        worker_id=new.worker_id,
-        rate_per_second=_float(new.rate_per_second),
-        expires_in=_float(new.expires_in),
-    )
+    digest, scopes = digest_of(secret.encode()), msgspec.json.encode(new.stored_scopes()).decode()
+    made = (key_id, new.kind.value, new.tenant, new.name, digest, scopes, new.worker_id)
+    row = await tx.one(q.put_key, made=[(*made, new.rate_per_second, new.expires_in)])
     return Issued(Key.from_row(row), text_of(new.kind, key_id, secret))
-
-
-def _float(number: float | None) -> float | None:
-    return None if number is None else float(number)
 
 
 async def register(tx: Tx, rules: Rules, new: workers.NewWorker, queues: list[str] | None) -> tuple[Worker, str]:

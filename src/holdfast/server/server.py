@@ -18,6 +18,7 @@ from holdfast.model.outline import Outline
 from holdfast.server.auth import Auth
 from holdfast.server.cursors import Cursors
 from holdfast.server.feed import Feed
+from holdfast.server.grouping import Grouping
 from holdfast.server.pulse import Pulse
 from holdfast.server.room import Room
 from holdfast.server.snapshots import Snapshots
@@ -48,7 +49,7 @@ class Server:
     _prefix: str = ""
 
     def __post_init__(self) -> None:
-        self.snapshots = Snapshots(self.engine)
+        self.snapshots, self.grouping = Snapshots(self.engine), Grouping(self.engine)
         self._prefix = f"{self.ids.bits(48):012x}"
 
     def request_id(self) -> str:

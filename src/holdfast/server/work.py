@@ -11,7 +11,7 @@ from holdfast.engine import NewWorker
 from holdfast.errors import Forbidden, HoldfastError, Invalid
 from holdfast.model import Lease, Liveness
 from holdfast.model.names import check_name, quoted
-from holdfast.model.reports import Held, Settled
+from holdfast.model.reports import Advanced, Held, Settled
 from holdfast.server import reports
 from holdfast.server.auth import Caller
 from holdfast.server.leases import jobs_of
@@ -101,24 +101,24 @@ async def _give_back(server: Server, worker: str, leases: list[Lease], body: wir
 
 
 async def progress(server: Server, asked: Asked) -> Reply:
-    answer = await server.engine.progress(_worker(asked), reports.progress_of(asked.body))
+    answer: Advanced = await server.grouping.put("progress", _worker(asked), reports.progress_of(asked.body))
     return Reply(200, wire.ProgressAnswer(answer.id, answer.expires_at, answer.cancel_requested))
 
 
 async def complete(server: Server, asked: Asked) -> Reply:
-    return await _settle(server, asked, server.engine.complete_many, reports.done_of)
+    return await _settle(server, asked, "complete", reports.done_of)
 
 
 async def fail(server: Server, asked: Asked) -> Reply:
-    return await _settle(server, asked, server.engine.fail_many, reports.failure_of)
+    return await _settle(server, asked, "fail", reports.failure_of)
 
 
 async def release(server: Server, asked: Asked) -> Reply:
-    return await _settle(server, asked, server.engine.release_many, reports.freed_of)
+    return await _settle(server, asked, "release", reports.freed_of)
 
 
 async def reject(server: Server, asked: Asked) -> Reply:
-    return await _settle(server, asked, server.engine.reject_many, reports.verdict_of)
+    return await _settle(server, asked, "reject", reports.verdict_of)
 
 
 async def report(server: Server, asked: Asked) -> Reply:
@@ -144,11 +144,9 @@ async def report(server: Server, asked: Asked) -> Reply:
     return Reply(200, answer)
 
 
-async def _settle(server: Server, asked: Asked, send: Send[Item, Settled], read: Callable[[Any], Item]) -> Reply:
+async def _settle(server: Server, asked: Asked, verb: str, read: Callable[[Any], reports.Named]) -> Reply:
     item = read(asked.body)
-    [answer] = await send(_worker(asked), [item])
-    if isinstance(answer, HoldfastError):
-        raise answer
+    answer: Settled = await server.grouping.put(verb, _worker(asked), item)
     [report] = await reports.settled(server.snapshots, [item.id], [answer])
     return Reply(200, wire.SettledAnswer(report.job_id, report.status or "", report.state or ""))
 
