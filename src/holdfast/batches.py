@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 from holdfast.errors import HoldfastError, StoreError
 
+GATHERING = 2  # rounds of the event loop between two batches of a crowd
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -26,21 +28,32 @@ class Batches(Generic[Item, Answer]):
 
     async def put(self, item: Item) -> Answer:
         if self._sending is None and not self._lone:
-            return await self._send_alone(item)
+            return await self._send_first(item)
+        return await self._queue(item)
+
+    def _queue(self, item: Item) -> asyncio.Future[Answer]:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
-        return await future
+        return future
 
-    async def _send_alone(self, item: Item) -> Answer:
-        """In the caller's own task: nobody else depends on it, and a task more would cost as much as the rest."""
+    async def _send_first(self, item: Item) -> Answer:
+        """With whoever came at the same moment; if nobody did, in the caller's own task, since a task more would cost
+        as much as the rest."""
         self._lone = True
+        future = None
         try:
-            (answer,) = await self._send([item])
+            await asyncio.sleep(0)
+            if self._waiting:
+                future = self._queue(item)
+            else:
+                (answer,) = await self._send([item])
         finally:
             self._lone = False
             self._waiting = [(item, future) for item, future in self._waiting if not future.done()]
             if self._waiting:
                 self._sending = asyncio.create_task(self._send_all())
+        if future is not None:
+            return await future
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
@@ -51,6 +64,8 @@ class Batches(Generic[Item, Answer]):
             while self._waiting:
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 await self._send_batch(batch)
+                for _ in range(GATHERING):  # the answered come back, and those who asked meanwhile come in
+                    await asyncio.sleep(0)
         finally:
             self._sending = None
             for _, future in batch + self._waiting:  # all answered, unless this event loop ends

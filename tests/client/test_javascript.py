@@ -16,6 +16,12 @@ ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "examples/worker.mjs"
 
 
+@pytest.fixture
+def store_url(fresh_sqlite_url: str) -> str:
+    """The worker sees no database, so one will do."""
+    return fresh_sqlite_url
+
+
 def node() -> str:
     """On the PATH, or where the benchmarks of other systems keep theirs."""
     cached = ROOT.glob(".cache/bench-peers/node*/bin/node")

@@ -3,9 +3,9 @@
 import asyncio
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Cursor, Engine
+from holdfast.engine import Cursor, Engine, Progress
 from holdfast.model import Liveness, NewJob
-from tests.engine.steps import ask
+from tests.engine.steps import ask, run
 
 DAY = 86_400
 
@@ -69,6 +69,9 @@ async def test_nothing_is_written_where_nothing_changed(engine: Engine, worker: 
 async def test_lines_are_kept_for_a_day_and_the_last_one_for_its_number(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
+    busy = await run(engine, worker)
+    for percent in range(9):  # a job with higher numbers
+        await engine.progress(worker, Progress(id=busy.id, token=busy.token, percent=percent))
     await engine.note_workers()
     for liveness in (Liveness.BUSY, Liveness.IDLE):
         clock.advance(DAY / 2)

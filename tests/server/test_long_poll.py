@@ -7,10 +7,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
 from holdfast.server import room
 from holdfast.store.presence import Presence
-from holdfast.store.queries import Query
 from tests.server.hands import Hand, hand, held, waiting_there
 from tests.server.steps import Served, serving
 
@@ -198,21 +198,28 @@ async def test_whoever_gets_stuck_does_not_hold_up_the_others(served: Served, mo
     waiting[0].cancel()
 
 
+@pytest.mark.parametrize("trouble", [StoreUnavailable("away"), RuntimeError("of our own making")], ids=repr)
+async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
+) -> None:
+    monkeypatch.setattr(room, "FLOOR_SECONDS", 0.05)
+    me, original, failed = await hand(served), served.engine.openings, list[Exception]()
+
+    async def openings(*wanted: Any) -> Any:
+        if len(failed) < 3:
+            failed.append(trouble)
+            raise trouble
+        return await original(*wanted)
+
+    monkeypatch.setattr(served.engine, "openings", openings)
+    waiting = wait_for(me)
+    await waiting_there(served, 1)
+    made = await served.engine.create(NewJob(type="echo"))
+    assert [job["jobId"] for job in await waiting] == [made.id]
+    assert [record.levelname for record in caplog.records if record.name == room.__name__] == ["WARNING"]
+
+
 # -- what it costs ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, served: Served) -> list[str]:
-    """The names of all queries from now on."""
-    transaction, names = served.engine.store.transaction_class, list[str]()
-    original = transaction.all
-
-    async def noted(tx: Any, query: Query, **params: Any) -> Any:
-        names.append(query.name)
-        return await original(tx, query, **params)
-
-    monkeypatch.setattr(transaction, "all", noted)
-    return names
 
 
 async def test_two_hundred_who_wait_cost_a_few_queries_a_second(served: Served, asked: list[str]) -> None:

@@ -18,7 +18,7 @@ from holdfast.model import NewJob
 from tests.server.steps import Served, serving
 from tests.server.watching import Said, watching
 
-RUNS = int(os.environ.get("HOLDFAST_TEST_RESUMES", "40"))
+RUNS = int(os.environ.get("HOLDFAST_TEST_RESUMES", "15"))
 OURS, THEIRS = "default", "them"
 
 Plan = list[tuple[int, str, str]]  # of a writer: how many jobs at once, for whom, and what it does with them then

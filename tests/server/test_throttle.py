@@ -104,9 +104,9 @@ def test_all_addresses_of_one_ipv6_network_are_one_source() -> None:
     assert source_of("") == ""
 
 
-async def test_of_a_thousand_wrong_keys_most_are_not_heard_and_the_right_one_is(store_url: str) -> None:
+async def test_of_a_thousand_wrong_keys_most_are_not_heard_and_the_right_one_is(fresh_sqlite_url: str) -> None:
     """SEC-7: nobody is locked out by what others do at the same address, or with the same key's id."""
-    async with serving(store_url) as served:
+    async with serving(fresh_sqlite_url) as served:
         key, text = await served.engine.create_key(NewKey())
         wrong = [text_of(Kind.CLIENT, key.id, f"{number:064x}") for number in range(500)]
         wrong += [text_of(Kind.CLIENT, f"{number:016x}", "0" * 64) for number in range(500)]

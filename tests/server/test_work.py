@@ -1,5 +1,6 @@
 """The worker API as a worker of any language meets it: register, claim, say what happens, be answered."""
 
+import asyncio
 from datetime import datetime
 from typing import Any
 
@@ -275,6 +276,26 @@ async def test_many_words_are_answered_each_in_its_place(served: Served) -> None
         *("failed", "queued", "rejected")
     ]
     assert (await served.engine.get(jobs[0]["jobId"])).result == 1
+
+
+async def test_words_that_come_at_once_share_a_commit_and_not_their_fate(served: Served, asked: list[str]) -> None:
+    me = await hand(served)
+    jobs = await claimed(served, me, 40)
+    said = [{**held(job), "result": place} for place, job in enumerate(jobs)]
+    said[7]["leaseToken"], said[8]["result"] = NOBODYS, "x" * 300_000
+    asked.clear()
+    answers = await asyncio.gather(*(me.say("complete", **each) for each in said))
+    assert [answer.status_code for answer in answers] == [*[200] * 7, 409, 413, *[200] * 31]
+    assert asked.count("complete_jobs") < 30
+    results = [(await served.engine.get(job["jobId"])).result for job in jobs]
+    assert results == [*range(7), None, None, *range(9, 40)]
+
+
+async def test_no_job_is_rejected_where_its_lifecycle_knows_no_such_end(served: Served) -> None:
+    me = await hand(served)
+    await served.engine.create(NewJob(type="echo", lifecycle="images"))
+    answer = await me.say("reject", **held(await me.claim_one()), errorCode="E")
+    assert (answer.status_code, answer.json()["code"]) == (409, "illegal_move")
 
 
 async def test_a_word_that_is_wrong_does_not_take_the_others_with_it(served: Served) -> None:

@@ -232,13 +232,13 @@ class RemoteStage(Stage):
 
 
 @asynccontextmanager
-async def remote(store_url: str, folder: Path, **settings: Any) -> AsyncIterator[tuple[Gate, RemoteStage]]:
+async def remote(url: str, folder: Path, **settings: Any) -> AsyncIterator[tuple[Gate, RemoteStage]]:
     """Servers on the database, a gate before them, and a stage for workers that go through it."""
     if not PROC:
         pytest.skip("the processes of a worker are found by their environment, in /proc")
     settings = {"lease_seconds": 6, "heartbeat_seconds": 1, "sweep_seconds": 0.5, "startup_grace_seconds": 0} | settings
-    jobs.app.settings = Settings(database_url=store_url, **settings)
-    async with serving(store_url, **settings) as served, Gate.to(served.url) as gate:
+    jobs.app.settings = Settings(database_url=url, **settings)
+    async with serving(url, **settings) as served, Gate.to(served.url) as gate:
         key = (await served.register(name="far away"))["apiKey"]
         stage = RemoteStage(folder, msgspec.structs.replace(jobs.app.settings, worker_key=key))
         try:
@@ -249,9 +249,9 @@ async def remote(store_url: str, folder: Path, **settings: Any) -> AsyncIterator
 
 
 @pytest.mark.slow
-async def test_a_remote_worker_runs_survives_and_hands_back(store_url: str, tmp_path: Path) -> None:
+async def test_a_remote_worker_runs_survives_and_hands_back(fresh_sqlite_url: str, tmp_path: Path) -> None:
     """On the loop, in threads, in child processes; killed with kill -9; told to stop."""
-    async with remote(store_url, tmp_path, stop_grace_seconds=0.5) as (gate, on):
+    async with remote(fresh_sqlite_url, tmp_path, stop_grace_seconds=0.5) as (gate, on):
         command = await on.start("--server", gate.url)
         kinds = (jobs.on_the_loop, jobs.in_a_thread, jobs.in_a_process, jobs.innocent)
         for job in [await kind.enqueue() for kind in kinds]:
@@ -277,9 +277,9 @@ async def test_a_remote_worker_runs_survives_and_hands_back(store_url: str, tmp_
 
 
 @pytest.mark.slow
-async def test_servers_come_and_go_and_nothing_is_lost(store_url: str, tmp_path: Path) -> None:
+async def test_servers_come_and_go_and_nothing_is_lost(fresh_postgres_url: str, tmp_path: Path) -> None:
     """Jobs that run go on under their leases, and are reported to whichever server is there when they end."""
-    async with remote(store_url, tmp_path, lease_seconds=30) as (gate, on):
+    async with remote(fresh_postgres_url, tmp_path, lease_seconds=30) as (gate, on):
         await on.start("--server", gate.url)
         running = [await jobs.on_the_loop.enqueue(seconds=2) for _ in range(3)]
         for job in running:
@@ -287,7 +287,7 @@ async def test_servers_come_and_go_and_nothing_is_lost(store_url: str, tmp_path:
         gate.lead_to("http://127.0.0.1:1")
         short = await jobs.innocent.enqueue_many([{"seconds": 0.01}] * 50)
         await eventually(lambda: all(on.diary.notes("returned", job.id) for job in running))
-        async with serving(store_url, sweep_seconds=0.5) as second:
+        async with serving(fresh_postgres_url, sweep_seconds=0.5) as second:
             gate.lead_to(second.url)
             finals = [await on.final(job) for job in (*running, *short)]
             assert {(job.state, job.attempt, job.lost) for job in finals} == {(State.SUCCEEDED, 1, 0)}

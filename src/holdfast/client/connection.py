@@ -17,8 +17,9 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
 
 T = TypeVar("T")
-Headers = Mapping[str, str]
-NONE: Headers = {}
+Words = Mapping[str, str]
+NONE: Words = {}
+NOTHING = 204
 JSON = {"content-type": "application/json"}
 RETRIES = 5
 SILENCE_SECONDS_MAX = 90.0  # of a stream: a server says something every 30 s
@@ -70,7 +71,7 @@ class Connection:
             raise unreadable(self.url) from None
 
     async def _ask(
-        self, method: str, path: str, body: Any = None, *, safe: bool = True, headers: Headers = NONE, **more: Any
+        self, method: str, path: str, body: Any = None, *, safe: bool = True, headers: Words = NONE, **more: Any
     ) -> httpx2.Response:
         if body is not None:
             more["content"], headers = _encode(body), {**headers, **JSON}
@@ -85,12 +86,14 @@ class Connection:
                 failure = lost(error, self.url)
             await self.clock.sleep(patience.after(failure))
 
-    async def _watch(self, path: str, last: str | None = None) -> AsyncGenerator[httpx2.ServerSentEvent]:
+    async def _watch(self, path: str, **asked: str) -> AsyncGenerator[httpx2.ServerSentEvent]:
         """Events as they come. A stream that breaks is taken up after the last event seen."""
-        patience = Patience(self._retries, self._ids)
+        patience, last = Patience(self._retries, self._ids), ""
         while True:
             try:
-                async with self._stream(path, last) as answer:
+                async with self._stream(path, asked, last) as answer:
+                    if answer.status_code == NOTHING:  # all was said
+                        return
                     async for event in httpx2.EventSource(answer):
                         patience.renew()
                         last = event.id or last
@@ -104,10 +107,10 @@ class Connection:
             await self.clock.sleep(patience.after(failure))
 
     @asynccontextmanager
-    async def _stream(self, path: str, last: str | None) -> AsyncIterator[httpx2.Response]:
-        headers = {"accept": "text/event-stream", **({} if last is None else {"last-event-id": last})}
+    async def _stream(self, path: str, asked: Words, last: str) -> AsyncIterator[httpx2.Response]:
+        headers = {"accept": "text/event-stream", **({"last-event-id": last} if last else {})}
         timeout = httpx2.Timeout(self._timeout, read=SILENCE_SECONDS_MAX)
-        async with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
+        async with self._http.stream("GET", path, params=asked, headers=headers, timeout=timeout) as answer:
             if not answer.is_success:
                 await answer.aread()
                 raise error_of(answer, self.url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from holdfast import wire
@@ -45,13 +44,9 @@ class RemoteJob:
                 raise TimeoutError(f"job {self.id} is still {view.status} after {timeout:g} s")
             await clock.sleep(min(left, PAUSE_SECONDS))
 
-    async def events(self) -> AsyncGenerator[wire.JobEvent]:
+    def events(self) -> AsyncGenerator[wire.JobEvent]:
         """Its history from the first event on, and what happens from now on, until it ends."""
-        async with aclosing(self._client.events(self.id)) as events:
-            async for event in events:
-                yield event
-                if event.status in FINAL:
-                    return
+        return self._client.events(self.id)
 
     async def cancel(self) -> str:
         """The job's status: CANCELED, or RUNNING while its worker is told to stop."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import wire
-from holdfast.client.connection import Connection
-
-NOTHING = 204
+from holdfast.client.connection import NOTHING, Connection
 
 
 class Work(Connection):

@@ -100,12 +100,20 @@ def advanced(job_id: str, answer: Advanced | HoldfastError) -> wire.Report:
 async def settled(
     snapshots: Snapshots, job_ids: list[str], answers: Sequence[Settled | HoldfastError]
 ) -> list[wire.Report]:
-    known = await snapshots.of_jobs({answer.id for answer in answers if isinstance(answer, Settled)})
+    went = iter(await went_to(snapshots, [answer for answer in answers if isinstance(answer, Settled)]))
     return [
         refused(job_id, answer)
         if isinstance(answer, HoldfastError)
-        else wire.Report(job_id, STATUS[answer.state], known[answer.id].machine.words[answer.state])
+        else wire.Report(**msgspec.structs.asdict(next(went)))
         for job_id, answer in zip(job_ids, answers, strict=True)
+    ]
+
+
+async def went_to(snapshots: Snapshots, answers: Sequence[Settled]) -> list[wire.SettledAnswer]:
+    known = await snapshots.of_jobs({answer.id for answer in answers})
+    return [
+        wire.SettledAnswer(answer.id, STATUS[answer.state], known[answer.id].machine.words[answer.state])
+        for answer in answers
     ]
 
 

@@ -145,10 +145,9 @@ async def report(server: Server, asked: Asked) -> Reply:
 
 
 async def _settle(server: Server, asked: Asked, verb: str, read: Callable[[Any], reports.Named]) -> Reply:
-    item = read(asked.body)
-    answer: Settled = await server.grouping.put(verb, _worker(asked), item)
-    [report] = await reports.settled(server.snapshots, [item.id], [answer])
-    return Reply(200, wire.SettledAnswer(report.job_id, report.status or "", report.state or ""))
+    answer: Settled = await server.grouping.put(verb, _worker(asked), read(asked.body))
+    [where] = await reports.went_to(server.snapshots, [answer])
+    return Reply(200, where)
 
 
 # -- who asks ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.client.sync.job import SyncRemoteJob
+from holdfast.client.sync.job import FINAL, SyncRemoteJob
 from holdfast.client.sync.work import SyncWork
 from holdfast.errors import Invalid, NotFound
 from holdfast.model.job import PAYLOAD_BYTES_MAX
@@ -40,7 +40,7 @@ class SyncClient(SyncWork):
         run_at: datetime | None = None,
         delay_seconds: float | None = None,
         max_attempts: int | None = None,
-        tags: Iterable[str] = (),
+        tags: Sequence[str] = (),
     ) -> SyncRemoteJob:
         intent = wire.JobIntent(
             job_type=job_type,
@@ -51,7 +51,7 @@ class SyncClient(SyncWork):
             run_at=run_at,
             delay_seconds=delay_seconds,
             max_attempts=max_attempts,
-            tags=[*tags],
+            tags=[tags] if isinstance(tags, str) else [*tags],
         )
         return self.job((self._post("/jobs", intent, wire.JobAccepted)).job_id)
 
@@ -61,9 +61,9 @@ class SyncClient(SyncWork):
         return [self.job(each.job_id) for each in (self._post("/jobs/batch", body, wire.JobsAccepted)).jobs]
 
     def _intent(self, job: Mapping[str, Any]) -> wire.JobIntent:
-        said = {"idempotency_key": self._ids.token(), **job, "payload": _checked(job.get("payload", {}))}
+        key = job.get("idempotency_key") or self._ids.token()
         try:
-            return wire.JobIntent(**said)
+            return wire.JobIntent(**{**job, "idempotency_key": key, "payload": _checked(job.get("payload", {}))})
         except TypeError as error:
             raise Invalid(f"a job takes what `create` takes: {error}", code="invalid_body") from None
 
@@ -80,12 +80,15 @@ class SyncClient(SyncWork):
         """The job's status: CANCELED, or RUNNING while its worker is told to stop."""
         return (self._post(f"/jobs/{_in_path(job_id)}/cancel", None, wire.JobAccepted)).status
 
-    def events(self, job_id: str | None = None, *, after: str | None = None) -> Generator[wire.JobEvent]:
-        """Of one job from its first event to its last; of all jobs from now on, or after the event with that id."""
+    def events(self, job_id: str | None = None, **filters: str) -> Generator[wire.JobEvent]:
+        """Of one job from its first event to its last; of all jobs, or of a `job_type` or `queue`, from now on."""
         path = "/events" if job_id is None else f"/jobs/{_in_path(job_id)}/events"
-        with closing(self._watch(path, after)) as events:
-            for event in events:
-                yield msgspec.json.decode(event.data, type=wire.JobEvent)
+        with closing(self._watch(path, **filters)) as said:
+            for each in said:
+                event = msgspec.json.decode(each.data, type=wire.JobEvent)
+                yield event
+                if job_id is not None and event.status in FINAL:
+                    return
 
     def list(self, *, limit: int | None = None, **filters: str) -> Generator[wire.JobView]:
         """The newest first, page after page. `status`, `job_type`, `queue` and `tag` say which, `limit` how many."""

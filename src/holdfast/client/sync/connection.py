@@ -19,8 +19,9 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
 
 T = TypeVar("T")
-Headers = Mapping[str, str]
-NONE: Headers = {}
+Words = Mapping[str, str]
+NONE: Words = {}
+NOTHING = 204
 JSON = {"content-type": "application/json"}
 RETRIES = 5
 SILENCE_SECONDS_MAX = 90.0  # of a stream: a server says something every 30 s
@@ -72,7 +73,7 @@ class SyncConnection:
             raise unreadable(self.url) from None
 
     def _ask(
-        self, method: str, path: str, body: Any = None, *, safe: bool = True, headers: Headers = NONE, **more: Any
+        self, method: str, path: str, body: Any = None, *, safe: bool = True, headers: Words = NONE, **more: Any
     ) -> httpx2.Response:
         if body is not None:
             more["content"], headers = _encode(body), {**headers, **JSON}
@@ -87,12 +88,14 @@ class SyncConnection:
                 failure = lost(error, self.url)
             self.clock.block(patience.after(failure))
 
-    def _watch(self, path: str, last: str | None = None) -> Generator[httpx2.ServerSentEvent]:
+    def _watch(self, path: str, **asked: str) -> Generator[httpx2.ServerSentEvent]:
         """Events as they come. A stream that breaks is taken up after the last event seen."""
-        patience = Patience(self._retries, self._ids)
+        patience, last = Patience(self._retries, self._ids), ""
         while True:
             try:
-                with self._stream(path, last) as answer:
+                with self._stream(path, asked, last) as answer:
+                    if answer.status_code == NOTHING:  # all was said
+                        return
                     for event in httpx2.EventSource(answer):
                         patience.renew()
                         last = event.id or last
@@ -106,10 +109,10 @@ class SyncConnection:
             self.clock.block(patience.after(failure))
 
     @contextmanager
-    def _stream(self, path: str, last: str | None) -> Iterator[httpx2.Response]:
-        headers = {"accept": "text/event-stream", **({} if last is None else {"last-event-id": last})}
+    def _stream(self, path: str, asked: Words, last: str) -> Iterator[httpx2.Response]:
+        headers = {"accept": "text/event-stream", **({"last-event-id": last} if last else {})}
         timeout = httpx2.Timeout(self._timeout, read=SILENCE_SECONDS_MAX)
-        with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
+        with self._http.stream("GET", path, params=asked, headers=headers, timeout=timeout) as answer:
             if not answer.is_success:
                 answer.read()
                 raise error_of(answer, self.url)

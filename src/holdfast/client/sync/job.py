@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from holdfast import wire
@@ -49,11 +48,7 @@ class SyncRemoteJob:
 
     def events(self) -> Generator[wire.JobEvent]:
         """Its history from the first event on, and what happens from now on, until it ends."""
-        with closing(self._client.events(self.id)) as events:
-            for event in events:
-                yield event
-                if event.status in FINAL:
-                    return
+        return self._client.events(self.id)
 
     def cancel(self) -> str:
         """The job's status: CANCELED, or RUNNING while its worker is told to stop."""

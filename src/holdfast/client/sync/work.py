@@ -7,9 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import wire
-from holdfast.client.sync.connection import SyncConnection
-
-NOTHING = 204
+from holdfast.client.sync.connection import NOTHING, SyncConnection
 
 
 class SyncWork(SyncConnection):

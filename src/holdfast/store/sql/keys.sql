@@ -3,7 +3,6 @@ INSERT INTO keys (id, kind, tenant, name, digest, scopes, worker_id, rate_per_se
 SELECT id, kind, tenant, name, digest, scopes, worker_id, rate_per_second, expires_in, {now}, {now+made.expires_in}
   FROM {rows:made(id text, kind text, tenant text, name text, digest text, scopes text, worker_id uuid,
                   rate_per_second float8, expires_in float8)}
- WHERE TRUE
 RETURNING {key}
 
 -- name: live_key
