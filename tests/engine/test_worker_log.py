@@ -51,6 +51,21 @@ async def test_a_line_says_which_worker_and_belongs_to_no_tenant(engine: Engine)
     assert event.from_state is event.to_state is None
 
 
+async def test_of_each_worker_its_own_change_is_written(engine: Engine) -> None:
+    busy, disabled, idle = sorted([(await engine.register(name=f"w{n}")).id for n in range(3)])
+    await engine.note_workers()
+    await engine.heartbeat(busy, [], liveness=Liveness.BUSY)
+    await engine.disable(disabled)
+    assert await engine.note_workers() == 2
+    assert {(worker, status) for worker, seq, status, _ in await lines(engine) if seq == 2} == {
+        (busy, "busy"),
+        (disabled, "disabled"),
+    }
+    assert await engine.note_workers() == 0
+    await engine.heartbeat(idle, [], liveness=Liveness.IDLE)
+    assert await engine.note_workers() == 1
+
+
 async def test_many_servers_write_each_change_once(engine: Engine) -> None:
     workers = sorted([(await engine.register(name=f"w{n}")).id for n in range(20)])
     await asyncio.gather(*(engine.note_workers() for _ in range(8)))

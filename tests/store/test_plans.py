@@ -58,7 +58,7 @@ PINNED = {
     "ripen_jobs": {"jobs_waiting", "jobs_pkey"},
     "requeue_due": {"jobs_retrying", "jobs_pkey"},
     "orphans": {"jobs_created"},
-    "jobs_by_key": {"jobs_key_once"},
+    "jobs_by_key": {"jobs_key_once", "jobs_pkey"},
     "job": {"jobs_pkey"},
     "outlines": {"jobs_pkey"},
     "held_by_worker": {"jobs_running"},
@@ -82,6 +82,7 @@ NEEDED = {
     "openings": "jobs_claim",
     "ripen_jobs": "jobs_waiting",
     "requeue_due": "jobs_retrying",
+    "jobs_by_key": "jobs_key_once",
 }
 
 
@@ -99,8 +100,8 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(node for inner in plan.get("Plans", ()) for node in nodes(inner))]
 
 
-async def ways_on_postgres(store: PostgresStore, name: str) -> set[str]:
-    """How the generic plan of the store's own connections reaches `jobs`: by which index, or by what kind of scan."""
+async def scans_on_postgres(store: PostgresStore, name: str) -> list[dict[str, Any]]:
+    """How the generic plan of the store's own connections reaches `jobs`."""
     statement = render(getattr(q, name), POSTGRES, 100)
     nothing = f"({', '.join(['NULL'] * len(statement.params))})" if statement.params else ""
 
@@ -112,7 +113,12 @@ async def ways_on_postgres(store: PostgresStore, name: str) -> set[str]:
         return json.loads(plan)[0]["Plan"]
 
     scans = [node for node in nodes(await store.write(explain)) if "Scan" in node["Node Type"]]
-    return {scan.get("Index Name", scan["Node Type"]) for scan in scans if scan.get("Relation Name") == "jobs"}
+    return [scan for scan in scans if scan.get("Relation Name") == "jobs"]
+
+
+async def ways_on_postgres(store: PostgresStore, name: str) -> set[str]:
+    """By which index, or by what kind of scan."""
+    return {scan.get("Index Name", scan["Node Type"]) for scan in await scans_on_postgres(store, name)}
 
 
 @pytest.fixture
@@ -150,12 +156,22 @@ async def test_postgres_looks_jobs_up_by_id_though_it_believes_that_none_run(
     assert ways == {name: {"jobs_pkey"} for name in BY_ID}
 
 
+async def test_postgres_looks_keys_up_though_it_believes_that_there_are_none(
+    store: PostgresStore, postgres: Any
+) -> None:
+    """Statistics from before the first key: reading the whole index of keys would look like nothing at all."""
+    await postgres.execute(CROWD + "ANALYZE")
+    found = {scan["Index Name"]: scan["Index Cond"] for scan in await scans_on_postgres(store, "jobs_by_key")}
+    assert "idempotency_key = " in found["jobs_key_once"]
+    assert found["jobs_pkey"].startswith("(id = ")
+
+
 def ways_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
     statement = render(getattr(q, name), SQLITE, 100)
     plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params)).fetchall()
     found = set()
     for *_, detail in plan:
-        if step := re.match(r"(SCAN|SEARCH) (jobs|head|held|j)\b(?:.*USING (?:COVERING )?INDEX (\S+))?", detail):
+        if step := re.match(r"(SCAN|SEARCH) (jobs|head|held|holder|j)\b(?:.*USING (?:COVERING )?INDEX (\S+))?", detail):
             found.add(step[3] or step[0])
     return {"jobs_pkey" if name == "sqlite_autoindex_jobs_1" else name for name in found}
 
