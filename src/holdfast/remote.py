@@ -30,7 +30,6 @@ PARTS_MAX = 10_000  # more jobs than a worker can hold
 POLICIES_MAX = 10_000
 
 Claims = list[tuple[Lease, Policy]]
-T = TypeVar("T")
 Item = TypeVar("Item")
 
 
