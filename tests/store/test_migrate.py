@@ -223,11 +223,11 @@ async def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> No
         await open_store(f"sqlite:///{tmp_path}/letter.txt")
 
 
-async def test_a_directory_that_anybody_may_write_to_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_anybody_may_write_to_is_refused(tmp_path: Path) -> None:
     """SEC-47; with the sticky bit, as /tmp has it, nobody can replace another's file there."""
     tmp_path.chmod(0o777)
     with pytest.raises(Invalid, match="anybody may write") as refused:
-        await migrate(f"sqlite:///{tmp_path}/jobs.db")
+        asyncio.run(migrate(f"sqlite:///{tmp_path}/jobs.db"))
     assert refused.value.code == "open_directory"
     tmp_path.chmod(0o1777)
-    assert await migrate(f"sqlite:///{tmp_path}/jobs.db")
+    assert asyncio.run(migrate(f"sqlite:///{tmp_path}/jobs.db"))
