@@ -32,6 +32,8 @@ from holdfast.webhooks.courier import Courier
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import Sender
 
+GATHERING_TURNS = 2  # of the event loop: the answered ask again, and those who asked meanwhile come in
+
 log = logging.getLogger(__name__)
 
 
@@ -125,8 +127,8 @@ async def open_server(
                 open_to_anybody=open_to_anybody,
                 rate_per_second=settings.rate_per_second,
             ),
-            Batches(engine.hand_in_each),
-            Batches(engine.outlines),
+            Batches(engine.hand_in_each, turns=GATHERING_TURNS),
+            Batches(engine.outlines, turns=GATHERING_TURNS),
             Cursors(engine),
             Feed(engine, clock),
             Room(engine, presence, clock, ids),

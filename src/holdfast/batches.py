@@ -8,27 +8,33 @@ from typing import Generic, TypeVar
 
 from holdfast.errors import HoldfastError, StoreError
 
-GATHERING = 2  # rounds of the event loop between two batches of a crowd
-
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 class Batches(Generic[Item, Answer]):
-    """A lone caller never waits for company, and a crowd of callers shares the cost of a commit."""
+    """A lone caller never waits for company, and a crowd of callers shares the cost of a commit.
+
+    `turns` of the event loop before each batch let in those who came at the same moment: a server has many who do.
+    """
 
     def __init__(
-        self, send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], *, most: int = 500
+        self,
+        send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]],
+        *,
+        most: int = 500,
+        turns: int = 0,
     ) -> None:
         self._send = send
         self._most = most
+        self._turns = turns
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._sending: asyncio.Task[None] | None = None
         self._lone = False
 
     async def put(self, item: Item) -> Answer:
         if self._sending is None and not self._lone:
-            return await self._send_first(item)
+            return await (self._send_alone(item) if not self._turns else self._send_together(item))
         return await self._queue(item)
 
     def _queue(self, item: Item) -> asyncio.Future[Answer]:
@@ -36,24 +42,27 @@ class Batches(Generic[Item, Answer]):
         self._waiting.append((item, future))
         return future
 
-    async def _send_first(self, item: Item) -> Answer:
-        """With whoever came at the same moment; if nobody did, in the caller's own task, since a task more would cost
-        as much as the rest."""
+    async def _send_together(self, item: Item) -> Answer:
+        """The first of a crowd does not go ahead of it."""
         self._lone = True
-        future = None
         try:
             await asyncio.sleep(0)
+        finally:
+            self._lone = False
             if self._waiting:
-                future = self._queue(item)
-            else:
-                (answer,) = await self._send([item])
+                self._sending = asyncio.create_task(self._send_all())
+        return await (self._send_alone(item) if self._sending is None else self._queue(item))
+
+    async def _send_alone(self, item: Item) -> Answer:
+        """In the caller's own task: nobody else depends on it, and a task more would cost as much as the rest."""
+        self._lone = True
+        try:
+            (answer,) = await self._send([item])
         finally:
             self._lone = False
             self._waiting = [(item, future) for item, future in self._waiting if not future.done()]
             if self._waiting:
                 self._sending = asyncio.create_task(self._send_all())
-        if future is not None:
-            return await future
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
@@ -64,7 +73,7 @@ class Batches(Generic[Item, Answer]):
             while self._waiting:
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 await self._send_batch(batch)
-                for _ in range(GATHERING):  # the answered come back, and those who asked meanwhile come in
+                for _ in range(self._turns):
                     await asyncio.sleep(0)
         finally:
             self._sending = None

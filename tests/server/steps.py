@@ -11,8 +11,8 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
+from holdfast.model.hosts import is_loopback
 from holdfast.model.key import NewKey
-from holdfast.server.secure import is_loopback
 from holdfast.server.server import Server
 from holdfast.server.serving import served
 from holdfast.settings import Settings

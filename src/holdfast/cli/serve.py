@@ -78,7 +78,8 @@ async def server_of(settings: Settings, app: App | None, host: str) -> AsyncIter
     from holdfast.clock import Clock
     from holdfast.ids import Ids
     from holdfast.lifecycle import Lifecycles
-    from holdfast.server.secure import dev_secret, is_loopback, refuse_insecure
+    from holdfast.model.hosts import is_loopback
+    from holdfast.server.secure import dev_secret, refuse_insecure
 
     local = is_loopback(host)
     if local and not settings.admin_secret:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import Invalid
+from holdfast.model.hosts import is_loopback
 
 log = logging.getLogger("holdfast.client")
 
@@ -36,13 +36,6 @@ def checked_key(key: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise Invalid("the key holds spaces, line ends or other characters that no key has", code="malformed_key")
     return key
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _without_slash(parts: SplitResult) -> str:

@@ -14,10 +14,10 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.engine.keys import LiveKey
 from holdfast.errors import Forbidden, Malformed, StoreError, Unauthorized
+from holdfast.model.hosts import is_loopback
 from holdfast.model.key import SCOPES, Kind, Scope, digest_of, parse
 from holdfast.server.recent import Recent
 from holdfast.server.route import Headers
-from holdfast.server.secure import is_loopback
 from holdfast.server.throttle import Failures, Rates, source_of
 
 USED_SECONDS = 60.0  # so often is it written down which keys were used

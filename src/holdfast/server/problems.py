@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from math import ceil
 
 import msgspec
 
@@ -87,7 +88,7 @@ def _headers(error: HoldfastError, status: int) -> tuple[tuple[bytes, bytes], ..
     if status == 401:
         return ((b"www-authenticate", b'Bearer realm="holdfast"'),)
     if isinstance(error, TooMany):
-        return ((b"retry-after", str(max(1, round(error.retry_after))).encode()),)
+        return ((b"retry-after", str(max(1, ceil(error.retry_after))).encode()),)
     if status == 503:
         return ((b"retry-after", str(RETRY_AFTER_SECONDS).encode()),)
     return ()

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 from pathlib import Path
 
 from holdfast.engine import Engine
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
+from holdfast.model.hosts import is_loopback
 from holdfast.model.key import SECRET_BITS, Kind
 from holdfast.settings import Settings
 
 SECRET_CHARS_MIN = 16
 _FILE = "admin-secret"
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def refuse_insecure(engine: Engine, settings: Settings, host: str) -> None:
