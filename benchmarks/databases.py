@@ -38,7 +38,7 @@ class Spent(NamedTuple):
         )
 
 
-def _cpu_seconds(processes: list[int]) -> float | None:
+def cpu_seconds(processes: list[int]) -> float | None:
     try:
         return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in processes) / 1e9
     except OSError:
@@ -80,7 +80,7 @@ class PostgresDatabase:
         row = await self.connection.fetchrow("""
             SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS written,
                    (SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database()) AS processes""")
-        return Spent(_cpu_seconds(row["processes"]), row["written"])
+        return Spent(cpu_seconds(row["processes"]), row["written"])
 
     @asynccontextmanager
     async def without_triggers(self) -> AsyncIterator[None]:

@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.databases import Host, PostgresDatabase, host
+from benchmarks.databases import Host, PostgresDatabase, cpu_seconds, host
 from benchmarks.report import arguments, print_table, write_results
 from benchmarks.rounds import say
 from benchmarks.sides import PAYLOAD, RawPostgres
-from benchmarks.streams import serving
+from benchmarks.streams import Server, serving
 from holdfast.assembly import open_engine
 from holdfast.model import NewJob
 from holdfast.model.key import NewKey
@@ -53,7 +53,13 @@ class Load:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, port: int, requests: list[str], status: int, seconds: float) -> dict[str, Any]:
+    def run(self, server: Server, requests: list[str], status: int, seconds: float) -> dict[str, Any]:
+        """What they saw, and what of the processor it cost the server."""
+        before = cpu_seconds([server.pid]) or 0.0
+        found = self._order(server.port, requests, status, seconds)
+        return found | {"cpu_micros": 1e6 * ((cpu_seconds([server.pid]) or 0.0) - before) / found["requests"]}
+
+    def _order(self, port: int, requests: list[str], status: int, seconds: float) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         order = {"port": port, "requests": requests, "status": status, "clients": CLIENTS, "seconds": seconds}
@@ -74,8 +80,7 @@ def clients() -> Iterator[Load]:
 
 
 @contextmanager
-def bare() -> Iterator[int]:
-    """The port of the bare endpoint."""
+def bare() -> Iterator[Server]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = int(found.getsockname()[1])
@@ -86,7 +91,7 @@ def bare() -> Iterator[int]:
                     if knocking.connect_ex(("127.0.0.1", port)) == 0:
                         break
                 time.sleep(0.05)
-            yield port
+            yield Server(process.pid, port)
         finally:
             process.terminate()
 
@@ -122,14 +127,14 @@ async def measure(machine: Host, sizes: Sizes) -> dict[str, list[dict[str, Any]]
         raw = RawPostgres(database)
         await raw.prepare()
         taken: dict[str, list[dict[str, Any]]] = {}
-        with serving(database.url) as server, bare() as bare_port, clients() as load:
+        with serving(database.url) as server, bare() as plain, clients() as load:
             for number in range(sizes.rounds + (sizes.rounds > 1)):
                 say(f"  round {number} of {sizes.rounds}" if number else "  warming up")
                 turn = {
-                    "bare POST": lambda: load.run(bare_port, post(key), 202, sizes.seconds),
-                    "POST /jobs": lambda: load.run(server.port, post(key), 202, sizes.seconds),
-                    "bare GET": lambda: load.run(bare_port, gets(key, jobs), 200, sizes.seconds),
-                    "GET /jobs/{id}": lambda: load.run(server.port, gets(key, jobs), 200, sizes.seconds),
+                    "bare POST": lambda: load.run(plain, post(key), 202, sizes.seconds),
+                    "POST /jobs": lambda: load.run(server, post(key), 202, sizes.seconds),
+                    "bare GET": lambda: load.run(plain, gets(key, jobs), 200, sizes.seconds),
+                    "GET /jobs/{id}": lambda: load.run(server, gets(key, jobs), 200, sizes.seconds),
                 }
                 found = {name: await asyncio.to_thread(run) for name, run in turn.items()}
                 found["inserts"] = await inserts(raw, sizes.seconds)
@@ -167,7 +172,7 @@ def main(given: list[str] | None = None) -> int:
         taken = asyncio.run(measure(machine, QUICK if options.quick else Sizes()))
     print_table(
         f"{CLIENTS} clients, one server process, PostgreSQL",
-        ["", "a second", "p50 ms", "p99 ms"],
+        ["", "a second", "p50 ms", "p99 ms", "server's µs"],
         [[name, f"{median(map(rate, rounds)):,.0f}", *_times(rounds)] for name, rounds in taken.items()],
     )
     results = judged(taken)
@@ -182,8 +187,8 @@ def main(given: list[str] | None = None) -> int:
 
 def _times(rounds: list[dict[str, Any]]) -> list[str]:
     if "p50_ms" not in rounds[0]:
-        return ["", ""]
-    return [f"{median(each[name] for each in rounds):.2f}" for name in ("p50_ms", "p99_ms")]
+        return ["", "", ""]
+    return [f"{median(each[name] for each in rounds):.2f}" for name in ("p50_ms", "p99_ms", "cpu_micros")]
 
 
 if __name__ == "__main__":

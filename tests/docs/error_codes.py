@@ -24,7 +24,7 @@ def error_codes() -> set[str]:
 def codes_in(modules: Iterable[str]) -> set[str]:
     trees = [ast.parse(source) for source in modules]
     plain = {code for tree in trees for node in ast.walk(tree) for code in _plain_codes(node)}
-    functions = [_Function.of(node, tree) for tree in trees for node in ast.walk(tree) if isinstance(node, _DEF)]
+    functions = [function for tree in trees for function in _functions(tree)]
     makers: dict[str, set[_Make]] = {}
     while found := {(f.name, make) for f in functions for make in f.makes(makers)} - _pairs(makers):
         for name, make in found:
@@ -60,7 +60,8 @@ def _plain_codes(node: ast.AST) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Function:
-    """`name` is the one it is called by: `.of` for a method, with its module in front if it is private."""
+    """`name` is the one it is called by: `.check` for a method, `UnknownName.of` for one of a class; with its module in
+    front if it is private."""
 
     name: str
     parameters: list[str]
@@ -68,11 +69,14 @@ class _Function:
     module: ast.Module
 
     @classmethod
-    def of(cls, node: ast.FunctionDef | ast.AsyncFunctionDef, module: ast.Module) -> _Function:
-        parameters = [argument.arg for argument in node.args.posonlyargs + node.args.args]
-        if parameters[:1] in (["self"], ["cls"]):
-            return cls(f".{node.name}", parameters[1:], node, module)
-        return cls(_private(node.name, module), parameters, node, module)
+    def of(cls, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str, module: ast.Module) -> _Function:
+        match [argument.arg for argument in node.args.posonlyargs + node.args.args]:
+            case ["self", *parameters]:
+                return cls(f".{node.name}", parameters, node, module)
+            case ["cls", *parameters]:
+                return cls(f"{owner}.{node.name}", parameters, node, module)
+            case parameters:
+                return cls(_private(node.name, module), parameters, node, module)
 
     def makes(self, makers: dict[str, set[_Make]]) -> Iterator[_Make]:
         for word, form in self._uses(makers):
@@ -96,8 +100,9 @@ class _Function:
                     yield word, "{}"
                 case ast.Call(func=ast.Name(id=name), args=arguments):
                     yield from _handed(arguments, makers.get(_private(name, self.module), ()))
-                case ast.Call(func=ast.Attribute(attr=name), args=arguments):
+                case ast.Call(func=ast.Attribute(value=owner, attr=name), args=arguments):
                     yield from _handed(arguments, makers.get(f".{name}", ()))
+                    yield from _handed(arguments, makers.get(f"{_last_name(owner)}.{name}", ()))
 
     def _words(self, word: ast.expr) -> list[str]:
         """A literal, or a loop's variable; what is handed in is known where it is handed in."""
@@ -118,8 +123,24 @@ class _Function:
                     yield from (str(node.value) for node in ast.walk(loop.iter) if isinstance(node, ast.Constant))
 
 
+def _functions(module: ast.Module) -> Iterator[_Function]:
+    classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+    owners = {line: owner.name for owner in classes for line in owner.body}
+    for node in ast.walk(module):
+        if isinstance(node, _DEF):
+            yield _Function.of(node, owners.get(node, ""), module)
+
+
 def _handed(arguments: list[ast.expr], makes: Iterable[_Make]) -> Iterator[tuple[ast.expr, str]]:
     return ((arguments[make.place], make.form) for make in makes if make.place < len(arguments))
+
+
+def _last_name(of: ast.expr) -> str:
+    """`errors.Invalid` is called `Invalid`, wherever it was imported from; what has no name has none."""
+    match of:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def _private(name: str, module: ast.Module) -> str:

@@ -1,4 +1,7 @@
-"""A terminal in which somebody types what a page says. `command &` goes on in the background until the end."""
+"""A terminal in which somebody types what a page says. `command &` goes on in the background until the end.
+
+Each has an address of its own, which stands for the one that the pages use.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ from pathlib import Path
 
 from tests.cli.background import Background
 from tests.cli.page import Example, Names, lasting, run
+from tests.docs.address import Address
 
-_EXPORT = re.compile(r"export (\w+)=(\S+)")
+_EXPORT = re.compile(r"export (\w+)=(.+)")
 BIN = Path(sys.executable).parent
 
 
 class Terminal:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: Address) -> None:
         self._folder = folder
+        self._address = address
         self._variables: dict[str, str] = {}
         self._names = Names()
         self._behind: list[Background] = []
@@ -30,16 +35,17 @@ class Terminal:
 
     def type(self, example: Example) -> None:
         """It prints what the page says, if the page says anything."""
-        command = self._names.real(example.command)
+        command = self._address.typed(self._names.real(example.command))
         if found := _EXPORT.fullmatch(command):
-            self._variables[found[1]] = found[2]
+            self._variables[found[1]] = run(f"echo {found[2]}", self._folder, **self._variables).strip()
         elif command.endswith(" &"):
             self._behind.append(self._start(command.removesuffix(" &")))
         else:
             seen = run(command, self._folder, **self._variables)
             self._names.learn(example.prints, seen)
             if example.prints:
-                assert lasting(seen) == lasting(self._names.real(example.prints)), f"$ {command}\n{seen}"
+                prints = self._address.here(self._names.real(example.prints))
+                assert lasting(seen) == lasting(prints), f"$ {command}\n{seen}"
 
     def _start(self, command: str) -> Background:
         program = ["bash", "-c", f'PATH="{BIN}:$PATH"; exec {command}']

@@ -36,6 +36,10 @@ def test_every_code_that_a_worker_gives_a_failure_is_documented() -> None:
 
 
 CHECK = "def check(value, what):\n    raise Invalid('no', code=f'invalid_{what}')\n"
+OF_A_CLASS = (
+    "class Odd(Invalid):\n    @classmethod\n    def of(cls, what):\n        return cls('no', code=f'odd_{what}')\n"
+)
+OF_EACH = "class Engine:\n    def check(self, x, what):\n        raise Invalid('no', code=f'invalid_{what}')\n"
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,10 @@ CHECK = "def check(value, what):\n    raise Invalid('no', code=f'invalid_{what}'
         ("def f(x):\n    for a in ('one', 'two'):\n        g(code=f'{a}_bad')", {"one_bad", "two_bad"}),
         ("def f(x, code):\n    raise Invalid('no', code=code)\ndef g():\n    f(1, 'handed_in')", {"handed_in"}),
         (CHECK + "def f(text):\n    text.check('utf-8', 'replace')", set()),
+        (OF_A_CLASS + "def f():\n    Odd.of('tag')", {"odd_tag"}),
+        (OF_A_CLASS + "def f():\n    errors.Odd.of('tag')", {"odd_tag"}),
+        (OF_A_CLASS + "def f(x, samples):\n    Even.of(x.schema)\n    samples.of(x.schema)", set()),
+        (OF_EACH + "def f(engine):\n    engine.check(1, 'tag')", {"invalid_tag"}),
     ],
 )
 def test_codes_are_found_in_every_form(source: str, codes: set[str]) -> None:

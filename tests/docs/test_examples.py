@@ -4,7 +4,8 @@ A Python block is a complete script, run in an empty directory of its own. A tex
 A block whose first line is a comment with a file name is saved under that name, for what comes after it on its page.
 If such a file has a part for `__main__`, that is run while a worker runs the jobs of the file's `app`.
 The console blocks under one heading are one terminal, in which somebody types one command after the other.
-What names `postgresql://localhost/jobs` needs PostgreSQL, and is given the test's database instead.
+What names `postgresql://localhost/jobs` needs PostgreSQL, and is given the test's database instead; what names the
+address of a server is given a free one.
 """
 
 import shutil
@@ -19,6 +20,7 @@ import pytest
 from tests.cli.background import Background
 from tests.cli.page import examples
 from tests.cli.processes import environment
+from tests.docs.address import Address
 from tests.docs.pages import PAGES, ROOT, Block, blocks, files
 from tests.docs.terminal import Terminal
 
@@ -39,13 +41,13 @@ def on_postgres(found: list[Block]) -> list[Block]:
     return [block for block in found if POSTGRES in block.text]
 
 
-def with_files(block: Block, folder: Path) -> Path:
+def with_files(block: Block, folder: Path, address: Address) -> Path:
     """What the page has saved so far, and the programs that stand beside it; those on the page stand alone."""
-    for program in (ROOT / block.page).parent.glob("*.py"):
+    for program in [found for kind in ("*.py", "*.mjs") for found in (ROOT / block.page).parent.glob(kind)]:
         shutil.copy(program, folder)
     for name, content in files(block.page, before=block.line).items():
         if "__main__" not in content:
-            (folder / name).write_text(content, encoding="utf-8")
+            (folder / name).write_text(address.here(content), encoding="utf-8")
     return folder
 
 
@@ -67,19 +69,19 @@ def run(block: Block, folder: Path, text: str) -> None:
 
 @pytest.mark.parametrize("script", anywhere(SCRIPTS), ids=str)
 def test_the_script_runs(script: Block, tmp_path: Path) -> None:
-    run(script, with_files(script, tmp_path), script.text)
+    run(script, with_files(script, tmp_path, Address()), script.text)
 
 
 @pytest.mark.parametrize("script", on_postgres(SCRIPTS), ids=str)
 def test_the_script_runs_on_postgresql(script: Block, tmp_path: Path, fresh_postgres_url: str) -> None:
-    run(script, with_files(script, tmp_path), script.text.replace(POSTGRES, fresh_postgres_url))
+    run(script, with_files(script, tmp_path, Address()), script.text.replace(POSTGRES, fresh_postgres_url))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_the_program_runs_beside_its_worker(program: Block, tmp_path: Path) -> None:
     assert program.file
-    folder, module = with_files(program, tmp_path), program.file.removesuffix(".py")
+    folder, module = with_files(program, tmp_path, Address()), program.file.removesuffix(".py")
     (folder / program.file).write_text(program.text, encoding="utf-8")
     with Background("worker", "--app", f"{module}:app", folder=folder) as worker:
         run(program, folder, program.text)
@@ -105,7 +107,8 @@ def test_what_is_typed_prints_what_the_page_says_on_postgresql(
 
 
 def play(typed: list[Block], folder: Path, url: str) -> None:
-    with Terminal(with_files(typed[-1], folder)) as terminal:
+    address = Address()
+    with Terminal(with_files(typed[-1], folder, address), address) as terminal:
         for block in typed:
             for example in examples(f"```console\n{block.text.replace(POSTGRES, url)}```"):
                 terminal.type(example)

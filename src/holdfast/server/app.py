@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.routing import Route as Path
-from starlette.routing import Router
-
 from holdfast import wire
 from holdfast.errors import Malformed, NotFound
 from holdfast.model.key import Scope
@@ -25,6 +22,7 @@ from holdfast.server import (
     work,
 )
 from holdfast.server.endpoint import Endpoint, send_reply
+from holdfast.server.paths import Paths
 from holdfast.server.problems import problem
 from holdfast.server.route import (
     EVENT_STREAM,
@@ -193,17 +191,17 @@ class HttpApp:
         for route in ROUTES:
             by_path.setdefault(route.path, {})[route.method] = Endpoint(server, route)
         self._server = server
-        self._router = Router(
-            [Path(path, OnePath(server, by_method)) for path, by_method in by_path.items()],
-            redirect_slashes=False,
-            default=self._nothing_here,
-        )
+        self._paths = Paths({path: OnePath(server, by_method) for path, by_method in by_path.items()})
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            await self._router(scope, receive, send)
+        found = self._paths.find(scope["path"])
+        if found is None:
+            await self._nothing_here(send)
+            return
+        one_path, scope["path_params"] = found
+        await one_path(scope, receive, send)
 
-    async def _nothing_here(self, scope: Any, receive: Any, send: Any) -> None:
+    async def _nothing_here(self, send: Any) -> None:
         request_id = self._server.request_id()
         error = NotFound("there is no such route; /docs lists them", code="route_not_found")
         await send_reply(problem(error, request_id), send, request_id)

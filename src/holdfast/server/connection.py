@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from holdfast.errors import HoldfastError, Invalid, Malformed, TooMany
 from holdfast.server.endpoint import send_reply
 from holdfast.server.problems import problem
+from holdfast.server.route import WHOLE
 
 HEAD_BYTES_MAX = 16_384
 HEAD_SECONDS_MAX = 5.0
@@ -38,7 +39,8 @@ class Limited(uvicorn.Config):
 class Connection(HttpToolsProtocol):
     config: Limited
     _heading = False  # a request has begun, and its head is not whole yet
-    _head_bytes = 0
+    _head_bytes = 0  # of its second chunk and those behind it
+    _chunk_bytes = 0
     _refused = False
     _complaint: HoldfastError | None = None
     _stuck: asyncio.TimerHandle | None = None
@@ -63,6 +65,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        self._chunk_bytes = len(data)
         if self._heading:
             self._head_bytes += len(data)
         super().data_received(data)
@@ -79,10 +82,13 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._heading = False
         self._wait_no_more()
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES_MAX:
+        if self._chunk_bytes + self._head_bytes > HEAD_BYTES_MAX and self._head_size() > HEAD_BYTES_MAX:
             self._complaint = _head_too_large()
             raise self._complaint  # uvicorn asks for `send_400_response`
         super().on_headers_complete()
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._complaint or Malformed("this is not HTTP as we know it", code="malformed_request"))
@@ -107,6 +113,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
+        self.scope[WHOLE] = True  # type: ignore[literal-required]
         if self._due is not None:  # the rest of a body has come after all
             self._wait_no_more()
             self._stay_a_while()

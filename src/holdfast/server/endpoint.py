@@ -14,7 +14,7 @@ import msgspec
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.server.problems import problem
 from holdfast.server.reading import decoded, query_of, read_body
-from holdfast.server.route import EVENT_STREAM, Asked, Headers, Reply, Route, Stream
+from holdfast.server.route import EVENT_STREAM, WHOLE, Asked, Headers, Reply, Route, Stream
 from holdfast.server.server import Server
 
 ANSWER_SECONDS_MAX = 10.0
@@ -57,7 +57,11 @@ class Endpoint:
         source = scope["client"][0] if scope.get("client") else ""
         caller = await server.auth.admit(headers, source, route.scope)
         query = query_of(scope["query_string"], route.query) if route.query is not None else None
-        body = decoded(await read_body(receive, headers), route.body) if route.body is not None else None
+        body = (
+            decoded(await read_body(receive, headers, whole=WHOLE in scope), route.body)
+            if route.body is not None
+            else None
+        )
         gone = asyncio.Event()
         asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone)
         if not route.watched and b"prefer" not in headers:

@@ -22,12 +22,17 @@ QUOTED_CHARS_MAX = 200
 T = TypeVar("T")
 
 
-async def read_body(receive: Any, headers: Headers) -> bytes:
-    """Whole, and not one byte more than the limit: a body that says it is longer is not read at all."""
+async def read_body(receive: Any, headers: Headers, *, whole: bool = False) -> bytes:
+    """Not one byte more than the limit: a body that says it is longer is not read at all.
+
+    `whole`: it has come with its head, and there is nothing to wait for.
+    """
     _check_kind(headers)
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > BODY_BYTES_MAX:
         raise _too_large()
+    if whole:
+        return await _collect(receive)
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
             return await _collect(receive)

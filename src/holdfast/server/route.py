@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Headers = Mapping[bytes, bytes]  # names in lower case; of a repeated header the last one
 JSON = b"application/json"
 EVENT_STREAM = "text/event-stream"
+WHOLE = "holdfast.whole"  # in the scope of a request whose body has come with its head
 
 
 class Reply(NamedTuple):

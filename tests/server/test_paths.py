@@ -1,0 +1,37 @@
+"""Paths are found by their words, and by nothing else."""
+
+import pytest
+
+from holdfast.server.paths import Paths
+
+PATHS = Paths({path: path for path in ("/", "/jobs", "/jobs/batch", "/jobs/{job}", "/jobs/{job}/events", "/a/{b}/{c}")})
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "said"),
+    [
+        ("/", "/", {}),
+        ("/jobs", "/jobs", {}),
+        ("/jobs/batch", "/jobs/batch", {}),
+        ("/jobs/7", "/jobs/{job}", {"job": "7"}),
+        ("/jobs/{job}", "/jobs/{job}", {"job": "{job}"}),
+        ("/jobs/é ..", "/jobs/{job}", {"job": "é .."}),
+        ("/jobs/7/events", "/jobs/{job}/events", {"job": "7"}),
+        ("/a/1/2", "/a/{b}/{c}", {"b": "1", "c": "2"}),
+    ],
+)
+def test_a_path_leads_to_what_stands_there(asked: str, found: str, said: dict[str, str]) -> None:
+    assert PATHS.find(asked) == (found, said)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["", "jobs", "//", "/jobs/", "//jobs", "/jobs//events", "/jobs/7/", "/jobs/7/else", "/Jobs", "/a/1", "/a//2"],
+)
+def test_any_other_leads_nowhere(asked: str) -> None:
+    assert PATHS.find(asked) is None
+
+
+def test_one_place_has_one_name() -> None:
+    with pytest.raises(ValueError, match="two names"):
+        Paths({"/jobs/{job}": 1, "/jobs/{id}/events": 2})
