@@ -86,8 +86,8 @@ async def test_a_claimant_may_take_what_claim_would_give_it(engine: Engine) -> N
             assert known[worker].may_take(lane) == (await engine.look(worker, types=[name])).due, (worker, lane)
 
 
-async def test_a_disabled_worker_is_no_claimant(engine: Engine, worker: str) -> None:
-    other = (await engine.register()).id
+async def test_claimants_are_those_asked_for_that_are_not_disabled(engine: Engine, worker: str) -> None:
+    other, _not_asked_for = (await engine.register()).id, (await engine.register()).id
     await engine.disable(other)
     assert list(await engine.claimants([worker, other, NOBODYS])) == [worker]
 

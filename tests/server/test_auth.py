@@ -98,6 +98,22 @@ async def test_under_a_foreign_name_it_does_not(auth: Auth, host: str) -> None:
     assert refused.value.code == "wrong_host"
 
 
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:8080", "http://localhost:3000", "https://[::1]", None])
+async def test_a_page_of_this_machine_may_ask(auth: Auth, origin: str | None) -> None:
+    assert await knock(auth, LOCAL if origin is None else {**LOCAL, b"origin": origin.encode()}) is ANYBODY
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "", "http://localhost.evil.example", "http://127.0.0.1@evil.example", "\xff"]
+)
+async def test_a_page_from_elsewhere_may_not(auth: Auth, engine: Engine, origin: str) -> None:
+    """SEC-6: it may send a body without a type from its visitor's browser, to this machine, and nobody asks it first."""
+    foreign = {b"origin": origin.encode("latin-1")}
+    assert await knock(auth, {**LOCAL, **foreign}, Scope.JOBS_CREATE) == "foreign_page"
+    _, text = await engine.create_key(NewKey(kind=Kind.ADMIN))
+    assert isinstance(await knock(auth, {**with_key(text), **foreign}, Scope.ADMIN_READ), Caller), "who has a key may"
+
+
 async def test_whoever_shows_a_key_may_come_under_any_name(auth: Auth, engine: Engine) -> None:
     _, text = await engine.create_key(NewKey())
     assert isinstance(await knock(auth, {**with_key(text), b"host": b"jobs.example"}), Caller)

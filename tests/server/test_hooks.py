@@ -1,5 +1,6 @@
 """Webhooks over HTTP: what an operator can do, and what nobody can."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,10 +8,11 @@ import pytest
 
 from holdfast.errors import Invalid, UnknownName
 from holdfast.model import NewJob
+from holdfast.server import endpoint
 from holdfast.server.app import ROUTES
 from tests.engine.steps import NOBODYS
 from tests.server.steps import ADMIN, Served, serving
-from tests.webhooks.receiver import Receiver, answer, receiving
+from tests.webhooks.receiver import OK, Got, Receiver, answer, receiving
 
 HOOKS = "/api/admin/webhooks"
 
@@ -97,6 +99,21 @@ async def test_a_test_shows_what_came_back(served: Served, receiver: Receiver) -
     assert (tested["state"], tested["tries"]) == ("failed", 1)
     assert (tested["log"][0]["status"], tested["log"][0]["excerpt"]) == (418, "short and stout")
     assert tested["message"]["type"] == "webhook.test"
+
+
+async def test_a_test_has_time_for_a_receiver_that_takes_its_time(
+    served: Served, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than the database has for any other answer: it is not the database that is waited for."""
+    monkeypatch.setattr(endpoint, "ANSWER_SECONDS_MAX", 1.0)
+
+    async def slow(got: Got, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(2)
+        await OK(got, writer)
+
+    webhook = await subscribe(served, receiver.url)
+    receiver.answers = [slow]
+    assert (await post(served, f"{HOOKS}/{webhook}/test"))["state"] == "delivered"
 
 
 async def test_deliveries_are_listed_in_pages_and_sent_once_more(served: Served, receiver: Receiver) -> None:

@@ -3,11 +3,15 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from holdfast.engine import Progress
 from holdfast.lifecycle import BUILT_IN, STATUS, State
 from holdfast.model import JobType, Lease, NewJob
+from holdfast.model.key import NewKey
+from holdfast.server import waiting
 from tests.engine.steps import ask, bring, stored
-from tests.server.steps import Served
+from tests.server.steps import Served, bearer
 
 BODY: dict[str, Any] = {"jobType": "SEND", "payload": {"to": "a"}}
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
@@ -251,6 +255,23 @@ async def test_a_job_can_be_handed_in_and_waited_for_at_once(served: Served, wor
     answer = await asking
     assert (answer.status_code, answer.json()["status"]) == (202, "COMPLETED")
     assert answer.headers["preference-applied"] == "wait=30"
+
+
+async def test_whoever_waits_with_a_key_that_is_taken_back_waits_no_more(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SEC-4: what was handed in is said to be, and nothing else is told."""
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.1)
+    key, text = await served.engine.create_key(NewKey())
+    headers = {**bearer(text), "Prefer": "wait=60"}
+    job_id = (await served.http.post("/jobs", json=BODY, headers=bearer(text))).json()["jobId"]
+    asking = [served.http.get(f"/jobs/{job_id}", headers=headers), served.http.post("/jobs", json=BODY, headers=headers)]
+    both = asyncio.gather(*asking)
+    while len((await served.engine.page()).jobs) < 2:
+        await asyncio.sleep(0.01)
+    await served.engine.revoke_key(key.id)
+    async with asyncio.timeout(30):
+        assert [answer.status_code for answer in await both] == [401, 202]
 
 
 async def test_a_preference_that_cannot_be_understood_is_no_preference(served: Served) -> None:

@@ -71,6 +71,21 @@ async def test_hostile_bodies_get_a_problem_that_says_what_is_wrong(served: Serv
     assert (await served.engine.page()).jobs == []
 
 
+@pytest.mark.parametrize("name", ["Authorization", "X-Admin-Secret", "Idempotency-Key", "Content-Type", "Last-Event-ID"])
+async def test_a_header_that_says_one_thing_may_be_there_once(served: Served, name: str) -> None:
+    """Whoever stands between us and the client may have looked at the other one."""
+    headers = [("Content-Type", "application/json"), *[(name, value) for value in ("application/json", "text/plain")]]
+    answer = await served.http.post("/jobs", content=around(b"{}"), headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "contradiction")
+    assert name.lower() in answer.json()["detail"]
+
+
+async def test_a_header_that_is_a_list_may_go_on_in_another_line(served: Served) -> None:
+    wishes = [("Prefer", "wait=1"), ("Prefer", "respond-async")]
+    answer = await served.http.post("/jobs", content=around(b"{}"), headers=[*JSON.items(), *wishes])
+    assert (answer.status_code, answer.headers["preference-applied"]) == (202, "wait=1")
+
+
 async def test_of_a_key_said_twice_the_last_counts(served: Served) -> None:
     answer = await served.http.post("/jobs", content=b'{"jobType":"A","jobType":"B","payload":{}}', headers=JSON)
     assert (await served.engine.get(answer.json()["jobId"])).type == "B"

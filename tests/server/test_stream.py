@@ -353,6 +353,15 @@ async def test_streams_end_when_the_server_stops(store_url: str) -> None:
         await until_open(served, 0)
 
 
+async def test_a_stream_that_is_asked_for_while_the_server_stops_has_an_end_and_no_accident(
+    served_on_sqlite: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    served_on_sqlite.server.stop()
+    answer = await served_on_sqlite.http.get("/events")
+    assert (answer.status_code, answer.text) == (200, "")
+    assert not caplog.records
+
+
 class TestChanged:
     async def test_it_is_told_of_what_happens_to_its_job_and_to_no_other(self, served: Served) -> None:
         job, other = [await served.engine.create(NewJob(type="t")) for _ in range(2)]

@@ -118,8 +118,10 @@ async def _watch(receive: Any, gone: asyncio.Event) -> None:
 
 def _headers_of(answer: Reply | Stream, request_id: str) -> list[tuple[bytes, bytes]]:
     headers = [_NOSNIFF, (b"x-request-id", request_id.encode()), *answer.headers]
-    if not any(name == b"cache-control" for name, _ in answer.headers):
-        headers.append(_NO_STORE)
+    for name, _ in answer.headers:
+        if name == b"cache-control":
+            return headers
+    headers.append(_NO_STORE)
     return headers
 
 

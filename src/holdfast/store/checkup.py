@@ -58,9 +58,9 @@ _SETTINGS = Query(
 )
 _POSTGRES_INDEXES = Query(
     "checkup_indexes",
-    f"""SELECT c.relname, i.indisvalid
+    """SELECT c.relname, i.indisvalid
           FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-         WHERE i.indrelid IN ({_TABLES})""",
+         WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('jobs'))""",
 )
 _GROWTH = Query(
     "checkup_growth",

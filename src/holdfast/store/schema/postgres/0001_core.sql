@@ -214,14 +214,16 @@ CREATE TABLE events (
     data       text,
     PRIMARY KEY (job_id, seq),
     -- Who may do what, once more: only workers start and finish, only workers and the system fail, and so on. What is
-    -- no move is any actor's. A text, for the reason given at jobs_legal_move.
+    -- no move is any actor's, and a first state theirs who may also bring it about later. A text, for the reason given
+    -- at jobs_legal_move.
     CONSTRAINT events_actor CHECK (strpos(
+        'cre-client cre-api cre-worker cre-system '
         'creque-client creque-api creque-system crecan-client crecan-api crecan-system '
         'querun-worker querej-system quecan-client quecan-api quecan-system '
         'runrun-worker runsuc-worker runret-worker runret-system rundea-worker rundea-system runque-worker '
         'runque-system runrej-worker runcan-worker runcan-system '
         'retrun-worker retque-api retque-system retdea-worker retdea-system retcan-client retcan-api retcan-system ',
-        coalesce(left(from_state, 3) || left(to_state, 3), '') || '-' || actor || ' ') > 0)
+        coalesce(left(from_state, 3), '') || coalesce(left(to_state, 3), '') || '-' || actor || ' ') > 0)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 CREATE INDEX events_feed ON events (pos, job_id, seq);
