@@ -8,13 +8,19 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+Time = Annotated[datetime, Meta(tz=True)]
+# What follows is only told: the engine refuses the rest itself, each with a code of its own.
+Name = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 200})]
+Key = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255})]
+Priority = Annotated[int, Meta(extra_json_schema={"minimum": -100, "maximum": 100})]
+Attempts = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": 1000})]
+Seconds = Annotated[float, Meta(extra_json_schema={"minimum": 0})]
+
 
 def camel(name: str) -> str:
     """`lease_seconds` is `leaseSeconds` over HTTP."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-Time = Annotated[datetime, Meta(tz=True)]
 
 
 class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -31,15 +37,15 @@ class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
 class JobIntent(Body):
     """A job to be done."""
 
-    job_type: str
+    job_type: Name
     payload: dict[str, Any]
-    idempotency_key: str | None = None
-    queue: str | None = None
-    priority: int = 0
+    idempotency_key: Key | None = None
+    queue: Name | None = None
+    priority: Priority = 0
     run_at: Time | None = None
-    delay_seconds: float | None = None
-    max_attempts: int | None = None
-    tags: list[str] = []
+    delay_seconds: Seconds | None = None
+    max_attempts: Attempts | None = None
+    tags: list[Name] = []
 
 
 class JobIntents(Body):
@@ -269,23 +275,23 @@ class CompleteBody(Body):
 class FailBody(Body):
     job_id: str
     lease_token: str
-    error_code: str
+    error_code: Name
     message: str = ""
     context: dict[str, Any] | None = None
-    retry_after_seconds: float | None = None
+    retry_after_seconds: Seconds | None = None
     permanent: bool = False
 
 
 class ReleaseBody(Body):
     job_id: str
     lease_token: str
-    delay_seconds: float = 0
+    delay_seconds: Seconds = 0
 
 
 class RejectBody(Body):
     job_id: str
     lease_token: str
-    error_code: str
+    error_code: Name
     message: str = ""
 
 

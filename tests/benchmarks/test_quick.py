@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, hints, leases, refusal, streams
+from benchmarks import core, hints, http, leases, refusal, streams
 from benchmarks.crowds import crowds
 
 pytestmark = pytest.mark.slow
@@ -64,3 +64,11 @@ def test_the_cost_of_streams_is_measured(store: str, tmp_path: Path) -> None:
     assert result["streams"] == streams.QUICK.streams
     assert result["pace"] > 0
     assert result["more_memory_mb"] < streams.MEMORY_MAX_MB
+
+
+@pytest.mark.postgres
+def test_the_cost_of_http_is_measured(tmp_path: Path) -> None:
+    rounds, *figures = results_of(http, "postgres", tmp_path)
+    assert list(rounds["rounds"]) == ["bare POST", "POST /jobs", "bare GET", "GET /jobs/{id}", "inserts"]
+    assert [figure["figure"] for figure in figures] == [*http.TARGETS, "POST /jobs, p99 over p50"]
+    assert all(figure["value"] > 0 for figure in figures)

@@ -104,10 +104,11 @@ async def test_a_page_of_this_machine_may_ask(auth: Auth, origin: str | None) ->
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "", "http://localhost.evil.example", "http://127.0.0.1@evil.example", "\xff"]
+    "origin",
+    ["https://evil.example", "null", "", "http://localhost.evil.example", "http://127.0.0.1@evil.example", "\xff"],
 )
 async def test_a_page_from_elsewhere_may_not(auth: Auth, engine: Engine, origin: str) -> None:
-    """SEC-6: it may send a body without a type from its visitor's browser, to this machine, and nobody asks it first."""
+    """SEC-6: a browser lets it send a body without a type to this machine, and does not ask us first."""
     foreign = {b"origin": origin.encode("latin-1")}
     assert await knock(auth, {**LOCAL, **foreign}, Scope.JOBS_CREATE) == "foreign_page"
     _, text = await engine.create_key(NewKey(kind=Kind.ADMIN))

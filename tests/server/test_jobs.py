@@ -265,9 +265,14 @@ async def test_whoever_waits_with_a_key_that_is_taken_back_waits_no_more(
     key, text = await served.engine.create_key(NewKey())
     headers = {**bearer(text), "Prefer": "wait=60"}
     job_id = (await served.http.post("/jobs", json=BODY, headers=bearer(text))).json()["jobId"]
-    asking = [served.http.get(f"/jobs/{job_id}", headers=headers), served.http.post("/jobs", json=BODY, headers=headers)]
+    asking = [
+        served.http.get(f"/jobs/{job_id}", headers=headers),
+        served.http.post("/jobs", json=BODY, headers=headers),
+    ]
     both = asyncio.gather(*asking)
-    while len((await served.engine.page()).jobs) < 2:
+    for _ in range(1000):
+        if len((await served.engine.page()).jobs) == 2:
+            break
         await asyncio.sleep(0.01)
     await served.engine.revoke_key(key.id)
     async with asyncio.timeout(30):

@@ -37,6 +37,13 @@ def wait_for(me: Hand, **body: Any) -> asyncio.Task[list[dict[str, Any]]]:
     return asyncio.create_task(me.claim(**{"waitSeconds": 30, **body}))
 
 
+async def have_looked(asked: list[str], count: int) -> None:
+    """Until so many claims have found nothing at first, and wait."""
+    async with asyncio.timeout(30):
+        while asked.count("overdue") < count:  # noqa: ASYNC110  nobody tells a test
+            await asyncio.sleep(0.01)
+
+
 # -- woken ------------------------------------------------------------------------------------------------------------
 
 
@@ -118,12 +125,12 @@ async def test_a_server_that_stops_sends_those_who_wait_home(store_url: str) -> 
 
 
 @pytest.mark.usefixtures("only_by_hints")
-async def test_whoever_waits_longest_is_served_first(served: Served) -> None:
+async def test_whoever_waits_longest_is_served_first(served: Served, asked: list[str]) -> None:
     order = []
     for place in range(4):
         me = await hand(served, name=f"{place}")
         order.append(wait_for(me))
-        await waiting_there(served, place + 1)
+        await have_looked(asked, place + 1)
     for waiting in order:
         made = await served.engine.create(NewJob(type="echo"))
         assert [job["jobId"] for job in await waiting] == [made.id]
@@ -220,13 +227,6 @@ async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
 
 
 # -- what it costs ----------------------------------------------------------------------------------------------------
-
-
-async def have_looked(asked: list[str], count: int) -> None:
-    """Until so many claims have found nothing at first, and wait."""
-    async with asyncio.timeout(30):
-        while asked.count("overdue") < count:  # noqa: ASYNC110  nobody tells a test
-            await asyncio.sleep(0.01)
 
 
 async def test_two_hundred_who_wait_cost_a_few_queries_a_second(served: Served, asked: list[str]) -> None:

@@ -71,7 +71,9 @@ async def test_hostile_bodies_get_a_problem_that_says_what_is_wrong(served: Serv
     assert (await served.engine.page()).jobs == []
 
 
-@pytest.mark.parametrize("name", ["Authorization", "X-Admin-Secret", "Idempotency-Key", "Content-Type", "Last-Event-ID"])
+@pytest.mark.parametrize(
+    "name", ["Authorization", "X-Admin-Secret", "Idempotency-Key", "Content-Type", "Last-Event-ID"]
+)
 async def test_a_header_that_says_one_thing_may_be_there_once(served: Served, name: str) -> None:
     """Whoever stands between us and the client may have looked at the other one."""
     headers = [("Content-Type", "application/json"), *[(name, value) for value in ("application/json", "text/plain")]]

@@ -12,7 +12,7 @@ from holdfast.engine import Engine
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.model import NewJob
-from holdfast.store import PostgresStore, Tx, q
+from holdfast.store import PostgresStore, Tx, postgres, q
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import running
 from tests.servers.proxy import Proxy
@@ -262,3 +262,25 @@ async def test_a_caller_that_is_cancelled_at_any_await_leaves_no_open_transactio
         assert complaints == []
     finally:
         await store.close()
+
+
+async def test_a_server_that_does_not_answer_is_not_waited_for_to_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever cancels what hangs would otherwise hang as well; the connection goes, and with it the transaction."""
+    monkeypatch.setattr(postgres, "ROLLBACK_SECONDS", 0.01)
+
+    class Frozen:
+        terminated = False
+
+        def is_closed(self) -> bool:
+            return False
+
+        async def execute(self, statement: str) -> None:
+            await asyncio.Event().wait()
+
+        def terminate(self) -> None:
+            self.terminated = True
+
+    connection = Frozen()
+    async with asyncio.timeout(20):
+        await postgres._roll_back(connection)
+    assert connection.terminated

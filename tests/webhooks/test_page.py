@@ -89,18 +89,20 @@ async def served(fresh_sqlite_url: str) -> AsyncIterator[Served]:
         yield served
 
 
-async def test_what_is_typed_there_works(served: Served, receiver: Receiver) -> None:
-    variables = {"HOLDFAST": served.url, "HOLDFAST_ADMIN_SECRET": SECRET, "PATH": "/usr/bin:/bin"}
+async def test_what_is_typed_there_works(served: Served, receiver: Receiver, tmp_path: Path) -> None:
+    variables = {"HOLDFAST_ADMIN_SECRET": SECRET, "PATH": "/usr/bin:/bin"}
+    begin = next(blocks("docs/admin-http.md", "sh")).text.replace("http://127.0.0.1:8080", served.url)
 
     async def type_in(command: str) -> str:
         process = await asyncio.create_subprocess_shell(
-            command.replace("https://example.com/hook", receiver.url),
+            begin + command.replace("https://example.com/hook", receiver.url),
+            cwd=tmp_path,
             env=variables,
             stdout=asyncio.subprocess.PIPE,
         )
         return (await process.communicate())[0].decode()
 
-    commands = [block.text for block in blocks(PAGE, "sh") if "curl" in block.text]
+    commands = [block.text for block in blocks(PAGE, "sh") if "$API" in block.text]
     [subscribe, *others] = commands
     webhook = json.loads(await type_in(subscribe))["webhook"]["webhookId"]
     variables["WEBHOOK"] = webhook

@@ -61,7 +61,7 @@ async def _run(settings: Settings, app: App | None, options: argparse.Namespace)
     from holdfast.server.serving import serve
 
     stop = asyncio.Event()
-    stop_on_signals(stop, signal.SIGINT, signal.SIGTERM)
+    stop_on_signals(stop, signal.SIGINT, signal.SIGTERM, waits_for="the requests under way")
     async with server_of(settings, app, options.host) as server:
         await serve(server, host=options.host, port=options.port, stop=stop, on_ready=_say_ready)
     return 0

@@ -150,7 +150,7 @@ def _place(options: argparse.Namespace) -> dict[str, Any]:
     return {"server": options.server, "health": None if port is None else (port, options.processes)}
 
 
-def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals) -> None:
+def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals, waits_for: str = "the jobs that run") -> None:
     """The first one sets `stop`, the second ends the process at once, whoever else has set `stop` in between."""
     heard: list[signal.Signals] = []
 
@@ -158,7 +158,7 @@ def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals) -> None:
         if heard:
             os._exit(1)
         heard.append(number)
-        log.info("stopping when the jobs that run have ended; a second signal ends it at once")
+        log.info("stopping when %s have ended; a second signal ends it at once", waits_for)
         stop.set()
 
     for number in signals:
@@ -208,3 +208,4 @@ def log_to_terminal() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
     )
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a remote worker would print a line for each heartbeat

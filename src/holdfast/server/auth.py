@@ -110,6 +110,8 @@ class Auth:
                 "without keys this server answers only to the names of its own machine, such as 127.0.0.1",
                 code="wrong_host",
             )
+        if not _is_of_local_page(headers.get(b"origin")):
+            raise Forbidden("without keys this server does not answer to pages from elsewhere", code="foreign_page")
         return ANYBODY
 
     async def _refuse_if_closed(self) -> None:
@@ -150,11 +152,13 @@ def _caller(found: LiveKey) -> Caller:
 
 def _unauthorized() -> Unauthorized:
     """The same to all: who may not come in learns nothing about who may."""
-    return Unauthorized("show a key that is good here: `Authorization: Bearer holdfast_...`")
+    return Unauthorized("show a key that is good here: `Authorization: Bearer holdfast_...` or `X-Admin-Secret: ...`")
 
 
 def _shown(caller: Caller) -> str:
-    return f"the key {caller.name}" if caller.kind and caller is not OPERATOR else f"the {caller.name}"
+    if caller.kind is None:
+        return "a caller without a key"
+    return f"the {caller.name}" if caller is OPERATOR else f"the key {caller.name}"
 
 
 @lru_cache(maxsize=64)
@@ -162,3 +166,12 @@ def _is_local(host: bytes) -> bool:
     """Of this machine: a page from elsewhere whose name was made to lead here has another one (DNS rebinding)."""
     found = _HOST.fullmatch(host)
     return found is not None and is_loopback(found[1].decode("latin-1").strip("[]").lower())
+
+
+@lru_cache(maxsize=64)
+def _is_of_local_page(origin: bytes | None) -> bool:
+    """Browsers name the page that asks. One from elsewhere need not see our answer to do harm with its question."""
+    if origin is None:
+        return True
+    scheme, _, host = origin.partition(b"://")
+    return scheme in (b"http", b"https") and _is_local(host)

@@ -13,11 +13,12 @@ import msgspec
 
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.server.problems import problem
-from holdfast.server.reading import decoded, query_of, read_body
-from holdfast.server.route import EVENT_STREAM, WHOLE, Asked, Headers, Reply, Route, Stream
+from holdfast.server.reading import decoded, in_one_line_each, query_of, read_body
+from holdfast.server.route import EVENT_STREAM, PREFER, WHOLE, Asked, Headers, Reply, Route, Stream
 from holdfast.server.server import Server
 
 ANSWER_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = 60.0  # for those who said that they wait
 SEND_SECONDS_MAX = 20.0  # a reader of a stream who takes nothing for so long is not waited for
 GOODBYE_SECONDS = 1.0  # for the end of a stream to be taken
 
@@ -36,6 +37,8 @@ class Endpoint:
         headers = dict(scope["headers"])
         request_id = _request_id(headers) or self._server.request_id()
         try:
+            if len(headers) < len(scope["headers"]):
+                headers = in_one_line_each(scope["headers"])
             answer = await self._answer(scope, receive, headers, request_id)
         except HoldfastError as error:
             answer = problem(error, request_id)
@@ -64,12 +67,12 @@ class Endpoint:
         )
         gone = asyncio.Event()
         asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone)
-        if not route.watched and b"prefer" not in headers:
-            return await _in_time(route.handler(server, asked))
+        if not route.watched and not (b"prefer" in headers and PREFER in route.headers):
+            return await _in_time(route.handler(server, asked), ANSWER_SECONDS_MAX)
         watching = asyncio.create_task(_watch(receive, gone))
         try:
             with server.interruptible(gone):
-                return await route.handler(server, asked)
+                return await _in_time(route.handler(server, asked), WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX)
         finally:
             watching.cancel()
 
@@ -77,7 +80,8 @@ class Endpoint:
         """Until the stream ends, the client goes or stops reading, or the server stops."""
         gone = asyncio.Event()
         watching = asyncio.create_task(_watch(receive, gone))
-        sending = asyncio.create_task(_send_chunks(stream, scope, send, request_id))
+        await _begin_stream(stream, send, request_id)  # before anything can end it: there is no end without a beginning
+        sending = asyncio.create_task(_send_chunks(stream, scope, send))
         sending.add_done_callback(lambda _: gone.set())
         try:
             with self._server.interruptible(gone):
@@ -93,14 +97,14 @@ class Endpoint:
             await _hang_up(receive, send)
 
 
-async def _in_time(answer: Awaitable[Reply | Stream]) -> Reply | Stream:
+async def _in_time(answer: Awaitable[Reply | Stream], seconds: float) -> Reply | Stream:
     """A database that hangs does not keep its clients waiting for ever; what was begun may still happen."""
     try:
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+        async with asyncio.timeout(seconds):
             return await answer
     except TimeoutError:
         raise OutcomeUnknown(
-            f"the database has not answered within {ANSWER_SECONDS_MAX:g} s; it may have happened: repeat the request"
+            f"the database has not answered within {seconds:g} s; it may have happened: repeat the request"
         ) from None
 
 
@@ -136,9 +140,12 @@ async def send_reply(reply: Reply, send: Any, request_id: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_chunks(stream: Stream, scope: Any, send: Any, request_id: str) -> None:
+async def _begin_stream(stream: Stream, send: Any, request_id: str) -> None:
     headers = [*_headers_of(stream, request_id), (b"content-type", EVENT_STREAM.encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def _send_chunks(stream: Stream, scope: Any, send: Any) -> None:
     if scope["method"] == "HEAD":
         return
     async for chunk in stream.chunks:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from holdfast.engine import Filter
 from holdfast.engine.create import ready
-from holdfast.errors import HoldfastError, Malformed, NotFound, StoreError, UnknownName
+from holdfast.errors import HoldfastError, Malformed, NotFound, StoreError, Unauthorized, UnknownName
 from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob
 from holdfast.server.route import Asked, Headers, Reply
@@ -39,7 +39,7 @@ async def create(server: Server, asked: Asked) -> Reply:
     made = await server.creates.put(ready(job))
     status, headers = made.status, [(b"location", b"/jobs/" + made.id.encode())]
     if seconds := patience(asked.headers):
-        with suppress(NotFound, StoreError):  # already forgotten, or out of sight: but handed in it is
+        with suppress(NotFound, StoreError, Unauthorized):  # forgotten, or out of sight: but handed in it is
             status = (await look_until(server, asked, made.id, lambda outline: outline.final, seconds)).status
         headers.append(applied(seconds))
     return Reply(202, JobAccepted(made.id, status), tuple(headers))

@@ -153,7 +153,7 @@ def _refusal(status: int, samples: Samples) -> Json:
 
 def _path_parameters(route: Route) -> list[Json]:
     return [
-        {"name": _camel(name), "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": wire.camel(name), "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(route.path)
     ]
 
@@ -211,12 +211,7 @@ def _ref(kind: Any) -> Json:
 
 
 def _path(route: Route) -> str:
-    return _PARAMETER.sub(lambda found: f"{{{_camel(found[1])}}}", route.path)
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    return _PARAMETER.sub(lambda found: f"{{{wire.camel(found[1])}}}", route.path)
 
 
 def _phrase(status: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -18,8 +18,22 @@ BODY_BYTES_MAX = 1_048_576
 BODY_SECONDS_MAX = 30.0
 QUERY_FIELDS_MAX = 50
 QUOTED_CHARS_MAX = 200
+# Whoever stands between us and the client may believe the first of two; we must not believe the last.
+SAID_ONCE = frozenset(
+    (b"authorization", b"x-admin-secret", b"host", b"origin", b"content-type", b"idempotency-key", b"last-event-id")
+)
 
 T = TypeVar("T")
+
+
+def in_one_line_each(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Of headers that came in several lines: a list goes on, and what says one thing must not say two."""
+    said: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in said and name in SAID_ONCE:
+            raise Malformed(f"the header {name.decode()} is there twice", code="contradiction")
+        said[name] = said[name] + b", " + value if name in said else value
+    return said
 
 
 async def read_body(receive: Any, headers: Headers, *, whole: bool = False) -> bytes:

@@ -66,6 +66,7 @@ class Room:
         self._seats: dict[Seat, None] = {}  # whoever waits longest comes first
         self._occupied = asyncio.Event()
         self._failing = False
+        self._floor_at = 0.0
 
     async def claim(self, take: Take, seat: Seat, *, seconds: float, gone: asyncio.Event) -> list[Lease]:
         """What `take` finds: now, or within so many seconds. Whoever has `gone` takes nothing."""
@@ -112,15 +113,15 @@ class Room:
         pause = FLOOR_SECONDS
         while True:
             await self._occupied.wait()
-            hinted = await self._presence.wait(pause)
+            await self._presence.wait(pause)
             try:
-                pause = await self._look(hinted=hinted)
+                pause = await self._look()
                 self._failing = False
             except Exception as error:
                 self._note(error)
                 await self._clock.sleep(FLOOR_SECONDS)
 
-    async def _look(self, *, hinted: bool) -> float:
+    async def _look(self) -> float:
         """Call those for whom there is something. Answers how long nothing is to be expected but by a hint."""
         if not self._seats:
             return FLOOR_SECONDS
@@ -128,12 +129,22 @@ class Room:
         found = await self._engine.openings(_union(seat.queues for seat in seats), _union(seat.types for seat in seats))
         if found.next_in == 0:
             await self._engine.requeue_due()  # that is a hint again
-        if found.lost and not hinted:
-            await self._engine.reap()
+        if self._clock.monotonic() >= self._floor_at:
+            self._floor_at = self._clock.monotonic() + FLOOR_SECONDS
+            await self._look_around(lost=found.lost)
         if not (found.lanes and await self._serve(found.lanes)):
             await self._clock.sleep(PAUSE_SECONDS)
         floor = FLOOR_SECONDS * (0.75 + 0.5 * self._ids.jitter())
         return floor if found.next_in is None else min(floor, found.next_in)
+
+    async def _look_around(self, *, lost: bool) -> None:
+        """What nobody hints at. A worker that was switched off hears so now, and not when its time is up."""
+        if lost:
+            await self._engine.reap()
+        known = await self._engine.claimants(list({seat.worker for seat in self._seats}))
+        for seat in self._seats:
+            if seat.worker not in known:
+                seat.call()
 
     async def _serve(self, lanes: list[Opening]) -> bool:
         """One, then two, then four, as long as they find something: a burst is served soon, a lone job wakes one.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.server.auth import Caller
     from holdfast.server.server import Server
 
-Headers = Mapping[bytes, bytes]  # names in lower case; of a repeated header the last one
+Headers = Mapping[bytes, bytes]  # names in lower case; what came in several lines is one list
 JSON = b"application/json"
 EVENT_STREAM = "text/event-stream"
 WHOLE = "holdfast.whole"  # in the scope of a request whose body has come with its head

@@ -39,6 +39,7 @@ async def look_until(
     with server.interruptible(asked.gone):
         while True:
             outline = await look(server, asked, job_id)
+            await server.auth.still(asked.caller)  # it may have waited for long
             left = until - server.clock.monotonic()
             if left <= 0 or enough(outline) or asked.gone.is_set():
                 return outline

@@ -21,6 +21,7 @@ from holdfast.store.render import POSTGRES, Statement, render
 TRIES_MAX = 6
 PAUSE_SECONDS = 0.02
 CONNECT_SECONDS = 10.0
+ROLLBACK_SECONDS = 1.0
 
 # The server says it rolled back, or was never asked: running the work again is safe.
 _NOT_DONE = (
@@ -199,10 +200,14 @@ def require_commit(answer: Any) -> None:
 
 
 async def _roll_back(connection: Any) -> None:
-    """A connection that cannot roll back goes, so that no later work finds itself inside an old transaction."""
+    """A connection that cannot roll back goes, so that no later work finds itself inside an old transaction.
+
+    Nor is a server waited for that does not answer: whoever cancelled this has waited long enough.
+    """
     try:
         if not connection.is_closed():
-            await connection.execute("ROLLBACK")
+            async with asyncio.timeout(ROLLBACK_SECONDS):
+                await connection.execute("ROLLBACK")
     except BaseException as error:
         connection.terminate()
         if not isinstance(error, Exception):  # cancelled once more
