@@ -61,8 +61,8 @@ async def test_this_machine_may_come_in_until_the_first_client_key(
     await engine.register_with_key(NewWorker(name="w"))
     await engine.create_key(NewKey(kind=Kind.ADMIN))
     assert await knock(auth, LOCAL) is ANYBODY
-    assert await knock(auth, LOCAL, Scope.ADMIN_READ) == "forbidden"
-    assert await knock(auth, LOCAL, Scope.WORK) == "forbidden"
+    assert await knock(auth, LOCAL, Scope.ADMIN_READ) == "unauthorized"
+    assert await knock(auth, LOCAL, Scope.WORK) == "unauthorized"
     key, _ = await engine.create_key(NewKey())
     clock.advance(recent.BELIEVED_SECONDS)
     assert await knock(auth, LOCAL) == "unauthorized"
@@ -406,7 +406,7 @@ async def test_a_key_that_is_not_there_is_asked_for_once_in_a_while(
 async def test_the_register_route_takes_the_admin_secret(served: Served) -> None:
     """R003-91, R003-92, R003-97."""
     refused = await served.http.post("/api/worker/register", json={})
-    assert refused.status_code == 403
+    assert refused.status_code == 401
     answer = await served.http.post("/api/worker/register", json={"name": "w"}, headers=ADMIN)
     assert answer.status_code == 201
     caller = await served.server.auth.admit(with_key(answer.json()["apiKey"]), "", Scope.WORK)

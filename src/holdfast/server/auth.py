@@ -68,6 +68,8 @@ class Auth:
             return NOBODY
         key, secret = headers.get(b"authorization"), headers.get(b"x-admin-secret")
         if key is None and secret is None:
+            if scope not in ANYBODY.scopes:
+                raise _unauthorized()
             caller, rate = await self._anybody(headers), None
         elif secret is None:
             caller, rate = await self._holder(key or b"", source)
@@ -156,8 +158,6 @@ def _unauthorized() -> Unauthorized:
 
 
 def _shown(caller: Caller) -> str:
-    if caller.kind is None:
-        return "a caller without a key"
     return f"the {caller.name}" if caller is OPERATOR else f"the key {caller.name}"
 
 
