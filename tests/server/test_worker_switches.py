@@ -51,7 +51,7 @@ async def test_a_revoked_key_opens_nothing_anywhere_within_moments(store_url: st
         there = me.elsewhere(two)
         await one.engine.create(NewJob(type="echo"))
         job = await there.claim_one()
-        waiting = asyncio.create_task(there.say("claim", waitSeconds=30))
+        waiting = asyncio.create_task(there.say("claim", waitSeconds=4))
         await waiting_there(two, 1)
         await one.engine.revoke_worker(me.id)
         async with asyncio.timeout(SOON):

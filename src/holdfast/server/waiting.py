@@ -12,7 +12,7 @@ from holdfast.server.route import Asked, Headers
 from holdfast.server.server import Server
 
 SECONDS_MAX = 60
-LOOK_SECONDS = 5.0  # also without news: not all that a view shows is an event
+LOOK_SECONDS = 2.5  # also without news: not all that a view shows is an event, and a key may be taken back
 
 _WAIT = re.compile(rb'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=[,;]|$)', re.IGNORECASE)
 
