@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from holdfast.clock import turn
 from holdfast.errors import HoldfastError, StoreError
 
 Item = TypeVar("Item")
@@ -46,7 +47,7 @@ class Batches(Generic[Item, Answer]):
         """The first of a crowd does not go ahead of it."""
         self._lone = True
         try:
-            await asyncio.sleep(0)
+            await turn()
         finally:
             self._lone = False
             if self._waiting:
@@ -74,7 +75,7 @@ class Batches(Generic[Item, Answer]):
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 await self._send_batch(batch)
                 for _ in range(self._turns):
-                    await asyncio.sleep(0)
+                    await turn()
         finally:
             self._sending = None
             for _, future in batch + self._waiting:  # all answered, unless this event loop ends

@@ -24,6 +24,11 @@ def from_micros(micros: int) -> datetime:
         return LAST if micros > 0 else FIRST
 
 
+async def turn() -> None:
+    """Let everybody else on this event loop do what they can do now; no time passes."""
+    await asyncio.sleep(0)
+
+
 class Clock:
     """Real time. `database_now` is None: a database with a clock of its own (PostgreSQL) is to use that one."""
 

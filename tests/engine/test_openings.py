@@ -4,6 +4,7 @@ from typing import Any
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
+from holdfast.engine.openings import READY_MAX
 from holdfast.model import NewJob
 from holdfast.store import q
 from tests.engine.steps import NOBODYS, run
@@ -27,9 +28,17 @@ async def test_a_lane_is_open_while_a_job_in_it_is_due(engine: Engine, worker: s
 async def test_a_lane_stays_open_while_one_of_its_jobs_is_left(engine: Engine, worker: str) -> None:
     for _ in range(3):
         await engine.create(NewJob(type="echo"))
+    await engine.create(NewJob(type="echo", delay_seconds=60))
+    await engine.create(NewJob(type="other"))
     for left in (2, 1, 0):
-        await engine.claim(worker)
-        assert len(await lanes(engine)) == (1 if left else 0)
+        await engine.claim(worker, types=["echo"])
+        found = (await engine.openings(types=["echo"])).lanes
+        assert [lane.ready for lane in found] == ([left] if left else [])
+
+
+async def test_a_crowd_of_jobs_is_not_counted_to_its_end(engine: Engine) -> None:
+    await engine.create_many([NewJob(type="echo") for _ in range(READY_MAX + 1)])
+    assert [lane.ready for lane in (await engine.openings()).lanes] == [READY_MAX]
 
 
 async def test_only_what_somebody_waits_for_is_looked_at(engine: Engine) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
-from holdfast.server import room
+from holdfast.server import room, seats
 from holdfast.store.presence import Presence
 from tests.server.hands import Hand, hand, held, waiting_there
 from tests.server.steps import Served, serving
@@ -182,7 +182,7 @@ async def test_whoever_cannot_have_a_job_does_not_stand_in_its_way(
 @pytest.mark.usefixtures("only_by_hints")
 async def test_whoever_gets_stuck_does_not_hold_up_the_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one whose request fails."""
-    monkeypatch.setattr(room, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(seats, "ANSWER_SECONDS", 0.1)
     stuck, failing, me = [await hand(served) for _ in range(3)]
     waiting = []
     for place, each in enumerate((stuck, failing, me)):
@@ -257,7 +257,7 @@ async def test_a_lone_job_wakes_one_of_many(served: Served, asked: list[str]) ->
     await served.engine.create(NewJob(type="echo"))
     await waiting_there(served, 49)
     await asyncio.sleep(0.2)
-    assert Counter(asked)["claim_jobs"] <= 3
+    assert asked.count("open_lanes") == 1
     served.server.stop()
     assert sum(len(each) for each in await asyncio.gather(*waiting)) == 1
 

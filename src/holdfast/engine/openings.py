@@ -5,19 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.json import decode
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 LANES_MAX = 1000
+READY_MAX = 100  # as it stands in the query
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """A lane with a job in it that is due."""
+    """A lane with jobs in it that are due: `ready` of them, counted no further than to READY_MAX."""
 
     tenant: str
     queue: str
     type: str
     requires: frozenset[str]
     prefers: frozenset[str]
+    ready: int
 
 
 class Openings(msgspec.Struct, frozen=True):
@@ -44,12 +46,20 @@ async def openings(tx: Tx, queues: list[str] | None, types: list[str] | None) ->
     assert later is not None  # noqa: S101
     waits = None if later["next_at"] is None else (later["next_at"] - later["seen_at"]).total_seconds()
     return Openings(
-        [
-            Opening(lane["tenant"], lane["queue"], lane["type"], _names(lane["requires"]), _names(lane["prefers"]))
-            for lane in lanes
-        ],
+        [_opening(lane) for lane in lanes],
         next_in=None if waits is None else max(0.0, waits),
         lost=bool(later["lost"]),
+    )
+
+
+def _opening(row: Row) -> Opening:
+    return Opening(
+        tenant=row["tenant"],
+        queue=row["queue"],
+        type=row["type"],
+        requires=_names(row["requires"]),
+        prefers=_names(row["prefers"]),
+        ready=row["ready"],
     )
 
 

@@ -5,57 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from itertools import islice
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.openings import Opening
+from holdfast.engine.openings import READY_MAX, Opening
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
 from holdfast.model import Lease
+from holdfast.server.seats import Seat, call, enough
 from holdfast.store.presence import Presence
 
 FLOOR_SECONDS = 1.0  # the host looks at least so often: hints may be lost, and a connection that is half open is silent
 PAUSE_SECONDS = 0.05  # after a look that helped nobody: hints about other queues come in crowds
-ANSWER_SECONDS = 2.0  # one who takes so long to claim keeps nobody else waiting
 CALLED_MAX = 8  # at once
 
 log = logging.getLogger(__name__)
 
 Take = Callable[[], Awaitable[list[Lease] | None]]  # None: nothing yet, and worth asking again
-
-
-class Seat:
-    """One waiting claim."""
-
-    def __init__(self, worker: str, queues: list[str] | None, types: list[str] | None) -> None:
-        self.worker, self.queues, self.types = worker, queues, types
-        self.stirred = asyncio.Event()  # called, or to go home
-        self._call: asyncio.Future[bool] | None = None
-
-    def waits_for(self, opening: Opening) -> bool:
-        return (self.queues is None or opening.queue in self.queues) and (
-            self.types is None or opening.type in self.types
-        )
-
-    @property
-    def called(self) -> bool:
-        return self._call is not None
-
-    def call(self) -> asyncio.Future[bool]:
-        """Look now. The future tells whether it was worth it; cancelled, if this seat is left."""
-        self._call = asyncio.get_running_loop().create_future()
-        self.stirred.set()
-        return self._call
-
-    def answer(self, *, found: bool) -> None:
-        if self._call is not None and not self._call.done():
-            self._call.set_result(found)
-        self._call = None
-
-    def leave(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
 
 
 class Room:
@@ -132,7 +98,10 @@ class Room:
         if self._clock.monotonic() >= self._floor_at:
             self._floor_at = self._clock.monotonic() + FLOOR_SECONDS
             await self._look_around(lost=found.lost)
-        if not (found.lanes and await self._serve(found.lanes)):
+        answers = await self._serve(found.lanes) if found.lanes else []
+        if None in answers or (True in answers and any(lane.ready >= READY_MAX for lane in found.lanes)):
+            return 0.0  # there may be more, for others
+        if True not in answers:
             await self._clock.sleep(PAUSE_SECONDS)
         floor = FLOOR_SECONDS * (0.75 + 0.5 * self._ids.jitter())
         return floor if found.next_in is None else min(floor, found.next_in)
@@ -146,34 +115,23 @@ class Room:
             if seat.worker not in known:
                 seat.call()
 
-    async def _serve(self, lanes: list[Opening]) -> bool:
-        """One, then two, then four, as long as they find something: a burst is served soon, a lone job wakes one.
+    async def _serve(self, lanes: list[Opening]) -> list[bool | None]:
+        """Call as many as there are jobs for, and hear of each whether it found one; None of whom we heard nothing."""
+        answers: list[bool | None] = []
+        chosen = enough(await self._in_order(lanes), lanes)
+        for start in range(0, len(chosen), CALLED_MAX):
+            there = [seat for seat in chosen[start : start + CALLED_MAX] if seat in self._seats]
+            answers += await call(there) if there else []
+        return answers
 
-        Where one finds nothing, whoever could take the same would find nothing either.
-        """
-        waiting, empty = await self._in_order(lanes), set[Opening]()
-        helped, many = False, 1
-        while chosen := self._next(waiting, empty, many):
-            for seat, found in (await _called(chosen)).items():
-                may_take = waiting.pop(seat)
-                empty |= set() if found is not False else may_take
-                helped = helped or found is True
-            many = min(2 * many, CALLED_MAX)
-        return helped
-
-    def _next(self, waiting: dict[Seat, set[Opening]], empty: set[Opening], many: int) -> list[Seat]:
-        there = (seat for seat, may_take in waiting.items() if seat in self._seats and not may_take <= empty)
-        return list(islice(there, many))
-
-    async def _in_order(self, lanes: list[Opening]) -> dict[Seat, set[Opening]]:
+    async def _in_order(self, lanes: list[Opening]) -> dict[Seat, list[Opening]]:
         """Who may take from which; first those whom a lane prefers, then whoever waits longest."""
-        waiting = {seat: wanted for seat in self._seats if (wanted := {lane for lane in lanes if seat.waits_for(lane)})}
-        known = await self._engine.claimants(list({seat.worker for seat in waiting})) if waiting else {}
-        first, then = dict[Seat, set[Opening]](), dict[Seat, set[Opening]]()
-        for seat, wanted in waiting.items():
-            claimant = known.get(seat.worker)
-            may_take = {lane for lane in wanted if claimant is not None and claimant.may_take(lane)}
-            if claimant is not None and may_take:
+        seats = [seat for seat in self._seats if not seat.called and any(seat.waits_for(lane) for lane in lanes)]
+        known = await self._engine.claimants(list({seat.worker for seat in seats})) if seats else {}
+        first, then = dict[Seat, list[Opening]](), dict[Seat, list[Opening]]()
+        for seat in seats:
+            if (claimant := known.get(seat.worker)) is not None:
+                may_take = [lane for lane in lanes if seat.waits_for(lane) and claimant.may_take(lane)]
                 preferred = any(lane.prefers <= claimant.offers for lane in may_take)
                 (first if preferred else then)[seat] = may_take
         return first | then
@@ -184,13 +142,6 @@ class Room:
             unexpected = None if isinstance(error, StoreError) else error
             log.warning("cannot look for those who wait, trying again: %s", error, exc_info=unexpected)
         self._failing = True
-
-
-async def _called(seats: list[Seat]) -> dict[Seat, bool | None]:
-    """Whether each has found something; None of whoever left, or is still looking."""
-    calls = {seat: seat.call() for seat in seats}
-    await asyncio.wait(calls.values(), timeout=ANSWER_SECONDS)
-    return {seat: call.result() if call.done() and not call.cancelled() else None for seat, call in calls.items()}
 
 
 def _union(wishes: Iterable[list[str] | None]) -> list[str] | None:

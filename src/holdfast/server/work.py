@@ -15,8 +15,9 @@ from holdfast.model.reports import Advanced, Held, Settled
 from holdfast.server import reports
 from holdfast.server.auth import Caller
 from holdfast.server.leases import jobs_of
-from holdfast.server.room import Seat, Take
+from holdfast.server.room import Take
 from holdfast.server.route import Asked, Reply
+from holdfast.server.seats import Seat
 from holdfast.server.server import Server
 
 Body = TypeVar("Body")
@@ -62,7 +63,7 @@ async def heartbeat(server: Server, asked: Asked) -> Reply:
 async def claim(server: Server, asked: Asked) -> Reply:
     """Leases whose client has hung up are given back: it would not know of them."""
     body: wire.ClaimBody = asked.body
-    seat = Seat(_worker(asked), _queues(asked.caller, body.queues or None), body.job_types or None)
+    seat = Seat(_worker(asked), _queues(asked.caller, body.queues or None), body.job_types or None, body.limit)
     with server.interruptible(asked.gone):
         leases = await server.room.claim(_taking(server, asked, seat), seat, seconds=body.wait_seconds, gone=asked.gone)
     if not leases:

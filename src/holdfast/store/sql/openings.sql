@@ -1,6 +1,7 @@
 -- name: openings
 -- The lanes from which somebody could take a job now, among those that anybody here waits for.
-SELECT l.tenant, l.queue, l.type, l.requires, l.prefers
+SELECT l.tenant, l.queue, l.type, l.requires, l.prefers,
+       (SELECT count(*) FROM (SELECT 1 FROM jobs r WHERE r.due AND r.lane = l.id LIMIT 100) AS first) AS ready
   FROM lanes l
  WHERE (SELECT j.due FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
    AND {any:queues l.queue text}
