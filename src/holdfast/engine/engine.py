@@ -275,9 +275,7 @@ class Engine:
         await self.reap(queues=queues)
         return True
 
-    async def openings(
-        self, queues: list[str] | None = None, types: list[str] | None = None
-    ) -> _openings.Openings:
+    async def openings(self, queues: list[str] | None = None, types: list[str] | None = None) -> _openings.Openings:
         """What there is to claim, asked by one for all who wait."""
         return await self.store.read(lambda tx: _openings.openings(tx, queues, types))
 
@@ -535,9 +533,7 @@ class Engine:
         )
 
     async def drop_webhook(self, webhook: str, *, by: str = "api") -> None:
-        await self.audited(
-            lambda tx: _webhooks.drop(tx, webhook), lambda _: _audit.Deed(by, "webhook.delete", webhook)
-        )
+        await self.audited(lambda tx: _webhooks.drop(tx, webhook), lambda _: _audit.Deed(by, "webhook.delete", webhook))
 
     async def webhooks(self) -> list[Webhook]:
         return await self.store.read(_webhooks.every)
@@ -573,9 +569,7 @@ class Engine:
     async def deliveries(
         self, webhook: str, *, state: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> _deliveries.DeliveryPage:
-        return await self.store.read(
-            lambda tx: _deliveries.page(tx, webhook, state=state, cursor=cursor, limit=limit)
-        )
+        return await self.store.read(lambda tx: _deliveries.page(tx, webhook, state=state, cursor=cursor, limit=limit))
 
     async def replay_delivery(self, delivery: str, *, by: str = "api") -> Delivery:
         return await self.audited(
@@ -662,9 +656,7 @@ class Engine:
             by, lambda tx: _keys.create(tx, self.rules, new), lambda made: ("key.create", made.key.id, made.key.rights)
         )
 
-    async def rotate_key(
-        self, key_id: str, *, overlap_seconds: float = 86_400, by: str | None = None
-    ) -> _keys.Issued:
+    async def rotate_key(self, key_id: str, *, overlap_seconds: float = 86_400, by: str | None = None) -> _keys.Issued:
         """For the overlap both keys are good."""
         return await self._by(
             by,

@@ -1,0 +1,419 @@
+"""The admin API: what operators see and do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.wire.base import Answer, Body, Time
+from holdfast.wire.work import PartView
+
+
+class Nothing(Body):
+    """A route that takes no such thing; what is said all the same is refused."""
+
+
+class JobFilter(Body):
+    """Which jobs; everything given must hold. `state` takes stored states and statuses, with commas between them."""
+
+    tenant: str | None = None
+    state: str | None = None
+    job_type: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    error_code: str | None = None
+    created_after: Time | None = None
+    created_before: Time | None = None
+
+
+class AdminJobsQuery(JobFilter):
+    cursor: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class AdminJobQuery(Body):
+    """`payload` asks for what the job carries, too; it takes a scope of its own, and is written into the audit."""
+
+    payload: bool = False
+
+
+class EventsQuery(Body):
+    after: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class ReasonQuery(Body):
+    reason: str | None = None
+
+
+class LeaseView(Answer):
+    """Who holds a job; never the token, which would let its reader write."""
+
+    worker_id: str
+    expires_at: Time
+    instance_id: str | None = None
+
+
+class AdminProgress(Answer):
+    percent: float | None = None
+    step: str | None = None
+    eta_at: Time | None = None
+
+
+class JobContents(Answer):
+    """What a job carries, which operators see only when they ask for it."""
+
+    payload: Any
+    checkpoint: Any
+    result: Any
+
+
+class AdminJob(Answer):
+    """A job as operators see it. `state` is its lifecycle's own word, `storedState` the one that filters take."""
+
+    job_id: str
+    tenant: str
+    job_type: str
+    queue: str
+    lifecycle: str
+    status: str
+    state: str
+    stored_state: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    failures: int
+    lost: int
+    epoch: int
+    version: int
+    run_at: Time
+    created_at: Time
+    updated_at: Time
+    reason: str | None = None
+    started_at: Time | None = None
+    claimed_at: Time | None = None
+    progress_at: Time | None = None
+    finished_at: Time | None = None
+    cancel_requested_at: Time | None = None
+    lease: LeaseView | None = None
+    last_worker_id: str | None = None
+    progress: AdminProgress | None = None
+    counters: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    idempotency_key: str | None = None
+    tags: list[str] = []
+    trace: dict[str, str] | None = None
+    partition_key: str | None = None
+    redrive_of: str | None = None
+    root_id: str | None = None
+    parent_id: str | None = None
+
+
+class AdminJobWhole(AdminJob):
+    """One job, with its parts, the jobs that were made of it, and the policy it was created under."""
+
+    redriven_as: list[str] = []
+    parts: list[PartView] = []
+    policy: dict[str, Any] = {}
+    contents: JobContents | None = None
+
+
+class AdminJobPage(Answer):
+    jobs: list[AdminJob]
+    next_cursor: str | None
+
+
+class AttemptView(Answer):
+    """One execution that has ended."""
+
+    attempt: int
+    epoch: int
+    worker_id: str
+    started_at: Time
+    ended_at: Time
+    outcome: str
+    state: str
+    instance_id: str | None = None
+    reason: str | None = None
+    error: dict[str, Any] | None = None
+
+
+class AttemptsAnswer(Answer):
+    attempts: list[AttemptView]
+
+
+class AdminEvent(Answer):
+    """One line of a job's history, whole; `from` and `to` are the lifecycle's own words."""
+
+    seq: int
+    at: Time
+    verb: str
+    attempt: int
+    epoch: int
+    actor: str
+    from_: str | None = msgspec.field(default=None, name="from")
+    to: str | None = None
+    worker_id: str | None = None
+    reason: str | None = None
+    step: str | None = None
+    percent: float | None = None
+    data: Any = None
+
+
+class AdminEventsAnswer(Answer):
+    """`next` is the `after` of the page behind."""
+
+    events: list[AdminEvent]
+    next: int | None
+
+
+class ClauseView(Answer):
+    name: str
+    holds: bool
+    says: str
+
+
+class WhyAnswer(Answer):
+    """Why a job does not run now: the first condition that does not hold is the answer."""
+
+    job_id: str
+    answer: str
+    clauses: list[ClauseView]
+
+
+class JobMoved(Answer):
+    job_id: str
+    status: str
+    state: str
+
+
+class RedriveBody(Body):
+    payload: dict[str, Any] | None = None
+    idempotency_key: str | None = None
+
+
+class Redriven(Answer):
+    """The new job that was made of a finished one."""
+
+    job_id: str
+    status: str
+    redrive_of: str
+
+
+class BulkBody(JobFilter):
+    """Nothing happens until `dryRun` is false. A call handles at most `limit` jobs, the newest first."""
+
+    dry_run: bool = True
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    cursor: str | None = None
+
+
+class BulkCancelBody(BulkBody):
+    reason: str = "canceled"
+
+
+class BulkRedriveBody(BulkBody):
+    """`ratePerSecond` spreads when the new jobs may start; `again` takes those, too, that were redriven before."""
+
+    rate_per_second: Annotated[float, Meta(ge=0.01, le=1_000_000)] | None = None
+    again: bool = False
+
+
+class BulkJob(Answer):
+    job_id: str
+    outcome: str
+    new_job_id: str | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class BulkAnswer(Answer):
+    """`matched` are all that the filter finds now; the other numbers are of this call, or of what it would do."""
+
+    dry_run: bool
+    matched: int
+    done: int
+    skipped: int
+    refused: int
+    jobs: list[BulkJob]
+    next_cursor: str | None
+
+
+class QueueView(Answer):
+    tenant: str
+    queue: str
+    jobs: dict[str, int]
+    paused: bool
+    oldest_waiting_at: Time | None = None
+    paused_at: Time | None = None
+    paused_by: str | None = None
+
+
+class QueuesAnswer(Answer):
+    queues: list[QueueView]
+
+
+class TenantQuery(Body):
+    tenant: str = "default"
+
+
+class QueueMoved(Answer):
+    tenant: str
+    queue: str
+    paused: bool
+
+
+class WorkerView(Answer):
+    """`status` is what people want to know: `disabled` is an operator's word, the others what the heartbeats say."""
+
+    worker_id: str
+    kind: str
+    status: str
+    enabled: bool
+    liveness: str
+    holds: int
+    registered_at: Time
+    heartbeat_seconds: float
+    offline_seconds: float
+    name: str | None = None
+    tenants: list[str] | None = None
+    capabilities: dict[str, Any] = {}
+    offers: list[str] = []
+    metadata: dict[str, Any] = {}
+    job_types: list[str] | None = None
+    slots: int | None = None
+    last_heartbeat_at: Time | None = None
+
+
+class WorkersAnswer(Answer):
+    workers: list[WorkerView]
+
+
+class HeldJob(Answer):
+    job_id: str
+    job_type: str
+    queue: str
+    tenant: str
+    attempt: int
+    claimed_at: Time
+    expires_at: Time
+    instance_id: str | None = None
+    percent: float | None = None
+    step: str | None = None
+
+
+class WorkerWhole(WorkerView):
+    """With what it holds: the first hundred jobs, the oldest first."""
+
+    jobs: list[HeldJob] = []
+
+
+class KeyIntent(Body):
+    kind: Literal["client", "worker", "admin"] = "client"
+    tenant: str = "default"
+    name: str | None = None
+    scopes: list[str] | None = None
+    queues: list[str] | None = None
+    worker_id: str | None = None
+    expires_in_seconds: float | None = None
+    rate_per_second: float | None = None
+
+
+class KeyView(Answer):
+    """All that is known of a key, except what would let anybody use it."""
+
+    key_id: str
+    kind: str
+    tenant: str
+    status: str
+    scopes: list[str]
+    created_at: Time
+    name: str | None = None
+    queues: list[str] | None = None
+    worker_id: str | None = None
+    rate_per_second: float | None = None
+    expires_at: Time | None = None
+    revoked_at: Time | None = None
+    used_at: Time | None = None
+
+
+class KeysAnswer(Answer):
+    keys: list[KeyView]
+
+
+class KeyIssued(Answer):
+    """`apiKey` is shown here and nowhere else: keep it now."""
+
+    key: KeyView
+    api_key: str
+
+
+class RotateQuery(Body):
+    overlap_seconds: Annotated[float, Meta(ge=0, le=10**9)] = 86_400
+
+
+class LifecycleView(Answer):
+    name: str
+    about: str
+    words: dict[str, str]
+    moves: list[str]
+    accept_separately: bool
+    policy: dict[str, Any]
+    mermaid: str
+
+
+class LifecyclesAnswer(Answer):
+    lifecycles: list[LifecycleView]
+
+
+class SettingView(Answer):
+    name: str
+    value: Any
+    origin: str
+    variable: str
+
+
+class SettingsAnswer(Answer):
+    settings: list[SettingView]
+
+
+class AuditQuery(Body):
+    cursor: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class AuditLine(Answer):
+    """What somebody did. `digest` covers the line and the digest of the line before, which is `previous`."""
+
+    seq: int
+    at: Time
+    actor: str
+    action: str
+    subject: str | None
+    detail: Any
+    previous: str
+    digest: str
+
+
+class AuditAnswer(Answer):
+    lines: list[AuditLine]
+    next_cursor: int | None
+
+
+class VerifyQuery(Body):
+    """What an earlier verification answered, kept elsewhere: that line must still be there as it was."""
+
+    seq: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
+    digest: str | None = None
+
+
+class VerifyAnswer(Answer):
+    """`seq` and `digest` are those of the last line that is right; `wrong` is the first that is not, and `why`."""
+
+    valid: bool
+    seq: int
+    digest: str
+    wrong: int | None = None
+    why: str | None = None

@@ -1,0 +1,35 @@
+"""What a server says about itself."""
+
+from __future__ import annotations
+
+from holdfast.wire.base import Answer, Time
+
+
+class Alive(Answer):
+    status: str
+
+
+class StorageView(Answer):
+    total_bytes: int
+    free_bytes: int
+
+
+class JobCounts(Answer):
+    """Each up to 10,000. `waiting` could run now; `later` wait for their time; `died` in the last hour."""
+
+    waiting: int
+    later: int
+    running: int
+    died: int
+
+
+class Health(Answer):
+    """`status` is `ok` or `down`. Numbers are those of the last time that the database answered."""
+
+    status: str
+    database: str
+    checked_at: Time | None = None
+    active_workers: int | None = None
+    pending_jobs: int | None = None
+    jobs: JobCounts | None = None
+    storage: StorageView | None = None

@@ -1,0 +1,116 @@
+"""The control plane: a job as clients hand it in and see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.wire.base import Answer, Attempts, Body, Key, Name, Priority, Seconds, Time
+
+
+class JobIntent(Body):
+    """A job to be done."""
+
+    job_type: Name
+    payload: dict[str, Any]
+    idempotency_key: Key | None = None
+    queue: Name | None = None
+    priority: Priority = 0
+    run_at: Time | None = None
+    delay_seconds: Seconds | None = None
+    max_attempts: Attempts | None = None
+    tags: list[Name] = []
+
+
+class JobIntents(Body):
+    jobs: list[JobIntent]
+
+
+class JobAccepted(Answer):
+    job_id: str
+    status: str
+
+
+class JobsAccepted(Answer):
+    jobs: list[JobAccepted]
+
+
+class ProgressView(Answer):
+    percent: float | None = None
+    step: str | None = None
+    eta_seconds: float | None = None
+
+
+class ErrorView(Answer):
+    code: str
+    message: str
+
+
+class JobView(Answer):
+    """What a client may know of a job: never its payload, attempts, worker, lease or traces."""
+
+    job_id: str
+    job_type: str
+    status: str
+    created_at: Time
+    updated_at: Time
+    progress: ProgressView | None = None
+    counters: dict[str, Any] | None = None
+    result: Any = None
+    error: ErrorView | None = None
+
+
+class JobPage(Answer):
+    jobs: list[JobView]
+    next_cursor: str | None
+
+
+class JobEvent(Answer):
+    """One line of a job's history as a client sees it; `from` and `to` are the lifecycle's own words."""
+
+    job_id: str
+    seq: int
+    at: Time
+    verb: str
+    job_type: str | None = None
+    status: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    to: str | None = None
+    reason: str | None = None
+    percent: float | None = None
+    step: str | None = None
+    counters: dict[str, Any] | None = None
+
+
+class OperatorEvent(Answer):
+    """The same line with everything that it says; `data` holds counters or an error."""
+
+    job_id: str
+    seq: int
+    at: Time
+    verb: str
+    tenant: str
+    attempt: int
+    epoch: int
+    actor: str
+    job_type: str | None = None
+    queue: str | None = None
+    status: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    to: str | None = None
+    reason: str | None = None
+    worker_id: str | None = None
+    percent: float | None = None
+    step: str | None = None
+    data: Any = None
+
+
+class WorkerEvent(Answer):
+    """A worker is `online`, `idle`, `busy`, `offline` or `disabled` from now on."""
+
+    worker_id: str
+    at: Time
+    status: str
+    name: str | None = None
+    was: str | None = None

@@ -1,0 +1,16 @@
+"""Errors, as RFC 9457 has them."""
+
+from __future__ import annotations
+
+from holdfast.wire.base import Answer
+
+
+class Problem(Answer):
+    """RFC 9457. `code` is stable; `detail` is for people; some problems say more in further fields."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str

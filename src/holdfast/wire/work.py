@@ -1,0 +1,199 @@
+"""The worker API: what a worker says, and what it is told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from holdfast.wire.base import Answer, Body, Name, Seconds, Time
+
+
+class WorkerRegistration(Body):
+    name: str | None = None
+    worker_type: str = "remote"
+    capabilities: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    tenants: list[str] | None = None
+    queues: list[str] | None = None
+
+
+class WorkerRegistered(Answer):
+    worker_id: str
+    api_key: str
+
+
+class HeldLease(Body):
+    job_id: str
+    lease_token: str
+
+
+class HeartbeatBody(Body):
+    status: str = "active"
+    instance_id: str | None = None
+    slots: int | None = None
+    leases: list[HeldLease] = []
+
+
+class HeartbeatAnswer(Answer):
+    lost: list[str]
+    cancel: list[str]
+    drain: bool
+    server_time: Time
+    lease_expires_at: dict[str, Time]
+
+
+class ClaimBody(Body):
+    queues: list[str] | None = None
+    job_types: list[str] | None = None
+    limit: Annotated[int, Meta(ge=1, le=100)] = 1
+    wait_seconds: Annotated[float, Meta(ge=0, le=30)] = 0
+    request_id: str | None = None
+    instance_id: str | None = None
+
+
+class PartView(Answer):
+    name: str
+    status: str
+    percent: float | None = None
+    total: int | None = None
+    done: int | None = None
+    error: str | None = None
+    data: Any = None
+    started_at: Time | None = None
+    completed_at: Time | None = None
+
+
+class Clocks(Answer):
+    """The times that a worker itself must keep."""
+
+    lease_seconds: float
+    heartbeat_seconds: float
+    cancel_grace_seconds: float
+    timeout_seconds: float | None = None
+    no_progress_seconds: float | None = None
+    max_runtime_seconds: float | None = None
+
+
+class ClaimedJob(Answer):
+    job_id: str
+    job_type: str
+    payload: dict[str, Any]
+    attempt: int
+    lease_token: str
+    lease_expires_at: Time
+    checkpoint: Any
+    parts: list[PartView]
+    tenant: str
+    queue: str
+    lifecycle: str
+    priority: int
+    epoch: int
+    max_attempts: int
+    lost: int
+    max_lost: int
+    claimed_at: Time
+    created_at: Time
+    run_at: Time
+    clocks: Clocks
+    tags: list[str] = []
+    trace: dict[str, str] | None = None
+
+
+class ClaimAnswer(Answer):
+    jobs: list[ClaimedJob]
+
+
+class PartReport(Body):
+    name: str
+    status: str = "pending"
+    percent: float | None = None
+    total: int | None = None
+    done: int | None = None
+    error: str | None = None
+    data: Any = None
+
+
+class ProgressBody(Body):
+    job_id: str
+    lease_token: str
+    current_step: str | None = None
+    progress_percent: float | None = None
+    counters: dict[str, Any] | None = None
+    eta_seconds: float | None = None
+    parts: list[PartReport] = []
+    checkpoint: Any = None
+
+
+class ProgressAnswer(Answer):
+    job_id: str
+    lease_expires_at: Time
+    cancel: bool
+
+
+class CompleteBody(Body):
+    job_id: str
+    lease_token: str
+    result: Any = None
+
+
+class FailBody(Body):
+    job_id: str
+    lease_token: str
+    error_code: Name
+    message: str = ""
+    context: dict[str, Any] | None = None
+    retry_after_seconds: Seconds | None = None
+    permanent: bool = False
+
+
+class ReleaseBody(Body):
+    job_id: str
+    lease_token: str
+    delay_seconds: Seconds = 0
+
+
+class RejectBody(Body):
+    job_id: str
+    lease_token: str
+    error_code: Name
+    message: str = ""
+
+
+class SettledAnswer(Answer):
+    """Where a job went: `status` as clients see it, `state` in its lifecycle's own word."""
+
+    job_id: str
+    status: str
+    state: str
+
+
+class ReportsBody(Body):
+    """Many words at once, for workers that hold many jobs: each is settled by itself."""
+
+    progress: list[ProgressBody] = []
+    complete: list[CompleteBody] = []
+    fail: list[FailBody] = []
+    release: list[ReleaseBody] = []
+    reject: list[RejectBody] = []
+
+
+class Report(Answer):
+    """The answer to one of many: where the job went, or the problem's code, and what it says."""
+
+    job_id: str
+    status: str | None = None
+    state: str | None = None
+    lease_expires_at: Time | None = None
+    cancel: bool = False
+    code: str | None = None
+    detail: str | None = None
+    reassigned: bool = False
+
+
+class ReportsAnswer(Answer):
+    progress: list[Report]
+    complete: list[Report]
+    fail: list[Report]
+    release: list[Report]
+    reject: list[Report]
