@@ -32,7 +32,7 @@ from holdfast.webhooks.courier import Courier
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import Sender
 
-GATHERING_TURNS = 2  # of the event loop: the answered ask again, and those who asked meanwhile come in
+GATHERING_TURNS = 4  # of the event loop: the answered ask again, and those who asked meanwhile come in
 
 log = logging.getLogger(__name__)
 

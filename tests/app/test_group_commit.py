@@ -150,6 +150,35 @@ class TestBatches:
         assert await asyncio.gather(*tasks) == [10, 20, 30, 40, 50, 60, 70]
         assert sent == [[1], [2, 3, 4, 5], [6, 7]]
 
+    async def test_with_turns_those_who_came_at_the_same_moment_go_together(self) -> None:
+        """As behind a server: nobody goes ahead of the crowd he came with, and who comes alone goes alone."""
+        sent: list[list[int]] = []
+
+        async def send(items: list[int]) -> list[int]:
+            sent.append(sorted(items))
+            await asyncio.sleep(0)
+            return items
+
+        batches = Batches(send, turns=2)
+        assert await asyncio.gather(*(batches.put(item) for item in range(9))) == list(range(9))
+        assert await batches.put(9) == 9
+        assert sent == [list(range(9)), [9]]
+
+    async def test_with_turns_the_first_may_be_cancelled_and_the_others_are_served(self) -> None:
+        async def send(items: list[int]) -> list[int]:
+            await asyncio.sleep(0)
+            return items
+
+        batches = Batches(send, turns=2)
+        for turns in range(6):
+            tasks = [asyncio.create_task(batches.put(item)) for item in (1, 2, 3)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            tasks[0].cancel()
+            async with asyncio.timeout(20):
+                answers = await asyncio.gather(*tasks, return_exceptions=True)
+            assert answers[1:] == [2, 3]
+
     async def test_a_refusal_is_searched_for_and_fails_alone(self) -> None:
         sent: list[int] = []
 
