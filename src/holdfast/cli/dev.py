@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.apps import add_app_argument
+from holdfast.cli.lasting import log_to_terminal, stop_on_signals
 from holdfast.cli.parser import command
 from holdfast.cli.samples import sample
 from holdfast.cli.serve import add_address_arguments, server_of
-from holdfast.cli.worker import add_arguments, app_of, ended, log_to_terminal, stop_on_signals, work_until
+from holdfast.cli.worker import add_arguments, app_of, ended, work_until
 from holdfast.settings import without_password
 
 if TYPE_CHECKING:

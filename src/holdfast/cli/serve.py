@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.apps import add_app_argument, load_app
+from holdfast.cli.lasting import log_to_terminal, stop_on_signals
 from holdfast.cli.parser import command
-from holdfast.cli.worker import log_to_terminal, stop_on_signals
 from holdfast.settings import Settings, load
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.apps import add_app_argument, load_app
+from holdfast.cli.lasting import log_to_terminal, stop_on_signals
 from holdfast.cli.parser import command, names
 from holdfast.errors import Invalid, Unauthorized
 from holdfast.settings import Settings, load
@@ -150,21 +151,6 @@ def _place(options: argparse.Namespace) -> dict[str, Any]:
     return {"server": options.server, "health": None if port is None else (port, options.processes)}
 
 
-def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals, waits_for: str = "the jobs that run") -> None:
-    """The first one sets `stop`, the second ends the process at once, whoever else has set `stop` in between."""
-    heard: list[signal.Signals] = []
-
-    def signalled(number: signal.Signals) -> None:
-        if heard:
-            os._exit(1)
-        heard.append(number)
-        log.info("stopping when %s have ended; a second signal ends it at once", waits_for)
-        stop.set()
-
-    for number in signals:
-        asyncio.get_running_loop().add_signal_handler(number, signalled, number)
-
-
 async def work_until(
     app: App,
     options: argparse.Namespace,
@@ -202,10 +188,3 @@ def ended(worker: Worker) -> int:
         sys.stderr.flush()
         os._exit(0)
     return 0
-
-
-def log_to_terminal() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a remote worker would print a line for each heartbeat

@@ -1,0 +1,33 @@
+"""What commands share that go on until they are told to stop: their log, and how they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+log = logging.getLogger("holdfast")
+
+
+def log_to_terminal() -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a remote worker would print a line for each heartbeat
+
+
+def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals, waits_for: str = "the jobs that run") -> None:
+    """The first one sets `stop`, the second ends the process at once, whoever else has set `stop` in between."""
+    heard: list[signal.Signals] = []
+
+    def signalled(number: signal.Signals) -> None:
+        if heard:
+            os._exit(1)
+        heard.append(number)
+        log.info("stopping when %s have ended; a second signal ends it at once", waits_for)
+        stop.set()
+
+    for number in signals:
+        asyncio.get_running_loop().add_signal_handler(number, signalled, number)
