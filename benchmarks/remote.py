@@ -41,15 +41,26 @@ SLOTS = (10, 100)
 SECRET = secrets.token_urlsafe(32)
 
 app = App()
-done: list[int] = []
-all_done = asyncio.Event()
+
+
+class Left:
+    """How many jobs a round has not done yet."""
+
+    def begin(self, jobs: int) -> None:
+        self.jobs, self.none = jobs, asyncio.Event()
+
+    def one_less(self) -> None:
+        self.jobs -= 1
+        if not self.jobs:
+            self.none.set()
+
+
+left = Left()
 
 
 @app.job(TYPE)
 async def nothing(to: str, subject: str, template: int) -> None:
-    done[0] -= 1
-    if not done[0]:
-        all_done.set()
+    left.one_less()
 
 
 @contextmanager
@@ -57,20 +68,22 @@ def served(url: str) -> Iterator[str]:
     """The address of a server on this database, which is another process."""
     command = [sys.executable, "-m", "holdfast.cli", "serve", "--port", "0", "--database", url]
     environment = {**os.environ, "HOLDFAST_ADMIN_SECRET": SECRET}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    assert process.stderr
-    try:
-        yield _address(process.stderr)
-    finally:
-        process.terminate()
-        process.wait()
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        try:
+            address, reading = _address(process.stderr)
+            yield address
+        finally:
+            process.terminate()
+        reading.join()
 
 
-def _address(log: Any) -> str:
+def _address(log: Any) -> tuple[str, threading.Thread]:
     for line in log:
         if found := re.search(r"ready: (http://\S+[0-9])", line):
-            threading.Thread(target=log.read, daemon=True).start()  # what it says later must not hold it up
-            return found[1]
+            reading = threading.Thread(target=log.read, daemon=True)  # what it says later must not hold it up
+            reading.start()
+            return found[1], reading
     raise RuntimeError("the server did not start")
 
 
@@ -93,11 +106,10 @@ async def over_http(ours: Ours) -> AsyncIterator[Source]:
 
 async def drain(source: Source, *, jobs: int, slots: int) -> int:
     """From the start of the worker to the report of its last job."""
-    done[:] = [jobs]
-    all_done.clear()
+    left.begin(jobs)
     worker = Worker(source, app.handlers, plan=Plan(concurrency=slots, kept=False))
     running = asyncio.create_task(worker.run())
-    await all_done.wait()
+    await left.none.wait()
     worker.stop()
     await running
     return jobs

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, hints, http, leases, refusal, streams
+from benchmarks import core, hints, http, leases, refusal, remote, streams
 from benchmarks.crowds import crowds
 
 pytestmark = pytest.mark.slow
@@ -72,3 +72,8 @@ def test_the_cost_of_http_is_measured(tmp_path: Path) -> None:
     assert list(rounds["rounds"]) == ["bare POST", "POST /jobs", "bare GET", "GET /jobs/{id}", "inserts"]
     assert [figure["figure"] for figure in figures] == [*http.TARGETS, "POST /jobs, p99 over p50"]
     assert all(figure["value"] > 0 for figure in figures)
+
+
+def test_the_cost_of_a_server_between_worker_and_database_is_measured(store: str, tmp_path: Path) -> None:
+    results = results_of(remote, store, tmp_path)
+    assert [result["figure"] for result in results] == [f"drain, {slots} slots" for slots in remote.SLOTS]
