@@ -17,6 +17,7 @@ from holdfast.store import migrate as migrating
 from holdfast.store import open_store
 from holdfast.store.migrate import Migration, migrate, migrations, missing
 from holdfast.store.queries import Query
+from tests.engine.log import settled
 from tests.engine.steps import ask, held, run, stored
 from tests.store.by_hand import by_hand
 
@@ -122,6 +123,7 @@ async def test_a_limit_is_a_whole_number_from_one_up(engine: Engine) -> None:
         ):
             assert await refused(ask_for) == "invalid_limit"
     assert len(await engine.history(job.id, limit=10**6)) == 2, "what is more than enough is cut"
+    await settled(engine)
     assert len((await engine.feed(limit=1))[0]) == 1
     assert await engine.prune(Retention(canceled=0), limit=1) == 1
 

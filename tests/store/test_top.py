@@ -15,6 +15,7 @@ from holdfast.model import Liveness, NewJob
 from holdfast.store import Row, q
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, SQLITE, render
+from tests.engine.log import settled
 from tests.engine.steps import bring as bring_by
 from tests.engine.steps import run
 
@@ -112,6 +113,7 @@ async def flow(engine: Engine, **params: Any) -> dict[tuple[str, str], tuple[int
 async def test_flow_tells_what_came_and_what_went(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="a", queue="mail"))
     await bring(engine, worker, State.SUCCEEDED)
+    await settled(engine)
     begun = (await engine.feed_end()).pos
     everything = await flow(engine)
     assert everything["mail", "in"] == (1, sum(events for events, _ in everything.values()))
@@ -138,6 +140,7 @@ async def test_the_newest_events_stand_for_the_rest(engine: Engine) -> None:
 
 async def test_ended_is_newest_first_and_only_what_ended(engine: Engine, worker: str) -> None:
     await one_of_each(engine, worker)
+    await settled(engine)
     half = (await engine.feed_end()).pos
     last = await bring(engine, worker, State.SUCCEEDED)
 

@@ -1,39 +1,27 @@
 """A receiver, and couriers that may go to it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.store import PostgresStore
-from holdfast.store.queries import Query
 from holdfast.webhooks.courier import Courier
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import Sender
+from tests.engine.log import settled
 from tests.webhooks.receiver import Receiver, receiving
 
 Couriers = Callable[..., Courier]
 
-_SETTLED = Query(
-    "settled",
-    "SELECT coalesce(max(pos), 0) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS settled FROM events",
-)
-
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader of the log waits for what is open anywhere on the server, also in the databases of other tests."""
+    """Who fans out has all that was committed before him to fan out."""
     fan_out = Engine.fan_out_webhooks
 
     async def when_settled(engine: Engine, *args: Any) -> Any:
-        if isinstance(engine.store, PostgresStore):
-            for _ in range(100):
-                row = await engine.store.read(lambda tx: tx.one(_SETTLED))
-                if row is not None and row["settled"]:
-                    break
-                await asyncio.sleep(0.02)
+        await settled(engine)
         return await fan_out(engine, *args)
 
     monkeypatch.setattr(Engine, "fan_out_webhooks", when_settled)
