@@ -1,4 +1,4 @@
-"""Waiting for the log: its readers stay below what is open anywhere on a server, also in the databases of other tests."""
+"""Waiting for the log: its readers stay below what is open anywhere on a server, also in other databases."""
 
 import asyncio
 
