@@ -15,7 +15,7 @@ from holdfast.engine import Engine
 from holdfast.engine.keys import LiveKey
 from holdfast.errors import Forbidden, Malformed, StoreError, Unauthorized
 from holdfast.model.hosts import is_loopback
-from holdfast.model.key import SCOPES, Kind, Scope, digest_of, parse
+from holdfast.model.key import SCOPES, KeyText, Kind, Scope, digest_of, parse
 from holdfast.server.recent import Recent
 from holdfast.server.route import Headers
 from holdfast.server.throttle import Failures, Rates, source_of
@@ -122,11 +122,12 @@ class Auth:
 
     async def _holder(self, shown: bytes, source: str) -> tuple[Caller, float | None]:
         """A right key is let in whatever others do at its address or with its id; nobody guesses 256 bits."""
-        text = parse(shown[7:].strip()) if shown[:7].lower() == b"bearer " else None
-        if text is None:
+        read = _credential(shown)
+        if read is None:
             raise self._failed(source_of(source))
+        text, digest = read
         found = await self._keys.get(text.id)
-        good = compare_digest(digest_of(text.secret), _NO_DIGEST if found is None else found.digest)
+        good = compare_digest(digest, _NO_DIGEST if found is None else found.digest)
         if found is None or not good or found.key.kind is not text.kind:
             raise self._failed(source_of(source), f"key {text.id}")
         self._used.add(text.id)
@@ -145,6 +146,12 @@ class Auth:
         self._failures.refuse(*names)
         self._failures.add(*names)
         return _unauthorized()
+
+
+@lru_cache(maxsize=1024)  # the same keys come again and again, and reading one takes longer than all the rest
+def _credential(shown: bytes) -> tuple[KeyText, str] | None:
+    text = parse(shown[7:].strip()) if shown[:7].lower() == b"bearer " else None
+    return None if text is None else (text, digest_of(text.secret))
 
 
 def _caller(found: LiveKey) -> Caller:

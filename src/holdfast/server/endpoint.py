@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _NOSNIFF, _NO_STORE = (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")
 _encode = msgspec.json.Encoder().encode
+_NEVER = asyncio.Event()  # for requests during which nobody looks whether the client is there
 
 
 class Endpoint:
@@ -65,9 +66,10 @@ class Endpoint:
             if route.body is not None
             else None
         )
-        gone = asyncio.Event()
+        patient = route.watched or (b"prefer" in headers and PREFER in route.headers)
+        gone = asyncio.Event() if patient else _NEVER
         asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone)
-        if not route.watched and not (b"prefer" in headers and PREFER in route.headers):
+        if not patient:
             return await _in_time(route.handler(server, asked), ANSWER_SECONDS_MAX)
         watching = asyncio.create_task(_watch(receive, gone))
         try:
