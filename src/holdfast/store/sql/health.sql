@@ -13,8 +13,7 @@ SELECT {now} AS seen_at,
        (SELECT count(*)
           FROM (SELECT state
                   FROM jobs
-                 WHERE finished_at IS NOT NULL
-                   AND state <> 'succeeded'
+                 WHERE state <> 'succeeded'
                    AND finished_at >= {now-:seconds}
                  ORDER BY finished_at DESC
                  LIMIT {limit}) AS u
