@@ -2,12 +2,14 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Created, Engine, Limits
-from holdfast.errors import HoldfastError, Invalid, KeyReused, NotFound
+from holdfast.engine.create import ready
+from holdfast.errors import HoldfastError, Invalid, KeyReused, NotFound, StoreUnavailable
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import Actor, State
 from holdfast.model import JobType, NewJob
@@ -376,3 +378,20 @@ async def test_an_unknown_job_is_not_found(engine: Engine) -> None:
                 await verb(job_id)
             assert refused.value.code == "job_not_found"
     assert issubclass(NotFound, HoldfastError)
+
+
+async def test_trouble_with_a_taken_key_is_no_answer_to_the_jobs_that_were_made_beside_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are on disk: whoever is told otherwise makes them again."""
+    await engine.create(NewJob(type="echo", idempotency_key="k"))
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr("holdfast.engine.create.create_each", away)
+    jobs = [NewJob(type="echo", idempotency_key="k"), NewJob(type="echo"), NewJob(type="echo", idempotency_key="new")]
+    taken, *made = await engine.hand_in_each([ready(job) for job in jobs])
+    assert isinstance(taken, StoreUnavailable)
+    assert [type(one) for one in made] == [Created, Created]
+    assert len((await engine.page()).jobs) == 3

@@ -14,7 +14,13 @@ from holdfast.engine import Engine
 from holdfast.store import PostgresStore, SqliteStore
 
 DIED = 86
-METHODS = {"create": "create_each", "accept": "accept_made", "complete": "complete_many", "fail": "fail_many"}
+METHODS = {
+    "create": "create_each",
+    "accept": "accept_made",
+    "claim": "claim_once",
+    "complete": "complete_many",
+    "fail": "fail_many",
+}
 
 
 def dying(verb: str, moment: str) -> None:

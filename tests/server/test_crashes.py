@@ -55,6 +55,22 @@ async def test_a_job_whose_server_died_before_accepting_it_is_accepted_by_the_re
         assert [event.to_state for event in await served.engine.history(before.id)] == ["created", "queued"]
 
 
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_claim_that_is_repeated_after_a_crash_is_one_lease(store_url: str, moment: str) -> None:
+    body = {"requestId": "once"}
+    async with serving(store_url) as served:
+        key = bearer((await served.register(name="w"))["apiKey"])
+        for _ in range(2):
+            await served.http.post("/jobs", json={"jobType": "SEND", "payload": {}})
+    async with crashing(store_url, "claim", moment) as dying:
+        await dies_of(dying, "/api/worker/claim", body, key)
+    async with serving(store_url) as served:
+        answers = [await served.http.post("/api/worker/claim", json=body, headers=key) for _ in range(2)]
+        [first], [again] = (answer.json()["jobs"] for answer in answers)
+        assert (first["jobId"], first["leaseToken"]) == (again["jobId"], again["leaseToken"])
+        assert sorted(job.state for job in (await served.engine.page()).jobs) == ["queued", "running"]
+
+
 ENDINGS = {
     "complete": ({"result": {"n": 1}}, "COMPLETED", "succeeded"),
     "fail": ({"errorCode": "E_BAD", "message": "no", "permanent": True}, "FAILED", "failed"),

@@ -18,7 +18,7 @@ from holdfast.server.app import ROUTES
 from holdfast.webhooks.signing import headers
 from tests.docs.pages import PAGES, blocks, first_cells
 from tests.server.steps import SECRET, Served, serving
-from tests.webhooks.receiver import Receiver, receiving
+from tests.webhooks.receiver import Receiver
 
 PAGE = "docs/webhooks.md"
 BODY = '{"type":"job.completed","data":{"jobType":"Übersetzung"}}'.encode()
@@ -75,12 +75,6 @@ def test_the_examples_tell_what_is_genuine(language: str, request: pytest.Fixtur
     assert not check(secret, {"webhook-timestamp": "yesterday"}, BODY)
     old = str(int(ours["webhook-timestamp"]) - 400)
     assert not check(secret, signed_by_another(secret, BODY) | {"webhook-timestamp": old}, BODY)
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
 
 
 @pytest.fixture

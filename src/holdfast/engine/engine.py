@@ -172,9 +172,13 @@ class Engine:
         taken = [job for job, one in zip(jobs, new, strict=True) if one is None]
         if not taken:
             return cast("list[_create.Created | HoldfastError]", new)
-        held = await self.store.write(
-            lambda tx: _create.create_each(tx, self.rules, taken, actor=Actor.CLIENT, accept=None)
-        )
+        held: list[_create.Created | HoldfastError]
+        try:
+            held = await self.store.write(
+                lambda tx: _create.create_each(tx, self.rules, taken, actor=Actor.CLIENT, accept=None)
+            )
+        except StoreError as error:  # the new ones are on disk: this is no answer to them
+            held = [error] * len(taken)
         others = iter(held)
         return [next(others) if one is None else one for one in new]
 
