@@ -84,20 +84,26 @@ class Batches(Generic[Item, Answer]):
     async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         answers: Sequence[Answer | Exception]
         try:
-            answers = await self._send([item for item, _ in batch])
-        except StoreError as error:
-            answers = [error] * len(batch)
-        except HoldfastError as error:
-            if len(batch) > 1:  # one of them is wrong, and must not take the others with it
-                middle = len(batch) // 2
-                await self._send_batch(batch[:middle])
-                await self._send_batch(batch[middle:])
-                return
-            answers = [error]
+            answers = await each(self._send, [item for item, _ in batch])
         except Exception as error:  # our own mistake: whoever asked hears of it, whoever asks next is not held up
             answers = [error] * len(batch)
         for (_, future), answer in zip(batch, answers, strict=True):
             _settle(future, answer)
+
+
+async def each(
+    send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], items: list[Item]
+) -> list[Answer | HoldfastError]:
+    """An answer or a refusal for each: one that is wrong does not take the others with it."""
+    try:
+        return list(await send(items))
+    except StoreError as error:
+        return [error] * len(items)
+    except HoldfastError as error:
+        if len(items) == 1:
+            return [error]
+        middle = len(items) // 2
+        return [*await each(send, items[:middle]), *await each(send, items[middle:])]
 
 
 def _settle(future: asyncio.Future[Answer], answer: Answer | Exception) -> None:

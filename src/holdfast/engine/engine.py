@@ -9,17 +9,13 @@ from typing import Any, TypeVar, cast
 
 from holdfast.clock import Clock
 from holdfast.engine import accept as _accept
-from holdfast.engine import audit as _audit
 from holdfast.engine import cancel as _cancel
 from holdfast.engine import claim as _claim
 from holdfast.engine import claims as _claims
 from holdfast.engine import complete as _complete
 from holdfast.engine import create as _create
-from holdfast.engine import deliveries as _deliveries
 from holdfast.engine import fail as _fail
-from holdfast.engine import fan_out as _fan_out
 from holdfast.engine import heartbeat as _heartbeat
-from holdfast.engine import keys as _keys
 from holdfast.engine import look as _look
 from holdfast.engine import openings as _openings
 from holdfast.engine import progress as _progress
@@ -33,12 +29,12 @@ from holdfast.engine import release as _release
 from holdfast.engine import requeue as _requeue
 from holdfast.engine import secrets as _secrets
 from holdfast.engine import vitals as _vitals
-from holdfast.engine import webhooks as _webhooks
 from holdfast.engine import why as _why
 from holdfast.engine import worker_log as _worker_log
 from holdfast.engine import workers as _workers
-from holdfast.engine.alerts import Watch
 from holdfast.engine.held import in_rounds
+from holdfast.engine.keyring import Keyring
+from holdfast.engine.mailing import Mailing
 from holdfast.engine.registry import NeedsTransaction, Registry, Snapshot
 from holdfast.engine.rules import Limits, Rules
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
@@ -46,17 +42,17 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
 from holdfast.model.json import encode
-from holdfast.model.key import Key, Kind, NewKey
 from holdfast.model.names import check_name
 from holdfast.model.outline import Outline
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
-from holdfast.model.webhook import Delivery, Webhook
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
 
 _Answer = TypeVar("_Answer")
 
 
-class Engine:
+class Engine(Keyring, Mailing):
+    """The verbs of jobs and workers are here; those of keys in `keyring.py`, those of webhooks in `mailing.py`."""
+
     def __init__(
         self,
         store: PostgresStore | SqliteStore,
@@ -450,35 +446,6 @@ class Engine:
     async def queues(self) -> list[_queues.Queue]:
         return await self.store.read(_queues.listed)
 
-    async def audited(
-        self, work: Callable[[Tx], Awaitable[_Answer]], tell: Callable[[_Answer], _audit.Deed]
-    ) -> _Answer:
-        """What an operator does, and the line that tells of it: both or neither."""
-
-        async def both(tx: Tx) -> _Answer:
-            answer = await work(tx)
-            await _audit.record(tx, tell(answer))
-            return answer
-
-        return await self.store.write(both)
-
-    async def _by(
-        self,
-        by: str | None,
-        work: Callable[[Tx], Awaitable[_Answer]],
-        tell: Callable[[_Answer], tuple[str, str, dict[str, Any]]],
-    ) -> _Answer:
-        """`tell` says what was done, to whom, and more; where nobody in particular did it, nothing is told."""
-        if by is None:
-            return await self.store.write(work)
-        return await self.audited(work, lambda answer: _audit.Deed(by, *tell(answer)))
-
-    async def audit(self, *, before: int | None = None, limit: int = 50) -> _audit.AuditPage:
-        return await self.store.read(lambda tx: _audit.page(tx, before=before, limit=limit))
-
-    async def verify_audit(self, *, seq: int | None = None, digest: str | None = None) -> _audit.Verdict:
-        return await self.store.read(lambda tx: _audit.verify(tx, seq=seq, digest=digest))
-
     # -- maintaining: bounded steps that any number of processes may run at once ---------------------------------
 
     async def requeue_due(self) -> int:
@@ -516,72 +483,6 @@ class Engine:
 
     async def prune_worker_log(self) -> int:
         return await self.store.write(lambda tx: _worker_log.prune_worker_log(tx, self.rules))
-
-    # -- webhooks ---------------------------------------------------------------------------------------------
-
-    async def subscribe(self, new: _webhooks.NewWebhook, *, by: str = "api") -> _webhooks.Signed:
-        return await self.audited(
-            lambda tx: _webhooks.subscribe(tx, self.rules, new),
-            lambda made: _audit.Deed(by, "webhook.create", made.webhook.id, {"url": made.webhook.url}),
-        )
-
-    async def change_webhook(self, webhook: str, *, by: str = "api", **to: Any) -> Webhook:
-        return await self.audited(
-            lambda tx: _webhooks.change(tx, webhook, **to), lambda _: _audit.Deed(by, "webhook.change", webhook, to)
-        )
-
-    async def rotate_webhook(self, webhook: str, *, by: str = "api", **options: Any) -> _webhooks.Signed:
-        return await self.audited(
-            lambda tx: _webhooks.rotate(tx, self.rules, webhook, **options),
-            lambda _: _audit.Deed(by, "webhook.rotate", webhook),
-        )
-
-    async def drop_webhook(self, webhook: str, *, by: str = "api") -> None:
-        await self.audited(lambda tx: _webhooks.drop(tx, webhook), lambda _: _audit.Deed(by, "webhook.delete", webhook))
-
-    async def webhooks(self) -> list[Webhook]:
-        return await self.store.read(_webhooks.every)
-
-    async def webhook(self, webhook: str) -> Webhook:
-        return await self.store.read(lambda tx: _webhooks.get(tx, webhook))
-
-    async def fan_out_webhooks(self, watch: Watch | None = None) -> _fan_out.FannedOut:
-        """A page of the event log as messages. A look first: most of the time there is nothing new."""
-        watching = watch or Watch()
-        listening, news = await self.store.read(lambda tx: _fan_out.news(tx, watching))
-        if not news:
-            return _fan_out.FannedOut(listening)
-        if not listening:
-            return await self.store.write(_fan_out.skip)
-        return await self.store.write(lambda tx: _fan_out.fan_out(tx, self.rules, watching))
-
-    async def webhooks_with_work(self, *, busy: Sequence[str] = (), alerts: bool = False) -> list[str]:
-        return await self.store.read(lambda tx: _deliveries.waiting(tx, busy=busy, alerts=alerts))
-
-    async def claim_deliveries(self, rooms: dict[str, int]) -> list[_deliveries.Errand]:
-        return await self.store.write(lambda tx: _deliveries.claim(tx, rooms))
-
-    async def settle_delivery(self, delivery: Delivery, outcome: _deliveries.Outcome) -> _deliveries.Settling:
-        return await self.store.write(lambda tx: _deliveries.settle(tx, delivery, outcome))
-
-    async def make_test_delivery(self, webhook: str) -> _deliveries.Errand:
-        return await self.store.write(lambda tx: _deliveries.make_test(tx, self.rules, webhook))
-
-    async def delivery(self, delivery: str) -> Delivery:
-        return await self.store.read(lambda tx: _deliveries.find(tx, delivery))
-
-    async def deliveries(
-        self, webhook: str, *, state: str | None = None, cursor: str | None = None, limit: int = 50
-    ) -> _deliveries.DeliveryPage:
-        return await self.store.read(lambda tx: _deliveries.page(tx, webhook, state=state, cursor=cursor, limit=limit))
-
-    async def replay_delivery(self, delivery: str, *, by: str = "api") -> Delivery:
-        return await self.audited(
-            lambda tx: _deliveries.replay(tx, delivery), lambda _: _audit.Deed(by, "delivery.replay", delivery)
-        )
-
-    async def prune_deliveries(self) -> int:
-        return await self.store.write(lambda tx: _deliveries.prune(tx, self.rules))
 
     # -- workers ----------------------------------------------------------------------------------------------
 
@@ -642,60 +543,6 @@ class Engine:
         """The numbers of the policies that jobs were created under."""
         rows = await self.store.read(lambda tx: tx.all(q.policies_of_jobs, ids=job_ids))
         return {row["id"]: row["policy"] for row in rows}
-
-    # -- keys -------------------------------------------------------------------------------------------------
-
-    async def register_with_key(
-        self, new: _workers.NewWorker, queues: list[str] | None = None, *, by: str | None = None
-    ) -> tuple[Worker, str]:
-        """A worker that comes over HTTP, and the text of its key, which may be bound to some queues."""
-        return await self._by(
-            by,
-            lambda tx: _keys.register(tx, self.rules, new, queues),
-            lambda made: ("worker.register", made[0].id, {"name": new.name, "queues": queues}),
-        )
-
-    async def create_key(self, new: NewKey, *, by: str | None = None) -> _keys.Issued:
-        return await self._by(
-            by, lambda tx: _keys.create(tx, self.rules, new), lambda made: ("key.create", made.key.id, made.key.rights)
-        )
-
-    async def rotate_key(self, key_id: str, *, overlap_seconds: float = 86_400, by: str | None = None) -> _keys.Issued:
-        """For the overlap both keys are good."""
-        return await self._by(
-            by,
-            lambda tx: _keys.rotate(tx, self.rules, key_id, overlap_seconds),
-            lambda made: ("key.rotate", key_id, {"heir": made.key.id, "overlapSeconds": overlap_seconds}),
-        )
-
-    async def revoke_key(self, key_id: str, *, by: str | None = None) -> Key:
-        return await self._by(by, lambda tx: _keys.revoke(tx, key_id), lambda _: ("key.revoke", key_id, {}))
-
-    async def revoke_worker(self, worker: str, *, by: str | None = None) -> list[Key]:
-        """Take all its keys back, and disable it: it gets nothing more, and what it holds it cannot finish."""
-
-        async def work(tx: Tx) -> list[Key]:
-            taken = await _keys.revoke_of_worker(tx, worker)
-            await _workers.set_enabled(tx, worker, enabled=False)
-            return taken
-
-        return await self._by(by, work, lambda taken: ("worker.revoke", worker, {"keys": [key.id for key in taken]}))
-
-    async def live_key(self, key_id: str) -> _keys.LiveKey | None:
-        return await self.store.read(lambda tx: _keys.find_live(tx, key_id))
-
-    async def key(self, key_id: str) -> Key:
-        return await self.store.read(lambda tx: _keys.get(tx, key_id))
-
-    async def keys(self) -> list[Key]:
-        return await self.store.read(_keys.listed)
-
-    async def kinds_of_keys(self) -> frozenset[Kind]:
-        """Of all that were ever made."""
-        return await self.store.read(_keys.kinds)
-
-    async def keys_were_used(self, key_ids: list[str]) -> None:
-        await self.store.write(lambda tx: _keys.were_used(tx, key_ids), alone=True)
 
     # -- reading ----------------------------------------------------------------------------------------------
 

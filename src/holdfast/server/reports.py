@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from holdfast import wire
+from holdfast.batches import each
 from holdfast.errors import HoldfastError, Invalid, StoreError
 from holdfast.lifecycle import STATUS
 from holdfast.model import Part
@@ -74,21 +75,15 @@ def check_number_of_words(body: wire.ReportsBody) -> None:
         )
 
 
-async def each(
+async def told(
     send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], items: list[Item]
 ) -> list[Answer | HoldfastError]:
-    """An answer or a refusal for each: one that is wrong does not take the others with it."""
-    if not items:
-        return []
-    try:
-        return list(await send(items))
-    except StoreError:
-        raise
-    except HoldfastError as error:
-        if len(items) == 1:
-            return [error]
-        middle = len(items) // 2
-        return [*await each(send, items[:middle]), *await each(send, items[middle:])]
+    """An answer or a refusal for each. Trouble with the database is one answer for all: the worker says it again."""
+    answers = await each(send, items) if items else []
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            raise answer
+    return answers
 
 
 def advanced(job_id: str, answer: Advanced | HoldfastError) -> wire.Report:

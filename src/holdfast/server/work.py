@@ -130,11 +130,11 @@ async def report(server: Server, asked: Asked) -> Reply:
 
     async def settled(send: Send[Item, Settled], read: Callable[[Body], Item], bodies: list[Body]) -> list[wire.Report]:
         items = [read(body) for body in bodies]
-        answers = await reports.each(partial(send, worker), items)
+        answers = await reports.told(partial(send, worker), items)
         return await reports.settled(server.snapshots, [item.id for item in items], answers)
 
     moved = [reports.progress_of(said) for said in body.progress]
-    advanced = await reports.each(partial(engine.progress_many, worker), moved)
+    advanced = await reports.told(partial(engine.progress_many, worker), moved)
     answer = wire.ReportsAnswer(
         progress=[reports.advanced(item.id, answer) for item, answer in zip(moved, advanced, strict=True)],
         complete=await settled(engine.complete_many, reports.done_of, body.complete),
