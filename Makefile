@@ -65,7 +65,7 @@ lock: ## Write constraints/ again from pyproject.toml: every dependency, exact a
 	@set -e; tool=$$(mktemp -d); trap 'rm -rf "$$tool"' EXIT; \
 	$(PYTHON) -m venv "$$tool"; "$$tool"/bin/pip install --quiet uv; \
 	$(COMPILE) -o constraints/runtime.txt; \
-	$(COMPILE) -o constraints/dev.txt --group dev -c constraints/runtime.txt
+	$(COMPILE) -o constraints/dev.txt --group dev --all-extras -c constraints/runtime.txt
 
 clean: ## Remove the environment, caches and build results.
 	rm -rf $(VENV) .cache build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

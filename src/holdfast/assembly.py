@@ -24,7 +24,7 @@ from holdfast.server.room import Room
 from holdfast.server.server import Server
 from holdfast.settings import Settings, load
 from holdfast.store import PostgresStore, SqliteStore, open_store
-from holdfast.store.hints import Notifier
+from holdfast.store.hints import Notifier, by_queue
 from holdfast.store.presence import Presence
 from holdfast.store.presence import open_presence as _open_presence
 from holdfast.webhooks.alerts import AlertsTo, kinds_of
@@ -99,7 +99,7 @@ async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, 
     engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids)
     notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
     if notifier is not None:
-        engine.rules.wakers.append(notifier)
+        engine.rules.wakers.append(by_queue(notifier))
     return Opened(engine, Batches(engine.create_many), notifier=notifier)
 
 
@@ -114,7 +114,7 @@ async def open_server(
         engine = opened.engine
         presence = await open_presence(settings, clock, ids, queues=None)
         stack.push_async_callback(presence.close)
-        engine.rules.wakers.append(presence.heard)
+        engine.rules.wakers.append(by_queue(presence.heard))
         server = Server(
             engine,
             clock,

@@ -21,6 +21,7 @@ from holdfast.loops import Maintenance
 from holdfast.model import Liveness
 from holdfast.recovery import DeathWatch
 from holdfast.remote import HttpSource
+from holdfast.store.hints import by_queue
 from holdfast.worker.board import Board
 from holdfast.worker.children import Children
 from holdfast.worker.keeper import Keeper
@@ -106,7 +107,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
     engine = await app.engine()
     presence = await open_presence(settings, clock, ids, queues=wish.queues)
     try:
-        engine.rules.wakers.append(presence.heard)
+        engine.rules.wakers.append(by_queue(presence.heard))
         registered = await engine.register(
             name=wish.name,
             capabilities=wish.capabilities,

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
@@ -19,7 +19,7 @@ FILE = "holdfast.toml"
 # Not ours: the test suite's own variables, and what Kubernetes sets for a service called holdfast.
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
 # Never shown as they are, and may also be given as NAME_FILE, the path of a file that holds the value.
-SECRET = ("database_url", "admin_secret", "worker_key", "alert_webhook_url")
+SECRET = ("database_url", "redis_url", "nats_url", "admin_secret", "worker_key", "alert_webhook_url")
 HIDDEN = "***"
 # On the command line.
 _OPTIONS = {"database_url": "the database URL", "concurrency": "--concurrency"}
@@ -60,6 +60,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     error_max_chars: int = 4000
     worker_json_max_bytes: int = 10_240
+
+    dispatch: Literal["database", "redis", "hybrid", "sqs", "nats"] = "database"
+    poll_seconds: float = 1.5
+    redis_url: str = ""
+    redis_pool_size: int = 10
+    redis_cache_seconds: float = 0
+    nats_url: str = ""
+    sqs_queue: str = "holdfast"
+    sqs_endpoint_url: str = ""
+
+    log_format: Literal["auto", "json", "text"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_jobs: bool = True
+    traces: bool = False
 
     admin_secret: str = ""
     worker_key: str = ""
@@ -107,6 +121,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "retain_dead_seconds": _FROM_ZERO,
     "retain_canceled_seconds": _FROM_ZERO,
     "retain_rejected_seconds": _FROM_ZERO,
+    "poll_seconds": (0.05, 60),
+    "redis_pool_size": (2, 1000),
+    "redis_cache_seconds": (0, 3600),
     "error_max_chars": (100, 100_000),
     "worker_json_max_bytes": (100, 1_048_576),
     "rate_per_second": _POSITIVE,
@@ -115,6 +132,13 @@ RANGES: dict[str, tuple[float, float]] = {
     "sse_streams_max": (1, 100_000),
     "alert_rate_limit_seconds": _FROM_ZERO,
     "alert_webhook_timeout": (0.1, 60),
+}
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    each.name: ("true", "false") if each.type is bool else get_args(each.type)
+    for each in msgspec.structs.fields(Settings)
+    if each.type is bool or get_origin(each.type) is Literal
 }
 
 
@@ -219,8 +243,15 @@ def _check(name: str, value: Any, typed: str) -> None:
     except ValueError:  # of another type; or bytes that are not text, which the environment can hold
         fits = False
     if not fits:
-        must = f"a number from {allowed[0]:,} to {allowed[1]:,}, got {value!r:.80}" if allowed else "text"
-        raise Invalid(f"{typed} must be {must}", code="invalid_setting")
+        raise Invalid(f"{typed} must be {_must_be(name, value)}", code="invalid_setting")
+
+
+def _must_be(name: str, value: Any) -> str:
+    if name in RANGES:
+        return "a number from {:,} to {:,}, got {!r:.80}".format(*RANGES[name], value)
+    if name in CHOICES:
+        return f"{' or '.join(CHOICES[name])}, got {value!r:.80}"
+    return "text"
 
 
 def _from_file(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import PostgresStore, open_store
-from holdfast.store.hints import CHANNEL, Ear, Notifier
+from holdfast.store.hints import CHANNEL, Ear, Notifier, by_queue
 from holdfast.store.presence import Presence, open_presence
 from tests.servers.postgres import running
 
@@ -28,7 +28,7 @@ async def teller(store_url: str) -> AsyncIterator[Engine]:
     engine = Engine(await open_store(store_url))
     notifier = Notifier(engine.store, Clock()) if isinstance(engine.store, PostgresStore) else None
     if notifier:
-        engine.rules.wakers.append(notifier)
+        engine.rules.wakers.append(by_queue(notifier))
     yield engine
     if notifier:
         await notifier.close()
@@ -211,7 +211,7 @@ async def test_a_caller_inside_a_transaction_of_its_own_notifies_nobody(
     """K32: a NOTIFY in there would hold up every other commit of the server. Polling finds the job."""
     engine = Engine(notices.store)
     notifier = Notifier(notices.store, Clock())
-    engine.rules.wakers.append(notifier)
+    engine.rules.wakers.append(by_queue(notifier))
     connection = await asyncpg.connect(fresh_postgres_url)
     async with connection.transaction():
         await engine.create(NewJob(type="echo"), connection=connection)

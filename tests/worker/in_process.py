@@ -9,6 +9,7 @@ from holdfast.app import App
 from holdfast.clock import Clock
 from holdfast.direct import DirectSource
 from holdfast.ids import Ids
+from holdfast.store.hints import by_queue
 from holdfast.store.presence import open_presence
 from holdfast.worker.runtime import Plan, Worker
 
@@ -63,7 +64,8 @@ async def working(app: App, **plan: Any) -> AsyncIterator[AtWork]:
     """Nobody renews leases in here, unless a test does: they are long enough."""
     engine = await app.engine()
     presence = await open_presence(app.settings.url, Clock(), Ids())
-    engine.rules.wakers.append(presence.heard)
+    waker = by_queue(presence.heard)
+    engine.rules.wakers.append(waker)
     registered = await engine.register(name="in-process")
     source = Breakable(engine, presence, Clock(), worker=registered.id)
     worker = Worker(source, app.handlers, plan=Plan(**{"kept": False, "stop_grace_seconds": 5, **plan}))
@@ -74,7 +76,7 @@ async def working(app: App, **plan: Any) -> AsyncIterator[AtWork]:
     finally:
         at_work.running.cancel()
         await asyncio.gather(at_work.running, return_exceptions=True)
-        engine.rules.wakers.remove(presence.heard)
+        engine.rules.wakers.remove(waker)
         await presence.close()
 
 

@@ -13,6 +13,7 @@ from holdfast.engine.rules import Rules
 from holdfast.errors import Conflict, HoldfastError, Invalid, KeyReused, Refused
 from holdfast.lifecycle import FINAL, STATUS, Actor, Idempotency, State
 from holdfast.model import NewJob
+from holdfast.model.hint import HINTS_MAX, Hint
 from holdfast.model.json import encode
 from holdfast.store import Row, Tx, q
 
@@ -119,7 +120,7 @@ async def _insert(tx: Tx, rules: Rules, batch: _Batch, *, actor: Actor) -> set[s
     fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
     rows = await move(tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=fresh, kind=batch.kinds)
     if rows:
-        tx.after_commit(lambda: rules.wake(kind[_QUEUE] for kind in batch.kinds))
+        tx.after_commit(lambda: rules.hint(batch.hints()))
     return {row["id"] for row in rows}
 
 
@@ -133,9 +134,21 @@ class _Batch(NamedTuple):
     def state(self, row: tuple[Any, ...]) -> State:
         return State(self.kinds[row[_KIND] or 0][_STATE])
 
+    def hints(self) -> list[Hint]:
+        """Of many of a kind, a few."""
+        left = [HINTS_MAX] * len(self.kinds)
+        found: list[Hint] = []
+        for row in self.fresh:
+            number = row[_KIND] or 0
+            if left[number]:
+                left[number] -= 1
+                kind = self.kinds[number]
+                found.append(Hint(kind[_QUEUE], kind[_TYPE], row[_ID], row[_PRIORITY] or 0))
+        return found
 
-_ID, _KIND, _KEY, _FINGERPRINT = 0, 1, 7, 8  # places in a row of `fresh`
-_QUEUE, _STATE = 3, 8  # in one of `kind`
+
+_ID, _KIND, _PRIORITY, _KEY, _FINGERPRINT = 0, 1, 2, 7, 8  # places in a row of `fresh`
+_TYPE, _QUEUE, _STATE = 2, 3, 8  # in one of `kind`
 
 
 async def _prepare(tx: Tx, rules: Rules, jobs: list[Ready], *, accept: bool | None, alone: bool) -> _Batch:

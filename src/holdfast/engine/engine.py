@@ -41,6 +41,7 @@ from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
+from holdfast.model.hint import Hint
 from holdfast.model.json import encode
 from holdfast.model.names import check_name
 from holdfast.model.outline import Outline
@@ -440,7 +441,7 @@ class Engine(Keyring, Mailing):
 
     async def resume(self, queue: str, *, tenant: str = "default") -> bool:
         resumed = await self.store.write(lambda tx: _queues.resume(tx, queue, tenant=tenant))
-        self.rules.wake([queue])
+        self.rules.hint([Hint(queue)])
         return resumed
 
     async def queues(self) -> list[_queues.Queue]:

@@ -96,7 +96,7 @@ async def _carry_out(
         moved += await move(tx, rules, q.cancel_running, actor=Actor.WORKER, stopped=canceled, worker=worker)
     if detoured:
         moved += await move(tx, rules, q.bury_waiting, actor=Actor.WORKER, buried=detoured)
-    tx.after_commit(lambda: rules.wake(row["queue"] for row in moved if row["state"] == State.RETRYING))
+    tx.after_commit(lambda: rules.wake(row for row in moved if row["state"] == State.RETRYING))
     return {row["id"]: State(row["state"]) for row in moved}  # of two moves of a job, the later one counts
 
 

@@ -42,7 +42,7 @@ async def reap(
         snapshot = await rules.registry.snapshot(tx, row["policy"])
         decided.append((row, after_loss(row, snapshot, why, jitter=rules.ids.jitter()), why))
     moved = await _carry_out(tx, rules, decided)
-    tx.after_commit(lambda: rules.wake(row["queue"] for row in moved if row["state"] == State.RETRYING))
+    tx.after_commit(lambda: rules.wake(row for row in moved if row["state"] == State.RETRYING))
     return moved
 
 

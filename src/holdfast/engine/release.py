@@ -31,7 +31,7 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
         moved += await move(tx, rules, q.release_jobs, actor=Actor.WORKER, freed=freed, worker=worker)
     if stopped:
         moved += await move(tx, rules, q.cancel_running, actor=Actor.WORKER, stopped=sorted(stopped), worker=worker)
-    tx.after_commit(lambda: rules.wake(row["queue"] for row in moved if row["state"] == State.QUEUED))
+    tx.after_commit(lambda: rules.wake(row for row in moved if row["state"] == State.QUEUED))
     settled = {row["id"]: State(row["state"]) for row in moved}
     return [
         Settled(item.id, settled[item.id])

@@ -18,7 +18,7 @@ async def requeue_due(tx: Tx, rules: Rules) -> int:
     limit = rules.limits.sweep_batch
     rows: list[Row] = await tx.all(q.ripen_jobs, limit=limit)
     rows += await move(tx, rules, q.requeue_due, actor=Actor.SYSTEM, limit=limit)
-    tx.after_commit(lambda: rules.wake(row["queue"] for row in rows))
+    tx.after_commit(lambda: rules.wake(rows))
     return len(rows)
 
 
@@ -37,5 +37,5 @@ async def requeue(
     moved = await move(tx, rules, q.requeue_jobs, actor=actor, ids=[job_id], reason=reason)
     if not moved:
         raise Conflict(f"job {job_id} has just moved on; look again", code="job_contended")
-    tx.after_commit(lambda: rules.wake(row["queue"] for row in moved))
+    tx.after_commit(lambda: rules.wake(moved))
     return await get(tx, job_id)

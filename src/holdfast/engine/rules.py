@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.clock import Clock
@@ -10,6 +10,7 @@ from holdfast.engine.hooks import Hooks
 from holdfast.engine.registry import Registry
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
+from holdfast.model.hint import Hint, hints_of
 from holdfast.store import Row
 from holdfast.store.queries import Query
 
@@ -31,7 +32,7 @@ class Limits:
 
 
 Observer = Callable[[Query, list[Row], str], None]
-Wake = Callable[[set[str]], None]
+Wake = Callable[[Sequence[Hint]], None]
 
 
 @dataclass
@@ -45,8 +46,12 @@ class Rules:
     observers: list[Observer] = field(default_factory=list)
     wakers: list[Wake] = field(default_factory=list)
 
-    def wake(self, queues: Iterable[str]) -> None:
-        """Somebody waiting for these queues should look now. Only a hint: nothing depends on it."""
-        if self.wakers and (found := set(queues)):
+    def wake(self, rows: Iterable[Row]) -> None:
+        """Somebody waiting for these jobs should look now. Only a hint: nothing depends on it."""
+        if self.wakers:
+            self.hint(hints_of(rows))
+
+    def hint(self, hints: Sequence[Hint]) -> None:
+        if hints:
             for waker in self.wakers:
-                waker(found)
+                waker(hints)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.engine import queues
 from holdfast.engine.queues import Queue
+from holdfast.model.hint import Hint
 from holdfast.server.admin import deed, operate
 from holdfast.server.route import Asked, Reply
 from holdfast.server.server import Server
@@ -38,5 +39,5 @@ async def resume(server: Server, asked: Asked) -> Reply:
     name, tenant = asked.path["queue"], asked.query.tenant
     told = deed(asked, "queue.resume", name, tenant=tenant)
     await operate(server, told, lambda tx, _: queues.resume(tx, name, tenant=tenant))
-    server.engine.rules.wake([name])
+    server.engine.rules.hint([Hint(name)])
     return Reply(200, QueueMoved(tenant, name, paused=False))

@@ -7,12 +7,13 @@ import contextlib
 import json
 import logging
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
+from holdfast.model.hint import Hint
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import connect
@@ -56,6 +57,11 @@ class Ear:
             return False
         self._event.clear()
         return True
+
+
+def by_queue(heard: Callable[[Collection[str]], None]) -> Callable[[Sequence[Hint]], None]:
+    """As a waker of the engine, for somebody to whom only the queues matter."""
+    return lambda hints: heard({hint.queue for hint in hints})
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

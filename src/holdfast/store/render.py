@@ -41,7 +41,7 @@ POSTGRES, SQLITE = "postgres", "sqlite"
 # What the engine learns about each moved row ...
 TOLD = (
     *("id", "tenant", "type", "queue", "lifecycle", "version", "came_from", "state", "reason", "attempt", "epoch"),
-    *("updated_at", "lease_expires_at", "cancel_requested_at"),
+    *("priority", "updated_at", "lease_expires_at", "cancel_requested_at"),
 )
 # ... and what the history needs besides.
 KEPT = (

@@ -13,7 +13,7 @@ WITH ripe AS MATERIALIZED (
 UPDATE jobs
    SET due = TRUE
  WHERE id {in ripe}
-RETURNING queue
+RETURNING id, queue, type, priority
 
 -- name: requeue_due
 -- move: requeue

@@ -1,0 +1,1 @@
+"""Hints through a broker. Losing every one of them costs time, never a job: the database decides."""

@@ -1,0 +1,160 @@
+"""Counters, gauges and histograms that cost next to nothing to feed; Prometheus' own library writes them out.
+
+Feeding happens for every job, reading a few times a minute: so a value is a plain number in a dictionary, and all
+else waits until somebody reads. Values of several processes add up through `snapshot` and
+`Registry.add_up`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Any, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.utils import floatToGoString
+
+LABELS_MAX = 200  # sets of label values in one family; whatever comes later is counted together
+OTHER = "other"
+
+Labels = tuple[str, ...]
+Snapshot = dict[str, list[tuple[Labels, Any]]]  # by family
+
+
+class Instrument:
+    """One metric family. `values` has an entry for each set of label values that was seen."""
+
+    def __init__(self, name: str, about: str, labels: Labels = ()) -> None:
+        self.name, self.about, self.labels = name, about, labels
+        self.values: dict[Labels, Any] = {}
+        if not labels:
+            self._slot(())
+
+    def _new(self) -> Any:
+        return 0.0
+
+    def _slot(self, labels: Labels) -> Labels:
+        """Where these label values are counted: values that clients choose must not fill the memory (SEC-44)."""
+        if labels not in self.values:
+            if len(self.values) >= LABELS_MAX:
+                labels = (OTHER,) * len(self.labels)
+            self.values.setdefault(labels, self._new())
+        return labels
+
+    def show(self, *labels: str) -> None:
+        """Be there from the start, at zero."""
+        self._slot(labels)
+
+    def add_up(self, labels: Labels, value: Any) -> None:
+        """What another process counted."""
+        self.values[self._slot(labels)] += value
+
+    def family(self) -> Metric:
+        raise NotImplementedError
+
+
+class Counter(Instrument):
+    def add(self, number: float, *labels: str) -> None:
+        try:
+            self.values[labels] += number
+        except KeyError:
+            self.values[self._slot(labels)] += number
+
+    def family(self) -> Metric:
+        family = CounterMetricFamily(self.name, self.about, labels=self.labels)
+        for labels, value in self.values.items():
+            family.add_metric(labels, value)
+        return family
+
+
+class Gauge(Instrument):
+    def set(self, number: float, *labels: str) -> None:
+        self.values[self._slot(labels)] = number
+
+    def add(self, number: float, *labels: str) -> None:
+        self.values[self._slot(labels)] += number
+
+    def family(self) -> Metric:
+        family = GaugeMetricFamily(self.name, self.about, labels=self.labels)
+        for labels, value in self.values.items():
+            family.add_metric(labels, value)
+        return family
+
+
+class Histogram(Instrument):
+    """A value is the numbers in each bucket, one more for what is beyond all of them, and then the sum."""
+
+    def __init__(self, name: str, about: str, labels: Labels, buckets: tuple[float, ...]) -> None:
+        self.buckets = buckets
+        super().__init__(name, about, labels)
+
+    def _new(self) -> list[float]:
+        return [0.0] * (len(self.buckets) + 2)
+
+    def observe(self, number: float, *labels: str) -> None:
+        try:
+            value = self.values[labels]
+        except KeyError:
+            value = self.values[self._slot(labels)]
+        value[bisect_left(self.buckets, number)] += 1
+        value[-1] += number
+
+    def add_up(self, labels: Labels, value: Any) -> None:
+        slot = self._slot(labels)
+        self.values[slot] = [mine + theirs for mine, theirs in zip(self.values[slot], value, strict=True)]
+
+    def family(self) -> Metric:
+        family = HistogramMetricFamily(self.name, self.about, labels=self.labels)
+        bounds = [*(floatToGoString(bound) for bound in self.buckets), "+Inf"]  # type: ignore[no-untyped-call]
+        for labels, value in self.values.items():
+            counts = accumulate(value[:-1])
+            family.add_metric(labels, buckets=list(zip(bounds, counts, strict=True)), sum_value=value[-1])
+        return family
+
+
+_Kind = TypeVar("_Kind", bound=Instrument)
+
+
+class Registry:
+    """All families of one kind of process. Each is written out with its HELP and TYPE, also one that nobody fed yet."""
+
+    def __init__(self) -> None:
+        self.instruments: dict[str, Instrument] = {}
+        self.before: list[Callable[[], None]] = []  # called before each reading: for gauges that somebody else knows
+
+    def counter(self, name: str, about: str, labels: Labels = ()) -> Counter:
+        return self._add(Counter(name, about, labels))
+
+    def gauge(self, name: str, about: str, labels: Labels = ()) -> Gauge:
+        return self._add(Gauge(name, about, labels))
+
+    def histogram(self, name: str, about: str, labels: Labels = (), *, buckets: tuple[float, ...]) -> Histogram:
+        return self._add(Histogram(name, about, labels, buckets))
+
+    def _add(self, instrument: _Kind) -> _Kind:
+        if instrument.name in self.instruments:
+            raise ValueError(f"two metrics are called {instrument.name}")
+        self.instruments[instrument.name] = instrument
+        return instrument
+
+    def snapshot(self) -> Snapshot:
+        for refresh in self.before:
+            refresh()
+        return {name: list(each.values.items()) for name, each in self.instruments.items()}
+
+    def add_up(self, snapshots: Iterable[Snapshot]) -> None:
+        for snapshot in snapshots:
+            for name, values in snapshot.items():
+                for labels, value in values:
+                    self.instruments[name].add_up(tuple(labels), value)
+
+    def collect(self) -> Iterator[Metric]:
+        return (instrument.family() for instrument in self.instruments.values())
+
+    def text(self) -> bytes:
+        """What Prometheus reads."""
+        for refresh in self.before:
+            refresh()
+        return generate_latest(self)
