@@ -6,7 +6,7 @@ PostgreSQL is the server of HOLDFAST_TEST_DATABASE_URL, else one started for the
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from tests.mutation.mutants import switch_on_from_environment
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 
 switch_on_from_environment()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
@@ -131,3 +132,18 @@ async def engine(store_url: str, clock: MovableClock) -> AsyncIterator[Engine]:
 async def worker(engine: Engine) -> str:
     """The id of a registered worker that can do nothing special."""
     return (await engine.register(name="tester")).id
+
+
+@pytest.fixture(scope="session")
+def redis_process() -> Iterator[RedisServer]:
+    with RedisServer.started() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_server(redis_process: RedisServer) -> RedisServer:
+    """Up and empty, whatever the test before has done to it."""
+    if not redis_process.running:
+        redis_process.start()
+    redis_process.flush()
+    return redis_process

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from holdfast.client.sync.client import SyncClient
     from holdfast.errors import JobFailed
     from holdfast.handle import JobHandle
+    from holdfast.observe.tracing import trace_headers
     from holdfast.worker.context import Context, SyncContext
     from holdfast.worker.outcomes import Permanent, Reject, Retry, Snooze
 
@@ -26,6 +27,7 @@ __all__ = [
     "Snooze",
     "SyncClient",
     "SyncContext",
+    "trace_headers",
 ]
 
 _HOME = {
@@ -40,6 +42,7 @@ _HOME = {
     "Snooze": "holdfast.worker.outcomes",
     "SyncClient": "holdfast.client.sync.client",
     "SyncContext": "holdfast.worker.context",
+    "trace_headers": "holdfast.observe.tracing",
 }
 
 

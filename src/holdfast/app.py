@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -21,6 +21,7 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles, Machine, Policy
 from holdfast.model import JobType, NewJob
 from holdfast.model.names import quoted
+from holdfast.observe.tracing import traces
 from holdfast.opened import OpenedByLoop
 from holdfast.options import Options, Seconds, names, refuse_unknown, seconds
 from holdfast.settings import Settings, load
@@ -270,13 +271,19 @@ class App:
 
     async def create(self, new: NewJob, *, connection: Any = None) -> Created:
         if connection is None and new.idempotency_key is None:
-            return await (await self._here()).creates.put(new)
+            return (await self._traced([new], self._create_among_others))[0]
         return (await self.create_all([new], connection=connection))[0]
 
     async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
         if connection is None:
-            return await (await self._here()).engine.create_all(new)
+            return await self._traced(new, self._create_together)
         return await self._create_inside(await self._beside(), new, connection)
+
+    async def _create_among_others(self, new: list[NewJob]) -> list[Created]:
+        return [await (await self._here()).creates.put(new[0])]
+
+    async def _create_together(self, new: list[NewJob]) -> list[Created]:
+        return await (await self._here()).engine.create_all(new)
 
     def create_sync(self, new: NewJob, *, connection: Any = None) -> Created:
         if connection is None:
@@ -294,7 +301,16 @@ class App:
         connection = await driver_connection(connection)
         if missing := self._undeclared(opened):
             await opened.engine.declare(*missing, connection=connection)
-        return await opened.engine.create_all(new, connection=connection)
+        return await self._traced(new, lambda jobs: opened.engine.create_all(jobs, connection=connection))
+
+    async def _traced(
+        self, new: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
+    ) -> list[Created]:
+        if not self.settings.traces or not new:
+            return await create(new)
+        handler = self.handlers.get(new[0].type)
+        queue = new[0].queue or (handler.declared.queue if handler is not None else None)
+        return await traces().enqueued(new, create, queue=queue)
 
     def job_handle(self, job_id: str) -> JobHandle[Any]:
         """A handle on a job known by its id, from whoever enqueued it."""

@@ -16,6 +16,7 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.loops import Maintenance, WorkerLog
 from holdfast.model import NewJob
+from holdfast.observe.tracing import traces
 from holdfast.server.auth import Auth
 from holdfast.server.cursors import Cursors
 from holdfast.server.feed import Feed
@@ -134,10 +135,12 @@ async def open_server(
             Room(engine, presence, clock, ids),
             Pulse(engine, clock, folder_of(settings)),
             open_courier(engine, clock, ids, settings),
+            traces=traces() if settings.traces else None,
         )
         maintenance = Maintenance(engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings))
         worker_log = WorkerLog(engine, clock, ids)
-        beside = (server.auth, server.feed, server.room, server.pulse, server.courier, worker_log, maintenance)
+        own = (server.auth, server.feed, server.room, server.pulse, server.courier, server.figures)
+        beside = (*own, worker_log, maintenance)
         await stack.enter_async_context(_running(*(each.run() for each in beside)))
         yield server
 

@@ -8,7 +8,7 @@ import os
 import platform
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from holdfast.direct import DirectSource
 from holdfast.errors import HoldfastError
 from holdfast.loops import Maintenance
 from holdfast.model import Liveness
+from holdfast.observe.tracing import exported
 from holdfast.recovery import DeathWatch
 from holdfast.remote import HttpSource
 from holdfast.store.hints import by_queue
@@ -27,6 +28,10 @@ from holdfast.worker.children import Children
 from holdfast.worker.keeper import Keeper
 from holdfast.worker.runtime import Plan, Worker
 from holdfast.worker.source import Source
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+    from holdfast.worker.figures import Figures
 
 GOODBYE_SECONDS = 3.0
 BEAT_SECONDS_MAX = 3.0  # of a remote worker, which learns of cancels by its beats alone
@@ -43,7 +48,7 @@ class Wish:
     reference: str | None = None  # of the app, for child processes
     replaceable: bool = False
     server: str | None = None  # its address; without one, the database itself
-    health: tuple[int, int] | None = None  # the first port to tell it at, and how many to try
+    figures: Figures | None = None  # to be fed, where somebody reads them
 
 
 @dataclass
@@ -63,11 +68,8 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
         opened = _at_server(app, wish, slots) if wish.server else _at_database(app, wish, slots)
         post = await stack.enter_async_context(opened)
         state = await stack.enter_async_context(app.lifespan_state())
+        traces = await stack.enter_async_context(exported("holdfast-worker", wanted=settings.traces))
         board = Board.create()
-        if wish.health is not None:
-            from holdfast.worker_health import WorkerHealth  # no other worker needs a web server
-
-            await stack.enter_async_context(WorkerHealth(board, clock).told_at(*wish.health))
         worker = Worker(
             post.source,
             app.handlers,
@@ -83,7 +85,11 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             children=_children(app, wish, slots),
             clock=clock,
             ids=app.ids,
+            figures=wish.figures,
+            traces=traces,
         )
+        if wish.figures is not None:
+            wish.figures.of(worker)
         spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, **post.keeping}
         keeper = await Keeper.start(board, spec, worker.hear, clock=clock)
         stack.push_async_callback(keeper.close)
@@ -116,6 +122,8 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
             heartbeat_seconds=settings.heartbeat_seconds,
             offline_seconds=settings.worker_offline_seconds,
         )
+        if wish.figures is not None:
+            _measure(engine, wish.figures)
         maintenance = Maintenance(engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings))
         yield Post(
             DirectSource(engine, presence, clock, worker=registered.id),
@@ -124,6 +132,17 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
         )
     finally:
         await presence.close()
+
+
+def _measure(engine: Engine, figures: Figures) -> None:
+    from holdfast.observe.queries import QueryTimes
+
+    async def waiting() -> dict[str, int]:
+        return {name: depth.waiting for name, depth in (await engine.depths()).by_type().items()}
+
+    registry = figures.registry
+    engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
+    figures.deep(waiting)
 
 
 @contextlib.asynccontextmanager

@@ -1,22 +1,29 @@
-"""A worker's own `/livez` and `/readyz`, for whoever keeps its process running."""
+"""`/metrics`, `/livez` and `/readyz` of `holdfast worker`: one port for all its processes, in their parent."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from holdfast.clock import Clock
 from holdfast.errors import NotFound, StoreUnavailable
+from holdfast.observe.instruments import Snapshot
+from holdfast.observe.working import Working
 from holdfast.server.endpoint import send_reply
+from holdfast.server.metrics import TEXT
 from holdfast.server.problems import problem
 from holdfast.server.route import Reply
 from holdfast.server.serving import address, answering, listen
 from holdfast.wire import Alive
-from holdfast.worker.board import Board
+from holdfast.worker.line import Told
 from holdfast.worker.runtime import WAIT_SECONDS
+from holdfast.worker.supervise import Supervisor
 
 HOST = "0.0.0.0"  # noqa: S104  (whoever asks is on another machine, or in another container; no secret is told)
 POLLS_MISSED_MAX = 3
@@ -25,43 +32,65 @@ log = logging.getLogger("holdfast.worker")
 
 
 class WorkerHealth:
-    """It reads what the worker writes down for its keeper, and asks nobody."""
+    """It knows what the processes say when they are asked, and what those that have ended had said."""
 
-    def __init__(self, board: Board, clock: Clock) -> None:
-        self._board, self._clock = board, clock
+    def __init__(self, supervisor: Supervisor, clock: Clock | None = None) -> None:
+        self._supervisor, self._clock = supervisor, clock or Clock()
+        self._past = Working()
         self._requests = count(1)
+        supervisor.on_end = lambda told: self._past.outlive(_figures(told))
 
     @contextlib.asynccontextmanager
-    async def told_at(self, port: int, ports: int) -> AsyncIterator[str]:
-        """On the first of these ports that is free: each process of a worker takes one."""
-        listening = listen(HOST, port, ports)
+    async def told_at(self, port: int) -> AsyncIterator[str]:
+        listening = listen(HOST, port, option="--metrics-port")
         async with answering(self, listening, request_id=self._request_id):
-            log.info("health: %s/readyz", address(listening))
+            log.info("metrics: %s/metrics", address(listening))
             yield address(listening)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request_id = self._request_id()
-        await send_reply(self._answer(scope["path"], request_id), send, request_id)
+        await send_reply(await self._answer(scope["path"], request_id), send, request_id)
 
-    def _answer(self, path: str, request_id: str) -> Reply:
-        if path == "/livez":
-            return Reply(200, Alive("ok"))
-        if path != "/readyz":
-            error = NotFound("a worker answers /livez and /readyz", code="route_not_found")
-            return problem(error, request_id)
-        if (complaint := self.complaint()) is not None:
-            return problem(StoreUnavailable(complaint, code="not_ready"), request_id)
-        return Reply(200, Alive("ok"))
+    async def _answer(self, path: str, request_id: str) -> Reply:
+        match path:
+            case "/livez":
+                return Reply(200, Alive("ok"))
+            case "/readyz":
+                if (complaint := self._complaint(await self._asked())) is not None:
+                    return problem(StoreUnavailable(complaint, code="not_ready"), request_id)
+                return Reply(200, Alive("ok"))
+            case "/metrics":
+                return Reply(200, self._text(await self._asked()), content_type=TEXT.encode())
+        return problem(NotFound("a worker answers /metrics, /livez and /readyz", code="route_not_found"), request_id)
 
-    def complaint(self) -> str | None:
-        """Why this worker takes no jobs, if it takes none."""
-        header = self._board.header()
-        if header.stopping:
+    async def _asked(self) -> list[Told | None]:
+        """What each process that has begun says, or said last."""
+        return await asyncio.gather(*(line.ask() for line in self._supervisor.lines if line.begun))
+
+    def _text(self, told: list[Told | None]) -> bytes:
+        total = Working()
+        total.add_up([self._past.snapshot(), *(_figures(each) for each in told if each is not None)])
+        return total.text()
+
+    def _complaint(self, told: list[Told | None]) -> str | None:
+        """Why not all of this worker takes jobs, if not all of it does."""
+        if self._supervisor.stopping:
             return "this worker is about to stop"
-        silent = self._clock.monotonic() - header.polled
-        if silent > POLLS_MISSED_MAX * WAIT_SECONDS:
-            return f"it has not been able to look for jobs for {silent:.0f} s"
+        if len(told) < self._supervisor.processes:
+            return f"{len(told)} of {self._supervisor.processes} processes can take jobs"
+        for each in told:
+            if each is None:
+                return "a process has never said how it is"
+            if each.stopping:
+                return "a process is about to stop"
+            silent = self._clock.monotonic() - each.polled
+            if silent > POLLS_MISSED_MAX * WAIT_SECONDS:
+                return f"a process has not been able to look for jobs for {silent:.0f} s"
         return None
 
     def _request_id(self) -> str:
         return f"worker-{next(self._requests):x}"
+
+
+def _figures(told: Told) -> Snapshot:
+    return msgspec.json.decode(told.figures, type=Snapshot)

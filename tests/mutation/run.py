@@ -41,6 +41,7 @@ CLOSE = {
     "recent_deaths": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
     "vitals": ["tests/server/test_health.py"],
+    **{query: ["tests/engine/test_depths.py"] for query in ("depths", "crews", "counted", "begin_count", "end_count")},
     "queue_counts": ["tests/cli/test_queues.py"],
     "held_by_worker": ["tests/cli/test_workers.py", "tests/store/test_plans.py"],
     "jobs_of_worker": ["tests/server/test_admin_workers.py", "tests/store/test_plans.py"],

@@ -11,16 +11,16 @@ import contextlib
 import importlib.util
 import os
 import pwd
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.servers.daemon import free_port
 
 OLDEST = 14
 START_SECONDS = 60.0
@@ -86,7 +86,7 @@ class PostgresServer:
         self._options = SAFETY if durable else SPEED
         self._account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         self.directory = Path(tempfile.mkdtemp(prefix="holdfast-postgres-", dir=_place(in_memory=not durable)))
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._guard = subprocess.Popen(
             ["sh", "-c", GUARD, "guard", self.directory],
@@ -198,15 +198,6 @@ def _place(*, in_memory: bool) -> Path:
         if space.f_bavail * space.f_frsize > MEMORY_BYTES and not space.f_flag & os.ST_NOEXEC:
             return memory
     return temporary if os.geteuid() != 0 or _open_to_all(temporary) else Path("/tmp")
-
-
-def _free_port() -> int:
-    """Below the range from which systems give outgoing connections their ports, so that a restart finds it free."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError("no free port on the loopback address")
 
 
 def _open_to_all(path: Path) -> bool:

@@ -1,12 +1,16 @@
-"""A wire to a server that can be cut: at once, or at the moment when certain bytes pass.
+"""A wire to a server that can be cut, at once or when certain bytes pass; that can go silent, be slow, and come back.
 
 async with Proxy.to(url) as proxy:
     store = await PostgresStore.open(proxy.url, ...)
     proxy.cut_at(b"COMMIT", after=True)      # the server hears it and answers; the client never learns
+    proxy.swallow(answers=True)              # the client is heard, and hears nothing
+    await proxy.go_away()                    # connections are cut, and new ones refused
+    await proxy.come_back()
 """
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
@@ -21,21 +25,47 @@ class Proxy:
         self._marker: bytes | None = None
         self._after = False
         self._wires: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._port = 0
+        self._swallowed = {"requests": False, "answers": False}
+        self._delay, self._chance = 0.0, random.Random(0)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def to(cls, url: str) -> AsyncIterator["Proxy"]:
         proxy = cls(url)
-        server = await asyncio.start_server(proxy._connect, "127.0.0.1", 0)
-        user = f"{proxy._target.username}@" if proxy._target.username else ""
-        port = server.sockets[0].getsockname()[1]
-        proxy.url = proxy._target._replace(netloc=f"{user}127.0.0.1:{port}").geturl()
+        await proxy.come_back()
+        user, at, _ = proxy._target.netloc.rpartition("@")
+        proxy.url = proxy._target._replace(netloc=f"{user}{at}127.0.0.1:{proxy._port}").geturl()
         try:
             yield proxy
         finally:
-            server.close()
-            proxy.cut()
-            await asyncio.gather(*proxy._wires, return_exceptions=True)
+            await proxy.go_away()
+
+    async def go_away(self) -> None:
+        """Every connection is cut, and no new one is taken."""
+        wires = list(self._wires)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.cut()
+        await asyncio.gather(*wires, return_exceptions=True)
+
+    async def come_back(self) -> None:
+        """At the same address; and nothing is swallowed or delayed any more."""
+        self.swallow(requests=False, answers=False)
+        self.delay(0)
+        if self._server is None:
+            self._server = await asyncio.start_server(self._connect, "127.0.0.1", self._port)
+            self._port = self._server.sockets[0].getsockname()[1]
+
+    def swallow(self, *, requests: bool = False, answers: bool = False) -> None:
+        """As a network that is split: connections stay open, also new ones, and what goes that way is lost."""
+        self._swallowed = {"requests": requests, "answers": answers}
+
+    def delay(self, most: float, seed: int = 0) -> None:
+        """Each piece that passes is held up for so many seconds at most."""
+        self._delay, self._chance = most, random.Random(seed)
 
     def cut(self) -> None:
         """Every connection, now."""
@@ -89,8 +119,7 @@ class Proxy:
                 if not self._after:
                     return
                 heard.set()
-            requests.write(data)
-            await requests.drain()
+            await self._pass(data, requests, "requests")
 
     async def _to_client(
         self, server: asyncio.StreamReader, answers: asyncio.StreamWriter, heard: asyncio.Event
@@ -98,5 +127,11 @@ class Proxy:
         while data := await server.read(CHUNK):
             if heard.is_set():
                 return
-            answers.write(data)
-            await answers.drain()
+            await self._pass(data, answers, "answers")
+
+    async def _pass(self, data: bytes, to: asyncio.StreamWriter, way: str) -> None:
+        if self._delay:
+            await asyncio.sleep(self._chance.uniform(0, self._delay))
+        if not self._swallowed[way]:
+            to.write(data)
+            await to.drain()

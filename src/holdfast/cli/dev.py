@@ -20,11 +20,12 @@ from holdfast.cli.lasting import log_to_terminal, stop_on_signals
 from holdfast.cli.parser import command
 from holdfast.cli.samples import sample
 from holdfast.cli.serve import add_address_arguments, server_of
-from holdfast.cli.worker import add_arguments, app_of, ended, work_until
+from holdfast.cli.worker import add_arguments, app_of, ended, figures_of, work_until
 from holdfast.settings import without_password
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.worker.figures import Figures
 
 EXAMPLE = "holdfast.example:app"
 PORTS_TRIED = 20  # where the first is taken, as by another of these
@@ -93,16 +94,21 @@ async def _run(app: App, options: argparse.Namespace) -> int:
         async with nullcontext() if options.quiet else narrated(engine, stop):
             if options.example:
                 await _hand_in_examples()
-            async with _served(app, options) as url:
+            figures = figures_of(app)
+            async with _served(app, options, figures) as url:
                 worker = await work_until(
-                    app, options, stop, on_ready=lambda: print(_hello(app, options, url), flush=True)
+                    app,
+                    options,
+                    stop,
+                    on_ready=lambda: print(_hello(app, options, url), flush=True),
+                    figures=figures,
                 )
     print("stopped", flush=True)
     return ended(worker)
 
 
 @asynccontextmanager
-async def _served(app: App, options: argparse.Namespace) -> AsyncIterator[str]:
+async def _served(app: App, options: argparse.Namespace, figures: Figures) -> AsyncIterator[str]:
     """With a server beside us, at the address that is handed out. The worker does without it."""
     from holdfast.server.serving import served
 
@@ -110,6 +116,7 @@ async def _served(app: App, options: argparse.Namespace) -> AsyncIterator[str]:
         server_of(app.settings, app, options.host) as server,
         served(server, host=options.host, port=options.port, ports=PORTS_TRIED) as url,
     ):
+        server.worker_metrics = figures.text
         yield url
 
 

@@ -61,11 +61,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(settings: Settings, app: App | None, options: argparse.Namespace) -> int:
+    from holdfast.observe.tracing import exported
     from holdfast.server.serving import serve
 
     stop = asyncio.Event()
     stop_on_signals(stop, signal.SIGINT, signal.SIGTERM, waits_for="the requests under way")
-    async with server_of(settings, app, options.host) as server:
+    async with (
+        exported("holdfast-server", wanted=settings.traces),
+        server_of(settings, app, options.host) as server,
+    ):
         _collect_seldom()
         await serve(server, host=options.host, port=options.port, stop=stop, on_ready=_say_ready)
     return 0

@@ -19,12 +19,15 @@ from holdfast.cli.apps import add_app_argument, load_app
 from holdfast.cli.lasting import log_to_terminal, stop_on_signals
 from holdfast.cli.parser import command, names
 from holdfast.errors import Invalid, Unauthorized
+from holdfast.observe.tracing import require_traces
 from holdfast.settings import Settings, load
 from holdfast.worker.deaf import hear
-from holdfast.worker.supervise import NOW, READY, STOP, Supervisor
+from holdfast.worker.line import NOW, READY, STOP, TELL, Answering
+from holdfast.worker.supervise import Supervisor
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.worker.figures import Figures
     from holdfast.worker.runtime import Worker
 
 log = logging.getLogger("holdfast.worker")
@@ -57,7 +60,7 @@ def add_to(commands: Any) -> None:
         "--metrics-port",
         type=int,
         metavar="N",
-        help="answer /livez and /readyz on this port, and further processes on the next ones",
+        help="answer /metrics, /livez and /readyz on this port, for all processes (0: any free one)",
     )
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
@@ -78,18 +81,28 @@ def run(options: argparse.Namespace) -> int:
     log_to_terminal()
     if options.server is not None:
         _check_remote(options, settings)
+    if settings.traces:
+        require_traces()  # better here than in each of the processes
     if not options.supervised:
         command_line = [sys.executable, "-m", "holdfast.cli", *sys.argv[1:], "--supervised"]
-        supervisor = Supervisor(
-            command_line, options.processes, grace_seconds=settings.stop_grace_seconds + AFTER_GRACE_SECONDS
-        )
-        return asyncio.run(supervisor.run())
+        grace = settings.stop_grace_seconds + AFTER_GRACE_SECONDS
+        return asyncio.run(_supervise(command_line, options, grace))
     from holdfast.worker.dying import die_with_parent
 
     line = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what a handler starts must not read what our parent says
     die_with_parent(line.fileno())
     return asyncio.run(_work(app_of(options), options, line))
+
+
+async def _supervise(command_line: list[str], options: argparse.Namespace, grace_seconds: float) -> int:
+    supervisor = Supervisor(command_line, options.processes, grace_seconds=grace_seconds)
+    if options.metrics_port is None:
+        return await supervisor.run()
+    from holdfast.worker_health import WorkerHealth  # nobody else needs a web server here
+
+    async with WorkerHealth(supervisor).told_at(options.metrics_port):
+        return await supervisor.run()
 
 
 def _check_remote(options: argparse.Namespace, settings: Settings) -> None:
@@ -131,7 +144,11 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
             os._exit(1)
         if STOP in word:
             stop.set()
+        if TELL in word and answering is not None:
+            answering.asked()
 
+    figures = None if options.metrics_port is None else figures_of(app)
+    answering = None if figures is None else Answering(line, figures.told)
     line.setblocking(False)
     loop.add_reader(line, told)
     stop_on_signals(stop, signal.SIGTERM)
@@ -142,13 +159,18 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
             await stack.enter_async_context(app)
         else:
             stack.push_async_callback(app.close)  # what its handlers may have opened
-        worker = await work_until(app, options, stop, on_ready=lambda: line.send(READY), **_place(options))
+        worker = await work_until(
+            app, options, stop, on_ready=lambda: line.send(READY), server=options.server, figures=figures
+        )
+        if answering is not None:
+            await answering.last_words()
     return ended(worker)
 
 
-def _place(options: argparse.Namespace) -> dict[str, Any]:
-    port = options.metrics_port
-    return {"server": options.server, "health": None if port is None else (port, options.processes)}
+def figures_of(app: App) -> Figures:
+    from holdfast.worker.figures import Figures
+
+    return Figures(sorted(app.handlers), app.clock)
 
 
 async def work_until(
@@ -158,7 +180,7 @@ async def work_until(
     *,
     on_ready: Callable[[], object],
     server: str | None = None,
-    health: tuple[int, int] | None = None,
+    figures: Figures | None = None,
 ) -> Worker:
     from holdfast.running import Wish, work
 
@@ -169,7 +191,7 @@ async def work_until(
         reference=options.app,
         replaceable=options.supervised,
         server=server,
-        health=health,
+        figures=figures,
     )
 
     def ready(worker: Worker) -> None:

@@ -51,12 +51,15 @@ class Client(Work):
             max_attempts=max_attempts,
             tags=[tags] if isinstance(tags, str) else [*tags],
         )
-        return self.job((await self._post("/jobs", intent, wire.JobAccepted)).job_id)
+        headers = self._trace_headers()
+        return self.job((await self._post("/jobs", intent, wire.JobAccepted, headers=headers)).job_id)
 
     async def create_many(self, jobs: Iterable[Mapping[str, Any]]) -> Sequence[RemoteJob]:
         """All or none. Each is a mapping with the names of `create`: `{"job_type": ..., "payload": ..., ...}`."""
         body = wire.JobIntents([self._intent(job) for job in jobs])
-        return [self.job(each.job_id) for each in (await self._post("/jobs/batch", body, wire.JobsAccepted)).jobs]
+        headers = self._trace_headers()
+        accepted = await self._post("/jobs/batch", body, wire.JobsAccepted, headers=headers)
+        return [self.job(each.job_id) for each in accepted.jobs]
 
     def _intent(self, job: Mapping[str, Any]) -> wire.JobIntent:
         key = job.get("idempotency_key") or self._ids.token()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
 
@@ -39,10 +39,12 @@ class Connection:
         retries: int = RETRIES,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        trace_headers: Callable[[], Words] | None = None,
     ) -> None:
         self.url = checked_address(url)
         self._timeout, self._retries = timeout, retries
         self.clock, self._ids = clock or Clock(), ids or Ids()
+        self._trace_headers = trace_headers or dict
         headers = {"authorization": f"Bearer {checked_key(key)}"} if key else {}
         self._http = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=timeout, limits=ALL_CONNECTIONS)
 

@@ -14,6 +14,7 @@ from holdfast.engine import claim as _claim
 from holdfast.engine import claims as _claims
 from holdfast.engine import complete as _complete
 from holdfast.engine import create as _create
+from holdfast.engine import depths as _depths
 from holdfast.engine import fail as _fail
 from holdfast.engine import heartbeat as _heartbeat
 from holdfast.engine import look as _look
@@ -288,6 +289,7 @@ class Engine(Keyring, Mailing):
     ) -> Beat:
         return await self.store.write(
             lambda tx: _heartbeat.heartbeat(tx, worker=worker, leases=leases, liveness=liveness, slots=slots),
+            alone=not leases,
         )
 
     async def look(self, worker: str, queues: list[str] | None = None, types: list[str] | None = None) -> _look.Look:
@@ -597,6 +599,10 @@ class Engine(Keyring, Mailing):
 
     async def vitals(self) -> _vitals.Vitals:
         return await self.store.read(lambda tx: _vitals.vitals(tx, self.store.dialect))
+
+    async def depths(self, max_age_seconds: float = 10.0) -> _depths.Depths:
+        """How much waits and runs, not older than that (or than a count is worth): one process counts for all."""
+        return await _depths.depths(self.store, self.rules, max_age_seconds)
 
     async def why(self, job_id: str, tenant: str | None = None) -> list[_why.Clause]:
         return await self.store.read(lambda tx: _why.why(tx, self.rules, job_id, tenant))

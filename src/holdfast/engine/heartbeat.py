@@ -9,7 +9,7 @@ from holdfast.errors import Invalid, NotFound
 from holdfast.model import Liveness
 from holdfast.model.names import quoted
 from holdfast.model.numbers import check_count
-from holdfast.model.reports import Beat, Held
+from holdfast.model.reports import Beat, Fleet, Held
 from holdfast.store import Tx, q
 
 
@@ -33,6 +33,7 @@ async def heartbeat(
         cancel=[lease.id for lease, row in renewed.items() if row["cancel_requested_at"] is not None],
         enabled=bool(known["enabled"]),
         expires_at={lease.id: row["lease_expires_at"] for lease, row in renewed.items()},
+        fleet=Fleet(1 + known["others"], known["ahead"], bool(known["busy"])),
     )
 
 

@@ -42,8 +42,13 @@ async def reap(
         snapshot = await rules.registry.snapshot(tx, row["policy"])
         decided.append((row, after_loss(row, snapshot, why, jitter=rules.ids.jitter()), why))
     moved = await _carry_out(tx, rules, decided)
-    tx.after_commit(lambda: rules.wake(row for row in moved if row["state"] == State.RETRYING))
+    tx.after_commit(lambda: _tell(rules, moved))
     return moved
+
+
+def _tell(rules: Rules, moved: list[Row]) -> None:
+    rules.reaped += len(moved)
+    rules.wake(row for row in moved if row["state"] == State.RETRYING)
 
 
 def _why(row: Row) -> str:

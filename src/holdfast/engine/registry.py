@@ -68,6 +68,10 @@ class Registry:
             self._types_until = self._clock.monotonic() + TYPES_FRESH_SECONDS
         return self._types
 
+    def queue_of(self, name: str) -> str:
+        """Where jobs of this type go that ask for no queue, by what was last heard of the types."""
+        return (self._types.get(name) or JobType(name=name)).queue
+
     async def news(self, tx: Tx, declared: Sequence[JobType]) -> list[JobType]:
         """Those of which the database keeps something else, or nothing."""
         kept = await _types_kept(tx)

@@ -45,6 +45,7 @@ class Rules:
     limits: Limits = field(default_factory=Limits)
     observers: list[Observer] = field(default_factory=list)
     wakers: list[Wake] = field(default_factory=list)
+    reaped: int = 0  # leases that were taken away through this engine
 
     def wake(self, rows: Iterable[Row]) -> None:
         """Somebody waiting for these jobs should look now. Only a hint: nothing depends on it."""

@@ -15,7 +15,10 @@ DIED_WITHIN_SECONDS = 3600.0
 
 
 class Vitals(msgspec.Struct, frozen=True):
-    """Jobs are counted up to `COUNTED_MAX` of each kind; `later` wait for their time, `died` in the last hour."""
+    """Jobs are counted up to `COUNTED_MAX` of each kind; `later` wait for their time, `died` in the last hour.
+
+    `maintaining` are the worker processes with which a server takes turns.
+    """
 
     seen_at: datetime
     current: bool  # the schema has everything this program knows of
@@ -25,6 +28,7 @@ class Vitals(msgspec.Struct, frozen=True):
     later: int
     running: int
     died: int
+    maintaining: int = 0
 
     @property
     def pending(self) -> int:
@@ -33,7 +37,7 @@ class Vitals(msgspec.Struct, frozen=True):
 
 async def vitals(tx: Tx, dialect: str) -> Vitals:
     [row] = await tx.all(q.vitals, limit=COUNTED_MAX, seconds=DIED_WITHIN_SECONDS)
-    numbers = {name: row[name] for name in ("workers", "created", "waiting", "later", "running", "died")}
+    numbers = {name: row[name] for name in ("workers", "created", "waiting", "later", "running", "died", "maintaining")}
     return Vitals(seen_at=row["seen_at"], current=row["migrations"] >= _known(dialect), **numbers)
 
 

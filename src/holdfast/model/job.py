@@ -102,11 +102,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     def fingerprint(self) -> str:
         """A digest of the request as sent: a repeat has the same one, whenever it comes and whatever its keys' order.
 
-        What is left at its default is left out, so that a field added later does not change what was sent before.
+        What is left at its default is left out, so that a field added later does not change what was sent before. So is
+        the trace: each repeat has one of its own.
         """
         blank = type(self)(type="")
         sent = {
-            name: value for name in self.__struct_fields__ if (value := getattr(self, name)) != getattr(blank, name)
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) != getattr(blank, name) and name != "trace"
         }
         return hashlib.sha256(msgspec.json.encode(sent, order="sorted")).hexdigest()
 

@@ -114,6 +114,14 @@ class Settled(msgspec.Struct, frozen=True):
     state: State
 
 
+class Fleet(msgspec.Struct, frozen=True):
+    """The processes that live: how many, how many of them stand before this one, and whether any may hold a job."""
+
+    live: int = 1
+    place: int = 0
+    busy: bool = True
+
+
 class Beat(msgspec.Struct, frozen=True):
     """The answer to heartbeat: leases gone, cancels asked for, and whether an operator switched the worker off."""
 
@@ -121,3 +129,4 @@ class Beat(msgspec.Struct, frozen=True):
     cancel: list[str]
     enabled: bool
     expires_at: dict[str, datetime]
+    fleet: Fleet = Fleet()

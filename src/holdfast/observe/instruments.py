@@ -28,6 +28,7 @@ class Instrument:
 
     def __init__(self, name: str, about: str, labels: Labels = ()) -> None:
         self.name, self.about, self.labels = name, about, labels
+        self.most = LABELS_MAX
         self.values: dict[Labels, Any] = {}
         if not labels:
             self._slot(())
@@ -38,7 +39,7 @@ class Instrument:
     def _slot(self, labels: Labels) -> Labels:
         """Where these label values are counted: values that clients choose must not fill the memory (SEC-44)."""
         if labels not in self.values:
-            if len(self.values) >= LABELS_MAX:
+            if len(self.values) >= self.most:
                 labels = (OTHER,) * len(self.labels)
             self.values.setdefault(labels, self._new())
         return labels

@@ -12,11 +12,13 @@ from holdfast.server import (
     admin_jobs,
     admin_keys,
     admin_queues,
+    admin_scale,
     admin_system,
     admin_workers,
     health,
     hooks,
     jobs,
+    metrics,
     pages,
     stream,
     work,
@@ -30,17 +32,22 @@ from holdfast.server.route import (
     IF_NONE_MATCH,
     LAST_EVENT_ID,
     PREFER,
+    TRACEPARENT,
     Route,
 )
 from holdfast.server.server import Server
+
+UNKNOWN = "unknown"  # in the metrics, all paths where nothing is
 
 # fmt: off
 ROUTES = (
     # -- the control plane: clients
     Route("POST", "/jobs", jobs.create, Scope.JOBS_CREATE, "Hand in a job.",
-          body=wire.JobIntent, headers=(IDEMPOTENCY_KEY, PREFER), answers={202: wire.JobAccepted}, refuses=(409,)),
+          body=wire.JobIntent, headers=(IDEMPOTENCY_KEY, PREFER, TRACEPARENT), answers={202: wire.JobAccepted},
+          refuses=(409,)),
     Route("POST", "/jobs/batch", jobs.create_batch, Scope.JOBS_CREATE, "Hand in many jobs, all or none.",
-          body=wire.JobIntents, headers=(IDEMPOTENCY_KEY,), answers={202: wire.JobsAccepted}, refuses=(409,)),
+          body=wire.JobIntents, headers=(IDEMPOTENCY_KEY, TRACEPARENT), answers={202: wire.JobsAccepted},
+          refuses=(409,)),
     Route("GET", "/jobs", jobs.page, Scope.JOBS_READ, "List jobs, the newest first.",
           query=jobs.JobsQuery, answers={200: wire.JobPage}),
     Route("GET", "/jobs/{job_id}", jobs.get, Scope.JOBS_READ, "Ask after a job.",
@@ -105,6 +112,8 @@ ROUTES = (
           query=wire.TenantQuery, answers={200: wire.QueueMoved}),
     Route("POST", "/api/admin/queues/{queue}/resume", admin_queues.resume, Scope.ADMIN_OPERATE, "Open a queue again.",
           query=wire.TenantQuery, answers={200: wire.QueueMoved}),
+    Route("GET", "/api/admin/scale", admin_scale.scale, Scope.ADMIN_READ, "How many workers are wanted.",
+          query=wire.ScaleQuery, answers={200: wire.ScaleAnswer}),
     Route("GET", "/api/admin/workers", admin_workers.page, Scope.ADMIN_READ, "List the workers.",
           query=wire.Nothing, answers={200: wire.WorkersAnswer}),
     Route("GET", "/api/admin/workers/{worker_id}", admin_workers.get, Scope.ADMIN_READ, "A worker, and what it holds.",
@@ -180,6 +189,11 @@ ROUTES = (
     Route("GET", "/health", health.health, None, "What this server sees.",
           answers={200: wire.Health, 503: wire.Health}),
     Route("GET", "/api/health", health.health, None, "The same.", answers={200: wire.Health, 503: wire.Health}),
+    Route("GET", "/metrics", metrics.scrape, Scope.ADMIN_READ, "For Prometheus; open on a loopback address.",
+          answers={200: metrics.TEXT}, local=True),
+    Route("GET", "/metrics/worker", metrics.scrape_worker, Scope.ADMIN_READ,
+          "The same of the worker that `holdfast dev` runs.",
+          answers={200: metrics.TEXT}, refuses=(404,), local=True),
 )
 # fmt: on
 
@@ -197,14 +211,15 @@ class HttpApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         found = self._paths.find(scope["path"])
         if found is None:
-            await self._nothing_here(send)
+            await self._nothing_here(scope, send)
             return
         one_path, scope["path_params"] = found
         await one_path(scope, receive, send)
 
-    async def _nothing_here(self, send: Any) -> None:
+    async def _nothing_here(self, scope: Any, send: Any) -> None:
         request_id = self._server.request_id()
         error = NotFound("there is no such route; /docs lists them", code="route_not_found")
+        self._server.metrics.turned_away(scope["method"], UNKNOWN, 404)
         await send_reply(problem(error, request_id), send, request_id)
 
 
@@ -213,6 +228,7 @@ class OnePath:
 
     def __init__(self, server: Server, by_method: dict[str, Endpoint]) -> None:
         self._server, self._by_method = server, by_method
+        self._template = next(iter(by_method.values())).template
         if "GET" in by_method:
             by_method["HEAD"] = by_method["GET"]
 
@@ -222,5 +238,6 @@ class OnePath:
             await endpoint(scope, receive, send)
             return
         request_id, allowed = self._server.request_id(), ", ".join(self._by_method)
+        self._server.metrics.turned_away(scope["method"], self._template, 405)
         reply = problem(Malformed(f"this path takes {allowed}", code="method_not_allowed"), request_id)
         await send_reply(reply._replace(headers=((b"allow", allowed.encode()),)), send, request_id)

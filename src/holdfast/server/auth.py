@@ -62,12 +62,18 @@ class Auth:
         self._failures, self._rates = Failures(clock), Rates(clock)
         self._used: set[str] = set()
 
-    async def admit(self, headers: Headers, source: str, scope: Scope | None) -> Caller:
-        """Whoever it is that may do this; a key is judged by itself, also where anybody may come in."""
+    async def admit(self, headers: Headers, source: str, scope: Scope | None, *, local: bool = False) -> Caller:
+        """Whoever it is that may do this; a key is judged by itself, also where anybody may come in.
+
+        `local`: on a loopback address that is whoever is on this machine, keys or no keys.
+        """
         if scope is None:
             return NOBODY
         key, secret = headers.get(b"authorization"), headers.get(b"x-admin-secret")
         if key is None and secret is None:
+            if local and self._open:
+                _refuse_foreign(headers)
+                return NOBODY
             if scope not in ANYBODY.scopes:
                 raise _unauthorized()
             caller, rate = await self._anybody(headers), None
@@ -107,13 +113,7 @@ class Auth:
     async def _anybody(self, headers: Headers) -> Caller:
         """On a loopback address, until the first client's key is made: whoever is on this machine."""
         await self._refuse_if_closed()
-        if not _is_local(headers.get(b"host", b"")):
-            raise Malformed(
-                "without keys this server answers only to the names of its own machine, such as 127.0.0.1",
-                code="wrong_host",
-            )
-        if not _is_of_local_page(headers.get(b"origin")):
-            raise Forbidden("without keys this server does not answer to pages from elsewhere", code="foreign_page")
+        _refuse_foreign(headers)
         return ANYBODY
 
     async def _refuse_if_closed(self) -> None:
@@ -166,6 +166,16 @@ def _unauthorized() -> Unauthorized:
 
 def _shown(caller: Caller) -> str:
     return f"the {caller.name}" if caller is OPERATOR else f"the key {caller.name}"
+
+
+def _refuse_foreign(headers: Headers) -> None:
+    if not _is_local(headers.get(b"host", b"")):
+        raise Malformed(
+            "without keys this server answers only to the names of its own machine, such as 127.0.0.1",
+            code="wrong_host",
+        )
+    if not _is_of_local_page(headers.get(b"origin")):
+        raise Forbidden("without keys this server does not answer to pages from elsewhere", code="foreign_page")
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown
+from holdfast.model.key import Scope
+from holdfast.server.metrics import HUNG_UP
 from holdfast.server.problems import problem
 from holdfast.server.reading import decoded, in_one_line_each, query_of, read_body
 from holdfast.server.route import EVENT_STREAM, PREFER, WHOLE, Asked, Headers, Reply, Route, Stream
@@ -33,8 +35,11 @@ _NEVER = asyncio.Event()  # for requests during which nobody looks whether the c
 class Endpoint:
     def __init__(self, server: Server, route: Route) -> None:
         self._server, self._route = server, route
+        self._metrics, self.template = server.metrics, route.template
+        self._brings_jobs = route.scope is Scope.JOBS_CREATE
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        began = self._server.clock.monotonic()
         headers = dict(scope["headers"])
         request_id = _request_id(headers) or self._server.request_id()
         try:
@@ -42,8 +47,11 @@ class Endpoint:
                 headers = in_one_line_each(scope["headers"])
             answer = await self._answer(scope, receive, headers, request_id)
         except HoldfastError as error:
+            if isinstance(error, LeaseLost):
+                self._metrics.refused.add(1)
             answer = problem(error, request_id)
         except asyncio.CancelledError:  # the client hung up, or the server stops
+            self._note(scope, HUNG_UP, began)
             return
         except Exception:
             log.exception("request %s (%s) failed", request_id, self._route.name)
@@ -51,21 +59,22 @@ class Endpoint:
                 HoldfastError("something went wrong here; the log has it under this id", code="internal_error"),
                 request_id,
             )
+        self._note(scope, 200 if isinstance(answer, Stream) else answer.status, began)
         if isinstance(answer, Stream):
             await self._send_stream(answer, scope, receive, send, request_id)
         else:
             await send_reply(answer, send, request_id)
 
+    def _note(self, scope: Any, status: int, began: float) -> None:
+        took = self._server.clock.monotonic() - began
+        self._metrics.requests.observe(took, scope["method"], self.template, str(status))
+
     async def _answer(self, scope: Any, receive: Any, headers: Headers, request_id: str) -> Reply | Stream:
         server, route = self._server, self._route
         source = scope["client"][0] if scope.get("client") else ""
-        caller = await server.auth.admit(headers, source, route.scope)
+        caller = await server.auth.admit(headers, source, route.scope, local=route.local)
         query = query_of(scope["query_string"], route.query) if route.query is not None else None
-        body = (
-            decoded(await read_body(receive, headers, whole=WHOLE in scope), route.body)
-            if route.body is not None
-            else None
-        )
+        body = await self._body(scope, receive, headers) if route.body is not None else None
         patient = route.watched or (b"prefer" in headers and PREFER in route.headers)
         gone = asyncio.Event() if patient else _NEVER
         asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone)
@@ -77,6 +86,12 @@ class Endpoint:
                 return await _in_time(route.handler(server, asked), WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX)
         finally:
             watching.cancel()
+
+    async def _body(self, scope: Any, receive: Any, headers: Headers) -> Any:
+        data = await read_body(receive, headers, whole=WHOLE in scope)
+        if self._brings_jobs:
+            self._metrics.uploaded(len(data), headers.get(b"content-type"))
+        return decoded(data, self._route.body or dict)
 
     async def _send_stream(self, stream: Stream, scope: Any, receive: Any, send: Any, request_id: str) -> None:
         """Until the stream ends, the client goes or stops reading, or the server stops."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from holdfast.engine import Filter
+from holdfast.engine import Created, Filter
 from holdfast.engine.create import ready
 from holdfast.errors import HoldfastError, Malformed, NotFound, StoreError, Unauthorized, UnknownName
 from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob
+from holdfast.observe.w3c import carried
 from holdfast.server.route import Asked, Headers, Reply
 from holdfast.server.server import Server
 from holdfast.server.views import etag, job_view
@@ -35,8 +37,10 @@ class JobsQuery(Body):
 async def create(server: Server, asked: Asked) -> Reply:
     """The first request and each of its repeats get the same answer, after its commit."""
     intent: JobIntent = asked.body
-    job = _new_job(intent, asked.caller.tenant, _one_key(asked.headers, intent.idempotency_key))
-    made = await server.creates.put(ready(job))
+    key = _one_key(asked.headers, intent.idempotency_key)
+    job = _new_job(intent, asked.caller.tenant, key, carried(asked.headers))
+    [made] = await _traced(server, [job], lambda jobs: _hand_in_alone(server, jobs[0]))
+    _count(server, [job], [made])
     status, headers = made.status, [(b"location", b"/jobs/" + made.id.encode())]
     if seconds := patience(asked.headers):
         with suppress(NotFound, StoreError, Unauthorized):  # forgotten, or out of sight: but handed in it is
@@ -48,18 +52,38 @@ async def create(server: Server, asked: Asked) -> Reply:
 async def create_batch(server: Server, asked: Asked) -> Reply:
     """All or none. A key in the header stands for all: each job without one of its own gets that key and its place."""
     intents: list[JobIntent] = asked.body.jobs
-    key = _key_in(asked.headers)
+    key, tenant, trace = _key_in(asked.headers), asked.caller.tenant, carried(asked.headers)
     jobs = [
-        _new_job(intent, asked.caller.tenant, _key_of_place(intent, key, place)) for place, intent in enumerate(intents)
+        _new_job(intent, tenant, _key_of_place(intent, key, place), trace) for place, intent in enumerate(intents)
     ]
     try:
-        made = await server.engine.hand_in(jobs)
+        made = await _traced(server, jobs, server.engine.hand_in)
     except HoldfastError as error:
         raise _naming_place(error) from error
+    _count(server, jobs, made)
     return Reply(202, JobsAccepted([JobAccepted(one.id, one.status) for one in made]))
 
 
-def _new_job(intent: JobIntent, tenant: str, key: str | None) -> NewJob:
+def _count(server: Server, jobs: list[NewJob], made: list[Created]) -> None:
+    for job, one in zip(jobs, made, strict=True):
+        if not one.existed:
+            server.metrics.created.add(1, job.queue or server.engine.rules.registry.queue_of(job.type))
+
+
+async def _hand_in_alone(server: Server, job: NewJob) -> list[Created]:
+    return [await server.creates.put(ready(job))]
+
+
+async def _traced(
+    server: Server, jobs: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
+) -> list[Created]:
+    """A server that makes spans puts its own between the client's and those of the attempts."""
+    if server.traces is None or not jobs:
+        return await create(jobs)
+    return await server.traces.enqueued(jobs, create, queue=jobs[0].queue)
+
+
+def _new_job(intent: JobIntent, tenant: str, key: str | None, trace: dict[str, str] | None) -> NewJob:
     return NewJob(
         type=intent.job_type,
         payload=intent.payload,
@@ -71,6 +95,7 @@ def _new_job(intent: JobIntent, tenant: str, key: str | None) -> NewJob:
         idempotency_key=key,
         max_attempts=intent.max_attempts,
         tags=intent.tags,
+        trace=trace,
     )
 
 

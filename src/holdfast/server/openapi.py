@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.model.key import SCOPES, Kind, Scope
+from holdfast.model.key import SCOPES, Kind
 from holdfast.model.webhook import EVENTS
 from holdfast.server.problems import PROBLEM
 from holdfast.server.route import EVENT_STREAM, Header, Route
@@ -53,7 +53,7 @@ def document(routes: Iterable[Route]) -> Json:
     samples = Samples(components)
     paths: Json = {}
     for route in shown:
-        paths.setdefault(_path(route), {})[route.method.lower()] = _operation(route, samples)
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, samples)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -108,7 +108,7 @@ def _operation(route: Route, samples: Samples) -> Json:
         "operationId": "_".join(re.findall(r"\w+", f"{route.method.lower()} {route.path}")),
         "tags": [_tag(route)],
         "summary": route.about,
-        "security": _security(route.scope),
+        "security": _security(route),
         "responses": {str(status): _answer(kind, status, samples) for status, kind in route.answers.items()},
     }
     if parameters := [*_path_parameters(route), *_query_parameters(route), *map(_header_parameter, route.headers)]:
@@ -122,11 +122,13 @@ def _operation(route: Route, samples: Samples) -> Json:
     return operation
 
 
-def _security(scope: Scope | None) -> list[Json]:
-    if scope is None:
+def _security(route: Route) -> list[Json]:
+    if route.scope is None:
         return []
-    key: Json = {"key": [scope.value]}
-    return [key, {"adminSecret": []}] if scope in SCOPES[Kind.ADMIN] else [key]
+    ways: list[Json] = [{"key": [route.scope.value]}]
+    if route.scope in SCOPES[Kind.ADMIN]:
+        ways.append({"adminSecret": []})
+    return [*ways, {}] if route.local else ways  # the empty one: without any
 
 
 def _answer(kind: Any, status: int, samples: Samples) -> Json:
@@ -208,10 +210,6 @@ def _webhook(event: str, samples: Samples) -> Json:
 
 def _ref(kind: Any) -> Json:
     return {"$ref": REF.format(name=kind.__name__)}
-
-
-def _path(route: Route) -> str:
-    return _PARAMETER.sub(lambda found: f"{{{wire.camel(found[1])}}}", route.path)
 
 
 def _phrase(status: int) -> str:

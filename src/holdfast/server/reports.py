@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.batches import each
-from holdfast.errors import HoldfastError, Invalid, StoreError
+from holdfast.errors import HoldfastError, Invalid, LeaseLost, StoreError
 from holdfast.lifecycle import STATUS
 from holdfast.model import Part
 from holdfast.model.reports import Advanced, Done, Failure, Freed, Progress, Settled, Verdict
@@ -110,6 +110,12 @@ async def went_to(snapshots: Snapshots, answers: Sequence[Settled]) -> list[wire
         wire.SettledAnswer(answer.id, STATUS[answer.state], known[answer.id].machine.words[answer.state])
         for answer in answers
     ]
+
+
+def lost_in(answer: wire.ReportsAnswer) -> int:
+    """How many of the words came too late."""
+    lists: list[list[wire.Report]] = [getattr(answer, verb) for verb in answer.__struct_fields__]
+    return sum(report.code == LeaseLost.code for said in lists for report in said)
 
 
 def refused(job_id: str, error: HoldfastError) -> wire.Report:

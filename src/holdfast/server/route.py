@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast import wire
 from holdfast.model.key import Scope
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 Headers = Mapping[bytes, bytes]  # names in lower case; what came in several lines is one list
 JSON = b"application/json"
 EVENT_STREAM = "text/event-stream"
+_PARAMETER = re.compile(r"\{(\w+)\}")
 WHOLE = "holdfast.whole"  # in the scope of a request whose body has come with its head
 
 
@@ -59,6 +62,11 @@ class Header(NamedTuple):
 IDEMPOTENCY_KEY = Header("Idempotency-Key", "The same request with the same key is one job.", "order-4711")
 PREFER = Header("Prefer", "`wait=N`: answer when the job has ended, or after N seconds (60 at most).", "wait=10")
 IF_NONE_MATCH = Header("If-None-Match", "The `ETag` of what is known already: 304 while it has not changed.", '"1-5"')
+TRACEPARENT = Header(
+    "traceparent",
+    "Where the job comes from, in the words of W3C Trace Context; kept with it, and `tracestate` too.",
+    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+)
 LAST_EVENT_ID = Header("Last-Event-ID", "The id of the last event seen: the stream goes on behind it.", "1")
 
 Handler = Callable[["Server", Asked], Awaitable[Reply | Stream]]
@@ -78,7 +86,13 @@ class Route:
     refuses: tuple[int, ...] = ()  # besides what every route may answer
     watched: bool = False  # it may take long: `gone` is set when the client hangs up
     hidden: bool = False  # not in the OpenAPI document
+    local: bool = False  # on a loopback address it is open to whoever is on this machine
 
     @property
     def name(self) -> str:
         return f"{self.method} {self.path}"
+
+    @property
+    def template(self) -> str:
+        """The path as others know it: `/jobs/{jobId}`."""
+        return _PARAMETER.sub(lambda found: f"{{{wire.camel(found[1])}}}", self.path)

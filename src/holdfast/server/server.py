@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TYPE_CHECKING
 
 from holdfast.batches import Batches
 from holdfast.clock import Clock
@@ -15,15 +16,20 @@ from holdfast.engine import Created, Engine
 from holdfast.engine.create import Ready
 from holdfast.ids import Ids
 from holdfast.model.outline import Outline
+from holdfast.observe.serving import Serving
 from holdfast.server.auth import Auth
 from holdfast.server.cursors import Cursors
 from holdfast.server.feed import Feed
 from holdfast.server.grouping import Grouping
+from holdfast.server.metrics import Figures
 from holdfast.server.pulse import Pulse
 from holdfast.server.room import Room
 from holdfast.server.snapshots import Snapshots
 from holdfast.settings import Settings
 from holdfast.webhooks.courier import Courier
+
+if TYPE_CHECKING:
+    from holdfast.observe.traces import Traces
 
 
 @dataclass
@@ -42,6 +48,9 @@ class Server:
     room: Room
     pulse: Pulse
     courier: Courier
+    traces: Traces | None = None
+    metrics: Serving = field(default_factory=Serving)
+    worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
     stopping: bool = False
     streams: Counter[str] = field(default_factory=Counter)  # those that are open, by whose they are
     _waiting: set[asyncio.Event] = field(default_factory=set)
@@ -50,6 +59,9 @@ class Server:
 
     def __post_init__(self) -> None:
         self.snapshots, self.grouping = Snapshots(self.engine), Grouping(self.engine)
+        self.figures = Figures(self.engine, self.clock)
+        self.engine.store.watch = self.metrics.queries
+        self.courier.watch = self.metrics.sent
         self._prefix = f"{self.ids.bits(48):012x}"
 
     def request_id(self) -> str:

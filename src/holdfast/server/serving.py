@@ -86,15 +86,17 @@ def _config(app: Any, request_id: Callable[[], str], connections_max: int) -> Li
     return config
 
 
-def listen(host: str, port: int, ports: int = 1) -> socket.socket:
-    """A socket on the first of these ports that is free. Port 0: on any."""
+def listen(host: str, port: int, ports: int = 1, *, option: str = "--port") -> socket.socket:
+    """A socket on the first of these ports that is free. Port 0: on any. `option`: what to choose another with."""
+    if not 0 <= port < 65_536:
+        raise Invalid(f"there is no port {port}; give one from 0 to 65535", code="cannot_listen")
     for number in range(port, min(port + ports, 65_536) if port else 1):
         try:
             return _bound(host, number)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or number == port + ports - 1:
-                raise _cannot_listen(host, number, error) from None
-    raise Invalid(f"there is no port {port}; give one from 0 to 65535", code="cannot_listen")
+                raise _cannot_listen(host, number, error, option) from None
+    raise Invalid(f"every port from {port} on is taken; choose another with {option}", code="cannot_listen")
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -112,12 +114,12 @@ def _bound(host: str, port: int) -> socket.socket:
     return found
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> Invalid:
+def _cannot_listen(host: str, port: int, error: OSError, option: str) -> Invalid:
     match error:
         case socket.gaierror():
             why = f"no address is called {host!r}"
         case OSError(errno=errno.EADDRINUSE):
-            why = "somebody else does; choose another with --port"
+            why = f"somebody else does; choose another with {option}"
         case OSError(errno=errno.EACCES):
             why = "this user may not; choose a port from 1024 on, and let a proxy take the others"
         case OSError(errno=errno.EADDRNOTAVAIL):

@@ -142,6 +142,7 @@ async def report(server: Server, asked: Asked) -> Reply:
         release=await settled(engine.release_many, reports.freed_of, body.release),
         reject=await settled(engine.reject_many, reports.verdict_of, body.reject),
     )
+    server.metrics.refused.add(reports.lost_in(answer))
     return Reply(200, answer)
 
 

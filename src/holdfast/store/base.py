@@ -39,6 +39,9 @@ class Tx(Protocol):
 
 
 Work = Callable[[Tx], Awaitable[T]]
+# Told of every query when it has ended: how many seconds it took, and what it failed with. On SQLite the threads that
+# read and write call it, several at once: whoever listens there keeps to what is safe from any thread.
+Watch = Callable[[Query, float, BaseException | None], None]
 
 
 class Store(Protocol):
@@ -47,6 +50,8 @@ class Store(Protocol):
     Work may therefore run more than once, but takes effect at most once. When the answer to a commit was lost,
     `OutcomeUnknown` says so: it is never reported as success, and never as failure.
     """
+
+    watch: Watch | None
 
     async def write(self, work: Work[T], *, alone: bool = False) -> T:
         """Run work in a transaction. `alone` says that it is one statement and needs no BEGIN around it."""

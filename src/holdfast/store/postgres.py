@@ -12,7 +12,7 @@ import asyncpg
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import Row, T, Work, check_params, tell
+from holdfast.store.base import Row, T, Watch, Work, check_params, tell
 from holdfast.store.connections import Connections
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal, unreachable
@@ -48,9 +48,10 @@ FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientE
 
 
 class PostgresTx:
-    def __init__(self, connection: Any, clock: Clock, *, alone: bool = False) -> None:
+    def __init__(self, connection: Any, clock: Clock, *, alone: bool = False, watch: Watch | None = None) -> None:
         self._connection = connection
         self._clock = clock
+        self._watch = watch
         self.alone = alone
         self.callbacks: list[Callable[[], None]] = []
         self.wrote = False
@@ -61,8 +62,23 @@ class PostgresTx:
         if query.tables and all(len(params.get(table, ())) == 1 for table in query.tables):
             query = query.for_one
         statement = render(query, POSTGRES, limit, filters)
-        rows: list[Row] = await self._connection.fetch(statement.text, *bind(query, statement, params, self._clock))
+        values = bind(query, statement, params, self._clock)
+        rows: list[Row]
+        if self._watch is None:
+            rows = await self._connection.fetch(statement.text, *values)
+        else:
+            rows = await self._watched(self._watch, query, statement, values)
         self.wrote = self.wrote or not query.text.startswith("SELECT")
+        return rows
+
+    async def _watched(self, watch: Watch, query: Query, statement: Statement, values: list[Any]) -> list[Row]:
+        began = self._clock.monotonic()
+        try:
+            rows: list[Row] = await self._connection.fetch(statement.text, *values)
+        except BaseException as error:
+            watch(query, self._clock.monotonic() - began, error)
+            raise
+        watch(query, self._clock.monotonic() - began, None)
         return rows
 
     async def one(self, query: Query, **params: Any) -> Row | None:
@@ -97,6 +113,7 @@ class PostgresStore:
     transaction_class = PostgresTx
 
     def __init__(self, connections: Connections, clock: Clock, ids: Ids, *, pooled: bool = False) -> None:
+        self.watch: Watch | None = None
         self._connections = connections
         self._pooled = pooled
         self._closed = False
@@ -147,7 +164,7 @@ class PostgresStore:
     async def _run_in_transaction(self, work: Work[T]) -> T:
         connection = await self._connections.take()
         try:
-            tx = PostgresTx(connection, self._clock)
+            tx = PostgresTx(connection, self._clock, watch=self.watch)
             try:
                 await connection.execute(_BEGIN_POOLED if self._pooled else "BEGIN")
                 result = await work(tx)
@@ -164,7 +181,7 @@ class PostgresStore:
         """Each statement commits by itself, so a connection lost in the middle leaves its outcome unknown."""
         connection = await self._connections.take()
         try:
-            tx = PostgresTx(connection, self._clock, alone=True)
+            tx = PostgresTx(connection, self._clock, alone=True, watch=self.watch)
             try:
                 result = await work(tx)
             except (asyncpg.PostgresError, *_NOT_DONE, *_CUT_OFF) as error:

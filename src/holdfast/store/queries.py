@@ -18,6 +18,10 @@ from functools import cached_property
 from importlib.resources import files
 
 _ROWS = re.compile(r"\{rows:(\w+)")
+_BRACKETS = re.compile(r"\([^()]*\)")
+_VERB = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE)\b")
+_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+([a-z_]+)")
+_COMMON = re.compile(r"(?:WITH|,)\s+([a-z_]+) AS ")  # a table that the query itself makes
 _HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*)\s*")
 
 
@@ -47,6 +51,27 @@ class Query:
     def tables(self) -> tuple[str, ...]:
         """The parameters that are tables of rows."""
         return tuple(_ROWS.findall(self.text))
+
+    @cached_property
+    def operation(self) -> str:
+        """`select`, `insert`, `update` or `delete`: what the statement itself does, whatever it asks on the way."""
+        found = _VERB.search(self._outer)
+        return found[1].lower() if found else "other"
+
+    @cached_property
+    def table(self) -> str:
+        """The first table that the statement itself names; else the first that anything in it does."""
+        made = _COMMON.findall(self.text)
+        named = [*_TABLE.findall(self._outer), *_TABLE.findall(self.text)]
+        return next((name for name in named if name not in made), "none")
+
+    @cached_property
+    def _outer(self) -> str:
+        """The text without what stands in brackets."""
+        text, left = self.text, 1
+        while left:
+            text, left = _BRACKETS.subn("", text)
+        return text
 
     @cached_property
     def for_one(self) -> Query:

@@ -24,7 +24,7 @@ import msgspec
 from holdfast.clock import Clock, from_micros, to_micros
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import Row, T, Work, check_params, tell
+from holdfast.store.base import Row, T, Watch, Work, check_params, tell
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal
 from holdfast.store.render import SQLITE, Statement, history_of, render
@@ -43,15 +43,28 @@ _encode = msgspec.json.Encoder().encode
 class SqliteTx:
     alone = False
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: Clock, watch: Watch | None = None) -> None:
         self._connection = connection
         self._clock = clock
+        self._watch = watch
         self.callbacks: list[Callable[[], None]] = []
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
         statement = render(query, SQLITE, limit, filters)
+        if self._watch is None:
+            return self._run(query, statement, params)
+        began = self._clock.monotonic()
+        try:
+            rows = self._run(query, statement, params)
+        except BaseException as error:
+            self._watch(query, self._clock.monotonic() - began, error)
+            raise
+        self._watch(query, self._clock.monotonic() - began, None)
+        return rows
+
+    def _run(self, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
         cursor = self._connection.cursor()
         cursor.row_factory = None  # a borrowed connection may make its rows into something else
         cursor.execute(statement.text, self._bind(query, statement, params))
@@ -159,6 +172,7 @@ class SqliteStore:
     transaction_class = SqliteTx
 
     def __init__(self, path: Path, clock: Clock, ids: Ids) -> None:
+        self.watch: Watch | None = None
         self._path = path
         self._clock = clock
         self._ids = ids
@@ -201,7 +215,7 @@ class SqliteStore:
             connection = self._local.connection = self._connect()
         try:
             connection.execute("BEGIN")
-            tx = SqliteTx(connection, self._clock)
+            tx = SqliteTx(connection, self._clock, self.watch)
             try:
                 result: T = finish(work(tx))
             finally:
@@ -266,7 +280,7 @@ class SqliteStore:
             if piece.future.cancelled():  # nobody waits any more, and nothing has been done yet
                 continue
             connection.execute("SAVEPOINT piece")
-            tx = SqliteTx(connection, self._clock)
+            tx = SqliteTx(connection, self._clock, self.watch)
             try:
                 piece.result = finish(piece.work(tx))
                 piece.callbacks = tx.callbacks

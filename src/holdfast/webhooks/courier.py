@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
@@ -27,6 +28,9 @@ TRIES_MAX = 13  # over about a day
 FIRST_SECONDS, FACTOR, CAP_SECONDS = 5.0, 3.0, 4 * 3600.0
 GONE = 410
 
+DELIVER, ALERT = "deliver", "alert"
+Watching = Callable[[str, float, int | None, str], None]  # told what was sent, how long it took, the status, the outcome
+
 log = logging.getLogger(__name__)
 
 
@@ -42,6 +46,7 @@ class Courier:
         self._pruned = clock.monotonic()
         self.egress = sender.egress
         self.tally = Tally()
+        self.watch: Watching | None = None
 
     def look(self) -> None:
         """There may be something to do: a hint, nothing depends on it."""
@@ -137,9 +142,11 @@ class Courier:
     async def deliver(self, errand: Errand) -> None:
         began = self._clock.monotonic()
         answer = await self._send(*errand)
-        took = int((self._clock.monotonic() - began) * 1000)
-        tried = Try(at=self._clock.now(), ms=took, status=answer.status, error=answer.error, excerpt=answer.excerpt)
+        took = self._clock.monotonic() - began
+        tried = Try(at=self._clock.now(), ms=int(took * 1000), status=answer.status, error=answer.error, excerpt=answer.excerpt)
         outcome = self._judge(errand.delivery, answer, tried)
+        if self.watch is not None:
+            self.watch(DELIVER if errand.webhook else ALERT, took, answer.status, outcome.state)
         settling = await self._engine.settle_delivery(errand.delivery, outcome)
         self._tell(errand, outcome, settling.recovered, settling.disabled)
 

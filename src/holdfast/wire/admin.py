@@ -265,6 +265,33 @@ class QueueMoved(Answer):
     paused: bool
 
 
+class ScaleQuery(Body):
+    """`queue`: these only, with commas between them."""
+
+    queue: str | None = None
+
+
+class LoadView(Answer):
+    """`backlog` could run now, `later` may not yet. A job that runs keeps one slot busy; `slotsWanted` are those, and
+    one for each that waits."""
+
+    oldest_wait_seconds: float
+    backlog: int
+    later: int
+    busy_slots: int
+    slots_wanted: int
+
+
+class ScaleAnswer(Answer):
+    """`slots` are those of all workers that live. Numbers at fixed places, so that an autoscaler can be pointed at
+    one of them: `total.oldestWaitSeconds`, `queues.mail.backlog`."""
+
+    counted_at: Time
+    slots: int
+    total: LoadView
+    queues: dict[str, LoadView]
+
+
 class WorkerView(Answer):
     """`status` is what people want to know: `disabled` is an operator's word, the others what the heartbeats say."""
 

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Part
 from holdfast.model.json import encode
 from holdfast.model.reports import Progress
+from holdfast.observe.tracing import exported
 from holdfast.worker.context import Context
 from holdfast.worker.deaf import STOPS, hear
 from holdfast.worker.dying import die_with_parent
@@ -55,6 +56,9 @@ from holdfast.worker.outcomes import (
     of_error,
     readable,
 )
+
+if TYPE_CHECKING:
+    from holdfast.observe.traces import Traces
 
 REPORT_BYTES_MAX = FROM_CHILD_BYTES_MAX - 1024  # with what is around it, one message
 TEXT_CHARS_MAX = 50_000  # of an error: cut here, not refused; the engine keeps less
@@ -103,15 +107,16 @@ async def _open(worker: Channel[Any], reference: str, path: list[str], settings:
         reason = "".join(traceback.format_exception_only(error)).strip()
         await worker.send(Unready(_text(reason), _text(traceback.format_exc()[-TRACEBACK_CHARS_MAX:])))
         return
-    try:
-        await _Child(app, state, worker).work()
-    finally:
-        await lifespan.__aexit__(None, None, None)
+    async with exported("holdfast-worker", wanted=bool(settings and settings.get("traces"))) as traces:
+        try:
+            await _Child(app, state, worker, traces).work()
+        finally:
+            await lifespan.__aexit__(None, None, None)
 
 
 class _Child:
-    def __init__(self, app: App, state: Any, worker: Channel[Any]) -> None:
-        self._app, self._state, self._worker = app, state, worker
+    def __init__(self, app: App, state: Any, worker: Channel[Any], traces: Traces | None) -> None:
+        self._app, self._state, self._worker, self._traces = app, state, worker, traces
         self._line = _Line(worker)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-job")
         self._threads.submit(int).result()  # the thread is there before a limit of memory is
@@ -137,6 +142,8 @@ class _Child:
         handler = self._app.handlers.get(context.job_type)
         if handler is None:
             return Failed("E_CHILD_START", f"the app in the child process has no job type {context.job_type!r}")
+        if self._traces is not None:
+            self._traces.inside(context.lease)
         with limited(handler.memory_bytes, handler.cpu_seconds):
             return await invoke(handler, context, context.lease.payload, self._app.surroundings, self._threads)
 

@@ -165,6 +165,7 @@ class Beats:
             lost=self._still_there(lost),
             cancel=[entry.held for entry in entries if entry.held.id in canceled and entry not in lost],
             enabled=beat.enabled,
+            fleet=beat.fleet,
         )
         self._sent, self._pause = sent, 0.0
         self._known = {*news.lost, *news.cancel}

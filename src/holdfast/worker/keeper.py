@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.model.reports import Held
+from holdfast.model.reports import Fleet, Held
 from holdfast.worker.board import Board
 from holdfast.worker.deaf import born_deaf
 
@@ -33,6 +33,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: list[Held] = []
     cancel: list[Held] = []
     enabled: bool = True
+    fleet: Fleet = Fleet()
     failed: str = ""
 
 

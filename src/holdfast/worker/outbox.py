@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, SchemaStale, StoreUnavailable
@@ -14,6 +14,9 @@ from holdfast.model.reports import Done, Failure, Freed, Verdict
 from holdfast.worker.outcomes import Completed, Failed, Outcome, Rejected, Released
 from holdfast.worker.run import Run
 from holdfast.worker.source import Answers, Source
+
+if TYPE_CHECKING:
+    from holdfast.worker.figures import Figures
 
 BATCH_MAX = 1000
 LINGER_SECONDS = 0.002  # while other jobs are about to end too; a lone one does not wait
@@ -26,9 +29,16 @@ Ended = tuple[Run, Outcome]
 
 class Outbox:
     def __init__(
-        self, source: Source, clock: Clock, ids: Ids, *, busy: Callable[[], bool], settled: Callable[[Run], None]
+        self,
+        source: Source,
+        clock: Clock,
+        ids: Ids,
+        *,
+        busy: Callable[[], bool],
+        settled: Callable[[Run], None],
+        figures: Figures | None = None,
     ) -> None:
-        self._source = source
+        self._source, self._figures = source, figures
         self._clock, self._ids = clock, ids
         self._busy, self._settled = busy, settled
         self._waiting: list[Ended] = []
@@ -70,6 +80,8 @@ class Outbox:
         undelivered: list[Ended] = []
         for kind, group in by_kind.items():
             if kind not in _REPORTS:  # abandoned: there is nothing to say
+                if self._figures is not None:
+                    self._figures.abandoned(group)
                 self._done(group)
             else:
                 undelivered += await self._deliver_group(kind, group)
@@ -88,6 +100,8 @@ class Outbox:
         for (run, _), answer in zip(group, answers, strict=True):
             if isinstance(answer, LeaseLost):
                 log.warning("job %s: its end was refused, the lease is lost: %s", run.lease.id, answer)
+        if self._figures is not None:
+            self._figures.ended(group, answers)
         self._done(group)
         return []
 

@@ -83,6 +83,20 @@ class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
 Outcome = Completed | Failed | Released | Rejected | Abandoned
 
 
+def how(outcome: Outcome) -> tuple[str, str | None]:
+    """In a word, and the code of what went wrong."""
+    match outcome:
+        case Failed(code=code):
+            return "failed", code
+        case Abandoned():
+            return "abandoned", "lease_lost"
+        case Rejected():
+            return "rejected", None
+        case Released():
+            return "released", None
+    return "completed", None
+
+
 def of_error(error: BaseException, codes: Mapping[type[BaseException], str]) -> Outcome:
     """What an exception that left a handler means."""
     match error:

@@ -14,6 +14,8 @@ from holdfast.worker.handler import Handler
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Released
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from holdfast.worker.children import Execution
 
 
@@ -29,7 +31,7 @@ class Ending(Enum):
 class Run:
     __slots__ = (
         *("begun_at", "claimed_at", "context", "ending", "execution", "finished", "handler", "interrupt", "lease"),
-        *("place", "policy", "progress_at", "started", "task", "told", "why"),
+        *("place", "policy", "progress_at", "ran", "span", "started", "task", "told", "why"),
     )
 
     def __init__(self, lease: Lease, policy: Policy, handler: Handler, *, now: float, place: int) -> None:
@@ -39,6 +41,7 @@ class Run:
         self.started = False  # it has a slot
         self.begun_at: float | None = None  # since when its handler can run
         self.progress_at = now
+        self.ran: float | None = None  # for how many seconds, when it has ended; None if it never began
         self.finished = False  # the handler has ended; only the report may still be under way
         self.context: Context | None = None
         self.task: asyncio.Task[Any] | None = None
@@ -47,6 +50,7 @@ class Run:
         self.ending: Ending | None = None
         self.why: Failed | None = None
         self.told = 0.0  # when the handler was told to end
+        self.span: Span | None = None  # where attempts are traced
 
     @property
     def fragile(self) -> bool:

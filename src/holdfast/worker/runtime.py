@@ -18,18 +18,20 @@ from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
 from holdfast.model.reports import Advanced, Freed, Progress
-from holdfast.worker.board import Board
+from holdfast.worker.board import Board, Header
 from holdfast.worker.context import Context
 from holdfast.worker.deaf import hear
 from holdfast.worker.handler import Handler, Isolation, Surroundings, invoke
 from holdfast.worker.outbox import Outbox
-from holdfast.worker.outcomes import Failed, Outcome, Released
+from holdfast.worker.outcomes import Failed, Outcome, Released, how
 from holdfast.worker.pace import Pace
 from holdfast.worker.run import Ending, Run
 from holdfast.worker.source import Claims, Source
 
 if TYPE_CHECKING:
+    from holdfast.observe.traces import Traces
     from holdfast.worker.children import Children, Execution
+    from holdfast.worker.figures import Figures
     from holdfast.worker.keeper import News
 
 TICK_SECONDS = 0.2
@@ -69,8 +71,11 @@ class Worker:
         children: Children | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        figures: Figures | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self._source, self._handlers = source, handlers
+        self._figures, self._traces = figures, traces
         self.plan = plan or Plan()
         self._around, self._state = around or Surroundings(), state
         self._board = board or Board.create()
@@ -90,7 +95,14 @@ class Worker:
         self._pace = Pace(self.plan.concurrency)
         self._threads = ThreadPoolExecutor(self.plan.concurrency, thread_name_prefix="holdfast-job", initializer=hear)
         self._blank = copy_context()  # every handler begins with this: nothing leaks from one job into the next
-        self._outbox = Outbox(source, self._clock, self._ids, busy=lambda: self._busy > 0, settled=self._settled)
+        self._outbox = Outbox(
+            source,
+            self._clock,
+            self._ids,
+            busy=lambda: self._busy > 0,
+            settled=self._settled,
+            figures=figures,
+        )
         self._reports: Batches[Progress, Advanced] = Batches(source.progress)
 
     # -- running ----------------------------------------------------------------------------------------------
@@ -115,12 +127,22 @@ class Worker:
         self._stopping.set()
         self._room.set()
         self._board.stop()
-        for run in self._running():
+        for run in self.running():
             run.warn()
 
     @property
     def held(self) -> int:
         return len(self._runs)
+
+    @property
+    def taken(self) -> int:
+        """Slots in which something runs, or will not end."""
+        return self._busy + self.stuck
+
+    @property
+    def standing(self) -> Header:
+        """As its keeper sees it."""
+        return self._board.header()
 
     async def _wind_down(self, claiming: asyncio.Task[None]) -> None:
         self._give_back_waiting()
@@ -131,17 +153,17 @@ class Worker:
                 await self._outbox.empty()
         self._interrupt_all()
         await self._clock.within(self._idle, self.plan.kill_grace_seconds)
-        for run in self._running():
+        for run in self.running():
             self._give_up(run)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._outbox.empty()
 
-    def _running(self) -> list[Run]:
+    def running(self) -> list[Run]:
         return [run for run in self._runs.values() if run.started and not run.finished]
 
     def _interrupt_all(self) -> None:
-        for run in self._running():
+        for run in self.running():
             run.end(Ending.STOPPED, self._clock.monotonic())
             if run.interrupt is None:
                 self._give_up(run)  # a thread cannot be interrupted, and the process is about to end
@@ -270,12 +292,16 @@ class Worker:
         run.interrupt = interrupt
         if (allowed := run.seconds_allowed) is not None:
             self._board.deadline(run.place, run.begun_at + allowed)
+        if self._figures is not None:
+            self._figures.begins(run)
         if run.ending is not None and interrupt is not None:  # it was told to end before it could hear
             interrupt()
 
     async def _execute(self, run: Run) -> None:
         assert run.context is not None  # noqa: S101
         said: Outcome | None = None
+        if self._traces is not None:
+            run.span = self._traces.begun(run.lease)
         try:
             if run.handler.isolation is Isolation.PROCESS or (run.alone and self._children is not None):
                 said = await self._in_child(run)
@@ -305,7 +331,8 @@ class Worker:
                 run.warn()
 
         run.interrupt = run.cancel_task  # kills the child that is being started
-        said = await self._children.run(run.lease, run.handler, _Line(self, run), alone=run.alone, on_started=started)
+        lease = run.lease if self._traces is None else self._traces.carrying(run.lease, run.span)
+        said = await self._children.run(lease, run.handler, _Line(self, run), alone=run.alone, on_started=started)
         if run.alone and isinstance(said, Failed) and said.code == "E_CRASHED" and run.ending is None:
             return Failed("poison", f"alone in its process, it killed it again: {said.message}", said.context, True)
         return said
@@ -336,7 +363,8 @@ class Worker:
         run.finished = True
         self._busy -= 1
         if run.begun_at is not None:
-            self._pace.ended(self._clock.monotonic() - run.begun_at)
+            run.ran = self._clock.monotonic() - run.begun_at
+            self._pace.ended(run.ran)
         outcome = run.outcome(said)
         if isinstance(outcome, Failed):
             log.warning(
@@ -344,7 +372,7 @@ class Worker:
                 *(run.lease.id, run.lease.type, run.lease.attempt, run.lease.max_attempts),
                 *(outcome.code, outcome.message),
             )
-        self._outbox.put(run, outcome)
+        self._say(run, outcome)
         self._fill()
         if not self._room.is_set() and self._wanted():
             self._room.set()
@@ -355,13 +383,20 @@ class Worker:
         run.finished = True
         self._busy -= 1
         self.stuck += 1
-        self._outbox.put(run, run.outcome(None))
+        if run.begun_at is not None:
+            run.ran = self._clock.monotonic() - run.begun_at
+        self._say(run, run.outcome(None))
         self._is_idle()
         if self.plan.replaceable and self.stuck * 2 > self.plan.concurrency:
             log.error(
                 "%d of %d slots are lost: this process ends, another takes its place", self.stuck, self.plan.concurrency
             )
             self.stop()
+
+    def _say(self, run: Run, outcome: Outcome) -> None:
+        if self._traces is not None and run.span is not None:
+            self._traces.ended(run.span, *how(outcome))
+        self._outbox.put(run, outcome)
 
     def _settled(self, run: Run) -> None:
         del self._runs[run.lease.token]
@@ -447,6 +482,8 @@ class Worker:
         try:
             advanced = await self._reports.put(report)
         except LeaseLost:
+            if self._figures is not None:
+                self._figures.refused()
             self._lose(run)
             raise
         if advanced.cancel_requested:

@@ -12,13 +12,15 @@ import logging
 import signal
 import socket
 from asyncio.subprocess import Process
+from collections.abc import Callable
 
 from holdfast.clock import Clock
 from holdfast.worker.deaf import born_deaf
+from holdfast.worker.line import NOW, STOP, Line, Told
 
-STOP, NOW, READY = b"stop\n", b"now\n", b"ready\n"
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 10.0
 HEALTHY_SECONDS = 30.0
+LAST_WORDS_SECONDS = 1.0
 
 log = logging.getLogger("holdfast.worker")
 
@@ -26,11 +28,12 @@ log = logging.getLogger("holdfast.worker")
 class Supervisor:
     def __init__(self, command: list[str], processes: int, *, grace_seconds: float, clock: Clock | None = None) -> None:
         """`grace_seconds`: how long after the wish to stop a worker that has not ended is killed."""
-        self._command, self._processes = command, processes
+        self._command, self.processes = command, processes
         self._grace_seconds = grace_seconds
         self._clock = clock or Clock()
         self._stopping = asyncio.Event()
-        self._lines: set[socket.socket] = set()
+        self.lines: set[Line] = set()  # one to each process
+        self.on_end: Callable[[Told], None] | None = None  # what one that has ended had said last
         self._running: set[Process] = set()
         self._failed: int | None = None  # the exit code of a worker that could not even begin
 
@@ -40,9 +43,13 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._processes):
+            for _ in range(self.processes):
                 group.create_task(self._keep_running())
         return self._failed or 0
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
 
     def _signalled(self) -> None:
         if self._stopping.is_set():
@@ -60,9 +67,8 @@ class Supervisor:
                 process.kill()
 
     def _say(self, word: bytes) -> None:
-        for line in self._lines:
-            with contextlib.suppress(OSError):
-                line.send(word)
+        for line in self.lines:
+            line.say(word)
 
     async def _keep_running(self) -> None:
         pause, begun = PAUSE_SECONDS, False
@@ -87,29 +93,31 @@ class Supervisor:
 
     async def _run_one(self) -> tuple[int, bool]:
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
         try:
             with born_deaf():  # a Ctrl-C or a service manager may reach it before it knows what to do about it
                 process = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
-            theirs.close()
-            self._lines.add(ours)
-            self._running.add(process)
-            if self._stopping.is_set():  # it came while we were starting it
-                self._say(STOP)
-            try:
-                ready = await self._until_ready(ours)
-                return await process.wait(), ready
-            finally:
-                self._running.discard(process)
-        finally:
-            self._lines.discard(ours)
+        except BaseException:
             ours.close()
+            raise
+        finally:
             theirs.close()
-
-    async def _until_ready(self, line: socket.socket) -> bool:
-        with contextlib.suppress(OSError):
-            return (await asyncio.get_running_loop().sock_recv(line, len(READY))) == READY
-        return False
+        line = await Line.open(ours)
+        listening = asyncio.create_task(line.listen())
+        self.lines.add(line)
+        self._running.add(process)
+        try:
+            if self._stopping.is_set():  # it came while we were starting it
+                line.say(STOP)
+            code = await process.wait()
+            await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)  # whoever it forked may hold the line
+            return code, line.begun
+        finally:
+            listening.cancel()
+            self._running.discard(process)
+            self.lines.discard(line)
+            line.close()
+            if self.on_end is not None and line.told is not None:
+                self.on_end(line.told)
 
 
 def _ended(code: int) -> str:

@@ -14,7 +14,7 @@ from typing import IO
 
 from holdfast.cli.bench.app import NAME
 from holdfast.errors import HoldfastError
-from holdfast.worker.supervise import READY, STOP
+from holdfast.worker.line import READY, STOP
 
 STOP_SECONDS = 30.0
 PROGRAM = [sys.executable, "-m", "holdfast.cli", "worker", "--app", "holdfast.cli.bench.app:app", "--name", NAME]

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
@@ -41,10 +41,12 @@ class SyncConnection:
         retries: int = RETRIES,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        trace_headers: Callable[[], Words] | None = None,
     ) -> None:
         self.url = checked_address(url)
         self._timeout, self._retries = timeout, retries
         self.clock, self._ids = clock or Clock(), ids or Ids()
+        self._trace_headers = trace_headers or dict
         headers = {"authorization": f"Bearer {checked_key(key)}"} if key else {}
         self._http = httpx2.Client(base_url=self.url, headers=headers, timeout=timeout, limits=ALL_CONNECTIONS)
 

@@ -6,6 +6,12 @@
 SELECT {now} AS seen_at,
        (SELECT count(*) FROM holdfast_migrations) AS migrations,
        (SELECT count(*) FROM workers WHERE enabled AND liveness <> 'offline') AS workers,
+       (SELECT count(*)
+          FROM workers
+         WHERE kind = 'local'
+           AND liveness <> 'offline'
+           AND coalesce(last_heartbeat_at, registered_at) > {now-0.5 * offline_seconds}
+           AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.worker_id = workers.id)) AS maintaining,
        (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 'created' ORDER BY created_at LIMIT {limit}) AS c) AS created,
        (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE due ORDER BY lane, priority DESC, id LIMIT {limit}) AS w) AS waiting,
        (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS l) AS later,

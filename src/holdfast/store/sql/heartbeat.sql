@@ -11,9 +11,23 @@ UPDATE jobs
 RETURNING jobs.id, jobs.lease_token, jobs.cancel_requested_at, jobs.lease_expires_at
 
 -- name: beat_worker
+-- The answer says what a process must know to take turns with the others. They live who were heard from within half of
+-- their offline time; whoever has a key speaks over HTTP and keeps nothing in order. `vitals` counts them likewise.
+WITH others AS (
+    SELECT id
+      FROM workers
+     WHERE id <> :worker
+       AND kind = 'local'
+       AND liveness <> 'offline'
+       AND coalesce(last_heartbeat_at, registered_at) > {now-0.5 * offline_seconds}
+       AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.worker_id = workers.id)
+)
 UPDATE workers
    SET last_heartbeat_at = {now},
        liveness          = :liveness,
        slots             = coalesce(:slots, slots)
  WHERE id = :worker
-RETURNING enabled
+RETURNING enabled,
+          (SELECT count(*) FROM others) AS others,
+          (SELECT count(*) FROM others WHERE id < :worker) AS ahead,
+          EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND lease_instance IS NOT NULL) AS busy

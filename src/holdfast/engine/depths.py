@@ -1,0 +1,147 @@
+"""depths: how much waits and runs, counted by one process at a time and shown by all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.rules import Rules
+from holdfast.errors import StoreError
+from holdfast.store import PostgresStore, Row, SqliteStore, Tx, q
+
+NAME = "depths"
+KINDS_MAX = 500  # queues and types told apart; the smallest are counted together
+LATER_MAX = 1_000_000  # delayed jobs that are looked at
+OTHER = "other"
+PATIENCE_SECONDS = 30.0  # whoever has not counted by then will not
+COUNT_SECONDS = 20.0  # a count that takes longer is given up
+REST = 20  # times as long as a count took, nobody counts again
+
+
+class Depth(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Jobs of one kind. `waiting` could run now, the longest of them for `oldest_seconds`."""
+
+    waiting: int = 0
+    delayed: int = 0
+    retrying: int = 0
+    created: int = 0
+    running: int = 0
+    oldest_seconds: float = 0.0
+
+    @property
+    def later(self) -> int:
+        """Not finished, not running, and not to be claimed yet."""
+        return self.delayed + self.retrying + self.created
+
+    @property
+    def jobs(self) -> int:
+        return self.waiting + self.later + self.running
+
+    def __add__(self, other: Depth) -> Depth:
+        return Depth(
+            self.waiting + other.waiting,
+            self.delayed + other.delayed,
+            self.retrying + other.retrying,
+            self.created + other.created,
+            self.running + other.running,
+            max(self.oldest_seconds, other.oldest_seconds),
+        )
+
+
+class Depths(msgspec.Struct, frozen=True):
+    """All tenants together. `kinds` are (queue, type, depth), the largest first; `counted_at` is None until somebody
+    has counted. `slots` are those of enabled workers that live; a running job fills one of them."""
+
+    counted_at: datetime | None = None
+    took_seconds: float = 0.0
+    kinds: list[tuple[str, str, Depth]] = []
+    workers: dict[str, int] = {}  # by liveness; those switched off are `disabled`
+    slots: int = 0
+
+    def by_queue(self) -> dict[str, Depth]:
+        return self._summed(lambda queue, _: queue)
+
+    def by_type(self) -> dict[str, Depth]:
+        return self._summed(lambda _, kind: kind)
+
+    @property
+    def running(self) -> int:
+        return sum(depth.running for _, _, depth in self.kinds)
+
+    def _summed(self, name: Callable[[str, str], str]) -> dict[str, Depth]:
+        found: dict[str, Depth] = {}
+        for queue, kind, depth in self.kinds:
+            found[name(queue, kind)] = found.get(name(queue, kind), Depth()) + depth
+        return found
+
+
+async def depths(store: PostgresStore | SqliteStore, rules: Rules, max_age_seconds: float) -> Depths:
+    """The figures if they are young enough. Else one caller counts anew, and the others get the old ones meanwhile."""
+    row = await store.read(lambda tx: tx.one(q.counted, name=NAME))
+    known = _read(row)
+    age = max(max_age_seconds, REST * known.took_seconds)
+    if row is not None and known.counted_at is not None and _seconds(row["taken_at"], row["seen_at"]) < age:
+        return known
+    turn = await store.write(
+        lambda tx: tx.one(q.begin_count, name=NAME, age=float(age), patience=PATIENCE_SECONDS), alone=True
+    )
+    if turn is None:
+        return known
+    new = await _counted_anew(store, rules, known)
+    figures = msgspec.json.encode(new).decode()
+    await store.write(lambda tx: tx.one(q.end_count, name=NAME, asked_at=turn["asked_at"], figures=figures), alone=True)
+    return new
+
+
+def _read(row: Row | None) -> Depths:
+    return msgspec.json.decode(row["figures"], type=Depths) if row is not None and row["figures"] else Depths()
+
+
+async def _counted_anew(store: PostgresStore | SqliteStore, rules: Rules, known: Depths) -> Depths:
+    """A count that cannot be finished leaves the old figures, and a long rest."""
+    began = rules.clock.monotonic()
+    try:
+        async with asyncio.timeout(COUNT_SECONDS):
+            found = await store.read(_count)
+    except (TimeoutError, StoreError):
+        return msgspec.structs.replace(known, took_seconds=max(1.0, rules.clock.monotonic() - began))
+    return msgspec.structs.replace(found, took_seconds=rules.clock.monotonic() - began)
+
+
+async def _count(tx: Tx) -> Depths:
+    crews = await tx.all(q.crews)
+    rows = await tx.all(q.depths, limit=LATER_MAX)
+    [now] = await tx.all(q.clock)
+    return Depths(
+        counted_at=now["now_at"],
+        kinds=_largest(rows),
+        workers={row["status"]: row["workers"] for row in crews},
+        slots=sum(row["slots"] for row in crews if row["status"] not in ("offline", "disabled")),
+    )
+
+
+def _largest(rows: list[Row]) -> list[tuple[str, str, Depth]]:
+    found: dict[tuple[str, str], Depth] = {}
+    for row in rows:
+        kind = (row["queue"], row["type"])
+        found[kind] = found.get(kind, Depth()) + _depth(row)
+    ordered = sorted(found.items(), key=lambda one: (-one[1].jobs, one[0]))
+    kinds = [(*names, depth) for names, depth in ordered[:KINDS_MAX]]
+    if rest := [depth for _, depth in ordered[KINDS_MAX:]]:
+        kinds.append((OTHER, OTHER, sum(rest[1:], rest[0])))
+    return kinds
+
+
+def _depth(row: Row) -> Depth:
+    figures: dict[str, Any] = {row["kind"]: row["jobs"]}
+    if row["kind"] == "waiting":
+        figures["oldest_seconds"] = _seconds(row["oldest_at"], row["seen_at"])
+    return Depth(**figures)
+
+
+def _seconds(since: datetime, until: datetime) -> float:
+    return max(0.0, (until - since).total_seconds())

@@ -1,0 +1,168 @@
+"""Every metric of server processes: those of document 000 to the letter, and a family of our own.
+
+They are never in one registry with those of a worker: `db_query_duration_seconds` is in both, with other labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import Metric
+from prometheus_client.process_collector import ProcessCollector
+
+from holdfast.engine.depths import Depth, Depths
+from holdfast.observe.instruments import OTHER, Gauge, Labels, Registry
+from holdfast.observe.queries import QueryTimes
+from holdfast.store.queries import Query
+
+SECONDS = (0.1, 0.3, 0.5, 1, 2, 5, 10)
+BYTES = tuple(2**power for power in range(10, 21))  # 1 KiB to 1 MiB, the longest body there is
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+JSON = "application/json"
+WEBHOOK = "webhook"
+REQUESTS_MAX = 5_000  # routes times statuses: clients cannot add to them
+QUEUES_MAX = 100  # told apart; the others are counted together
+STATES = ("waiting", "delayed", "retrying", "created", "running")
+STATUSES = ("active", "idle", "busy", "offline", "disabled")
+OUTCOMES = ("delivered", "retried", "failed")
+
+
+class Serving(Registry):
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = ProcessCollector(registry=None)
+        self._of_requests()
+        self._of_the_database()
+        self._of_others()
+        self._of_jobs()
+        self._of_dispatch()
+        self.before.append(self._follow)
+
+    def _of_requests(self) -> None:
+        labels = ("method", "route", "status_code")
+        self.requests = self.histogram(
+            "http_request_duration_seconds",
+            "How long requests took; of a stream, until it began.",
+            labels,
+            buckets=SECONDS,
+        )
+        self.requests_total = self.counter("http_requests_total", "Requests that were answered.", labels)
+        self.requests.most = self.requests_total.most = REQUESTS_MAX
+        self.uploads = self.histogram(
+            "upload_size_bytes", "How long the bodies were that jobs came in.", ("mime_type",), buckets=BYTES
+        )
+        self.streams = self.gauge("holdfast_streams", "Live streams that are open here.")
+
+    def _of_the_database(self) -> None:
+        labels = ("operation", "table")
+        took = self.histogram(
+            "db_query_duration_seconds", "How long the queries of this server took.", labels, buckets=SECONDS
+        )
+        errors = self.counter("db_query_error_total", "Queries that failed.", (*labels, "error_code"))
+        self.queries = QueryTimes(self, took, errors, _what_and_where)
+
+    def _of_others(self) -> None:
+        labels = ("service", "operation")
+        self.external = self.histogram(
+            "external_duration_seconds", "How long others took to answer us.", labels, buckets=SECONDS
+        )
+        self.external_errors = self.counter(
+            "external_error_total", "Calls to others that failed.", (*labels, "error_code")
+        )
+        self.deliveries = self.counter(
+            "holdfast_deliveries_total", "Webhook messages and alerts sent from here, by outcome.", ("outcome",)
+        )
+        for outcome in OUTCOMES:
+            self.deliveries.show(outcome)
+
+    def _of_jobs(self) -> None:
+        self.created = self.counter("holdfast_jobs_created_total", "Jobs that were created here, by HTTP.", ("queue",))
+        self.leases_lost = self.counter(
+            "holdfast_leases_lost_total", "Leases that this process has taken from workers that died or fell silent."
+        )
+        self.refused = self.counter(
+            "holdfast_late_writes_refused_total", "Words of workers that were refused here: the lease was not theirs."
+        )
+        self.jobs = self.gauge(
+            "holdfast_queue_jobs", "Jobs in the database that have not ended, by queue.", ("queue", "state")
+        )
+        self.oldest = self.gauge(
+            "holdfast_queue_oldest_wait_seconds", "How long the oldest job that could run has waited.", ("queue",)
+        )
+        self.jobs.most = len(STATES) * (QUEUES_MAX + 1)
+        self.age = self.gauge("holdfast_queue_age_seconds", "How long ago the jobs in the queues were counted.")
+        self.workers = self.gauge("holdfast_workers", "Workers that are registered, by status.", ("status",))
+        self.slots = self.gauge("holdfast_slots", "Jobs that all workers that live can run at once.")
+        self.busy = self.gauge("holdfast_slots_busy", "Jobs that run, on all workers.")
+        for status in STATUSES:
+            self.workers.show(status)
+
+    def _of_dispatch(self) -> None:
+        self.hints = self.counter(
+            "holdfast_hints_total",
+            "Hints that work is there, by the way they go and what became of them.",
+            ("way", "outcome"),
+        )
+        self.broker_up = self.gauge("holdfast_broker_up", "1 while the broker carries hints, 0 while it does not.")
+        self.breaker_open = self.gauge("holdfast_breaker_open", "1 while the broker is left alone after a failure.")
+
+    # -- what is fed as it happens ----------------------------------------------------------------------------
+
+    def turned_away(self, method: str, route: str, status: int) -> None:
+        """Before any handler was asked; in next to no time. Clients may call a method whatever they like."""
+        self.requests.observe(0.0, method if method in METHODS else OTHER, route, str(status))
+
+    def uploaded(self, size: int, kind: bytes | None) -> None:
+        """Clients choose the kind, so only one is told by name."""
+        name = JSON if kind is None or kind.startswith(b"application/json") else OTHER
+        self.uploads.observe(size, name)
+
+    def sent(self, operation: str, seconds: float, status: int | None, outcome: str) -> None:
+        """A webhook message or an alert, and what came back."""
+        self.external.observe(seconds, WEBHOOK, operation)
+        self.deliveries.add(1, "retried" if outcome == "pending" else outcome)
+        if outcome != "delivered":
+            self.external_errors.add(1, WEBHOOK, operation, "no_answer" if status is None else str(status))
+
+    # -- what is asked for when somebody reads ----------------------------------------------------------------
+
+    def show_depths(self, depths: Depths, age_seconds: float) -> None:
+        """A queue that has been shown and is empty now is shown as empty, while there is room."""
+        queues = _at_most(QUEUES_MAX, depths.by_queue())
+        for (queue,) in [*self.oldest.values]:
+            if queue != OTHER and len(queues) < QUEUES_MAX:
+                queues.setdefault(queue, Depth())
+        self.oldest.values = {(queue,): depth.oldest_seconds for queue, depth in queues.items()}
+        self.jobs.values = {
+            (queue, state): getattr(depth, state) for queue, depth in queues.items() for state in STATES
+        }
+        self.workers.values = {(status,): depths.workers.get(status, 0) for status in STATUSES}
+        self.slots.set(depths.slots)
+        self.busy.set(depths.running)
+        self.age.set(age_seconds)
+
+    def show_hints(self, hints: Mapping[Labels, int]) -> None:
+        for labels, number in hints.items():
+            self.hints.values[self.hints._slot(labels)] = number
+
+    def _follow(self) -> None:
+        """The same requests: counted once, and shown twice."""
+        for labels, value in self.requests.values.items():
+            self.requests_total.values[labels] = sum(value[:-1])
+
+    def collect(self) -> Iterator[Metric]:
+        yield from super().collect()
+        yield from self._process.collect()
+
+
+def _what_and_where(query: Query) -> Labels:
+    return query.operation, query.table
+
+
+def _at_most(most: int, queues: dict[str, Depth]) -> dict[str, Depth]:
+    """The fullest by name, the others together."""
+    ordered = sorted(queues.items(), key=lambda one: -one[1].jobs)
+    kept, rest = dict(ordered[:most]), [depth for _, depth in ordered[most:]]
+    if rest:
+        kept[OTHER] = sum(rest, kept.get(OTHER, Depth()))
+    return kept

@@ -1,0 +1,172 @@
+"""Spans of OpenTelemetry: one where jobs are handed in, and one for each attempt, with a link to where it came from.
+
+An attempt begins a trace of its own: jobs run days later, again and again, and hand in others without end. Whether it
+is recorded was decided where the job was handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+from opentelemetry.context import Context, attach, get_current
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+    get_current_span,
+    get_tracer,
+    set_span_in_context,
+)
+from opentelemetry.trace.span import TraceState
+
+if TYPE_CHECKING:
+    from holdfast.model import Lease, NewJob
+
+CODE_CHARS_MAX = 200
+_NOTHING = Context()
+Carried = dict[str, str]
+
+
+class Made(Protocol):
+    """The answer of whoever created a job."""
+
+    @property
+    def id(self) -> str: ...
+
+
+M = TypeVar("M", bound=Made)
+
+
+def carried_by(context: SpanContext) -> Carried | None:
+    if not context.is_valid:
+        return None
+    carried = {"traceparent": f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 3:02x}"}
+    if context.trace_state:
+        carried["tracestate"] = context.trace_state.to_header()
+    return carried
+
+
+def origin_of(carried: Mapping[str, str] | None) -> SpanContext | None:
+    """Where a job comes from. What is no context, because somebody stored something else, is none."""
+    try:
+        _, trace, span, flags = (carried or {})["traceparent"].split("-")
+        state = TraceState.from_header([said]) if (said := (carried or {}).get("tracestate")) else None
+        context = SpanContext(int(trace, 16), int(span, 16), True, TraceFlags(int(flags, 16)), state)
+    except (KeyError, ValueError):
+        return None
+    return context if context.is_valid else None
+
+
+class Traces:
+    """Whatever tracer provider the process has makes the spans; without one there are none, and nothing is carried."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        self._tracer = tracer or get_tracer("holdfast")
+
+    # -- handing in -------------------------------------------------------------------------------------------
+
+    async def enqueued(
+        self,
+        jobs: list[NewJob],
+        create: Callable[[list[NewJob]], Awaitable[list[M]]],
+        *,
+        queue: str | None = None,
+    ) -> list[M]:
+        """Hand them in, all under one span, which they carry. It is below the one they carry already, if they do."""
+        with self._tracer.start_as_current_span(
+            *(_named("enqueue", {job.type for job in jobs}), _above(jobs), SpanKind.PRODUCER),
+            attributes=_of_producer(jobs, queue),
+            record_exception=False,  # a message may tell what is nobody's business
+            set_status_on_exception=False,
+        ) as span:
+            carried = carried_by(span.get_span_context())
+            try:
+                made = await create([msgspec.structs.replace(job, trace=carried) for job in jobs] if carried else jobs)
+            except Exception as error:
+                _fail(span, getattr(error, "code", type(error).__name__))
+                raise
+            if len(made) == 1:
+                span.set_attribute("messaging.message.id", made[0].id)
+            return made
+
+    def headers(self) -> Carried:
+        """For whoever hands in jobs over HTTP; none outside of a span."""
+        return carried_by(get_current_span().get_span_context()) or {}
+
+    # -- attempts ---------------------------------------------------------------------------------------------
+
+    def begun(self, lease: Lease) -> Span:
+        """Everything that the running task does from now on is inside it."""
+        origin = origin_of(lease.trace)
+        if origin is not None and not origin.trace_flags.sampled:
+            span: Span = NonRecordingSpan(origin)
+        else:
+            links = [Link(origin)] if origin is not None else None
+            name, kind = f"run {lease.type}", SpanKind.CONSUMER
+            span = self._tracer.start_span(name, _NOTHING, kind, _of_attempt(lease), links)
+        attach(set_span_in_context(span, _NOTHING))
+        return span
+
+    def ended(self, span: Span, outcome: str, code: str | None) -> None:
+        if span.is_recording():
+            span.set_attribute("holdfast.outcome", outcome)
+            if code is not None:
+                _fail(span, code)
+            span.end()
+
+    def carrying(self, lease: Lease, span: Span | None) -> Lease:
+        """As a child process gets it: what it makes of the trace is inside the attempt."""
+        carried = None if span is None else carried_by(span.get_span_context())
+        return lease if carried is None else msgspec.structs.replace(lease, trace=carried)
+
+    def inside(self, lease: Lease) -> None:
+        """In that child: what the running task does from now on belongs to the span that the lease carries."""
+        if (origin := origin_of(lease.trace)) is not None:
+            attach(set_span_in_context(NonRecordingSpan(origin), _NOTHING))
+
+
+def _named(verb: str, types: set[str]) -> str:
+    return f"{verb} {types.pop()}" if len(types) == 1 else verb
+
+
+def _above(jobs: list[NewJob]) -> Context:
+    origin = origin_of(jobs[0].trace) if jobs else None
+    return get_current() if origin is None else set_span_in_context(NonRecordingSpan(origin), get_current())
+
+
+def _of_producer(jobs: list[NewJob], queue: str | None) -> dict[str, Any]:
+    told: dict[str, Any] = {**_messaging("enqueue", "send"), "messaging.destination.name": queue}
+    if jobs:
+        told["holdfast.job.type"] = jobs[0].type
+    if len(jobs) != 1:
+        told["messaging.batch.message_count"] = len(jobs)
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _of_attempt(lease: Lease) -> dict[str, Any]:
+    return {
+        **_messaging("run", "process"),
+        "messaging.destination.name": lease.queue,
+        "messaging.message.id": lease.id,
+        "holdfast.job.type": lease.type,
+        "holdfast.attempt": lease.attempt,
+        "holdfast.max_attempts": lease.max_attempts,
+    }
+
+
+def _messaging(name: str, kind: str) -> dict[str, str]:
+    return {"messaging.system": "holdfast", "messaging.operation.name": name, "messaging.operation.type": kind}
+
+
+def _fail(span: Span, code: str) -> None:
+    """By its code alone: what an error says may be a secret."""
+    code = code[:CODE_CHARS_MAX]
+    span.set_attribute("error.type", code)
+    span.set_status(StatusCode.ERROR, code)

@@ -1,0 +1,118 @@
+"""Every metric of worker processes: those of documents 000 and 002 to the letter, and a family of our own.
+
+They are never in one registry with those of a server: `db_query_duration_seconds` is in both, with other labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.observe.instruments import Gauge, Labels, Registry, Snapshot
+
+SECONDS = (0.1, 0.3, 0.5, 0.7, 1, 3, 5, 7, 10)
+OPERATION_SECONDS = (0.1, 0.3, 0.5, 1, 3, 5, 7, 10)
+MILLISECONDS = (10, 30, 50, 70, 100, 300, 500, 700, 1000, *range(1500, 10_001, 500))
+# From a job that does next to nothing to one that takes the night.
+OUR_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28_800)
+DECLARED_MAX = 10_000  # sets of label values that the app declares: clients cannot add to them
+
+
+class Same(Gauge):
+    """All processes see the same thing, one a little later than the other: a sum would count it several times."""
+
+    def add_up(self, labels: Labels, value: float) -> None:
+        slot = self._slot(labels)
+        self.values[slot] = max(self.values[slot], value)
+
+
+class Working(Registry):
+    """`types` are those that the app declares. A worker claims no others."""
+
+    def __init__(self, types: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._of_jobs()
+        self._of_what_apps_use()
+        self._of_the_database()
+        self._our_own()
+        for instrument in self.instruments.values():
+            if {"job_type", "type"} & set(instrument.labels):
+                instrument.most = DECLARED_MAX
+        for gauge in (self.active, self.inflight, self.depth):
+            for name in types:
+                gauge.show(name)
+        self.before.append(self._follow)
+
+    def _of_jobs(self) -> None:
+        self.processing = self.histogram(
+            "job_processing_duration_seconds",
+            "How long attempts ran, by the state that the job went to.",
+            ("job_type", "status"),
+            buckets=SECONDS,
+        )
+        self.processed = self.counter(
+            "job_processed_total", "Attempts that ended, by the state that the job went to.", ("job_type", "status")
+        )
+        self.latency = self.histogram(
+            "job_queue_latency_milliseconds",
+            "How long jobs that were due waited to start.",
+            ("job_type",),
+            buckets=MILLISECONDS,
+        )
+        self.active = self.gauge("job_active_count", "Jobs that run here now.", ("job_type",))
+        self.depth = self._add(Same("job_queue_depth", "Jobs in the database that could run now.", ("job_type",)))
+        self.inflight = self.gauge("jobs_inflight", "Jobs that run here now.", ("type",))
+        self.duration = self.histogram("job_duration_seconds", "How long attempts ran.", buckets=SECONDS)
+        self.failures = self.counter("job_failures_total", "Attempts that failed, by the error's code.", ("code",))
+        self.retries = self.counter("retry_attempts_total", "Attempts that were not the first of their job.")
+
+    def _of_what_apps_use(self) -> None:
+        """Nothing in the platform feeds these."""
+        self.counter("image_processing_errors_total", "Images that could not be processed.", ("error_type",))
+        for prefix, name, labels in (
+            ("s3", "S3", ("operation", "bucket")),
+            ("cloudfront", "CloudFront", ("operation",)),
+        ):
+            self.histogram(
+                f"{prefix}_operation_duration_seconds",
+                f"How long operations on {name} took.",
+                labels,
+                buckets=OPERATION_SECONDS,
+            )
+            errors = f"{prefix}_operation_errors_total"
+            self.counter(errors, f"Operations on {name} that failed.", (*labels, "error_code"))
+
+    def _of_the_database(self) -> None:
+        self.queries = self.histogram(
+            "db_query_duration_seconds", "How long the queries of this worker took.", ("query_type",), buckets=SECONDS
+        )
+        self.query_errors = self.counter("db_query_errors_total", "Queries that failed.", ("query_type", "error_type"))
+
+    def _our_own(self) -> None:
+        self.waited = self.histogram(
+            "holdfast_wait_seconds", "How long jobs that were due waited to start.", ("queue",), buckets=OUR_SECONDS
+        )
+        self.ran = self.histogram("holdfast_run_seconds", "How long attempts ran.", ("job_type",), buckets=OUR_SECONDS)
+        self.attempts = self.counter(
+            "holdfast_attempts_total", "Attempts that ended, by what became of them.", ("job_type", "outcome")
+        )
+        self.lost = self.counter("holdfast_leases_lost_total", "Attempts that lost their lease.")
+        self.refused = self.counter(
+            "holdfast_late_writes_refused_total", "Reports that came too late: the job was no longer ours."
+        )
+        self.slots = self.gauge("holdfast_slots", "Jobs that can run here at once.")
+        self.busy = self.gauge("holdfast_slots_busy", "Slots that are taken.")
+        self.processes = self.gauge("holdfast_worker_processes", "Worker processes that run.")
+
+    def outlive(self, snapshot: Snapshot) -> None:
+        """A process has ended: what it counted goes on counting, and nothing runs in it."""
+        for name, values in snapshot.items():
+            instrument = self.instruments[name]
+            for labels, value in values:
+                instrument.add_up(labels, 0 if isinstance(instrument, Gauge) else value)
+
+    def _follow(self) -> None:
+        """Two families say nothing that a third does not: they are made of it, when somebody reads."""
+        for labels, value in self.processing.values.items():
+            self.processed.values[labels] = sum(value[:-1])
+        values = self.processing.values.values()
+        self.duration.values[()] = [sum(column) for column in zip(*values, strict=True)] or self.duration._new()

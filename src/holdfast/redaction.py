@@ -1,0 +1,107 @@
+"""Text as it may be shown: without secrets, and without characters that steer a terminal or begin a new line.
+
+The one place for it: logs, traces, settings and commands all ask here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+HIDDEN = "***"
+KNOWN_CHARS_MIN, WORD_CHARS_MAX = 8, 15  # of a value that is hidden wherever it stands
+DEPTH_MAX = 6
+
+_VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s"'&;,)}\]]+)"""
+_NAMES = r"pass(?:word|wd|phrase)|secret|token|api_?key|access_?key|credential|cookie|authorization"
+_SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
+_PATTERNS = (
+    # `holdfast_client_<id>_<secret>_<checksum>`: the id stays, it says which key to revoke
+    (re.compile(r"(holdfast_(?:client|worker|admin)_[0-9a-f]{1,16})_\w+"), rf"\1_{HIDDEN}"),
+    (re.compile(r"\bwhsec_[\w+/=-]+"), f"whsec_{HIDDEN}"),
+    # headers, as they are sent, as a dict shows them, and as the pairs of ASGI
+    (
+        re.compile(
+            r"""(?i)\b((?:proxy-)?authorization|x-admin-secret|(?:set-)?cookie)(["']?\s*[:=]\s*|["']\s*,\s*)"""
+            r"""b?(?:"[^"]*"|'[^']*'|[^\r\n"']+)"""
+        ),
+        rf"\1\2{HIDDEN}",
+    ),
+    (re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]+"), rf"\1 {HIDDEN}"),
+    # `password=...`, `"leaseToken": "..."`
+    (re.compile(rf"(?i)((?:{_NAMES})\w*)(\s*=\s*|[\"']\s*:\s*)b?{_VALUE}"), rf"\1\2{HIDDEN}"),
+)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_known: re.Pattern[str] | None = None
+
+
+def know(secrets: Iterable[str]) -> None:
+    """Hide these values from now on, wherever they stand. One that may be an ordinary word is left to the patterns."""
+    global _known
+    values = {value for value in secrets if len(value) >= KNOWN_CHARS_MIN and not _is_word(value)}
+    longest_first = sorted(values, key=len, reverse=True)
+    _known = re.compile("|".join(map(re.escape, longest_first))) if values else None
+
+
+def _is_word(value: str) -> bool:
+    return value.isalpha() and len(value) <= WORD_CHARS_MAX
+
+
+def redacted(text: str) -> str:
+    """The text without whatever in it is, or looks like, a secret."""
+    if _known is not None:
+        text = _known.sub(HIDDEN, text)
+    if "://" in text:
+        text = _URL.sub(lambda found: without_password(found[0]), text)
+    for pattern, instead in _PATTERNS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def redacted_value(value: Any, name: str = "", depth: int = 0) -> Any:
+    """The same for anything, as JSON can hold it. What stands under the name of a secret is hidden whole."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    if _SECRET_NAME.search(name):
+        return HIDDEN
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else text_of(value)[:100]
+    if isinstance(value, dict) and depth < DEPTH_MAX:
+        return {text_of(key): redacted_value(each, text_of(key), depth + 1) for key, each in list(value.items())}
+    if isinstance(value, list | tuple | set | frozenset) and depth < DEPTH_MAX:
+        return [redacted_value(each, "", depth + 1) for each in list(value)]
+    return redacted(text_of(value))
+
+
+def text_of(value: Any) -> str:
+    """As text that can be encoded, whatever it is: an object may refuse to say what it is."""
+    try:
+        text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+        return text.encode("utf-8", "backslashreplace").decode()
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """What workers and clients wrote must not steer the terminal: control characters are shown, not sent."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown: without the password before its host or among its options, else nothing."""
+    if "://" not in url:
+        return HIDDEN if url else ""
+    shorter = re.sub(r"(://[^:/@?]*):.*@", rf"\1:{HIDDEN}@", url)
+    shorter = re.sub(r"^(nats|tls|wss?)://[^@/]*@", rf"\1://{HIDDEN}@", shorter)  # there, a name alone may be a token
+    return re.sub(r"([?&][^=&]*password[^=&]*=)[^&]*", rf"\1{HIDDEN}", shorter)
+
+
+def passwords_in(url: str) -> list[str]:
+    """Those that stand in a URL, as they are written there."""
+    found = re.findall(r"://[^:/@?]*:([^@]*)@", url)
+    return [*found, *re.findall(r"[?&][^=&]*password[^=&]*=([^&]+)", url)]

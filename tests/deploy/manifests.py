@@ -1,0 +1,38 @@
+"""What deploy/ holds for Kubernetes, and what those for whom it is written say that it may look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.pages import ROOT
+
+DEPLOY = ROOT / "deploy"
+
+
+def documents(path: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / path).read_text(encoding="utf-8")))
+
+
+def of_kind(path: str, kind: str) -> dict[str, Any]:
+    [found] = [document for document in documents(path) if document["kind"] == kind]
+    return found
+
+
+def keda_schema(kind: str) -> dict[str, Any]:
+    """As KEDA's own definition of the kind has it; a field that it does not know is refused."""
+    models = pytest.importorskip(
+        "cloudcoil.models.keda.v1alpha1", reason="KEDA's schemas are in cloudcoil-models-keda, of the group `dev`"
+    )
+    return _closed(getattr(models, kind).model_json_schema(by_alias=True))
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inside = {name: _closed(value) for name, value in schema.items()}
+    return {"additionalProperties": False, **inside} if "properties" in schema else inside

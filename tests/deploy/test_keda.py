@@ -1,0 +1,140 @@
+"""The manifests for Kubernetes are what Kubernetes and KEDA take, and say about Holdfast what is true."""
+
+import math
+import re
+from copy import deepcopy
+from typing import Any
+from urllib.parse import urlsplit
+
+import jsonschema
+import kubernetes_validate
+import pytest
+
+from holdfast.cli.commands import make_parser
+from holdfast.model.key import Kind, NewKey, Scope
+from holdfast.settings import Settings
+from tests.deploy.manifests import documents, keda_schema, of_kind
+from tests.server.operating import started
+from tests.server.steps import Served, bearer, serving
+
+KUBERNETES = "1.33"
+WORKER, SCALED = "keda/worker.yaml", "keda/scaledobject.yaml"
+TRIGGERS = of_kind(SCALED, "ScaledObject")["spec"]["triggers"]
+
+
+# -- what they look like ----------------------------------------------------------------------------------------
+
+
+def test_the_deployment_is_one_that_kubernetes_takes() -> None:
+    for document in documents(WORKER):
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_what_kubernetes_would_not_take_is_noticed() -> None:
+    wrong = of_kind(WORKER, "Deployment")
+    wrong["spec"]["replica"] = 3
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("document", documents(SCALED), ids=lambda document: document["kind"])
+def test_the_rest_is_what_keda_takes(document: dict[str, Any]) -> None:
+    jsonschema.validate(document, keda_schema(document["kind"]))
+
+
+@pytest.mark.parametrize("change", [{"minReplicas": 1}, {"maxReplicaCount": "20"}, {"triggers": None}])
+def test_what_keda_would_not_take_is_noticed(change: dict[str, Any]) -> None:
+    schema, wrong = keda_schema("ScaledObject"), deepcopy(of_kind(SCALED, "ScaledObject"))
+    wrong["spec"] |= change
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, schema)
+
+
+def test_the_manifests_mean_each_other() -> None:
+    target, scaled = of_kind(WORKER, "Deployment"), of_kind(SCALED, "ScaledObject")
+    assert scaled["spec"]["scaleTargetRef"] == {"kind": target["kind"], "name": target["metadata"]["name"]}
+    assert "replicas" not in target["spec"], "an apply would undo what KEDA did"
+    key = of_kind(SCALED, "TriggerAuthentication")
+    assert {trigger["authenticationRef"]["name"] for trigger in TRIGGERS} == {key["metadata"]["name"]}
+
+
+# -- what they say about a worker -------------------------------------------------------------------------------
+
+
+def container() -> dict[str, Any]:
+    [found] = of_kind(WORKER, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_the_command_and_its_settings_exist() -> None:
+    program, *arguments = container()["args"]
+    options = make_parser().parse_args(arguments)
+    assert (program, options.queues, options.metrics_port) == (
+        "holdfast",
+        ["mail"],
+        container()["ports"][0]["containerPort"],
+    )
+    known = {f"HOLDFAST_{name.upper()}" for name in Settings.__struct_fields__}
+    assert {variable["name"].removesuffix("_FILE") for variable in container()["env"]} <= known
+
+
+def test_the_pod_outlives_the_grace_of_its_worker() -> None:
+    pod, said = of_kind(WORKER, "Deployment")["spec"]["template"]["spec"], container()["env"]
+    [grace] = [float(variable["value"]) for variable in said if variable["name"] == "HOLDFAST_STOP_GRACE_SECONDS"]
+    assert pod["terminationGracePeriodSeconds"] >= grace + 10
+
+
+# -- what KEDA reads --------------------------------------------------------------------------------------------
+
+
+def at(location: str, answer: Any) -> Any:
+    """What stands at a plain path as gjson has it: names with dots between them; a dot in a name has a backslash."""
+    for name in re.findall(r"(?:[^.\\]|\\.)+", location):
+        answer = answer[re.sub(r"\\(.)", r"\1", name)]
+    return answer
+
+
+async def asked_by_keda(served: Served, trigger: dict[str, Any], key: str) -> float:
+    """As the metrics-api scaler does it with `authMode: bearer`: a 200, and a number in the place it is told."""
+    metadata = trigger["metadata"]
+    assert metadata["authMode"] == "bearer"
+    url = urlsplit(metadata["url"])
+    answer = await served.http.get(f"{url.path}?{url.query}", headers=bearer(key))
+    assert answer.status_code == 200, answer.text
+    value = at(metadata["valueLocation"], answer.json())
+    assert type(value) in (int, float)
+    return float(value)
+
+
+async def reading_key(served: Served) -> str:
+    return (await served.engine.create_key(NewKey(kind=Kind.ADMIN, scopes=[Scope.ADMIN_READ]))).text
+
+
+def workers_for(value: float, trigger: dict[str, Any]) -> int:
+    """What the autoscaler makes of it: an average over all workers is to be the target."""
+    assert trigger["metricType"] == "AverageValue"
+    return math.ceil(value / float(trigger["metadata"]["targetValue"]))
+
+
+async def test_keda_finds_its_numbers_before_there_is_a_job(served: Served) -> None:
+    key = await reading_key(served)
+    assert [workers_for(await asked_by_keda(served, trigger, key), trigger) for trigger in TRIGGERS] == [0, 0]
+
+
+async def test_keda_starts_workers_for_jobs_that_run(store_url: str) -> None:
+    async with serving(store_url) as served:
+        [busy] = [trigger for trigger in TRIGGERS if trigger["name"] == "busy"]
+        for _ in range(8):
+            await started(served.engine, queue="mail")
+        assert workers_for(await asked_by_keda(served, busy, await reading_key(served)), busy) == 2
+
+
+async def test_a_queue_with_a_dot_in_its_name_can_be_pointed_at(served: Served) -> None:
+    await started(served.engine, queue="mail.eu")
+    for query, location in {
+        "queue=mail.eu": "total.busySlots",
+        "queue=mail.eu,mail": r"queues.mail\.eu.busySlots",
+        "": r"queues.mail\.eu.slotsWanted",
+    }.items():
+        metadata = {"url": f"http://x/api/admin/scale?{query}", "valueLocation": location, "authMode": "bearer"}
+        assert await asked_by_keda(served, {"metadata": metadata}, await reading_key(served)) == 1

@@ -1,0 +1,252 @@
+"""depths: counted by one process, shown by all of them, and never dearer than the count is worth."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.engine import depths as counting
+from holdfast.engine.depths import KINDS_MAX, PATIENCE_SECONDS, Depth, Depths
+from holdfast.ids import SeededIds
+from holdfast.lifecycle import State
+from holdfast.lifecycle.default import DEFAULT
+from holdfast.model import Liveness, NewJob
+from holdfast.store import Tx, open_store
+from holdfast.store.queries import Query
+from tests.engine.steps import ask, bring, run
+
+HOUR = 3600.0
+OLD = 11.0  # seconds after which figures are no longer shown
+
+
+@pytest.fixture
+async def other(store_url: str, clock: MovableClock) -> AsyncIterator[Engine]:
+    """Another process before the same database."""
+    ids = SeededIds(8)
+    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids)
+    yield engine
+    await engine.close()
+
+
+def counts_of(*engines: Engine) -> list[str]:
+    """The counts that these engines make from now on."""
+    made: list[str] = []
+
+    def note(query: Query, _seconds: float, _error: BaseException | None) -> None:
+        if query.name == "depths":
+            made.append(query.name)
+
+    for engine in engines:
+        engine.store.watch = note
+    return made
+
+
+async def test_each_kind_is_counted_once(engine: Engine, worker: str) -> None:
+    for state in State:
+        if state is not State.RETRYING:
+            await bring(engine, worker, DEFAULT, state)
+    lease = await run(engine, worker)
+    await engine.fail(worker, lease.id, lease.token, "E_BUSY", retry_after_seconds=HOUR)
+    await engine.create(NewJob(type="later", delay_seconds=HOUR))
+    found = (await engine.depths()).by_queue()
+    assert found == {"default": Depth(waiting=1, delayed=1, retrying=1, created=1, running=1)}
+    assert (found["default"].later, found["default"].jobs) == (3, 5)
+
+
+async def test_queues_and_types_are_told_apart_and_tenants_are_not(engine: Engine) -> None:
+    for queue, kind, tenant in (("a", "x", "t1"), ("a", "x", "t2"), ("a", "y", "t1"), ("b", "y", "t1")):
+        await engine.create(NewJob(type=kind, queue=queue, tenant=tenant))
+    found = await engine.depths()
+    assert {(queue, kind): depth.waiting for queue, kind, depth in found.kinds} == {
+        ("a", "x"): 2,
+        ("a", "y"): 1,
+        ("b", "y"): 1,
+    }
+    assert {name: depth.waiting for name, depth in found.by_queue().items()} == {"a": 3, "b": 1}
+    assert {name: depth.waiting for name, depth in found.by_type().items()} == {"x": 2, "y": 2}
+
+
+async def test_the_oldest_wait_begins_when_a_job_could_run(engine: Engine, clock: MovableClock) -> None:
+    """Not when it was created; and a delayed job waits from its time on, though nobody has looked at it since."""
+    await engine.create(NewJob(type="echo", queue="a"))
+    await engine.create(NewJob(type="echo", queue="b", delay_seconds=60))
+    clock.advance(30)
+    await engine.create(NewJob(type="echo", queue="a"))
+    found = (await engine.depths()).by_queue()
+    assert (found["a"], found["b"]) == (Depth(waiting=2, oldest_seconds=30), Depth(delayed=1))
+    clock.advance(50)
+    found = (await engine.depths()).by_queue()
+    assert (found["a"], found["b"]) == (Depth(waiting=2, oldest_seconds=80), Depth(waiting=1, oldest_seconds=20))
+
+
+async def test_a_paused_queue_is_counted(engine: Engine) -> None:
+    await engine.create(NewJob(type="echo", queue="held back"))
+    await engine.pause("held back")
+    assert (await engine.depths()).by_queue()["held back"].waiting == 1
+
+
+async def test_workers_are_counted_by_status_and_only_those_that_live_have_slots(
+    engine: Engine, clock: MovableClock
+) -> None:
+    gone = await engine.register(slots=100, offline_seconds=10)
+    for liveness, slots in ((Liveness.IDLE, 3), (Liveness.BUSY, 4), (Liveness.BUSY, None)):
+        worker = await engine.register(slots=slots)
+        await engine.heartbeat(worker.id, [], liveness=liveness, slots=slots)
+    await engine.disable((await engine.register(slots=1000)).id)
+    await engine.mark_silent_workers()  # the first sweep ever
+    clock.advance(10)
+    assert [worker.id for worker in await engine.mark_silent_workers()] == [gone.id]
+    found = await engine.depths()
+    assert found.workers == {"idle": 1, "busy": 2, "offline": 1, "disabled": 1}
+    assert found.slots == 7
+
+
+async def test_young_figures_are_not_counted_again(engine: Engine, other: Engine, clock: MovableClock) -> None:
+    """By nobody, however many ask; old ones are, once."""
+    counts = counts_of(engine, other)
+    first = await engine.depths()
+    await engine.create(NewJob(type="echo"))
+    clock.advance(9)
+    assert [await asking.depths() for asking in (engine, other, engine)] == [first] * 3
+    assert len(counts) == 1
+    clock.advance(1)
+    assert (await other.depths()).by_type()["echo"].waiting == 1
+    assert (await engine.depths()).by_type()["echo"].waiting == 1
+    assert len(counts) == 2
+    clock.advance(2)
+    await engine.depths(max_age_seconds=1)
+    assert len(counts) == 3
+
+
+async def test_of_many_that_ask_at_once_one_counts(engine: Engine, other: Engine, clock: MovableClock) -> None:
+    counts = counts_of(engine, other)
+    await asyncio.gather(*(asking.depths() for asking in (engine, other) * 5))
+    assert len(counts) == 1
+    clock.advance(OLD)
+    await asyncio.gather(*(asking.depths() for asking in (engine, other) * 5))
+    assert len(counts) == 2
+
+
+async def test_the_others_show_the_old_figures_meanwhile(
+    engine: Engine, other: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.create(NewJob(type="echo"))
+    old = await engine.depths()
+    await engine.create(NewJob(type="echo"))
+    clock.advance(OLD)
+    counting_now, go_on = asyncio.Event(), asyncio.Event()
+    count = counting._counted_anew
+
+    async def slow(*given: Any) -> Depths:
+        counting_now.set()
+        await go_on.wait()
+        return await count(*given)
+
+    monkeypatch.setattr(counting, "_counted_anew", slow)
+    new = asyncio.create_task(engine.depths())
+    await counting_now.wait()
+    assert await other.depths() == old
+    go_on.set()
+    assert (await new).by_type()["echo"].waiting == 2
+    assert await other.depths() == await new
+
+
+async def die_counting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the turn, and is never heard of again."""
+
+    async def gone(*_given: Any) -> Depths:
+        raise SystemError
+
+    with monkeypatch.context() as dying:
+        dying.setattr(counting, "_counted_anew", gone)
+        with pytest.raises(SystemError):
+            await engine.depths()
+
+
+async def test_whoever_died_counting_is_followed_by_another(
+    engine: Engine, other: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the very first, of whom nobody has any figures yet."""
+    await engine.create(NewJob(type="echo"))
+    for known in (0, 1):
+        counts = counts_of(engine, other)
+        await die_counting(engine, monkeypatch)
+        clock.advance(PATIENCE_SECONDS - 1)
+        assert len((await other.depths()).kinds) == known
+        assert counts == []
+        clock.advance(1)
+        assert (await other.depths()).by_type()["echo"].waiting == 1
+        assert len(counts) == 1
+        clock.advance(OLD)
+
+
+async def test_whoever_lost_the_turn_keeps_its_figures_to_itself(
+    engine: Engine, other: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = counting._counted_anew
+
+    async def overtaken(*given: Any) -> Depths:
+        late = await count(*given)
+        monkeypatch.setattr(counting, "_counted_anew", count)
+        await other.create(NewJob(type="echo"))
+        clock.advance(PATIENCE_SECONDS)
+        assert len((await other.depths()).kinds) == 1
+        return late
+
+    monkeypatch.setattr(counting, "_counted_anew", overtaken)
+    assert (await engine.depths()).kinds == []
+    assert len((await engine.depths()).kinds) == 1
+
+
+async def test_a_long_count_is_followed_by_a_long_rest(
+    engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count of two seconds is made at most every forty: a twentieth of one connection's time."""
+    passed = [0.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: passed[0])
+    count = counting._count
+
+    async def slow(tx: Tx) -> Depths:
+        passed[0] += 2
+        return await count(tx)
+
+    monkeypatch.setattr(counting, "_count", slow)
+    assert (await engine.depths()).took_seconds == 2
+    counts = counts_of(engine)
+    clock.advance(39)
+    await engine.depths()
+    assert counts == []
+    clock.advance(1)
+    await engine.depths()
+    assert len(counts) == 1
+
+
+async def test_a_count_that_fails_leaves_the_old_figures_and_a_rest(
+    engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.create(NewJob(type="echo"))
+    old = await engine.depths()
+    clock.advance(OLD)
+    with monkeypatch.context() as failing:
+        failing.setattr(counting, "COUNT_SECONDS", -1.0)
+        assert (await engine.depths()).kinds == old.kinds
+    counts = counts_of(engine)
+    clock.advance(OLD)
+    assert (await engine.depths()).counted_at == old.counted_at
+    assert counts == []
+    clock.advance(OLD)
+    assert (await engine.depths()).counted_at == clock.now()
+
+
+async def test_made_up_names_do_not_make_the_figures_grow(engine: Engine) -> None:
+    """The largest are told apart; all the others are one (SEC-44)."""
+    await engine.create_many([NewJob(type="echo", queue=f"q{n}") for n in range(KINDS_MAX + 20)])
+    await engine.create_many([NewJob(type="echo", queue="large") for _ in range(3)])
+    found = await engine.depths()
+    assert (found.kinds[0][0], len(found.kinds)) == ("large", KINDS_MAX + 1)
+    assert found.kinds[-1] == ("other", "other", Depth(waiting=21))
+    [row] = await ask(engine, "SELECT figures FROM counted")
+    assert len(row["figures"]) < 100_000

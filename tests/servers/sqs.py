@@ -1,0 +1,45 @@
+"""A server that speaks SQS over HTTP, for tests and benchmarks: `ministack`, on the loopback address alone.
+
+with SqsServer.started() as server:
+    broker = SqsBroker("hints", server.url)
+    server.reset()
+"""
+
+import sys
+import urllib.request
+
+from tests.servers.daemon import Daemon
+
+REGION = "us-east-1"
+
+
+class SqsServer(Daemon):
+    """It keeps nothing: whoever restarts it finds no queue."""
+
+    name = "sqs"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "ministack"]
+
+    def environment(self) -> dict[str, str]:
+        own = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(self.port), "SERVICES": "sqs", "LOG_LEVEL": "WARNING"}
+        return super().environment() | own | {"TMPDIR": str(self.data), "MINISTACK_REGION": REGION}
+
+    def is_ready(self) -> bool:
+        try:
+            return self._ask("health")
+        except OSError:
+            return False
+
+    def reset(self) -> None:
+        """As if somebody had deleted every queue."""
+        assert self._ask("reset", method="POST")
+
+    def _ask(self, what: str, method: str = "GET") -> bool:
+        request = urllib.request.Request(f"{self.url}/_ministack/{what}", method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return bool(answer.status == 200)
