@@ -21,8 +21,10 @@ from holdfast.ids import SeededIds
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from tests.mutation.mutants import switch_on_from_environment
+from tests.servers.nats import NatsServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+from tests.servers.sqs import SqsServer
 
 switch_on_from_environment()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
@@ -143,7 +145,34 @@ def redis_process() -> Iterator[RedisServer]:
 @pytest.fixture
 def redis_server(redis_process: RedisServer) -> RedisServer:
     """Up and empty, whatever the test before has done to it."""
-    if not redis_process.running:
-        redis_process.start()
-    redis_process.flush()
+    redis_process.reset()
     return redis_process
+
+
+@pytest.fixture(scope="session")
+def nats_process() -> Iterator[NatsServer]:
+    with NatsServer.started() as server:
+        yield server
+
+
+@pytest.fixture
+def nats_server(nats_process: NatsServer) -> NatsServer:
+    nats_process.restart(kill=True, empty=True)
+    return nats_process
+
+
+@pytest.fixture(scope="session")
+def sqs_process() -> Iterator[SqsServer]:
+    with SqsServer.started() as server:
+        yield server
+
+
+@pytest.fixture
+def sqs_server(sqs_process: SqsServer, monkeypatch: pytest.MonkeyPatch) -> SqsServer:
+    """Without a queue; and its clients, in whatever process, find what they need to know in the environment."""
+    if not sqs_process.running:
+        sqs_process.start()
+    sqs_process.reset()
+    for name, value in sqs_process.credentials.items():
+        monkeypatch.setenv(name, value)
+    return sqs_process

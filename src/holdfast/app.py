@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.assembly import Opened, open_all
 from holdfast.clock import Clock
+from holdfast.dispatch.dispatch import Dispatch
 from holdfast.drivers import driver_connection, require_sync
 from holdfast.engine import Created, Engine
 from holdfast.errors import Invalid
@@ -319,6 +320,10 @@ class App:
     async def engine(self, *, declared: bool = True) -> Engine:
         """The engine of the running event loop, with this app's job types declared, unless that does not matter."""
         return (await (self._here() if declared else self._opened.here())).engine
+
+    async def dispatch(self) -> Dispatch | None:
+        """How hints leave and reach this process; None where no broker carries them."""
+        return (await self._opened.here()).dispatch
 
     async def _here(self) -> Opened:
         opened = await self._opened.here()

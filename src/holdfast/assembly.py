@@ -10,12 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.batches import Batches
+from holdfast.brokers import open_dispatch
 from holdfast.clock import Clock
+from holdfast.dispatch.dispatch import Dispatch
+from holdfast.dispatch.listening import Listener
 from holdfast.engine import Created, Engine, Limits, Retention
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.loops import Maintenance, WorkerLog
 from holdfast.model import NewJob
+from holdfast.observe.logs import job_lines
+from holdfast.observe.moves import Moves
 from holdfast.observe.tracing import traces
 from holdfast.server.auth import Auth
 from holdfast.server.cursors import Cursors
@@ -28,6 +33,7 @@ from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.hints import Notifier, by_queue
 from holdfast.store.presence import Presence
 from holdfast.store.presence import open_presence as _open_presence
+from holdfast.turns import Turns
 from holdfast.webhooks.alerts import AlertsTo, kinds_of
 from holdfast.webhooks.courier import Courier
 from holdfast.webhooks.egress import Egress
@@ -47,7 +53,7 @@ async def open_engine(
 ) -> Engine:
     """The engine that the settings describe, on the database they name."""
     settings, clock, ids = settings or load(), clock or Clock(), ids or Ids()
-    return Engine(
+    engine = Engine(
         await open_store(settings.url, clock, ids),
         lifecycles=lifecycles,
         clock=clock,
@@ -73,6 +79,9 @@ async def open_engine(
             "offline_seconds": settings.worker_offline_seconds,
         },
     )
+    if (log := job_lines()) is not None:
+        engine.rules.observers.append(Moves(log, engine.rules.lifecycles))
+    return engine
 
 
 @dataclass
@@ -83,9 +92,12 @@ class Opened:
     creates: Batches[NewJob, Created]
     declared: set[str] = field(default_factory=set)
     notifier: Notifier | None = None
+    dispatch: Dispatch | None = None
 
     async def close(self) -> None:
         """What was created and not yet told is told first."""
+        if self.dispatch is not None:
+            await self.dispatch.close()
         if self.notifier is not None:
             await self.notifier.close()
         await self.engine.close()
@@ -99,9 +111,16 @@ class Opened:
 async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids) -> Opened:
     engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids)
     notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
-    if notifier is not None:
-        engine.rules.wakers.append(by_queue(notifier))
-    return Opened(engine, Batches(engine.create_many), notifier=notifier)
+    by_database = None if notifier is None else by_queue(notifier)
+    try:
+        dispatch = open_dispatch(settings, clock, ids, by_database)
+    except BaseException:
+        await engine.close()
+        raise
+    waker = by_database if dispatch is None else dispatch.sender
+    if waker is not None:
+        engine.rules.wakers.append(waker)
+    return Opened(engine, Batches(engine.create_many), notifier=notifier, dispatch=dispatch)
 
 
 @asynccontextmanager
@@ -116,6 +135,8 @@ async def open_server(
         presence = await open_presence(settings, clock, ids, queues=None)
         stack.push_async_callback(presence.close)
         engine.rules.wakers.append(by_queue(presence.heard))
+        listeners = _listeners(opened.dispatch, presence, ids)
+        turns = Turns(clock, ids)
         server = Server(
             engine,
             clock,
@@ -132,17 +153,28 @@ async def open_server(
             Batches(engine.outlines, turns=GATHERING_TURNS),
             Cursors(engine),
             Feed(engine, clock),
-            Room(engine, presence, clock, ids),
-            Pulse(engine, clock, folder_of(settings)),
+            Room(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),
+            Pulse(engine, clock, folder_of(settings), tell=turns.hear),
             open_courier(engine, clock, ids, settings),
             traces=traces() if settings.traces else None,
+            dispatch=opened.dispatch,
         )
-        maintenance = Maintenance(engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings))
+        maintenance = Maintenance(
+            engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
+        )
         worker_log = WorkerLog(engine, clock, ids)
         own = (server.auth, server.feed, server.room, server.pulse, server.courier, server.figures)
         beside = (*own, worker_log, maintenance)
-        await stack.enter_async_context(_running(*(each.run() for each in beside)))
+        listening = (listener.run() for listener in listeners)
+        await stack.enter_async_context(_running(*(each.run() for each in beside), *listening))
         yield server
+
+
+def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[Listener]:
+    """Each server hears every hint, for those who wait in it; from a queue that all share it must not take any."""
+    if dispatch is None or dispatch.mode.shared:
+        return []
+    return [dispatch.listen(f"server-{ids.bits(64):016x}", presence.heard, busy=False)]
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from holdfast.clock import Clock
@@ -36,21 +37,61 @@ class Presence(Protocol):
         ...
 
 
+class Hints(Protocol):
+    """What carries hints to this worker, and must know what it does with them."""
+
+    @property
+    def floor_seconds(self) -> float:
+        """How often to look without one."""
+        ...
+
+    def waiting(self) -> AbstractContextManager[None]: ...
+
+    def looking(self, wanted: int) -> AbstractContextManager[list[str]]:
+        """While it claims; the jobs that this brings go into the list."""
+        ...
+
+    def given_up(self, jobs: list[str]) -> None: ...
+
+
+class NoBroker:
+    """Hints come by the database alone, which wants to know nothing."""
+
+    def __init__(self, floor_seconds: float) -> None:
+        self.floor_seconds = floor_seconds
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def looking(self, wanted: int) -> AbstractContextManager[list[str]]:
+        return nullcontext([])
+
+    def given_up(self, jobs: list[str]) -> None: ...
+
+    async def run(self) -> None:
+        """There is nothing to do."""
+
+
 class DirectSource:
-    def __init__(self, engine: Engine, presence: Presence, clock: Clock, *, worker: str) -> None:
+    def __init__(
+        self, engine: Engine, presence: Presence, clock: Clock, *, worker: str, hints: Hints | None = None
+    ) -> None:
         self.engine, self.worker = engine, worker
         self._presence = presence
         self._clock = clock
+        self._hints = hints or NoBroker(POLL_SECONDS)
         self._policies: dict[int, Policy] = {}
-        self._poll = POLL_FIRST_SECONDS
+        self._poll = self._pause = POLL_FIRST_SECONDS
 
     async def claim(
         self, limit: int, *, queues: list[str] | None, types: list[str] | None
     ) -> list[tuple[Lease, Policy]]:
-        leases = await self.engine.claim(
-            self.worker, limit=limit, queues=queues, types=types, instance=self._presence.instance, at_once=True
-        )
-        self._poll = POLL_FIRST_SECONDS if leases else self._slower()
+        with self._hints.looking(limit) as claimed:
+            leases = await self.engine.claim(
+                self.worker, limit=limit, queues=queues, types=types, instance=self._presence.instance, at_once=True
+            )
+            claimed += [lease.id for lease in leases]
+        self._poll = self._pause = POLL_FIRST_SECONDS if leases else self._slower()
         return [(lease, self._policies.get(lease.policy) or await self._policy(lease.policy)) for lease in leases]
 
     async def _policy(self, number: int) -> Policy:
@@ -62,22 +103,25 @@ class DirectSource:
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
         """A hint says when to look; a look now and then, seldom while nothing happens, makes up for lost hints."""
         until = self._clock.monotonic() + seconds
-        pause = self._poll
         while (left := until - self._clock.monotonic()) > 0:
-            hint = await self._presence.wait(min(left, pause))
+            with self._hints.waiting():
+                hint = await self._presence.wait(min(left, self._pause))
             if hint:
                 self._poll = POLL_FIRST_SECONDS  # it may be about a job that is not due yet: look again soon
                 if self._presence.exact:
                     return True
+            elif left < self._pause:
+                self._pause -= left
+                return False
             seen = await self.engine.look(self.worker, queues, types)
             if seen.any:
                 return True
             self._poll = self._slower()
-            pause = self._poll if seen.next_in is None else min(self._poll, seen.next_in)
+            self._pause = self._poll if seen.next_in is None else min(self._poll, seen.next_in)
         return False
 
     def _slower(self) -> float:
-        return min(POLL_SECONDS, self._poll * 2)
+        return min(self._hints.floor_seconds, self._poll * 2)
 
     async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
         return await self.engine.heartbeat(self.worker, leases, liveness=liveness, slots=slots)
@@ -92,9 +136,11 @@ class DirectSource:
         return await self.engine.complete_many(self.worker, items)
 
     async def fail(self, items: list[Failure]) -> Sequence[Settled | HoldfastError]:
+        self._hints.given_up([item.id for item in items])
         return await self.engine.fail_many(self.worker, items)
 
     async def release(self, items: list[Freed]) -> Sequence[Settled | HoldfastError]:
+        self._hints.given_up([item.id for item in items])
         return await self.engine.release_many(self.worker, items)
 
     async def reject(self, items: list[Verdict]) -> Sequence[Settled | HoldfastError]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
+from holdfast.observe.logs import Logs, configure
 from holdfast.settings import Settings
 from holdfast.worker.board import Board
 from holdfast.worker.deaf import STOPS, hear
@@ -25,6 +27,8 @@ from holdfast.worker.source import Source
 
 CLOSE_SECONDS = 0.5
 
+log = logging.getLogger("holdfast.keeper")
+
 
 class Spec(msgspec.Struct, frozen=True):
     """The first line of the input."""
@@ -33,9 +37,11 @@ class Spec(msgspec.Struct, frozen=True):
     heartbeat_seconds: float
     watchdog_seconds: float
     settings: Settings
+    idle_seconds: float = 0.0  # between beats while it holds nothing; 0 for the same as ever
     worker: str = ""
     server: str = ""  # instead of the database; then the key in the settings says which worker it is
     instance: str = ""
+    logs: Logs | None = None  # as the worker does
 
 
 class _Nobody:
@@ -59,7 +65,8 @@ def main() -> None:
     try:
         asyncio.run(_main())
     except HoldfastError as error:
-        sys.exit(f"holdfast keeper: {error}")
+        log.error("holdfast keeper: %s", error)
+        sys.exit(1)
 
 
 async def _main() -> None:
@@ -67,6 +74,8 @@ async def _main() -> None:
     if not (line := await said.readline()):
         return
     spec = msgspec.json.decode(line, type=Spec)
+    if spec.logs is not None:
+        configure(spec.logs)
     board = Board(spec.board)
     die_with_parent(parent=board.header().worker)
     source = await _source(spec)
@@ -76,6 +85,7 @@ async def _main() -> None:
         board,
         heartbeat_seconds=spec.heartbeat_seconds,
         watchdog_seconds=spec.watchdog_seconds,
+        idle_seconds=spec.idle_seconds,
         tell=await _output(),
         poked=poked,
     )

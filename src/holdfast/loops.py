@@ -7,12 +7,15 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
+from holdfast.engine.chores import Chores
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
+from holdfast.turns import Turns
 
 RETRY_SECONDS = 0.5
 WORKER_LOG_SECONDS = 1.0
-SELDOM = 3  # of so many rounds, one does everything
+SELDOM = 3  # of so many rounds, one prunes
+TOGETHER = 0.5  # of the interval: nobody who misses a turn or two makes a gap that looks as if nobody could sweep
 CLAIMS_KEPT_SECONDS = 3600.0  # whoever repeats a request does so within seconds
 WORKERS_KEPT_SECONDS = 86_400.0  # after a worker process has ended: long enough to be asked about in the morning
 
@@ -22,9 +25,19 @@ log = logging.getLogger(__name__)
 class Maintenance:
     """It is no job and it needs none, so that what rescues jobs cannot get stuck like one (K10)."""
 
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, *, every: float, retention: Retention) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        *,
+        every: float,
+        retention: Retention,
+        turns: Turns | None = None,
+    ) -> None:
         self._engine, self._clock, self._ids = engine, clock, ids
         self._every, self._retention = every, retention
+        self._turns = turns or Turns(clock, ids)
         self._failures = 0
         self._rounds = 0
 
@@ -33,17 +46,20 @@ class Maintenance:
         while True:
             while await self.sweep():
                 continue
-            await self._clock.sleep(self._pause() * (0.75 + 0.5 * self._ids.jitter()))
+            if self._failures:
+                await self._clock.sleep(self._pause() * (0.75 + 0.5 * self._ids.jitter()))
+            else:
+                await self._turns.wait(self._every, together=TOGETHER * self._every)
 
     async def sweep(self) -> bool:
         """Each step that is due, once. True when one of them was full: there may be more to do at once."""
         full, failed = False, False
-        steps = [self._requeue, self._reap]
-        if self._rounds % SELDOM == 0:  # nobody waits for these
-            steps += [self._accept, self._mark_silent, self._forget_workers, self._prune_claims, self._prune]
-            steps += [self._prune_worker_log]
-        self._rounds += 1
-        for step in steps:
+        try:
+            chores = await self._look()
+        except Exception as error:  # then each step finds out for itself
+            chores, failed = Chores(), True
+            self._note(self._look, error)
+        for step in self._steps(chores):
             try:
                 full = await step() >= self._engine.rules.limits.sweep_batch or full
             except Exception as error:
@@ -53,11 +69,28 @@ class Maintenance:
         return full and not failed
 
     def _pause(self) -> float:
-        if not self._failures:
-            return self._every
         return min(self._every, RETRY_SECONDS * 2.0 ** min(self._failures - 1, 10))
 
-    def _note(self, step: Callable[[], Awaitable[int]], error: Exception) -> None:
+    async def _look(self) -> Chores:
+        return await self._engine.chores(workers_kept=WORKERS_KEPT_SECONDS, claims_kept=CLAIMS_KEPT_SECONDS)
+
+    def _steps(self, chores: Chores) -> list[Callable[[], Awaitable[int]]]:
+        prunes = self._rounds % SELDOM == 0 and self._retention.deletes
+        self._rounds += 1
+        steps = {
+            self._requeue: chores.ripe,
+            self._reap: chores.running,
+            self._mark_swept: chores.unswept and not chores.running,
+            self._accept: chores.orphans,
+            self._mark_silent: chores.silent,
+            self._forget_workers: chores.forgotten,
+            self._prune_claims: chores.claims,
+            self._prune_worker_log: chores.lines,
+            self._prune: prunes,
+        }
+        return [step for step, due in steps.items() if due]
+
+    def _note(self, step: Callable[[], Awaitable[object]], error: Exception) -> None:
         """Once for each time that it begins to fail."""
         if not self._failures:
             unexpected = None if isinstance(error, StoreError) else error
@@ -68,6 +101,10 @@ class Maintenance:
 
     async def _reap(self) -> int:
         return len(await self._engine.reap())
+
+    async def _mark_swept(self) -> int:
+        await self._engine.swept()
+        return 0
 
     async def _accept(self) -> int:
         return await self._engine.accept_orphans()

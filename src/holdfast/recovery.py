@@ -9,6 +9,7 @@ from holdfast.engine import Engine
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
 from holdfast.store.presence import Presence
+from holdfast.turns import Turns
 
 LOOK_SECONDS = 1.5
 CLOSER_LOOK_SECONDS = 0.5  # while somebody seems dead
@@ -21,8 +22,9 @@ log = logging.getLogger(__name__)
 class DeathWatch:
     """Fencing keeps a wrong guess harmless; the window keeps it rare. Any number of processes may watch at once."""
 
-    def __init__(self, engine: Engine, presence: Presence, clock: Clock, ids: Ids) -> None:
+    def __init__(self, engine: Engine, presence: Presence, clock: Clock, ids: Ids, turns: Turns | None = None) -> None:
         self._engine, self._presence, self._clock, self._ids = engine, presence, clock, ids
+        self._turns = turns or Turns(clock, ids)
         self._era = presence.era
         self._settled_at = clock.monotonic()
         self._dead_since: dict[str, float] = {}
@@ -37,8 +39,22 @@ class DeathWatch:
                 self._failing = False
             except Exception as error:
                 self._start_over(error)
-            pause = CLOSER_LOOK_SECONDS if self._dead_since else LOOK_SECONDS
-            await self._clock.sleep(pause * (0.8 + 0.4 * self._ids.jitter()))
+            if self._dead_since:
+                await self._clock.sleep(CLOSER_LOOK_SECONDS * (0.8 + 0.4 * self._ids.jitter()))
+            elif self._at_rest:
+                await self._rest()
+            else:
+                await self._turns.wait(LOOK_SECONDS, together=LOOK_SECONDS)
+
+    @property
+    def _at_rest(self) -> bool:
+        """Many live and none of them holds a job, as our last beat said."""
+        return self._turns.many and not self._turns.fleet.busy
+
+    async def _rest(self) -> None:
+        """There is nobody to watch. When that changes, the next beat of any of the many says so, and then one looks."""
+        while self._at_rest:
+            await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> list[str]:
         """One look: who was dead at every look for long enough is reaped, and named in the answer."""

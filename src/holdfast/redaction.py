@@ -33,15 +33,24 @@ _PATTERNS = (
     (re.compile(rf"(?i)((?:{_NAMES})\w*)(\s*=\s*|[\"']\s*:\s*)b?{_VALUE}"), rf"\1\2{HIDDEN}"),
 )
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
-_known: re.Pattern[str] | None = None
+
+
+class _Known:
+    """Secrets of this process, by their value."""
+
+    def __init__(self) -> None:
+        self.values: set[str] = set()
+        self.pattern: re.Pattern[str] | None = None
+
+
+_known = _Known()
 
 
 def know(secrets: Iterable[str]) -> None:
-    """Hide these values from now on, wherever they stand. One that may be an ordinary word is left to the patterns."""
-    global _known
-    values = {value for value in secrets if len(value) >= KNOWN_CHARS_MIN and not _is_word(value)}
-    longest_first = sorted(values, key=len, reverse=True)
-    _known = re.compile("|".join(map(re.escape, longest_first))) if values else None
+    """Hide these, too, wherever they stand. One that may be an ordinary word is left to the patterns."""
+    _known.values.update(value for value in secrets if len(value) >= KNOWN_CHARS_MIN and not _is_word(value))
+    longest_first = sorted(_known.values, key=len, reverse=True)
+    _known.pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
 
 def _is_word(value: str) -> bool:
@@ -50,8 +59,8 @@ def _is_word(value: str) -> bool:
 
 def redacted(text: str) -> str:
     """The text without whatever in it is, or looks like, a secret."""
-    if _known is not None:
-        text = _known.sub(HIDDEN, text)
+    if _known.pattern is not None:
+        text = _known.pattern.sub(HIDDEN, text)
     if "://" in text:
         text = _URL.sub(lambda found: without_password(found[0]), text)
     for pattern, instead in _PATTERNS:

@@ -15,17 +15,25 @@ import msgspec
 from holdfast.app import App
 from holdfast.assembly import open_presence, retention
 from holdfast.client.client import Client
-from holdfast.direct import DirectSource
+from holdfast.direct import DirectSource, NoBroker
+from holdfast.dispatch.dispatch import kind_of_worker
+from holdfast.dispatch.listening import Listener
 from holdfast.errors import HoldfastError
 from holdfast.loops import Maintenance
 from holdfast.model import Liveness
+from holdfast.model.names import capabilities_of
+from holdfast.model.reports import Fleet
+from holdfast.observe.logs import Logs, installed, job_lines
 from holdfast.observe.tracing import exported
 from holdfast.recovery import DeathWatch
 from holdfast.remote import HttpSource
 from holdfast.store.hints import by_queue
+from holdfast.store.presence import Presence
+from holdfast.turns import Turns
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.board import Board
 from holdfast.worker.children import Children
-from holdfast.worker.keeper import Keeper
+from holdfast.worker.keeper import Keeper, News
 from holdfast.worker.runtime import Plan, Worker
 from holdfast.worker.source import Source
 
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast.worker.figures import Figures
 
 GOODBYE_SECONDS = 3.0
+IDLE_SHARE = 1 / 3  # of the time after which a silent worker is offline: so often it beats while it holds nothing
 BEAT_SECONDS_MAX = 3.0  # of a remote worker, which learns of cancels by its beats alone
 
 
@@ -58,6 +67,7 @@ class Post:
     source: Source
     keeping: dict[str, Any]
     beside: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
+    hear: Callable[[Fleet], None] = lambda _: None  # how many live, each time that the keeper says so
 
 
 async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[[Worker], None]) -> Worker:
@@ -87,11 +97,17 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             ids=app.ids,
             figures=wish.figures,
             traces=traces,
+            attempts=Attempts(job_lines(), app.lifecycles),
         )
         if wish.figures is not None:
             wish.figures.of(worker)
-        spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, **post.keeping}
-        keeper = await Keeper.start(board, spec, worker.hear, clock=clock)
+        spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, "logs": _logs(), **post.keeping}
+
+        def hear(news: News) -> None:
+            worker.hear(news)
+            post.hear(news.fleet)
+
+        keeper = await Keeper.start(board, spec, hear, clock=clock)
         stack.push_async_callback(keeper.close)
         stopping = asyncio.create_task(_stop_when_told(stop, worker))
         beside = [stopping, *(asyncio.create_task(loop()) for loop in post.beside)]
@@ -111,6 +127,8 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
     """Registered under a name of its own, seen by its lock, and one of those who keep the database in order."""
     settings, clock, ids = app.settings, app.clock, app.ids
     engine = await app.engine()
+    turns = Turns(clock, ids)
+    idle_seconds = max(settings.heartbeat_seconds, settings.worker_offline_seconds * IDLE_SHARE)
     presence = await open_presence(settings, clock, ids, queues=wish.queues)
     try:
         engine.rules.wakers.append(by_queue(presence.heard))
@@ -119,22 +137,36 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
             capabilities=wish.capabilities,
             metadata={"host": platform.node(), "pid": os.getpid(), "jobTypes": sorted(app.handlers)},
             slots=slots,
-            heartbeat_seconds=settings.heartbeat_seconds,
+            heartbeat_seconds=idle_seconds,
             offline_seconds=settings.worker_offline_seconds,
         )
         if wish.figures is not None:
-            _measure(engine, wish.figures)
-        maintenance = Maintenance(engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings))
+            measure(engine, wish.figures)
+        maintenance = Maintenance(
+            engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
+        )
+
+        hints = await _hints(app, wish, presence, lambda: turns.fleet.live)
+
+        def hear(fleet: Fleet) -> None:
+            turns.hear(fleet)
+            presence.among(fleet.live)
+
         yield Post(
-            DirectSource(engine, presence, clock, worker=registered.id),
-            {"worker": registered.id, "heartbeat_seconds": settings.heartbeat_seconds},
-            [maintenance.run, DeathWatch(engine, presence, clock, ids).run],
+            DirectSource(engine, presence, clock, worker=registered.id, hints=hints),
+            {
+                "worker": registered.id,
+                "heartbeat_seconds": settings.heartbeat_seconds,
+                "idle_seconds": idle_seconds,
+            },
+            [maintenance.run, DeathWatch(engine, presence, clock, ids, turns).run, hints.run],
+            hear,
         )
     finally:
         await presence.close()
 
 
-def _measure(engine: Engine, figures: Figures) -> None:
+def measure(engine: Engine, figures: Figures) -> None:
     from holdfast.observe.queries import QueryTimes
 
     async def waiting() -> dict[str, int]:
@@ -143,6 +175,17 @@ def _measure(engine: Engine, figures: Figures) -> None:
     registry = figures.registry
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
     figures.deep(waiting)
+
+
+async def _hints(app: App, wish: Wish, presence: Presence, live: Callable[[], int]) -> Listener | NoBroker:
+    """Those of a broker, for workers like this one; else what the database says by itself."""
+    dispatch, poll_seconds = await app.dispatch(), app.settings.poll_seconds
+    if dispatch is None:
+        return NoBroker(poll_seconds)
+    kind = kind_of_worker(wish.queues, app.handlers, capabilities_of(wish.capabilities))
+    return dispatch.listen(
+        kind, presence.heard, queues=wish.queues, types=app.handlers, poll_seconds=poll_seconds, live=live
+    )
 
 
 @contextlib.asynccontextmanager
@@ -189,4 +232,11 @@ def _children(app: App, wish: Wish, most: int) -> Children | None:
         jobs_max=settings.child_jobs_max,
         rss_max_bytes=None if settings.child_memory_max_mb is None else settings.child_memory_max_mb * 2**20,
         settings=msgspec.to_builtins(settings),
+        logs=_logs(),
     )
+
+
+def _logs() -> Logs | None:
+    """How processes that we start are to log: as we do, if this process is ours."""
+    log = installed()
+    return None if log is None else log.logs

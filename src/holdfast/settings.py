@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
+from urllib.parse import unquote
 
 import msgspec
 
 from holdfast.errors import Invalid, UnknownName
+from holdfast.redaction import HIDDEN, passwords_in, without_password
 
 PREFIX = "HOLDFAST_"
 FILE = "holdfast.toml"
@@ -20,7 +21,6 @@ FILE = "holdfast.toml"
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
 # Never shown as they are, and may also be given as NAME_FILE, the path of a file that holds the value.
 SECRET = ("database_url", "redis_url", "nats_url", "admin_secret", "worker_key", "alert_webhook_url")
-HIDDEN = "***"
 # On the command line.
 _OPTIONS = {"database_url": "the database URL", "concurrency": "--concurrency"}
 
@@ -200,12 +200,12 @@ def _given_otherwise(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != getattr(read, name)}
 
 
-def without_password(url: str) -> str:
-    """A database URL as it may be shown: without the password before its host or among its options, else nothing."""
-    if "://" not in url:
-        return HIDDEN if url else ""
-    shorter = re.sub(r"(://[^:/@?]*):.*@", rf"\1:{HIDDEN}@", url)
-    return re.sub(r"([?&][^=&]*password[^=&]*=)[^&]*", rf"\1{HIDDEN}", shorter)
+def secrets_in(settings: Settings) -> tuple[str, ...]:
+    """What must not be shown, wherever it turns up: a URL's password also as whoever connects with it writes it."""
+    values = [getattr(settings, name) for name in SECRET]
+    passwords = [password for value in values for password in passwords_in(value)]
+    plain = [value for value in values if value and "://" not in value]
+    return (*plain, *passwords, *map(unquote, passwords), settings.alert_webhook_url)
 
 
 def _layers(

@@ -8,7 +8,7 @@ from holdfast.model.reports import Fleet
 
 FEW = 4  # so many do it each for itself: whoever is left then has not a moment to wait
 WAIT_MAX_SECONDS = 300.0  # whatever was heard of the others
-SPREAD = 0.5  # of an interval
+SPREAD = 0.5  # of the interval: a few that were started together do not go on in step
 
 
 class Turns:
@@ -31,12 +31,12 @@ class Turns:
     async def wait(self, every: float, *, together: float) -> None:
         """Until it is our turn. A few do it each about `every` so often; of many, one of them every `together`.
 
-        Looked at again after each `every`: when most of the others are gone, their turns are ours.
+        Thought over again about every `every`: when most of the others are gone, their turns are ours.
         """
         fleet, waited = self.fleet, 0.0
         pause = self._pause(every, together)
         while waited < pause:
-            step = min(every, pause - waited)
+            step = min(every * (1 + SPREAD / 2), pause - waited)
             await self._clock.sleep(step)
             waited += step
             if self.fleet != fleet:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.settings import Settings, without_password
+from holdfast.redaction import without_password
+from holdfast.settings import Settings
 from tests.cli.conftest import Answer
 
 

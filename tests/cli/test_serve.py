@@ -102,15 +102,44 @@ def test_dev_answers_too_and_takes_another_port_where_one_is_taken(folder: Path)
             assert dev.end() == 0
 
 
-def test_a_worker_tells_its_health_where_it_is_asked_to(folder: Path, store_url: str) -> None:
+@pytest.mark.sqlite
+def test_a_worker_tells_its_health_where_it_is_asked_to(folder: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as free:
         port = free.getsockname()[1]
-    arguments = ("worker", "--app", "tasks:app", "--processes", "2", "--metrics-port", str(port))
-    with Background(*arguments, folder=folder, HOLDFAST_DATABASE_URL=store_url) as worker:
-        until(lambda: worker.said.count("health: http://") == 2)
-        ports = re.findall(r"health: http://0\.0\.0\.0:(\d+)/readyz", worker.said)
-        assert len(set(ports)) == 2
-        for each in ports:
-            assert json.loads(ask(f"http://127.0.0.1:{each}/livez")[2]) == {"status": "ok"}
-            assert json.loads(ask(f"http://127.0.0.1:{each}/readyz")[2]) == {"status": "ok"}
+    with Background("worker", "--app", "tasks:app", "--metrics-port", str(port), folder=folder) as worker:
+        worker.until_it_says(f"metrics: http://0.0.0.0:{port}/metrics", "ready: ")
+        assert json.loads(ask(f"http://127.0.0.1:{port}/livez")[2]) == {"status": "ok"}
+        assert json.loads(ask(f"http://127.0.0.1:{port}/readyz")[2]) == {"status": "ok"}
         assert worker.end() == 0
+
+
+@pytest.mark.sqlite
+def test_a_worker_whose_port_is_taken_does_not_begin(folder: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = holdfast("worker", "--app", "tasks:app", "--metrics-port", str(port), folder=folder)
+    assert done.returncode == 2
+    assert (
+        f"cannot listen on 0.0.0.0 port {port}: somebody else does; choose another with --metrics-port" in done.stderr
+    )
+    assert "ready" not in done.stderr
+    done = holdfast("worker", "--app", "tasks:app", "--metrics-port", "-1", folder=folder)
+    assert (done.returncode, "there is no port -1" in done.stderr) == (2, True)
+
+
+@pytest.mark.sqlite
+def test_dev_tells_the_metrics_of_its_worker_apart_from_its_own(folder: Path) -> None:
+    """C-35: the same name is in both, with other labels."""
+    with Background("dev", "--app", "tasks:app", "--port", "0", folder=folder) as dev:
+        url = address(dev, "It answers at ")
+        assert ask(f"{url}/jobs", {"jobType": "twice", "payload": {"number": 21}})[0] == 202
+        dev.until_it_says("twice       succeeded  attempt 1 of 2: 42")
+        until(
+            lambda: b'job_processed_total{job_type="twice",status="succeeded"} 1.0' in ask(f"{url}/metrics/worker")[2]
+        )
+        own, workers = (ask(f"{url}{path}")[2].decode() for path in ("/metrics", "/metrics/worker"))
+        assert re.search(r'^db_query_duration_seconds_count\{query_type="claim_jobs"\}', workers, re.MULTILINE)
+        assert re.search(r'^db_query_duration_seconds_count\{operation="\w+",table="\w+"\}', own, re.MULTILINE)
+        assert "query_type" not in own
+        assert 'job_queue_depth{job_type="twice"} 0.0' in workers
+        assert dev.end() == 0

@@ -10,6 +10,7 @@ import yaml
 from tests.docs.pages import ROOT
 
 DEPLOY = ROOT / "deploy"
+KUBERNETES = "1.33"
 
 
 def documents(path: str) -> list[dict[str, Any]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import promql_parser as promql
 from prometheus_client.parser import text_string_to_metric_families
 
-# What Prometheus itself adds to each series, and the one series it makes of each target.
-OF_THE_TARGET = frozenset({"job", "instance"})
 COUNTS_UP = {"rate", "irate", "increase"}
 ONLY_THERE = {"absent", "absent_over_time", "present_over_time"}
 
@@ -40,13 +38,18 @@ class Scrape:
 
     series: dict[str, list[Series]] = field(default_factory=dict)
 
-    def add(self, text: str, target: str) -> None:
-        self._keep(Series("up", "gauge", {"job": target, "instance": ""}))
+    def add(self, text: str, target: str, declared: Mapping[str, Iterable[str]] | None = None) -> None:
+        """`declared`: the labels of families that nothing has fed yet; their names and types are in the scrape."""
+        own = {"job": target, "instance": ""}
+        self._keep(Series("up", "gauge", own))
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if not sample.name.endswith("_created"):
-                    said = {**sample.labels, "job": target, "instance": ""}
-                    self._keep(Series(sample.name, family.type, said))
+                self._keep(Series(sample.name, family.type, {**sample.labels, **own}))
+            if not family.samples:
+                name = f"{family.name}_total" if family.type == "counter" else family.name
+                labels = dict.fromkeys((declared or {}).get(name, ()), "")
+                for series, more in _lines_of(name, family.type):
+                    self._keep(Series(series, family.type, {**labels, **more, **own}))
 
     def _keep(self, one: Series) -> None:
         self.series.setdefault(one.name, []).append(one)
@@ -60,6 +63,12 @@ class Scrape:
             if not found:
                 raise Wrong(f"{selector.name} is never seen with {matcher.name}={matcher.value!r}")
         return found
+
+
+def _lines_of(name: str, kind: str) -> list[tuple[str, dict[str, str]]]:
+    if kind != "histogram":
+        return [(name, {})]
+    return [(f"{name}_bucket", {"le": "+Inf"}), (f"{name}_sum", {}), (f"{name}_count", {})]
 
 
 def _fits(one: Series, matcher: Any) -> bool:

@@ -1,23 +1,20 @@
 """The manifests for Kubernetes are what Kubernetes and KEDA take, and say about Holdfast what is true."""
 
-import math
-import re
 from copy import deepcopy
 from typing import Any
-from urllib.parse import urlsplit
 
 import jsonschema
 import kubernetes_validate
 import pytest
 
 from holdfast.cli.commands import make_parser
-from holdfast.model.key import Kind, NewKey, Scope
 from holdfast.settings import Settings
-from tests.deploy.manifests import documents, keda_schema, of_kind
+from tests.deploy.installation import worker_container
+from tests.deploy.manifests import KUBERNETES, documents, keda_schema, of_kind
+from tests.deploy.scaler import asked_by_keda, reading_key, workers_for
 from tests.server.operating import started
-from tests.server.steps import Served, bearer, serving
+from tests.server.steps import Served, serving
 
-KUBERNETES = "1.33"
 WORKER, SCALED = "keda/worker.yaml", "keda/scaledobject.yaml"
 TRIGGERS = of_kind(SCALED, "ScaledObject")["spec"]["triggers"]
 
@@ -61,59 +58,25 @@ def test_the_manifests_mean_each_other() -> None:
 # -- what they say about a worker -------------------------------------------------------------------------------
 
 
-def container() -> dict[str, Any]:
-    [found] = of_kind(WORKER, "Deployment")["spec"]["template"]["spec"]["containers"]
-    return found
-
-
 def test_the_command_and_its_settings_exist() -> None:
-    program, *arguments = container()["args"]
+    program, *arguments = worker_container()["args"]
     options = make_parser().parse_args(arguments)
     assert (program, options.queues, options.metrics_port) == (
         "holdfast",
         ["mail"],
-        container()["ports"][0]["containerPort"],
+        worker_container()["ports"][0]["containerPort"],
     )
     known = {f"HOLDFAST_{name.upper()}" for name in Settings.__struct_fields__}
-    assert {variable["name"].removesuffix("_FILE") for variable in container()["env"]} <= known
+    assert {variable["name"].removesuffix("_FILE") for variable in worker_container()["env"]} <= known
 
 
 def test_the_pod_outlives_the_grace_of_its_worker() -> None:
-    pod, said = of_kind(WORKER, "Deployment")["spec"]["template"]["spec"], container()["env"]
+    pod, said = of_kind(WORKER, "Deployment")["spec"]["template"]["spec"], worker_container()["env"]
     [grace] = [float(variable["value"]) for variable in said if variable["name"] == "HOLDFAST_STOP_GRACE_SECONDS"]
     assert pod["terminationGracePeriodSeconds"] >= grace + 10
 
 
 # -- what KEDA reads --------------------------------------------------------------------------------------------
-
-
-def at(location: str, answer: Any) -> Any:
-    """What stands at a plain path as gjson has it: names with dots between them; a dot in a name has a backslash."""
-    for name in re.findall(r"(?:[^.\\]|\\.)+", location):
-        answer = answer[re.sub(r"\\(.)", r"\1", name)]
-    return answer
-
-
-async def asked_by_keda(served: Served, trigger: dict[str, Any], key: str) -> float:
-    """As the metrics-api scaler does it with `authMode: bearer`: a 200, and a number in the place it is told."""
-    metadata = trigger["metadata"]
-    assert metadata["authMode"] == "bearer"
-    url = urlsplit(metadata["url"])
-    answer = await served.http.get(f"{url.path}?{url.query}", headers=bearer(key))
-    assert answer.status_code == 200, answer.text
-    value = at(metadata["valueLocation"], answer.json())
-    assert type(value) in (int, float)
-    return float(value)
-
-
-async def reading_key(served: Served) -> str:
-    return (await served.engine.create_key(NewKey(kind=Kind.ADMIN, scopes=[Scope.ADMIN_READ]))).text
-
-
-def workers_for(value: float, trigger: dict[str, Any]) -> int:
-    """What the autoscaler makes of it: an average over all workers is to be the target."""
-    assert trigger["metricType"] == "AverageValue"
-    return math.ceil(value / float(trigger["metadata"]["targetValue"]))
 
 
 async def test_keda_finds_its_numbers_before_there_is_a_job(served: Served) -> None:

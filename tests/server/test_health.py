@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from holdfast.clock import Clock
@@ -15,12 +16,11 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
 from holdfast.server import pulse
 from holdfast.server.pulse import Pulse
-from holdfast.worker.board import Board
+from holdfast.worker.line import STOP, Told
 from holdfast.worker.runtime import WAIT_SECONDS
+from holdfast.worker.supervise import Supervisor
 from holdfast.worker_health import POLLS_MISSED_MAX, WorkerHealth
 from tests.server.steps import Served, serving
-
-PORT = 18_431
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -179,32 +179,40 @@ async def test_nothing_is_counted_beyond_the_limit(engine: Engine, monkeypatch: 
 # -- a worker ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_is_ready_while_it_looks_for_jobs() -> None:
-    clock, board = Time(), Board.create()
-    clock.seconds = Clock().monotonic()
-    health = WorkerHealth(board, clock)
-    assert health.complaint() is None
-    clock.seconds += POLLS_MISSED_MAX * WAIT_SECONDS + 1
-    assert "not been able to look" in str(health.complaint())
-    clock.seconds = Clock().monotonic()
-    board.polled()
-    assert health.complaint() is None
-    board.stop()
-    assert "about to stop" in str(health.complaint())
-    board.close()
+class Said:
+    """A line to a process that says this of itself."""
+
+    def __init__(self, told: Told | None, *, begun: bool = True) -> None:
+        self.told, self.begun = told, begun
+
+    async def ask(self) -> Told | None:
+        return self.told
+
+    def say(self, word: bytes) -> None:
+        assert word == STOP
 
 
-async def test_a_worker_answers_on_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_is_ready_while_every_process_looks_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.worker_health.HOST", "127.0.0.1")
-    board = Board.create()
-    first, second = WorkerHealth(board, Clock()), WorkerHealth(board, Clock())
-    async with first.told_at(PORT, 20) as one, second.told_at(PORT, 20) as two, httpx2.AsyncClient() as http:
-        assert one != two
-        for url in (one, two):
-            assert (await http.get(f"{url}/livez")).json() == {"status": "ok"}
-            assert (await http.get(f"{url}/readyz")).json() == {"status": "ok"}
-            assert (await http.get(f"{url}/else")).json()["code"] == "route_not_found"
-        board.stop()
-        answer = await http.get(f"{one}/readyz")
-        assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
-    board.close()
+    clock, supervisor = Time(), Supervisor(["holdfast"], 2, grace_seconds=1)
+    well, slow = Told(100.0, False, msgspec.Raw(b"{}")), POLLS_MISSED_MAX * WAIT_SECONDS + 1
+    async with WorkerHealth(supervisor, clock).told_at(0) as url, httpx2.AsyncClient() as http:
+
+        async def complaint(*processes: Said) -> str | None:
+            supervisor.lines = set(processes)  # type: ignore[arg-type]
+            answer = await http.get(f"{url}/readyz")
+            assert (answer.status_code == 200) == (answer.json() == {"status": "ok"})
+            return answer.json().get("detail")  # type: ignore[no-any-return]
+
+        clock.seconds = 100.0
+        assert await complaint(Said(well), Said(well)) is None
+        assert await complaint(Said(well)) == "1 of 2 processes can take jobs"
+        assert await complaint(Said(well), Said(None, begun=False)) == "1 of 2 processes can take jobs"
+        assert await complaint(Said(well), Said(None)) == "a process has never said how it is"
+        stopping = Said(msgspec.structs.replace(well, stopping=True))
+        assert await complaint(Said(well), stopping) == "a process is about to stop"
+        clock.seconds += slow
+        assert await complaint(Said(well), Said(well)) == "a process has not been able to look for jobs for 16 s"
+        supervisor.stop()
+        assert await complaint(Said(well), Said(well)) == "this worker is about to stop"
+        assert (await http.get(f"{url}/livez")).json() == {"status": "ok"}

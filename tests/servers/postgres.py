@@ -17,7 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.servers.daemon import free_port
@@ -81,9 +81,10 @@ def _major_version(directory: Path) -> int:
 class PostgresServer:
     """One server with its own directory and port. Root may not run PostgreSQL: for root it runs as `nobody`."""
 
-    def __init__(self, *, durable: bool = False, source: str | None = None) -> None:
+    def __init__(self, *, durable: bool = False, source: str | None = None, settings: Sequence[str] = ()) -> None:
         self._binaries = find_binaries(source)
-        self._options = SAFETY if durable else SPEED
+        settings = ["max_connections=200", *settings]  # the last one counts
+        self._options = [*(SAFETY if durable else SPEED), *(word for setting in settings for word in ("-c", setting))]
         self._account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         self.directory = Path(tempfile.mkdtemp(prefix="holdfast-postgres-", dir=_place(in_memory=not durable)))
         self.port = free_port()
@@ -104,7 +105,7 @@ class PostgresServer:
         if not (self.directory / "data").exists():
             self._initialise()
         address = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.directory)]
-        self._process = self._spawn("postgres", *address, *self._options, "-c", "max_connections=200")
+        self._process = self._spawn("postgres", *address, *self._options)
         deadline = time.monotonic() + START_SECONDS
         while not self._is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -181,8 +182,10 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def running(*, durable: bool = False, source: str | None = None) -> Iterator[PostgresServer]:
-    server = PostgresServer(durable=durable, source=source)
+def running(
+    *, durable: bool = False, source: str | None = None, settings: Sequence[str] = ()
+) -> Iterator[PostgresServer]:
+    server = PostgresServer(durable=durable, source=source, settings=settings)
     try:
         server.start()
         yield server

@@ -58,3 +58,10 @@ class RedisServer(Daemon):
 
     def flush(self) -> None:
         self.say("FLUSHALL")
+
+    def reset(self) -> None:
+        """Up, empty and its own master, whatever was done to it."""
+        if not self.running:
+            self.start()
+        for command in ("CLIENT UNPAUSE", "REPLICAOF NO ONE", "CONFIG SET maxmemory 0", "FLUSHALL"):
+            self.say(*command.split())

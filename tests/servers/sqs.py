@@ -7,6 +7,7 @@ with SqsServer.started() as server:
 
 import sys
 import urllib.request
+from typing import ClassVar
 
 from tests.servers.daemon import Daemon
 
@@ -17,6 +18,13 @@ class SqsServer(Daemon):
     """It keeps nothing: whoever restarts it finds no queue."""
 
     name = "sqs"
+
+    credentials: ClassVar = {  # any will do
+        "AWS_ACCESS_KEY_ID": "tester",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
 
     @property
     def url(self) -> str:

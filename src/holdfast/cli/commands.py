@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import logging
 import os
 import sys
 from importlib.metadata import version
@@ -26,9 +27,12 @@ from holdfast.cli import (
     workers,
 )
 from holdfast.cli.exits import PIPE_CLOSED, code_of
-from holdfast.cli.output import printable
 from holdfast.cli.parser import Parser, Usage
 from holdfast.errors import HoldfastError
+from holdfast.observe.logs import is_json
+from holdfast.redaction import printable
+
+log = logging.getLogger("holdfast")
 
 # As `holdfast --help` lists them.
 COMMANDS = (dev, serve, worker, top, migrate, jobs, queues, workers, keys, lifecycle, config, doctor, bench, completion)
@@ -43,7 +47,10 @@ def run(arguments: list[str] | None) -> int:
         sys.stdout.flush()  # while what goes wrong with it can still be caught
         return code
     except HoldfastError as error:
-        print(_told(error, as_json="--json" in typed), file=sys.stderr)
+        if is_json():  # whoever reads the log reads JSON
+            log.critical("%s", error.message, extra={"code": error.code})
+        else:
+            print(_told(error, as_json="--json" in typed), file=sys.stderr)
         return code_of(error)
     except BrokenPipeError:  # `| head` has seen enough; Python must not try to write the rest at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

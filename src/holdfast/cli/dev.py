@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.apps import add_app_argument
-from holdfast.cli.lasting import log_to_terminal, stop_on_signals
+from holdfast.cli.lasting import stop_on_signals
 from holdfast.cli.parser import command
 from holdfast.cli.samples import sample
 from holdfast.cli.serve import add_address_arguments, server_of
 from holdfast.cli.worker import add_arguments, app_of, ended, figures_of, work_until
-from holdfast.settings import without_password
+from holdfast.observe.logs import hush_jobs
+from holdfast.redaction import without_password
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -78,10 +79,11 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    log_to_terminal()
     options.example = options.app is None
     options.app = options.app or EXAMPLE
-    return asyncio.run(_run(app_of(options), options))
+    app = app_of(options)
+    hush_jobs(failures=not options.quiet)  # the narrator tells them
+    return asyncio.run(_run(app, options))
 
 
 async def _run(app: App, options: argparse.Namespace) -> int:

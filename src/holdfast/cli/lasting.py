@@ -6,16 +6,18 @@ import asyncio
 import logging
 import os
 import signal
-import sys
+
+from holdfast.observe.logs import Logs, configure, installed
+from holdfast.settings import Settings, secrets_in
 
 log = logging.getLogger("holdfast")
 
 
-def log_to_terminal() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a remote worker would print a line for each heartbeat
+def log_as(settings: Settings) -> None:
+    """Called before an app is loaded, and again with what the app says: most often the same."""
+    wanted = Logs(settings.log_format, settings.log_level, settings.log_jobs, secrets_in(settings))
+    if (log := installed()) is None or log.logs != wanted:
+        configure(wanted)
 
 
 def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals, waits_for: str = "the jobs that run") -> None:

@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from holdfast.cli.database import machines_of
-from holdfast.cli.output import count, json_text, printable
+from holdfast.cli.output import count, json_text
 from holdfast.errors import NotFound, StoreError
 from holdfast.lifecycle import FINAL, State
 from holdfast.model import Event, Job
+from holdfast.redaction import printable
 
 if TYPE_CHECKING:
     from holdfast.engine import Cursor, Engine

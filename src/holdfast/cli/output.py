@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.redaction import printable
 from holdfast.wire import camel
 
 BAR_WIDTH = 24
@@ -84,15 +85,6 @@ def _print_rich(rows: Sequence[Sequence[Styled]], titles: Sequence[str] = ()) ->
 def _clean(cell: Cell, keep: str = "") -> Styled:
     style = cell.style if isinstance(cell, Styled) else ""
     return Styled(printable(cell.text if isinstance(cell, Styled) else cell, keep), style)
-
-
-def printable(text: str, keep: str = "") -> str:
-    """What workers and clients wrote must not steer the terminal: control characters are shown, not sent."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def time_text(at: datetime | None) -> str:

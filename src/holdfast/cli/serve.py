@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.apps import add_app_argument, load_app
-from holdfast.cli.lasting import log_to_terminal, stop_on_signals
+from holdfast.cli.lasting import log_as, stop_on_signals
 from holdfast.cli.parser import command
+from holdfast.redaction import know
 from holdfast.settings import Settings, load
 
 if TYPE_CHECKING:
@@ -51,11 +52,12 @@ def add_address_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import uvloop
 
-    log_to_terminal()
     settings = load(overrides={"database_url": options.database})
+    log_as(settings)
     app = None if options.app is None else load_app(options.app)
     if app is not None and options.database is None:
         settings = app.settings
+        log_as(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings, app, options))
 
@@ -99,6 +101,7 @@ async def server_of(settings: Settings, app: App | None, host: str) -> AsyncIter
     local = is_loopback(host)
     if local and not settings.admin_secret:
         settings = msgspec.structs.replace(settings, admin_secret=dev_secret(settings.data_dir))
+        know([settings.admin_secret])
     async with open_server(
         settings,
         lifecycles=Lifecycles() if app is None else app.lifecycles,

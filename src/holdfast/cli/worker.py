@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.apps import add_app_argument, load_app
-from holdfast.cli.lasting import log_to_terminal, stop_on_signals
+from holdfast.cli.lasting import log_as, stop_on_signals
 from holdfast.cli.parser import command, names
 from holdfast.errors import Invalid, Unauthorized
 from holdfast.observe.tracing import require_traces
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     settings = load(overrides=_said(options))
     if options.processes < 1:
         raise Invalid(f"--processes must be 1 or more, got {options.processes}", code="invalid_processes")
-    log_to_terminal()
+    log_as(settings)
     if options.server is not None:
         _check_remote(options, settings)
     if settings.traces:
@@ -124,9 +124,10 @@ def _check_remote(options: argparse.Namespace, settings: Settings) -> None:
 
 def app_of(options: argparse.Namespace) -> App:
     """The command line wins over what the app says of itself, and that over environment and file."""
-    load(overrides=_said(options))  # what cannot be is said before anything is done
+    log_as(load(overrides=_said(options)))  # what cannot be is said before anything is done
     app = load_app(options.app)
     app.settings = msgspec.structs.replace(app.settings, **_said(options))
+    log_as(app.settings)
     return app
 
 

@@ -25,6 +25,7 @@ class Breaker:
         self._failures = 0  # one after another
         self._again_at = 0.0
         self.openings = 0
+        self.reason = ""  # of the last failure
         self.watchers: list[Callable[[], None]] = []  # called when it opens and when it closes
 
     @property
@@ -52,11 +53,12 @@ class Breaker:
             self._failures = 0
             self._tell()
 
-    def failed(self) -> None:
+    def failed(self, reason: str = "") -> None:
         """Those who tried at the same time fail together, and that is one failure."""
         if self.state == "open":
             return
         self._failures += 1
+        self.reason = reason
         longest = min(PAUSE_MAX_SECONDS, PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
         self._again_at = self._clock.monotonic() + longest * (0.5 + 0.5 * self._ids.jitter())
         if self._failures == 1:

@@ -10,13 +10,13 @@ from holdfast.model.hint import Hint
 from holdfast.model.names import check_name
 
 BYTES_MAX = 1024  # every queue's name fits, with the job's id
-BANDS = ("high", "normal", "low")  # of priorities, the most urgent first
+LEVELS = ("high", "normal", "low")  # of priorities, the most urgent first
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[str, str | None, str | None, int]).decode
 
 
-def band_of(hint: Hint) -> str:
+def level_of(hint: Hint) -> str:
     return "high" if hint.priority > 0 else "low" if hint.priority < 0 else "normal"
 
 

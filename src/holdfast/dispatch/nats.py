@@ -1,32 +1,30 @@
-"""Hints through NATS JetStream: one stream with a subject for each level, and a consumer of each for a kind of worker."""
+"""Hints through NATS JetStream: one stream, a subject for each level, a consumer of each for every kind of worker."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.dispatch.broker import Delivery
-from holdfast.dispatch.messages import BYTES_MAX, read, written
-from holdfast.dispatch.nats_connection import CALL_SECONDS, Connection
-from holdfast.dispatch.nats_pull import STREAM, linger, sweep
+from holdfast.dispatch.messages import BYTES_MAX, LEVELS, level_of, read, written
+from holdfast.dispatch.nats_connection import CALL_SECONDS, Connection, servers_of
+from holdfast.dispatch.nats_pull import ACK, NAK, STREAM, TERM, answer, linger, sweep
 from holdfast.model.hint import Hint
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+    from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
 T = TypeVar("T")
 
-LEVELS = ("high", "normal", "low")
-SUBJECTS = tuple(f"holdfast.hints.{level}" for level in LEVELS)
+SUBJECTS = {level: f"holdfast.hints.{level}" for level in LEVELS}
 MESSAGES_MAX, AGE_MAX_SECONDS = 10_000, 3600.0  # in the stream; the oldest go first
 ACK_SECONDS = 30.0  # whoever took a hint and says nothing for so long is dead
-DELIVERIES_MAX = 5
+DELIVERIES_MAX = 20
 UNUSED_SECONDS = 300.0  # a kind of worker that asks for nothing for so long is no more
 WAITING_MAX = 10_000  # workers of one kind, at once
-
-ACK, NAK, TERM = b"+ACK", b"-NAK", b"+TERM"
 
 
 class NatsBroker:
@@ -34,10 +32,11 @@ class NatsBroker:
 
     def __init__(self, url: str, kind: str | None = None) -> None:
         self.garbage = 0
-        self._servers = url.split(",")
+        self._servers = servers_of(url)
         self._consumers = [] if kind is None else [f"{kind}-{level}" for level in LEVELS]
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
+        self._quiet = False  # there was nothing there a moment ago
 
     async def open(self) -> None:
         await self._call(self._make)
@@ -47,21 +46,20 @@ class NatsBroker:
 
     async def receive(self, seconds: float, most: int) -> list[Delivery]:
         """What is there already, high before low; else the first that comes, and what came with it."""
-        messages = await self._call(lambda client: sweep(client, self._consumers, most))
-        if not messages:
-            messages = await self._call(
-                lambda client: linger(client, self._consumers, seconds), seconds + CALL_SECONDS
-            )
-        found = [Delivery(hint, message.reply) for message in messages if (hint := read(message.data))]
-        known = {delivery.receipt for delivery in found}
-        await self._drop([message.reply for message in messages if message.reply not in known])
-        return found
+        messages: list[Msg] = []
+        if not (self._quiet and seconds > 0):
+            messages = await self._call(lambda client: sweep(client, self._consumers, most))
+        if not messages and seconds > 0:
+            wait = seconds + CALL_SECONDS
+            messages = await self._call(lambda client: linger(client, self._consumers, seconds), wait)
+        self._quiet = not messages
+        return await self._read(messages)
 
     async def settle(self, seen: list[Delivery]) -> None:
-        await self._answer((delivery.receipt for delivery in seen), ACK)
+        await self._answer([delivery.receipt for delivery in seen], ACK)
 
     async def give_back(self, unseen: list[Delivery]) -> None:
-        await self._answer((delivery.receipt for delivery in unseen), NAK)
+        await self._answer([delivery.receipt for delivery in unseen], NAK)
 
     async def close(self) -> None:
         if self._connection:
@@ -76,34 +74,26 @@ class NatsBroker:
     async def _make(self, client: Client) -> None:
         streams = client.jetstream(timeout=CALL_SECONDS)
         await _make_stream(streams)
-        for name, subject in zip(self._consumers, SUBJECTS, strict=False):
+        for name, subject in zip(self._consumers, SUBJECTS.values(), strict=False):
             await _make_consumer(streams, name, subject)
 
-    async def _drop(self, garbage: list[str]) -> None:
-        if garbage:
+    async def _read(self, messages: list[Msg]) -> list[Delivery]:
+        came = [(read(message.data), message.reply) for message in messages]
+        if garbage := [receipt for hint, receipt in came if hint is None]:
             self.garbage += len(garbage)
             await self._answer(garbage, TERM)
+        return [Delivery(hint, receipt) for hint, receipt in came if hint]
 
-    async def _answer(self, receipts: Iterable[str], answer: bytes) -> None:
-        """Nobody waits for its arrival: a message that comes again is as good as new."""
-
-        async def publish(client: Client) -> None:
-            for receipt in receipts:
-                await client.publish(receipt, answer)
-
-        await self._call(publish)
+    async def _answer(self, receipts: list[str], what: bytes) -> None:
+        await self._call(lambda client: answer(client, receipts, what))
 
 
 async def _publish(client: Client, hints: list[Hint]) -> None:
     """They travel in order, so the answer to the last one speaks for all."""
     for hint in hints[:-1]:
-        await client.publish(_subject(hint), written(hint))
+        await client.publish(SUBJECTS[level_of(hint)], written(hint))
     for hint in hints[-1:]:
-        await client.jetstream().publish(_subject(hint), written(hint), timeout=CALL_SECONDS)
-
-
-def _subject(hint: Hint) -> str:
-    return SUBJECTS[1 - (hint.priority > 0) + (hint.priority < 0)]
+        await client.jetstream().publish(SUBJECTS[level_of(hint)], written(hint), timeout=CALL_SECONDS)
 
 
 async def _make_stream(streams: JetStreamContext) -> None:
@@ -113,8 +103,13 @@ async def _make_stream(streams: JetStreamContext) -> None:
     try:
         await streams.stream_info(STREAM)
     except NotFoundError:
-        limits = {"max_msgs": MESSAGES_MAX, "max_age": AGE_MAX_SECONDS, "max_msg_size": BYTES_MAX}
-        await streams.add_stream(name=STREAM, subjects=list(SUBJECTS), **limits)
+        await streams.add_stream(
+            name=STREAM,
+            subjects=list(SUBJECTS.values()),
+            max_msgs=MESSAGES_MAX,
+            max_age=AGE_MAX_SECONDS,
+            max_msg_size=BYTES_MAX,
+        )
 
 
 async def _make_consumer(streams: JetStreamContext, name: str, subject: str) -> None:

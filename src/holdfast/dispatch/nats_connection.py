@@ -7,7 +7,6 @@ when a server is tried again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CONNECT_SECONDS, CALL_SECONDS, CLOSE_SECONDS = 2.0, 3.0, 1.0
+CALL_SECONDS, CLOSE_SECONDS = 1.5, 1.0
 
 
 class Connection:
@@ -37,7 +36,7 @@ class Connection:
             allow_reconnect=False,
             max_reconnect_attempts=1,  # 0 and -1 would mean for ever
             reconnect_time_wait=0,
-            connect_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]  any number will do
+            connect_timeout=CALL_SECONDS,  # type: ignore[arg-type]  # any number will do
             error_cb=_ignore,  # the call that fails says it, too
             closed_cb=connection._closed,
         )
@@ -51,8 +50,9 @@ class Connection:
     async def within(self, work: Coroutine[Any, Any, T], seconds: float = CALL_SECONDS) -> T:
         """Until it is done, the time is up or the connection breaks. A server that said nothing is not asked again."""
         task = asyncio.ensure_future(work)
+        ends: set[asyncio.Future[Any]] = {task, self._lost}
         try:
-            await asyncio.wait({task, self._lost}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return _result(task)
             raise BrokerError("NATS did not answer in time" if self.lasts else "the connection to NATS broke")
@@ -90,6 +90,16 @@ def _result(task: asyncio.Future[T]) -> T:
         raise BrokerError("this NATS server has no JetStream; start it with --jetstream") from error
     except (errors.Error, OSError, TimeoutError, asyncio.CancelledError) as error:
         raise BrokerError(f"NATS: {str(error) or type(error).__name__}") from error
+
+
+def servers_of(url: str) -> list[str]:
+    """`nats://HOST:PORT` or `tls://`, several with commas between them. `ValueError` for anything else."""
+    servers = [server.strip() for server in url.split(",")]
+    for server in servers:
+        parts = urlsplit(server)
+        if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.port == 0:
+            raise ValueError("it takes nats://HOST:PORT or tls://HOST:PORT")
+    return servers
 
 
 def _client_for(servers: list[str]) -> Client:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dispatch.broker import BrokerError, Missing
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
 STREAM = "HOLDFAST_HINTS"
+ACK, NAK, TERM = b"+ACK", b"-NAK", b"+TERM"  # seen; for others; for nobody
 SECOND = 1_000_000_000  # in the server's nanoseconds
 NOTHING = ("404", "408")  # no messages; time is up
+NOBODY = "503"  # answers under this name
 GONE = "Consumer Deleted"
 
 
@@ -46,7 +48,8 @@ async def linger(client: Client, consumers: Sequence[str], seconds: float) -> li
             await inbox.ask(consumer, batch=1, expires=int(seconds * SECOND))
         for _ in consumers:
             if message := await inbox.next():
-                return [message, *await inbox.rest()]
+                came = [message, *await inbox.rest()]
+                return sorted(came, key=lambda each: consumers.index(each.metadata.consumer))
     return []
 
 
@@ -57,14 +60,19 @@ class Inbox:
         self._client = client
         self._name = client.new_inbox()
         self._came: asyncio.Queue[Msg] = asyncio.Queue()
+        self._taken: list[Msg] = []
 
     async def __aenter__(self) -> Inbox:
         self._subscription = await self._client.subscribe(self._name, cb=self._came.put)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        with contextlib.suppress(Exception):  # it was left before, or the connection is gone, and all of it with it
-            await self._subscription.unsubscribe()
+    async def __aexit__(self, failure: object, *_: object) -> None:
+        """Whoever went away in the middle gives back what he has."""
+        with contextlib.suppress(Exception):  # the connection is gone, and all of it with it
+            if failure:
+                await answer(self._client, [message.reply for message in self._taken + await self.rest()], NAK)
+            else:
+                await self._subscription.unsubscribe()
 
     async def ask(self, consumer: str, **request: Any) -> None:
         where = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{consumer}"
@@ -72,22 +80,31 @@ class Inbox:
 
     async def next(self) -> Msg | None:
         """None when a request is over."""
-        return _hint_or_end(await self._came.get())
+        if message := _message_or_end(await self._came.get()):
+            self._taken.append(message)
+        return message
 
     async def rest(self) -> list[Msg]:
         """Takes back all requests. What the server had sent by then still arrives."""
-        await self._subscription.drain()
+        await self._subscription.drain()  # type: ignore[no-untyped-call]
         came = [self._came.get_nowait() for _ in range(self._came.qsize())]
-        return [message for message in came if not message.headers]
+        return [message for message in came if message.reply]
 
 
-def _hint_or_end(message: Msg) -> Msg | None:
-    status = (message.headers or {}).get("Status")
-    if not status:
+async def answer(client: Client, receipts: Iterable[str], what: bytes) -> None:
+    """Nobody waits for its arrival: a message that comes again is as good as new."""
+    for receipt in receipts:
+        await client.publish(receipt, what)
+
+
+def _message_or_end(message: Msg) -> Msg | None:
+    """What stands in the stream can be acknowledged; what the server itself says cannot. Headers anybody can write."""
+    if message.reply:
         return message
+    headers = message.headers or {}
+    status, description = headers.get("Status"), headers.get("Description", "")
     if status in NOTHING:
         return None
-    description = (message.headers or {}).get("Description", "")
-    if status == "503" or GONE in description:
+    if status == NOBODY or GONE in description:
         raise Missing("the consumer of hints is not there")
     raise BrokerError(f"NATS: {description or status}")

@@ -11,8 +11,8 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from holdfast.dispatch.broker import BrokerError, Delivery, Missing
 from holdfast.dispatch.messages import read, written
@@ -23,13 +23,27 @@ DEAD = "-dead"  # behind the queue's name: its dead-letter queue
 RECEIVES_MAX = 5
 INVISIBLE_SECONDS = 30  # whoever took a hint and says nothing for so long is dead
 KEPT_SECONDS = 3600
-GIVEN_BACK_SECONDS = 1  # so that it does not come to the same worker at once, and again
+GIVEN_BACK_SECONDS = (1, 4, 16, 64)  # invisible then: those it is for may be busy for a while
 WAIT_MAX_SECONDS, BATCH = 20, 10  # more than that SQS does not do
 CONNECT_SECONDS, CALL_SECONDS, CLOSE_SECONDS = 2.0, 5.0, 1.0
 
 NO_QUEUE = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 STALE = "ReceiptHandleIsInvalid"  # of a message that has come again to somebody else, who will delete it
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,75}")
+
+
+class Receipt(NamedTuple):
+    handle: str
+    received: int  # how often, so far
+
+    @classmethod
+    def of(cls, message: dict[str, Any]) -> Receipt:
+        return cls(message["ReceiptHandle"], int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1)))
+
+    @property
+    def pause(self) -> int:
+        """Before it is given to the next."""
+        return GIVEN_BACK_SECONDS[min(self.received, len(GIVEN_BACK_SECONDS)) - 1]
 
 
 class SqsBroker:
@@ -43,7 +57,7 @@ class SqsBroker:
             )
         self.garbage = 0
         self._queue = queue
-        self._context = _client(endpoint_url)
+        self._make_client = _clients(endpoint_url)
         self._client: Any = None
         self._url = ""
         self._opening = asyncio.Lock()
@@ -52,7 +66,7 @@ class SqsBroker:
         with _told():
             async with asyncio.timeout(CALL_SECONDS), self._opening:
                 if self._client is None:
-                    self._client = await self._context.__aenter__()
+                    self._client = await self._make_client().__aenter__()
                 self._url = await self._find() or await self._make()
 
     async def send(self, hints: list[Hint]) -> None:
@@ -61,9 +75,14 @@ class SqsBroker:
     async def receive(self, seconds: float, most: int) -> list[Delivery]:
         """At most ten, and the wait is in whole seconds: that is how SQS is."""
         wait = min(WAIT_MAX_SECONDS, math.ceil(seconds))
-        wanted = {"MaxNumberOfMessages": min(BATCH, most), "WaitTimeSeconds": wait}
-        answer = await self._call("receive_message", seconds=wait + CALL_SECONDS, **wanted)
-        came = [(read(message["Body"]), message["ReceiptHandle"]) for message in answer.get("Messages", [])]
+        answer = await self._call(
+            "receive_message",
+            wait,
+            MaxNumberOfMessages=min(BATCH, most),
+            WaitTimeSeconds=wait,
+            MessageSystemAttributeNames=["ApproximateReceiveCount"],
+        )
+        came = [(read(message["Body"]), Receipt.of(message)) for message in answer.get("Messages", [])]
         await self._drop([receipt for hint, receipt in came if hint is None])
         return [Delivery(hint, receipt) for hint, receipt in came if hint]
 
@@ -72,15 +91,15 @@ class SqsBroker:
 
     async def give_back(self, unseen: list[Delivery]) -> None:
         """To whoever asks next. One that nobody wants goes to the dead-letter queue in the end."""
-        visible = {"VisibilityTimeout": GIVEN_BACK_SECONDS}
-        entries = [{"ReceiptHandle": delivery.receipt} | visible for delivery in unseen]
+        receipts = [delivery.receipt for delivery in unseen]
+        entries = [{"ReceiptHandle": each.handle, "VisibilityTimeout": each.pause} for each in receipts]
         await self._each_ten("change_message_visibility_batch", entries)
 
     async def close(self) -> None:
         """A receive that waits ends with it."""
         client, self._client, self._url = self._client, None, ""
         if client:
-            await self._context.__aexit__(None, None, None)
+            await client.close()
 
     async def _find(self) -> str | None:
         try:
@@ -101,13 +120,13 @@ class SqsBroker:
         made = await self._client.create_queue(QueueName=self._queue, Attributes=attributes)
         return str(made["QueueUrl"])
 
-    async def _drop(self, garbage: list[str]) -> None:
+    async def _drop(self, garbage: list[Receipt]) -> None:
         self.garbage += len(garbage)
         with contextlib.suppress(BrokerError):  # then it comes again; what came with it is not to suffer for it
             await self._delete(garbage)
 
-    async def _delete(self, receipts: list[str]) -> None:
-        await self._each_ten("delete_message_batch", [{"ReceiptHandle": receipt} for receipt in receipts])
+    async def _delete(self, receipts: list[Receipt]) -> None:
+        await self._each_ten("delete_message_batch", [{"ReceiptHandle": receipt.handle} for receipt in receipts])
 
     async def _each_ten(self, name: str, entries: list[dict[str, Any]]) -> None:
         """All are tried before the failure of some is told."""
@@ -117,16 +136,16 @@ class SqsBroker:
         if reasons:
             raise BrokerError(f"SQS refused {len(reasons)} of {len(entries)}: {', '.join(sorted(set(reasons)))}")
 
-    async def _call(self, name: str, *, seconds: float = CALL_SECONDS, **fields: Any) -> dict[str, Any]:
+    async def _call(self, name: str, wait: float = 0, **fields: Any) -> dict[str, Any]:
         if not self._url:
             await self.open()
         with _told():
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(wait + CALL_SECONDS):
                 answer: dict[str, Any] = await getattr(self._client, name)(QueueUrl=self._url, **fields)
                 return answer
 
 
-def _client(endpoint_url: str) -> Any:
+def _clients(endpoint_url: str) -> Callable[[], Any]:
     """Without retries of its own: the breaker has them, and polling does not wait for them."""
     from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
     from aiobotocore.session import get_session  # type: ignore[import-untyped]
@@ -136,7 +155,7 @@ def _client(endpoint_url: str) -> Any:
         raise Invalid("no AWS region: set AWS_DEFAULT_REGION, or a region in the AWS profile", code="no_aws_region")
     patience = WAIT_MAX_SECONDS + CALL_SECONDS
     config = AioConfig(connect_timeout=CONNECT_SECONDS, read_timeout=patience, retries={"total_max_attempts": 1})
-    return session.create_client("sqs", endpoint_url=endpoint_url or None, config=config)
+    return lambda: session.create_client("sqs", endpoint_url=endpoint_url or None, config=config)
 
 
 def _numbered(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -145,8 +164,8 @@ def _numbered(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Whatever goes wrong there becomes an error of ours. Keys and signatures are not in the library's messages."""
-    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+    """Whatever goes wrong there becomes an error of ours, without an address in it: that may hold a password."""
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # type: ignore[import-untyped]
 
     try:
         yield
@@ -157,5 +176,9 @@ def _told() -> Iterator[None]:
         raise BrokerError(f"SQS: {error.operation_name} was answered {code}") from error
     except TimeoutError as error:
         raise BrokerError("SQS did not answer in time") from error
+    except NoCredentialsError as error:
+        raise BrokerError(
+            "no AWS credentials: set AWS_ACCESS_KEY_ID, a profile, or give this machine a role"
+        ) from error
     except (BotoCoreError, OSError) as error:
-        raise BrokerError(f"SQS: {error}") from error
+        raise BrokerError(f"SQS cannot be reached ({type(error).__name__})") from error

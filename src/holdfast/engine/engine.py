@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from holdfast.clock import Clock
 from holdfast.engine import accept as _accept
 from holdfast.engine import cancel as _cancel
+from holdfast.engine import chores as _chores
 from holdfast.engine import claim as _claim
 from holdfast.engine import claims as _claims
 from holdfast.engine import complete as _complete
@@ -450,6 +451,16 @@ class Engine(Keyring, Mailing):
         return await self.store.read(_queues.listed)
 
     # -- maintaining: bounded steps that any number of processes may run at once ---------------------------------
+
+    async def chores(self, *, workers_kept: float, claims_kept: float) -> _chores.Chores:
+        """Which of these steps may find something to do: asked first, because most of the time none does."""
+        return await self.store.read(
+            lambda tx: _chores.chores(tx, self.rules, workers_kept=workers_kept, claims_kept=claims_kept)
+        )
+
+    async def swept(self) -> None:
+        """In place of `reap`, when nothing runs: that somebody looked is to be known."""
+        await self.store.write(lambda tx: _reap.swept(tx, self.rules), alone=True)
 
     async def requeue_due(self) -> int:
         return await self.store.write(lambda tx: _requeue.requeue_due(tx, self.rules))

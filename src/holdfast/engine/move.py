@@ -22,16 +22,18 @@ async def move(
 ) -> list[Row]:
     """Run a guarded move. The rows that come back are the ones that moved; the rest were refused.
 
-    `brief`: the caller needs little of them, so little is fetched unless somebody listens.
+    `brief`: the caller needs little of them, so little is fetched; for observers somewhat more, for hooks everything.
     """
     verb = "create" if query.create else query.move  # a wish or a report moves nothing
-    heard = bool(rules.observers) or (verb is not None and rules.hooks.any_for(verb))
-    rows = await tx.all(query.brief if brief and not heard else query, limit=limit, actor=actor.value, **params)
-    if rows and heard:
-        if verb is not None:
-            await rules.hooks.apply(tx, verb, rows)
-        if rules.observers:
-            tx.after_commit(lambda: _tell(rules, query, rows, actor))
+    hooked = verb is not None and rules.hooks.any_for(verb)
+    wanted = query
+    if brief and not hooked:
+        wanted = query.heard if rules.observers else query.brief
+    rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
+    if rows and verb is not None and hooked:
+        await rules.hooks.apply(tx, verb, rows)
+    if rows and rules.observers:
+        tx.after_commit(lambda: _tell(rules, wanted, rows, actor))
     return rows
 
 

@@ -29,6 +29,11 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
             if seconds is not None:
                 check_number(seconds, f"seconds to keep {state} jobs", code="invalid_retention")
 
+    @property
+    def deletes(self) -> bool:
+        """Anything at all."""
+        return any(getattr(self, state.value) is not None for state in FINAL)
+
 
 async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None = None) -> int:
     """Delete up to `limit` jobs of each final state, oldest first, with their events, attempts and parts."""

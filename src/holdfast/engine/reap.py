@@ -93,12 +93,30 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
 
 async def in_grace(tx: Tx, rules: Rules) -> bool:
     """Does silence prove anything yet? Not for a while after a gap in which nobody could sweep."""
-    interval = float(rules.limits.sweep_seconds)
-    row = await tx.one(q.sweep, interval=interval)
+    row = await tx.one(q.sweep, pause=pause_of(rules))
     if row is None:
         await tx.one(q.first_sweep)
         return False
     if not row["stale"]:
         return bool(row["in_grace"])
-    marked = await tx.one(q.mark_sweep, interval=interval, grace_seconds=float(rules.limits.startup_grace_seconds))
-    return bool((marked or row)["in_grace"])
+    return bool((await _mark(tx, rules) or row)["in_grace"])
+
+
+async def swept(tx: Tx, rules: Rules) -> None:
+    """It was looked for executions that are over, and there was none at all."""
+    if await _mark(tx, rules) is None:
+        await tx.one(q.first_sweep)
+
+
+async def _mark(tx: Tx, rules: Rules) -> Row | None:
+    return await tx.one(
+        q.mark_sweep,
+        pause=pause_of(rules),
+        interval=float(rules.limits.sweep_seconds),
+        grace_seconds=float(rules.limits.startup_grace_seconds),
+    )
+
+
+def pause_of(rules: Rules) -> float:
+    """Marked this often, sweeps that come a little early or late leave no gap that looks as if nobody could sweep."""
+    return rules.limits.sweep_seconds / 2

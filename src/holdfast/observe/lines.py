@@ -51,9 +51,8 @@ class Lines:
                 done = self._push(data)
             finally:
                 self._busy = False
-            if done < len(data):
-                self._keep(data[done:])
-            if self._kept:
+            self._kept[:0] = data[done:]  # before what came while we wrote
+            if self._kept and not self._push_kept():
                 threading.Thread(target=self._drain, name="holdfast-log", daemon=True).start()
 
     def flush(self, seconds: float) -> None:
@@ -111,7 +110,8 @@ class Lines:
         """Of the next piece: as many whole lines as fit into one, but one at least."""
         if self._whole or len(data) - begin <= PIECE_BYTES:
             return len(data)
-        return 1 + (data.rfind(b"\n", begin, begin + PIECE_BYTES) or data.find(b"\n", begin))
+        end = data.rfind(b"\n", begin, begin + PIECE_BYTES)
+        return 1 + (end if end >= 0 else data.find(b"\n", begin))
 
 
 Write = Callable[[bytes], int]

@@ -17,10 +17,13 @@ class QueryTimes:
         self._shown, self._labels, self._lock = (took, errors), labels, Lock()
         self._took = Histogram(took.name, took.about, took.labels, took.buckets)
         self._errors = Counter(errors.name, errors.about, errors.labels)
+        self._known: dict[str, Labels] = {}  # by the name of the query
         registry.before.append(self._hand_over)
 
     def __call__(self, query: Query, seconds: float, error: BaseException | None) -> None:
-        labels = self._labels(query)
+        labels = self._known.get(query.name)
+        if labels is None:
+            labels = self._known[query.name] = self._labels(query)
         with self._lock:
             self._took.observe(seconds, *labels)
             if error is not None:

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from holdfast.engine.depths import Depth, Depths
-from holdfast.observe.instruments import OTHER, Gauge, Labels, Registry
+from holdfast.observe.instruments import OTHER, Labels, Registry
 from holdfast.observe.queries import QueryTimes
 from holdfast.store.queries import Query
 
@@ -89,7 +89,6 @@ class Serving(Registry):
         self.oldest = self.gauge(
             "holdfast_queue_oldest_wait_seconds", "How long the oldest job that could run has waited.", ("queue",)
         )
-        self.jobs.most = len(STATES) * (QUEUES_MAX + 1)
         self.age = self.gauge("holdfast_queue_age_seconds", "How long ago the jobs in the queues were counted.")
         self.workers = self.gauge("holdfast_workers", "Workers that are registered, by status.", ("status",))
         self.slots = self.gauge("holdfast_slots", "Jobs that all workers that live can run at once.")
@@ -104,6 +103,7 @@ class Serving(Registry):
             ("way", "outcome"),
         )
         self.broker_up = self.gauge("holdfast_broker_up", "1 while the broker carries hints, 0 while it does not.")
+        self.broker_up.values.clear()  # where there is none it is neither
         self.breaker_open = self.gauge("holdfast_breaker_open", "1 while the broker is left alone after a failure.")
 
     # -- what is fed as it happens ----------------------------------------------------------------------------
@@ -141,9 +141,10 @@ class Serving(Registry):
         self.busy.set(depths.running)
         self.age.set(age_seconds)
 
-    def show_hints(self, hints: Mapping[Labels, int]) -> None:
-        for labels, number in hints.items():
-            self.hints.values[self.hints._slot(labels)] = number
+    def show_broker(self, hints: Mapping[tuple[str, str], int], *, up: bool, left_alone: bool) -> None:
+        self.hints.values = dict(hints)
+        self.broker_up.set(up)
+        self.breaker_open.set(left_alone)
 
     def _follow(self) -> None:
         """The same requests: counted once, and shown twice."""

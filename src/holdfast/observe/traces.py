@@ -29,7 +29,7 @@ from opentelemetry.trace.span import TraceState
 if TYPE_CHECKING:
     from holdfast.model import Lease, NewJob
 
-CODE_CHARS_MAX = 200
+CHARS_MAX = 200
 _NOTHING = Context()
 Carried = dict[str, str]
 
@@ -80,21 +80,20 @@ class Traces:
         queue: str | None = None,
     ) -> list[M]:
         """Hand them in, all under one span, which they carry. It is below the one they carry already, if they do."""
-        with self._tracer.start_as_current_span(
-            *(_named("enqueue", {job.type for job in jobs}), _above(jobs), SpanKind.PRODUCER),
-            attributes=_of_producer(jobs, queue),
-            record_exception=False,  # a message may tell what is nobody's business
-            set_status_on_exception=False,
-        ) as span:
-            carried = carried_by(span.get_span_context())
-            try:
-                made = await create([msgspec.structs.replace(job, trace=carried) for job in jobs] if carried else jobs)
-            except Exception as error:
-                _fail(span, getattr(error, "code", type(error).__name__))
-                raise
+        span = self._tracer.start_span(
+            _named("enqueue", jobs), _above(jobs), SpanKind.PRODUCER, _of_producer(jobs, queue)
+        )
+        carried = carried_by(span.get_span_context())
+        try:
+            made = await create([msgspec.structs.replace(job, trace=carried) for job in jobs] if carried else jobs)
             if len(made) == 1:
                 span.set_attribute("messaging.message.id", made[0].id)
             return made
+        except Exception as error:
+            _fail(span, getattr(error, "code", type(error).__name__))
+            raise
+        finally:
+            span.end()
 
     def headers(self) -> Carried:
         """For whoever hands in jobs over HTTP; none outside of a span."""
@@ -132,22 +131,28 @@ class Traces:
             attach(set_span_in_context(NonRecordingSpan(origin), _NOTHING))
 
 
-def _named(verb: str, types: set[str]) -> str:
-    return f"{verb} {types.pop()}" if len(types) == 1 else verb
+def _named(verb: str, jobs: list[NewJob]) -> str:
+    alike = all(job.type == jobs[0].type for job in jobs)
+    return f"{verb} {_short(jobs[0].type)}" if alike else verb
+
+
+def _short(name: str) -> str:
+    """Nobody has looked at it yet: a name that will be refused may be a megabyte."""
+    return name[:CHARS_MAX]
 
 
 def _above(jobs: list[NewJob]) -> Context:
-    origin = origin_of(jobs[0].trace) if jobs else None
+    origin = origin_of(jobs[0].trace)
     return get_current() if origin is None else set_span_in_context(NonRecordingSpan(origin), get_current())
 
 
 def _of_producer(jobs: list[NewJob], queue: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {**_messaging("enqueue", "send"), "messaging.destination.name": queue}
-    if jobs:
-        told["holdfast.job.type"] = jobs[0].type
-    if len(jobs) != 1:
+    told: dict[str, Any] = {**_messaging("enqueue", "send"), "holdfast.job.type": _short(jobs[0].type)}
+    if queue is not None:
+        told["messaging.destination.name"] = _short(queue)
+    if len(jobs) > 1:
         told["messaging.batch.message_count"] = len(jobs)
-    return {name: value for name, value in told.items() if value is not None}
+    return told
 
 
 def _of_attempt(lease: Lease) -> dict[str, Any]:
@@ -167,6 +172,6 @@ def _messaging(name: str, kind: str) -> dict[str, str]:
 
 def _fail(span: Span, code: str) -> None:
     """By its code alone: what an error says may be a secret."""
-    code = code[:CODE_CHARS_MAX]
+    code = _short(code)
     span.set_attribute("error.type", code)
     span.set_status(StatusCode.ERROR, code)

@@ -37,9 +37,9 @@ class Working(Registry):
         for instrument in self.instruments.values():
             if {"job_type", "type"} & set(instrument.labels):
                 instrument.most = DECLARED_MAX
-        for gauge in (self.active, self.inflight, self.depth):
-            for name in types:
-                gauge.show(name)
+        for name in types:
+            self.active.show(name)
+            self.inflight.show(name)
         self.before.append(self._follow)
 
     def _of_jobs(self) -> None:

@@ -27,6 +27,8 @@ async def health(server: Server, asked: Asked) -> Reply:
     pulse = server.pulse
     status = OK if pulse.complaint() is None else DOWN
     seen = Health(status, OK if pulse.alive else DOWN)
+    if server.dispatch is not None:  # what it carries are hints: all goes on without it
+        seen.broker = OK if server.dispatch.up else DOWN
     if (vitals := pulse.vitals) is not None:
         seen.checked_at, seen.active_workers, seen.pending_jobs = vitals.seen_at, vitals.workers, vitals.pending
         seen.jobs = JobCounts(vitals.waiting, vitals.later, vitals.running, vitals.died)

@@ -66,6 +66,8 @@ async def scrape(server: Server, asked: Asked) -> Reply:
     metrics.show_depths(await server.figures.fresh(), server.figures.age)
     metrics.leases_lost.values[()] = server.engine.rules.reaped
     metrics.streams.set(server.streams.total())
+    if (dispatch := server.dispatch) is not None:
+        metrics.show_broker(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)
     return Reply(200, metrics.text(), content_type=TEXT.encode())
 
 

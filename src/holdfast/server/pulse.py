@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.engine.vitals import Vitals
 from holdfast.errors import HoldfastError
+from holdfast.model.reports import Fleet
 from holdfast.settings import Settings
 from holdfast.store.migrate import dialect_of, sqlite_path
 
@@ -28,8 +30,11 @@ class Storage(msgspec.Struct, frozen=True):
 
 
 class Pulse:
-    def __init__(self, engine: Engine, clock: Clock, folder: Path) -> None:
-        self._engine, self._clock, self._folder = engine, clock, folder
+    def __init__(
+        self, engine: Engine, clock: Clock, folder: Path, *, tell: Callable[[Fleet], None] = lambda _: None
+    ) -> None:
+        """`tell`: with whom this process takes turns at what it does beside its answers."""
+        self._engine, self._clock, self._folder, self._tell = engine, clock, folder, tell
         self._heard_at: float | None = None
         self._failed = False
         self.vitals: Vitals | None = None
@@ -43,6 +48,7 @@ class Pulse:
                     await self.beat()
                 self._failed = False
             except (HoldfastError, TimeoutError) as error:
+                self._tell(Fleet())
                 self._note(error)
             await self._clock.sleep(EVERY_SECONDS)
 
@@ -50,6 +56,8 @@ class Pulse:
         self.storage = await asyncio.to_thread(_storage, self._folder)
         self.vitals = await self._engine.vitals()
         self._heard_at = self._clock.monotonic()
+        others = self.vitals.maintaining
+        self._tell(Fleet(others + 1, others))
 
     @property
     def alive(self) -> bool:

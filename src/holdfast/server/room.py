@@ -18,6 +18,7 @@ from holdfast.store.presence import Presence
 FLOOR_SECONDS = 1.0  # the host looks at least so often: hints may be lost, and a connection that is half open is silent
 PAUSE_SECONDS = 0.05  # after a look that helped nobody: hints about other queues come in crowds
 CALLED_MAX = 8  # at once
+SELDOM = 5  # times as long while a broker carries the hints: it says when it does not
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,18 @@ Take = Callable[[], Awaitable[list[Lease] | None]]  # None: nothing yet, and wor
 class Room:
     """Waiting costs the database nothing: the host asks once for all, when there was a hint and about once a second."""
 
-    def __init__(self, engine: Engine, presence: Presence, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        presence: Presence,
+        clock: Clock,
+        ids: Ids,
+        *,
+        hinted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`hinted`: whether a broker brings the hints now."""
         self._engine, self._presence, self._clock, self._ids = engine, presence, clock, ids
+        self._hinted = hinted
         self._seats: dict[Seat, None] = {}  # whoever waits longest comes first
         self._occupied = asyncio.Event()
         self._failing = False
@@ -96,15 +107,18 @@ class Room:
         if found.next_in == 0:
             await self._engine.requeue_due()  # that is a hint again
         if self._clock.monotonic() >= self._floor_at:
-            self._floor_at = self._clock.monotonic() + FLOOR_SECONDS
+            self._floor_at = self._clock.monotonic() + self._floor()
             await self._look_around(lost=found.lost)
         answers = await self._serve(found.lanes) if found.lanes else []
         if None in answers or (True in answers and any(lane.ready >= READY_MAX for lane in found.lanes)):
             return 0.0  # there may be more, for others
         if True not in answers:
             await self._clock.sleep(PAUSE_SECONDS)
-        floor = FLOOR_SECONDS * (0.75 + 0.5 * self._ids.jitter())
+        floor = self._floor() * (0.75 + 0.5 * self._ids.jitter())
         return floor if found.next_in is None else min(floor, found.next_in)
+
+    def _floor(self) -> float:
+        return FLOOR_SECONDS * SELDOM if self._hinted() else FLOOR_SECONDS
 
     async def _look_around(self, *, lost: bool) -> None:
         """What nobody hints at. A worker that was switched off hears so now, and not when its time is up."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.batches import Batches
 from holdfast.clock import Clock
+from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine
 from holdfast.engine.create import Ready
 from holdfast.ids import Ids
@@ -49,6 +50,7 @@ class Server:
     pulse: Pulse
     courier: Courier
     traces: Traces | None = None
+    dispatch: Dispatch | None = None  # None: hints go by the database alone
     metrics: Serving = field(default_factory=Serving)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
     stopping: bool = False

@@ -64,6 +64,11 @@ def by_queue(heard: Callable[[Collection[str]], None]) -> Callable[[Sequence[Hin
     return lambda hints: heard({hint.queue for hint in hints})
 
 
+def pause_after(took: float) -> float:
+    """Until the next notice, when this one took so long."""
+    return min(max(PAUSE_SECONDS, PAUSE_SHARE * took), PAUSE_MAX_SECONDS)
+
+
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
@@ -146,8 +151,7 @@ class Notifier:
                 queues, self._waiting = self._waiting, set()
                 begun = self._clock.monotonic()
                 await self._send(written(queues))
-                took = self._clock.monotonic() - begun
-                await self._clock.sleep(min(max(PAUSE_SECONDS, PAUSE_SHARE * took), PAUSE_MAX_SECONDS))
+                await self._clock.sleep(pause_after(self._clock.monotonic() - begun))
         finally:
             self._task = None
 

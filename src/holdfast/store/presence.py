@@ -72,6 +72,9 @@ class Presence:
     def forget(self, instances: Iterable[str]) -> None:
         """They are dead and hold nothing any more."""
 
+    def among(self, live: int) -> None:
+        """So many processes live, and may all have to do with one server."""
+
     async def close(self) -> None: ...
 
 
@@ -150,6 +153,10 @@ class SessionPresence(Presence):
             return set()
         held = {row["key"] for row in await self._session.rows(_LOCKS_HELD, list(names))}
         return {name for key, name in names.items() if key not in held}
+
+    def among(self, live: int) -> None:
+        if self._session is not None:
+            self._session.among(live)
 
     async def close(self) -> None:
         if self._session is not None:

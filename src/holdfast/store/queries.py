@@ -48,6 +48,11 @@ class Query:
         return replace(self, gives=f"brief {self.gives or 'move'}")
 
     @cached_property
+    def heard(self) -> Query:
+        """The same, answering also with what tells the move."""
+        return replace(self, gives=f"heard {self.gives or 'move'}")
+
+    @cached_property
     def tables(self) -> tuple[str, ...]:
         """The parameters that are tables of rows."""
         return tuple(_ROWS.findall(self.text))

@@ -48,12 +48,16 @@ KEPT = (
     *("claimed_at", "lease_worker", "last_worker", "last_instance", "last_token"),
     *("step", "percent", "counters", "error"),
 )
+# What a line about a move is made of: fetched for every job, so no more than that.
+HEARD = ("id", "tenant", "type", "queue", "lifecycle", "came_from", "state", "reason", "attempt", "version")
 # A query answers with one of these; the first column is always the id.
 GIVES = {
     None: TOLD,
     "lease": tuple(dict.fromkeys(LEASE_COLUMNS + TOLD)),
     "brief move": ("id",),
     "brief lease": LEASE_COLUMNS,
+    "heard move": HEARD,
+    "heard lease": tuple(dict.fromkeys(LEASE_COLUMNS + HEARD)),
 }
 
 FILTERS = {

@@ -19,7 +19,7 @@ from holdfast.store.refusals import unreachable
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
-PING_SECONDS = 5.0
+PING_SECONDS, PING_MAX_SECONDS = 5.0, 300.0  # of a process that is alone, and of one among many
 RETURN_SECONDS = (0.1, 0.5)
 
 # Nothing ends an idle session of ours, and the server notices within half a minute that our machine is gone. The lock
@@ -41,6 +41,7 @@ class Session:
     def __init__(self, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None]) -> None:
         self._url, self._key, self._clock, self._ids, self._heard = url, key, clock, ids, heard
         self.number = 0
+        self._ping_seconds = PING_SECONDS
         self._connection: asyncpg.Connection[Any] | None = None
         self._busy = asyncio.Lock()
         self._cut = asyncio.Event()
@@ -61,6 +62,10 @@ class Session:
     @property
     def connected(self) -> bool:
         return self._connection is not None
+
+    def among(self, live: int) -> None:
+        """All together ping about as often as one alone. What is missed on a dead wire meanwhile is found by polling."""
+        self._ping_seconds = min(PING_SECONDS * live, PING_MAX_SECONDS)
 
     async def rows(self, sql: str, *values: Any) -> list[Any]:
         connection = self._connection
@@ -94,7 +99,7 @@ class Session:
             self._heard("")  # whatever was said meanwhile was missed
 
     async def _until_cut(self) -> None:
-        while not await self._clock.within(self._cut, PING_SECONDS):
+        while not await self._clock.within(self._cut, self._ping_seconds):
             with contextlib.suppress(StoreUnavailable):  # then it is cut, half-open sockets included
                 await self.rows("SELECT 1")
 

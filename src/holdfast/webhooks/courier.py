@@ -29,7 +29,8 @@ FIRST_SECONDS, FACTOR, CAP_SECONDS = 5.0, 3.0, 4 * 3600.0
 GONE = 410
 
 DELIVER, ALERT = "deliver", "alert"
-Watching = Callable[[str, float, int | None, str], None]  # told what was sent, how long it took, the status, the outcome
+# Told what was sent, how many seconds it took, the status that came back, and what became of the message.
+Watching = Callable[[str, float, int | None, str], None]
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +144,8 @@ class Courier:
         began = self._clock.monotonic()
         answer = await self._send(*errand)
         took = self._clock.monotonic() - began
-        tried = Try(at=self._clock.now(), ms=int(took * 1000), status=answer.status, error=answer.error, excerpt=answer.excerpt)
+        at, ms = self._clock.now(), int(took * 1000)
+        tried = Try(at=at, ms=ms, status=answer.status, error=answer.error, excerpt=answer.excerpt)
         outcome = self._judge(errand.delivery, answer, tried)
         if self.watch is not None:
             self.watch(DELIVER if errand.webhook else ALERT, took, answer.status, outcome.state)

@@ -24,10 +24,12 @@ class JobCounts(Answer):
 
 
 class Health(Answer):
-    """`status` is `ok` or `down`. Numbers are those of the last time that the database answered."""
+    """`status` is `ok` or `down`. Numbers are those of the last time that the database answered. `broker` is there where
+    hints go through one; without it all goes on, by the database."""
 
     status: str
     database: str
+    broker: str | None = None
     checked_at: Time | None = None
     active_workers: int | None = None
     pending_jobs: int | None = None

@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Part
 from holdfast.model.json import encode
 from holdfast.model.reports import Progress
+from holdfast.observe.logs import configure
 from holdfast.observe.tracing import exported
 from holdfast.worker.context import Context
 from holdfast.worker.deaf import STOPS, hear
@@ -92,7 +93,9 @@ def main() -> None:
 async def _serve(sock: socket.socket, reference: str) -> None:
     worker = await to_worker(sock)
     match await worker.receive():
-        case Open(path, settings):
+        case Open(path, settings, logs):
+            if logs is not None:
+                configure(logs)
             await _open(worker, reference, path, settings)
 
 

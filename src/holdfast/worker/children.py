@@ -10,7 +10,9 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.model import Lease
+from holdfast.observe.logs import Logs
 from holdfast.worker.context import Line
+from holdfast.worker.frames import Open
 from holdfast.worker.handler import Handler
 from holdfast.worker.outcomes import Failed, Outcome, Released
 from holdfast.worker.process import Child, Execution, NotStarted
@@ -31,9 +33,11 @@ class Children:
         rss_max_bytes: int | None = None,
         path: Sequence[str] | None = None,
         settings: dict[str, Any] | None = None,
+        logs: Logs | None = None,
     ) -> None:
-        self._reference, self._clock, self._settings = reference, clock, settings
-        self._path = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
+        self._reference, self._clock = reference, clock
+        found = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
+        self._first = Open(found, settings, logs)  # what each of them is told first
         self._most, self._jobs_max, self._rss_max_bytes = most, jobs_max, rss_max_bytes
         self._turns = asyncio.Semaphore(most)
         self._alive: set[Child] = set()
@@ -84,7 +88,7 @@ class Children:
         child.exited.add_done_callback(lambda _: self._retire(child) if child in self._idle else None)
         try:
             self._check_open()
-            await child.open(self._path, self._settings)
+            await child.open(self._first)
         except BaseException:
             child.kill()
             self._retire(child)

@@ -92,8 +92,10 @@ class Figures:
         self._worker = worker
 
     def deep(self, depths: Depths) -> None:
-        """The database can be asked how much waits."""
+        """There is a database that can be asked how much waits."""
         self._depths = depths
+        for name in self._types:
+            self.registry.depth.show(name)
 
     async def told(self) -> Told:
         """To whoever adds up several processes."""

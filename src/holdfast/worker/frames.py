@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from holdfast.model import Lease, Part
+from holdfast.observe.logs import Logs
 
 FROM_CHILD_BYTES_MAX = 1 << 20  # what a handler makes must not fill the worker's memory
 FROM_WORKER_BYTES_MAX = 1 << 26  # a thousand parts with all their data
@@ -21,10 +22,14 @@ _LENGTH = struct.Struct(">I")
 
 
 class Open(msgspec.Struct, frozen=True, tag="open"):
-    """The first message: where to look for modules, and the settings that the worker itself was started with."""
+    """The first message: where to look for modules, and the settings that the worker itself was started with.
+
+    `logs`: how to log, where the worker is a process of ours.
+    """
 
     path: list[str]
     settings: dict[str, Any] | None = None
+    logs: Logs | None = None
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):

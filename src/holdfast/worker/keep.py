@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -28,6 +28,7 @@ PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
 ANSWER_MIN_SECONDS, ANSWER_MAX_SECONDS = 2.0, 10.0
 
 _T = TypeVar("_T")
+log = logging.getLogger("holdfast.keeper")
 
 
 class Renewing(Protocol):
@@ -45,15 +46,24 @@ async def keep(
     heartbeat_seconds: float,
     watchdog_seconds: float,
     tell: Callable[[News], None],
+    idle_seconds: float = 0.0,
     clock: Clock | None = None,
     ids: Ids | None = None,
     poked: asyncio.Event | None = None,
 ) -> None:
-    """Until the worker is gone."""
+    """Until the worker is gone. One that holds nothing, and has said so, beats only every `idle_seconds`, if longer."""
     clock = clock or Clock()
     watchdog = Watchdog(watchdog_seconds, clock.monotonic())
     beats = Beats(
-        source, board, watchdog, heartbeat_seconds, tell, clock=clock, ids=ids or Ids(), poked=poked or asyncio.Event()
+        source,
+        board,
+        watchdog,
+        heartbeat_seconds,
+        max(idle_seconds, heartbeat_seconds),
+        tell,
+        clock=clock,
+        ids=ids or Ids(),
+        poked=poked or asyncio.Event(),
     )
     beating = asyncio.create_task(beats.run())
     guarding = asyncio.create_task(guard(board, watchdog, clock))
@@ -74,7 +84,7 @@ async def guard(board: Board, watchdog: Watchdog, clock: Clock) -> None:
         if state is Process.STOPPED:
             watchdog.excuse(now)
         elif (complaint := watchdog.complaint(board, now)) is not None:
-            sys.stderr.write(f"holdfast keeper: killing worker process {worker}: {complaint}\n")
+            log.error("holdfast keeper: killing worker process %d: %s", worker, complaint)
             with suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
             return
@@ -88,6 +98,7 @@ class Beats:
         board: Board,
         watchdog: Watchdog,
         heartbeat_seconds: float,
+        idle_seconds: float,
         tell: Callable[[News], None],
         *,
         clock: Clock,
@@ -95,7 +106,8 @@ class Beats:
         poked: asyncio.Event,
     ) -> None:
         self._source, self._board, self._watchdog = source, board, watchdog
-        self._heartbeat_seconds = heartbeat_seconds
+        self._heartbeat_seconds, self._idle_seconds = heartbeat_seconds, idle_seconds
+        self._at_rest = False  # the last beat said that nothing runs, and heard that the worker may claim
         self._tell = tell
         self._clock, self._ids = clock, ids
         self._poked = poked  # set: a beat is wanted now
@@ -129,6 +141,8 @@ class Beats:
         return 0.0 if self._poked.is_set() else self._sent + self._interval(entries)
 
     def _interval(self, entries: list[Entry]) -> float:
+        if self._at_rest and not entries and not self._board.header().busy:
+            return self._idle_seconds
         return min([self._heartbeat_seconds, *(entry.lease_seconds / 3 for entry in entries)])
 
     # -- beating ----------------------------------------------------------------------------------------------
@@ -144,7 +158,9 @@ class Beats:
         )
         patience = min(max(self._interval(entries) / 2, ANSWER_MIN_SECONDS), ANSWER_MAX_SECONDS)
         try:
-            self._heard(sent, entries, await _within(patience, answer))
+            beat = await _within(patience, answer)
+            self._at_rest = beat.enabled and not header.busy
+            self._heard(sent, entries, beat)
         except Exception as error:
             self._failed(str(error) or type(error).__name__)
 

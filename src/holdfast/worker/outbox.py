@@ -11,6 +11,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.model.reports import Done, Failure, Freed, Verdict
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.outcomes import Completed, Failed, Outcome, Rejected, Released
 from holdfast.worker.run import Run
 from holdfast.worker.source import Answers, Source
@@ -37,8 +38,10 @@ class Outbox:
         busy: Callable[[], bool],
         settled: Callable[[Run], None],
         figures: Figures | None = None,
+        attempts: Attempts | None = None,
     ) -> None:
         self._source, self._figures = source, figures
+        self._attempts = attempts or Attempts()
         self._clock, self._ids = clock, ids
         self._busy, self._settled = busy, settled
         self._waiting: list[Ended] = []
@@ -82,6 +85,7 @@ class Outbox:
             if kind not in _REPORTS:  # abandoned: there is nothing to say
                 if self._figures is not None:
                     self._figures.abandoned(group)
+                self._attempts.abandoned(group)
                 self._done(group)
             else:
                 undelivered += await self._deliver_group(kind, group)
@@ -102,6 +106,7 @@ class Outbox:
                 log.warning("job %s: its end was refused, the lease is lost: %s", run.lease.id, answer)
         if self._figures is not None:
             self._figures.ended(group, answers)
+        self._attempts.ended(group, answers)
         self._done(group)
         return []
 

@@ -101,10 +101,10 @@ class Child:
             raise NotStarted(str(error)) from error
         return cls(process, await to_child(ours), clock)
 
-    async def open(self, path: list[str], settings: dict[str, Any] | None) -> None:
+    async def open(self, first: Open) -> None:
         try:
             async with asyncio.timeout(START_SECONDS):
-                await self.channel.send(Open(path, settings))
+                await self.channel.send(first)
                 said = await self._until_dead(self.channel.receive())
         except TimeoutError:
             raise NotStarted(f"it was not ready within {START_SECONDS:g} s") from None

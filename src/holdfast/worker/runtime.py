@@ -30,6 +30,7 @@ from holdfast.worker.source import Claims, Source
 
 if TYPE_CHECKING:
     from holdfast.observe.traces import Traces
+    from holdfast.worker.attempts import Attempts
     from holdfast.worker.children import Children, Execution
     from holdfast.worker.figures import Figures
     from holdfast.worker.keeper import News
@@ -73,6 +74,7 @@ class Worker:
         ids: Ids | None = None,
         figures: Figures | None = None,
         traces: Traces | None = None,
+        attempts: Attempts | None = None,
     ) -> None:
         self._source, self._handlers = source, handlers
         self._figures, self._traces = figures, traces
@@ -102,6 +104,7 @@ class Worker:
             busy=lambda: self._busy > 0,
             settled=self._settled,
             figures=figures,
+            attempts=attempts,
         )
         self._reports: Batches[Progress, Advanced] = Batches(source.progress)
 
@@ -365,14 +368,7 @@ class Worker:
         if run.begun_at is not None:
             run.ran = self._clock.monotonic() - run.begun_at
             self._pace.ended(run.ran)
-        outcome = run.outcome(said)
-        if isinstance(outcome, Failed):
-            log.warning(
-                "job %s (%s), attempt %d of %d, failed: %s %.200r",
-                *(run.lease.id, run.lease.type, run.lease.attempt, run.lease.max_attempts),
-                *(outcome.code, outcome.message),
-            )
-        self._say(run, outcome)
+        self._say(run, run.outcome(said))
         self._fill()
         if not self._room.is_set() and self._wanted():
             self._room.set()

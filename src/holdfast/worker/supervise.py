@@ -41,7 +41,7 @@ class Supervisor:
         """Until a signal says stop, or a worker cannot begin. The exit code to end with."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled)
+            loop.add_signal_handler(number, self.stop)
         async with asyncio.TaskGroup() as group:
             for _ in range(self.processes):
                 group.create_task(self._keep_running())
@@ -51,7 +51,8 @@ class Supervisor:
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
-    def _signalled(self) -> None:
+    def stop(self) -> None:
+        """Once: when the jobs have ended. Twice: now."""
         if self._stopping.is_set():
             self._say(NOW)
             return
@@ -84,7 +85,7 @@ class Supervisor:
                 return
             if not begun:  # it is not the job's fault: the app, the settings or the database are wrong
                 self._failed = code
-                self._signalled()
+                self.stop()
                 return
             log.warning("a worker process ended with %s, starting another", _ended(code))
             pause = PAUSE_SECONDS if self._clock.monotonic() - started > HEALTHY_SECONDS else pause

@@ -14,7 +14,8 @@ from holdfast.cli.exits import FAILED
 from holdfast.cli.output import count, print_json, print_table
 from holdfast.cli.parser import command
 from holdfast.errors import Invalid
-from holdfast.settings import Settings, load, without_password
+from holdfast.redaction import without_password
+from holdfast.settings import Settings, load
 
 if TYPE_CHECKING:
     from holdfast.cli.bench.figures import Figure

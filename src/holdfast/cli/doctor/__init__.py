@@ -13,7 +13,8 @@ from holdfast.cli.exits import FAILED
 from holdfast.cli.output import Styled, print_json, print_table
 from holdfast.cli.parser import command
 from holdfast.errors import HoldfastError, SchemaStale
-from holdfast.settings import Settings, origins, without_password
+from holdfast.redaction import without_password
+from holdfast.settings import Settings, origins
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.database import machines_of, with_engine
 from holdfast.cli.jobs.views import event_view
-from holdfast.cli.output import on_terminal, print_json_line, printable, time_text
+from holdfast.cli.output import on_terminal, print_json_line, time_text
 from holdfast.cli.parser import command
 from holdfast.lifecycle import Machine, State
 from holdfast.model import Event
+from holdfast.redaction import printable
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine

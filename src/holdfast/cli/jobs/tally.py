@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.exits import code_of
-from holdfast.cli.output import count, print_json, printable
+from holdfast.cli.output import count, print_json
+from holdfast.redaction import printable
 
 if TYPE_CHECKING:
     from holdfast.engine.bulk import Outcome

@@ -9,7 +9,7 @@ from holdfast.cli import times
 from holdfast.cli.database import settings_of, with_engine
 from holdfast.cli.output import on_terminal, print_json
 from holdfast.cli.parser import command
-from holdfast.settings import without_password
+from holdfast.redaction import without_password
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.jobs.views import STYLES as STATE_STYLES
-from holdfast.cli.output import Cell, Styled, age_text, bar, count, printable, span_text, time_text
+from holdfast.cli.output import Cell, Styled, age_text, bar, count, span_text, time_text
 from holdfast.cli.top.frame import EndedLine, Frame, QueueLine, RunningLine, WorkerLine
 from holdfast.cli.top.watch import COUNT_MAX
 from holdfast.cli.workers import STYLES
 from holdfast.lifecycle import State
+from holdfast.redaction import printable
 
 WORKER_STYLES = STYLES | {"silent": "red"}
 WIDE = 110  # columns: so many are needed for whole ids

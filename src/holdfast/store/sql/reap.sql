@@ -104,7 +104,7 @@ UPDATE jobs
 RETURNING {moved}
 
 -- name: sweep
-SELECT swept_at <= {now-:interval} AS stale,
+SELECT swept_at <= {now-:pause} AS stale,
        coalesce(grace_until > {now}, FALSE) AS in_grace
   FROM sweeps
  WHERE name = 'reap'
@@ -121,5 +121,5 @@ UPDATE sweeps
                      END,
        swept_at = {now}
  WHERE name = 'reap'
-   AND swept_at <= {now-:interval}
+   AND swept_at <= {now-:pause}
 RETURNING coalesce(grace_until > {now}, FALSE) AS in_grace

@@ -1,0 +1,104 @@
+"""Sends hints to the broker after a commit, and by the database while the broker is away. Nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+from holdfast.clock import Clock
+from holdfast.dispatch.breaker import Breaker
+from holdfast.dispatch.broker import Broker, BrokerError
+from holdfast.dispatch.mode import Mode
+from holdfast.model.hint import HINTS_MAX, Hint
+from holdfast.store.hints import pause_after
+
+WAITING_MAX = 10_000
+BATCH_MAX = 500
+
+Wake = Callable[[Sequence[Hint]], None]
+Tally = Counter[tuple[str, str]]
+
+log = logging.getLogger(__name__)
+
+
+class Sender:
+    """A waker of the engine. `by_database` is the way that needs no broker; None where nobody need be told.
+
+    The first hint goes out at once; those that come while it is under way, and a moment longer, go together.
+    """
+
+    def __init__(
+        self, broker: Broker, breaker: Breaker, clock: Clock, tally: Tally, mode: Mode, by_database: Wake | None
+    ) -> None:
+        self._broker, self._breaker, self._clock = broker, breaker, clock
+        self._tally, self._mode, self._by_database = tally, mode, by_database
+        self._waiting: deque[Hint] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._opened = False
+
+    def __call__(self, hints: Sequence[Hint]) -> None:
+        if self._mode.also_by_database:
+            self._tell_by_database(hints)
+        if not self._breaker.allows:
+            self._fall_back(hints)
+            return
+        room = WAITING_MAX - len(self._waiting)
+        self._tally["sent", "dropped"] += max(0, len(hints) - room)
+        self._waiting.extend(hints[:room])
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def close(self) -> None:
+        """What waits is sent first."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+        await self._broker.close()
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                begun = self._clock.monotonic()
+                await self._send(self._next())
+                await self._clock.sleep(pause_after(self._clock.monotonic() - begun))
+        finally:
+            self._task = None
+
+    def _next(self) -> list[Hint]:
+        """Of many of a kind, a few: each wakes somebody, and whoever wakes takes many jobs."""
+        batch: list[Hint] = []
+        kinds: Counter[tuple[str, str | None]] = Counter()
+        while self._waiting and len(batch) < BATCH_MAX:
+            hint = self._waiting.popleft()
+            kinds[hint.queue, hint.type] += 1
+            if kinds[hint.queue, hint.type] <= HINTS_MAX:
+                batch.append(hint)
+        return batch
+
+    async def _send(self, hints: list[Hint]) -> None:
+        if not self._breaker.allows:
+            self._fall_back(hints)
+            return
+        try:
+            if not self._opened:
+                await self._broker.open()
+                self._opened = True
+            await self._broker.send(hints)
+            self._tally["sent", "broker"] += len(hints)
+            self._breaker.succeeded()
+        except Exception as error:
+            self._opened = False
+            self._breaker.failed(str(error))
+            if not isinstance(error, BrokerError):
+                log.warning("cannot send hints: %s", error, exc_info=error)
+            self._fall_back(hints)
+
+    def _fall_back(self, hints: Sequence[Hint]) -> None:
+        if not self._mode.also_by_database:
+            self._tell_by_database(hints)
+
+    def _tell_by_database(self, hints: Sequence[Hint]) -> None:
+        self._tally["sent", "database"] += len(hints)
+        if self._by_database is not None:
+            self._by_database(hints)

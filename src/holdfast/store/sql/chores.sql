@@ -1,0 +1,24 @@
+-- name: chores
+-- What maintenance would find to do, at a glance and without a lock: most of the time that is nothing. Each of these may
+-- be true in vain; none is false while its step would find something.
+SELECT coalesce((SELECT swept_at FROM sweeps WHERE name = 'reap') <= {now-:pause}, TRUE) AS unswept,
+       coalesce((SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now}, FALSE) AS ripe,
+       EXISTS (SELECT 1 FROM jobs WHERE state = 'running') AS running,
+       coalesce((SELECT created_at FROM jobs WHERE state = 'created' ORDER BY created_at LIMIT 1) <= {now-:orphaned}, FALSE) AS orphans,
+       EXISTS (SELECT 1
+                 FROM workers
+                WHERE liveness <> 'offline'
+                  AND coalesce(last_heartbeat_at, registered_at) <= {now-offline_seconds}) AS silent,
+       EXISTS (SELECT 1
+                 FROM workers
+                WHERE kind = 'local'
+                  AND enabled
+                  AND liveness = 'offline'
+                  AND coalesce(last_heartbeat_at, registered_at) <= {now-:workers_kept}) AS forgotten,
+       coalesce((SELECT claimed_at FROM claims ORDER BY claimed_at LIMIT 1) <= {now-:claims_kept}, FALSE) AS claims,
+       EXISTS (SELECT 1
+                 FROM workers
+                 JOIN events ON events.job_id = workers.id
+                            AND events.seq = (SELECT min(seq) FROM events AS first WHERE first.job_id = workers.id)
+                WHERE events.at <= {now-:lines_kept}
+                  AND events.seq < (SELECT max(seq) FROM events AS newest WHERE newest.job_id = workers.id)) AS lines

@@ -1,0 +1,106 @@
+"""A whole installation, as the examples of deploy/ have it: a server, a worker, jobs that ended, and what they tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from holdfast.observe.instruments import Registry
+from holdfast.observe.serving import Serving
+from holdfast.observe.working import Working
+from tests.cli.background import Background, until
+from tests.deploy.manifests import of_kind
+from tests.deploy.promql import Scrape
+from tests.server.steps import ADMIN, SECRET, bearer
+
+HERE = Path(__file__).parent
+SERVER, WORKER = "holdfast-server", "holdfast-worker"
+NOBODY = "http://127.0.0.1:9/"
+
+
+def worker_container() -> dict[str, Any]:
+    [container] = of_kind("keda/worker.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def worker_arguments() -> list[str]:
+    """What the manifest says, on a port that is free."""
+    program, *arguments = worker_container()["args"]
+    assert program == "holdfast"
+    return [*arguments[: arguments.index("--metrics-port") + 1], "0"]
+
+
+@contextmanager
+def installation(folder: Path) -> Iterator[tuple[httpx2.Client, httpx2.Client]]:
+    """Somebody to ask the server, and somebody to ask the worker."""
+    surroundings = {
+        "HOLDFAST_DATABASE_URL": f"sqlite:///{folder}/jobs.db",
+        "HOLDFAST_ADMIN_SECRET": SECRET,
+        "HOLDFAST_UNSAFE_PRIVATE_WEBHOOKS": "true",
+        "PYTHONPATH": str(HERE),
+    }
+    with (
+        Background("serve", "--port", "0", folder=folder, **surroundings) as serving,
+        Background(*worker_arguments(), folder=folder, **surroundings) as working,
+        httpx2.Client(base_url=address(serving, r"ready: (http://[^\s,\"]+)"), timeout=60) as server,
+        httpx2.Client(base_url=address(working, r"metrics: (http://[^\s\"]+)/metrics"), timeout=60) as worker,
+    ):
+        yield server, worker
+
+
+def address(process: Background, form: str) -> str:
+    until(lambda: re.search(form, process.said) or process.process.poll() is not None)
+    found = re.search(form, process.said)
+    assert found is not None, process.said
+    return found[1].replace("0.0.0.0", "127.0.0.1")
+
+
+def do_some_work(server: httpx2.Client, worker: httpx2.Client) -> None:
+    """What is late comes first: while it runs there is a queue, and the first count, which lasts for a while, finds it."""
+    _write_late(server)
+    _send_a_webhook(server)
+    _wait_for_probes(worker)
+    for job in (
+        {"jobType": "SEND_EMAIL", "payload": {"to": "a@example.com"}},
+        {"jobType": "BOUNCE"},
+        {"jobType": "FLAKY"},
+    ):
+        answer = server.post("/jobs", json={"payload": {}, **job}).raise_for_status().json()
+        until(lambda answer=answer: server.get(f"/jobs/{answer['jobId']}").json()["status"] in ("COMPLETED", "FAILED"))
+
+
+def _wait_for_probes(worker: httpx2.Client) -> None:
+    for probe in ("livenessProbe", "readinessProbe"):
+        path = worker_container()[probe]["httpGet"]["path"]
+        until(lambda path=path: worker.get(path).status_code == 200)
+
+
+def _send_a_webhook(server: httpx2.Client) -> None:
+    made = server.post("/api/admin/webhooks", json={"url": NOBODY}, headers=ADMIN).raise_for_status().json()
+    server.post(f"/api/admin/webhooks/{made['webhook']['webhookId']}/test", headers=ADMIN).raise_for_status()
+
+
+def _write_late(server: httpx2.Client) -> None:
+    key = bearer(server.post("/api/worker/register", json={}, headers=ADMIN).raise_for_status().json()["apiKey"])
+    job = server.post("/jobs", json={"jobType": "OTHER", "payload": {}, "queue": "elsewhere"}).json()["jobId"]
+    claimed = server.post("/api/worker/claim", json={"queues": ["elsewhere"]}, headers=key).json()["jobs"]
+    assert [one["jobId"] for one in claimed] == [job]
+    late = server.post("/api/worker/complete", json={"jobId": job, "leaseToken": "another's"}, headers=key)
+    assert late.status_code == 409
+
+
+def scraped(server: httpx2.Client, worker: httpx2.Client) -> Scrape:
+    until(lambda: "holdfast_queue_jobs{" in server.get("/metrics").text)
+    scrape = Scrape()
+    for job, asked, registry in ((SERVER, server, Serving()), (WORKER, worker, Working())):
+        scrape.add(asked.get("/metrics").raise_for_status().text, job, labels_in(registry))
+    return scrape
+
+
+def labels_in(registry: Registry) -> dict[str, Any]:
+    return {name: instrument.labels for name, instrument in registry.instruments.items()}

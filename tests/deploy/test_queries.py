@@ -1,0 +1,133 @@
+"""Every query of the dashboard and of the alerts is about something that servers and workers really tell."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.installation import SERVER, WORKER, do_some_work, installation, scraped
+from tests.deploy.manifests import DEPLOY
+from tests.deploy.promql import Scrape, Wrong, labels_of
+from tests.docs.pages import anchors
+
+DASHBOARD = json.loads((DEPLOY / "grafana" / "holdfast.json").read_text(encoding="utf-8"))
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+VARIABLES = DASHBOARD["templating"]["list"]
+ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
+RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+SCRAPING = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yml").read_text(encoding="utf-8"))
+RUNBOOK = "docs/alerts.md"
+GRAFANAS_OWN = {"__rate_interval": "5m", "__range": "1h", "__interval": "30s"}
+
+
+@pytest.fixture(scope="module")
+def scrape(tmp_path_factory: pytest.TempPathFactory) -> Scrape:
+    with installation(tmp_path_factory.mktemp("installation")) as (server, worker):
+        do_some_work(server, worker)
+        return scraped(server, worker)
+
+
+def expression(text: str) -> str:
+    """With numbers for the variables that are Grafana's own."""
+    return re.sub(r"\$(__\w+)", lambda found: GRAFANAS_OWN[found[1]], text)
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------
+
+
+def test_every_panel_asks_for_what_is_there(scrape: Scrape) -> None:
+    """Issue 5: each query checked against a real scrape."""
+    for panel in PANELS:
+        for target in panel["targets"]:
+            labels = labels_of(expression(target["expr"]), scrape)
+            shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            assert shown <= labels, f"{panel['title']}: the legend has {shown}, the answer {labels}"
+
+
+def test_every_alert_asks_for_what_is_there(scrape: Scrape) -> None:
+    for rule in RULES:
+        labels = labels_of(rule["expr"], scrape)
+        told = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        assert told <= labels, f"{rule['alert']}: the summary has {told}, the answer {labels}"
+
+
+def test_a_metric_that_was_renamed_is_noticed(scrape: Scrape) -> None:
+    """The check of both can fail, also on a real scrape."""
+    [wait, *_] = [rule["expr"] for rule in RULES if rule["alert"] == "HoldfastJobsWait"]
+    assert labels_of(wait, scrape) == {"queue"}
+    for wrong in (wait.replace("oldest_wait", "longest_wait"), wait.replace("(queue)", "(tenant)")):
+        with pytest.raises(Wrong):
+            labels_of(wrong, scrape)
+
+
+def test_the_variables_take_their_values_from_what_is_there(scrape: Scrape) -> None:
+    for variable in VARIABLES:
+        if variable["type"] == "query":
+            [(metric, label)] = re.findall(r"^label_values\((\w+), (\w+)\)$", variable["query"]["query"])
+            assert label in labels_of(f"max by ({label}) ({metric})", scrape)
+
+
+# -- the dashboard ----------------------------------------------------------------------------------------------
+
+
+def test_every_variable_that_is_used_is_defined() -> None:
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD)))
+    defined = {variable["name"] for variable in VARIABLES}
+    assert used - GRAFANAS_OWN.keys() - {"__all"} == defined
+
+
+def test_every_panel_has_an_id_and_a_place_of_its_own() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: dict[tuple[int, int], str] = {}
+    for panel in DASHBOARD["panels"]:
+        for cell in cells(panel["gridPos"]):
+            assert cell not in taken, f"{panel['title']} lies on {taken[cell]}"
+            taken[cell] = panel["title"]
+
+
+def cells(place: dict[str, int]) -> list[tuple[int, int]]:
+    assert place["x"] + place["w"] <= 24
+    return [(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])]
+
+
+def test_every_panel_says_what_it_shows_and_in_what_unit() -> None:
+    for panel in PANELS:
+        assert panel["description"], panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        for named in re.findall(r"docs/alerts\.md, (\w+)", panel["description"]):
+            assert named in {rule["alert"] for rule in RULES}, panel["title"]
+
+
+# -- the alerts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_every_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert rule["for"]
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert page == RUNBOOK
+    assert anchor == rule["alert"].lower()
+    assert anchor in anchors(page)
+
+
+def test_the_page_has_nothing_about_alerts_that_are_gone() -> None:
+    assert {anchor for anchor in anchors(RUNBOOK) if anchor.startswith("holdfast")} == {
+        rule["alert"].lower() for rule in RULES
+    }
+
+
+# -- what Prometheus is told ------------------------------------------------------------------------------------
+
+
+def test_the_alerts_know_the_scraped_jobs_by_their_names() -> None:
+    jobs = {job["job_name"] for job in SCRAPING["scrape_configs"]}
+    assert jobs == {SERVER, WORKER}
+    named = {job for rule in RULES for job in re.findall(r'job="([^"]+)"', rule["expr"])}
+    assert named == jobs
+    assert {job["metrics_path"] for job in SCRAPING["scrape_configs"]} == {"/metrics"}, "as the test asks for them"
+    assert [(DEPLOY / "prometheus" / Path(name)).is_file() for name in SCRAPING["rule_files"]] == [True]

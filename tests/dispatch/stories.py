@@ -1,0 +1,135 @@
+"""What stories about dispatch are made of: somebody who creates jobs, hands that do them, and a look at the end.
+
+A hand is a worker without a runtime: it claims, completes at once and waits, with the real source and listener.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from holdfast.assembly import Opened, open_all, open_presence
+from holdfast.clock import Clock
+from holdfast.direct import DirectSource, Hints, NoBroker
+from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
+from holdfast.engine import Engine
+from holdfast.errors import HoldfastError
+from holdfast.ids import Ids
+from holdfast.lifecycle import Lifecycles
+from holdfast.model import NewJob
+from holdfast.model.reports import Done
+from holdfast.settings import Settings
+from holdfast.store.hints import by_queue
+
+SECONDS = 30.0  # for whatever must happen in the end
+
+
+async def until(condition: Callable[[], Any], *, seconds: float = SECONDS) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await Clock().sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def creating(settings: Settings) -> AsyncIterator[Opened]:
+    """A process that creates jobs and does nothing else."""
+    opened = await open_all(settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids())
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+class Hand:
+    def __init__(self, opened: Opened, source: DirectSource, hints: Hints, slots: int) -> None:
+        self.opened, self.source, self.hints, self.slots = opened, source, hints, slots
+        self.done: list[str] = []
+        self.claims = 0  # that were made, with or without success
+        self.busy = asyncio.Event()  # clear: it does nothing, as if all slots were taken
+        self.busy.set()
+
+    @property
+    def engine(self) -> Engine:
+        return self.opened.engine
+
+    @property
+    def dispatch(self) -> Dispatch:
+        assert self.opened.dispatch is not None
+        return self.opened.dispatch
+
+    @property
+    def tally(self) -> Counter[tuple[str, str]]:
+        return self.dispatch.tally
+
+    async def run(self, queues: list[str] | None, types: list[str] | None) -> None:
+        while True:
+            try:
+                await self.busy.wait()
+                self.claims += 1
+                leases = await self.source.claim(self.slots, queues=queues, types=types)
+                if leases:
+                    await self.source.complete([Done(lease.id, lease.token) for lease, _ in leases])
+                    self.done += [lease.id for lease, _ in leases]
+                else:
+                    await self.source.wait(5, queues, types)
+            except HoldfastError:
+                await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def hand(
+    settings: Settings,
+    *,
+    queues: list[str] | None = None,
+    types: list[str] | None = None,
+    slots: int = 10,
+    live: int = 1,
+) -> AsyncIterator[Hand]:
+    async with contextlib.AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(creating(settings))
+        presence = await open_presence(settings, Clock(), Ids(), queues=queues)
+        stack.push_async_callback(presence.close)
+        opened.engine.rules.wakers.append(by_queue(presence.heard))
+        worker = (await opened.engine.register()).id
+        hints: Any = NoBroker(settings.poll_seconds)
+        if opened.dispatch is not None:
+            hints = opened.dispatch.listen(
+                kind_of_worker(queues, types),
+                presence.heard,
+                queues=queues,
+                types=types,
+                poll_seconds=settings.poll_seconds,
+                live=lambda: live,
+            )
+        source = DirectSource(opened.engine, presence, Clock(), worker=worker, hints=hints)
+        found = Hand(opened, source, hints, slots)
+        tasks = [asyncio.create_task(hints.run()), asyncio.create_task(found.run(queues, types))]
+        try:
+            yield found
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def idle(*hands: Hand) -> None:
+    """Each listens, and would not look by itself for long."""
+    for one in hands:
+        await until(lambda one=one: one.dispatch.up)
+        one.source._poll = one.hints.floor_seconds
+        before = one.claims
+        one.source._presence.heard()
+        await until(lambda one=one, before=before: one.claims > before)
+        await until(lambda one=one: one.hints._receiving is not None)
+
+
+async def jobs(engine: Engine, count: int, **fields: Any) -> list[str]:
+    new = [NewJob(**{"type": "a", **fields}) for _ in range(count)]
+    return [created.id for created in await engine.create_many(new)]
+
+
+async def ended(engine: Engine, ids: list[str]) -> Counter[str]:
+    """How many are in each state, each after how many executions."""
+    found = [await engine.get(job) for job in ids]
+    return Counter(f"{job.state} after {job.epoch}" for job in found)

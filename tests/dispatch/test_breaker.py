@@ -1,0 +1,77 @@
+"""The breaker: it opens at the first failure, waits longer and longer, and never for long. R003-115, R003-117."""
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.dispatch.breaker import PAUSE_MAX_SECONDS, PAUSE_SECONDS, Breaker
+from holdfast.ids import SeededIds
+
+
+class Moved(MovableClock):
+    def monotonic(self) -> float:
+        return self.now().timestamp()
+
+
+@pytest.fixture
+def clock() -> Moved:
+    return Moved()
+
+
+@pytest.fixture
+def breaker(clock: Moved) -> Breaker:
+    return Breaker(clock, SeededIds(5))
+
+
+def test_it_begins_closed(breaker: Breaker) -> None:
+    assert (breaker.state, breaker.allows, breaker.pause, breaker.openings) == ("closed", True, 0, 0)
+
+
+def test_one_failure_opens_it_and_after_the_pause_it_may_be_tried(breaker: Breaker, clock: Moved) -> None:
+    breaker.failed("gone")
+    assert (breaker.state, breaker.allows, breaker.openings, breaker.reason) == ("open", False, 1, "gone")
+    assert PAUSE_SECONDS / 2 <= breaker.pause <= PAUSE_SECONDS
+    clock.advance(PAUSE_SECONDS)
+    assert (breaker.state, breaker.allows, breaker.closed) == ("half_open", True, False)
+    breaker.succeeded()
+    assert (breaker.state, breaker.openings) == ("closed", 1)
+
+
+def test_each_failure_doubles_the_pause_to_five_seconds_at_most(breaker: Breaker, clock: Moved) -> None:
+    """R003-117, L6: used again within ten seconds of its return."""
+    pauses = []
+    for _ in range(50):
+        breaker.failed()
+        pauses.append(breaker.pause)
+        clock.advance(breaker.pause + 0.001)
+    longest = [min(PAUSE_MAX_SECONDS, PAUSE_SECONDS * 2**place) for place in range(50)]
+    assert all(most / 2 <= pause <= most * 1.001 for pause, most in zip(pauses, longest, strict=True))
+    assert len(set(pauses[10:])) > 20, "not all at the same moment"
+    assert breaker.openings == 1, "it has never been closed in between"
+
+
+def test_a_success_forgets_the_failures(breaker: Breaker, clock: Moved) -> None:
+    for _ in range(8):
+        breaker.failed()
+        clock.advance(PAUSE_MAX_SECONDS)
+    breaker.succeeded()
+    breaker.failed()
+    assert breaker.pause <= PAUSE_SECONDS
+    assert breaker.openings == 2
+
+
+def test_those_who_fail_together_count_once(breaker: Breaker) -> None:
+    for _ in range(10):
+        breaker.failed()
+    assert breaker.pause <= PAUSE_SECONDS
+
+
+def test_whoever_watches_hears_of_both_ends(breaker: Breaker, clock: Moved) -> None:
+    heard = []
+    breaker.watchers.append(lambda: heard.append(breaker.closed))
+    breaker.succeeded()
+    breaker.failed()
+    clock.advance(1)
+    breaker.failed()
+    clock.advance(1)
+    breaker.succeeded()
+    assert heard == [False, True]

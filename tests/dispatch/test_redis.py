@@ -1,0 +1,289 @@
+"""Redis as a broker: three streams, a group for each kind of worker, nothing in it that must last. R003-114."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.dispatch import redis, redis_tidy
+from holdfast.dispatch.broker import BrokerError, Missing
+from holdfast.dispatch.redis import LENGTH_MAX, STREAMS, RedisBroker
+from holdfast.ids import Ids
+from holdfast.model.hint import Hint
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+JOB = "0198c0de-0000-7000-8000-00000000000{}"
+NORMAL = STREAMS["normal"]
+
+
+class Brokers:
+    """Each closed in the end."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.made = url, list[RedisBroker]()
+
+    async def __call__(self, kind: str | None = "kind", url: str | None = None) -> RedisBroker:
+        broker = RedisBroker(url or self.url, kind, Clock(), Ids())
+        self.made.append(broker)
+        await broker.open()
+        return broker
+
+
+@pytest.fixture
+async def brokers(redis_server: RedisServer) -> AsyncIterator[Brokers]:
+    brokers = Brokers(redis_server.url)
+    yield brokers
+    for broker in brokers.made:
+        await broker.close()
+
+
+async def received(broker: RedisBroker, seconds: float = 0.05) -> list[Hint]:
+    """What comes now, settled."""
+    found = await broker.receive(seconds, 100)
+    await broker.settle(found)
+    return [delivery.hint for delivery in found]
+
+
+def pending(server: RedisServer, group: str = "kind") -> int:
+    return sum(server.say("XPENDING", stream, group)["pending"] for stream in STREAMS.values())
+
+
+def names(listed: list[list[Any]]) -> list[str]:
+    return [each[each.index(b"name") + 1].decode() for each in listed]
+
+
+async def test_the_most_urgent_hints_come_first(brokers: Brokers) -> None:
+    """R003-114: high, normal, low."""
+    sender, reader = await brokers(None), await brokers()
+    hints = [Hint("q", "t", JOB.format(place), priority) for place, priority in enumerate([-5, 0, 50, 0, -1, 1])]
+    await sender.send(hints)
+    assert [hint.priority for hint in await received(reader)] == [50, 1, 0, 0, -5, -1]
+
+
+async def test_each_kind_of_worker_hears_each_hint_once(brokers: Brokers) -> None:
+    sender, first, second, other = [await brokers(kind) for kind in (None, "kind", "kind", "other")]
+    hints = [Hint("q", "t", JOB.format(place)) for place in range(4)]
+    for hint in hints:
+        await sender.send([hint])
+    shared = [*(await received(first)), *(await received(second))]
+    assert sorted(shared) == hints
+    assert await received(other) == hints
+
+
+async def test_a_new_kind_begins_with_what_comes_after_it(brokers: Brokers) -> None:
+    sender = await brokers(None)
+    await sender.send([Hint("old")])
+    reader = await brokers()
+    await sender.send([Hint("new")])
+    assert await received(reader) == [Hint("new")]
+
+
+async def test_it_waits_for_a_hint_as_long_as_it_was_told(brokers: Brokers) -> None:
+    sender, reader = await brokers(None), await brokers()
+    assert await received(reader, 0.01) == []
+    assert await received(reader, 0) == []
+    waiting = asyncio.create_task(received(reader, 20))
+    await asyncio.sleep(0.05)
+    await sender.send([Hint("q")])
+    assert await waiting == [Hint("q")]
+
+
+async def test_what_a_dead_worker_took_goes_to_another(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L6: nothing stays with a dead consumer."""
+    monkeypatch.setattr(redis, "DEAD_SECONDS", 0.05)
+    sender, dead, alive = await brokers(None), await brokers(), await brokers()
+    await sender.send([Hint("q", "t", JOB.format(1))])
+    assert len(await dead.receive(1, 10)) == 1
+    await asyncio.sleep(0.1)
+    assert await received(alive) == [Hint("q", "t", JOB.format(1))]
+
+
+async def test_a_hint_that_was_settled_does_not_come_again(
+    brokers: Brokers, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis, "DEAD_SECONDS", 0.001)
+    monkeypatch.setattr(redis, "TAKE_OVER_SECONDS", 0.0)
+    sender, reader = await brokers(None), await brokers()
+    await sender.send([Hint("q")])
+    assert await received(reader) == [Hint("q")]
+    assert await received(reader) == []
+    assert pending(redis_server) == 0
+
+
+async def test_a_hint_given_back_comes_to_another(brokers: Brokers, redis_server: RedisServer) -> None:
+    sender, full, free = await brokers(None), await brokers(), await brokers()
+    await sender.send([Hint("q", priority=7)])
+    await full.give_back(await full.receive(1, 10))
+    assert await received(free) == [Hint("q", priority=7)]
+    assert pending(redis_server) == 0
+
+
+async def test_garbage_is_counted_and_gone(brokers: Brokers, redis_server: RedisServer) -> None:
+    """SEC-23"""
+    sender, reader = await brokers(None), await brokers()
+    for fields in (["x", "y"], ["hint", b"\xff"], ["hint", "[" * 5000], ["hint", ""], ["a", "1", "b", "2"]):
+        redis_server.say("XADD", NORMAL, "*", *fields)
+    await sender.send([Hint("q")])
+    assert await received(reader) == [Hint("q")]
+    assert reader.garbage == 5
+    assert pending(redis_server) == 0
+
+
+async def test_a_stream_that_nobody_reads_stays_short(brokers: Brokers, redis_server: RedisServer) -> None:
+    sender = await brokers(None)
+    for _ in range(30):
+        await sender.send([Hint("q", "t", JOB.format(1))] * 500)
+    assert redis_server.say("XLEN", NORMAL) < LENGTH_MAX * 1.1
+
+
+async def test_hints_that_were_trimmed_while_somebody_had_them_are_let_go(
+    brokers: Brokers, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K30: trimmed entries linger among the pending ones; deleting a consumer loses its own."""
+    monkeypatch.setattr(redis, "DEAD_SECONDS", 0.001)
+    sender, dead, alive = await brokers(None), await brokers(), await brokers()
+    await sender.send([Hint("q", "t", JOB.format(place)) for place in range(5)])
+    assert len(await dead.receive(1, 10)) == 5
+    redis_server.say("XTRIM", NORMAL, "MAXLEN", 0)
+    await asyncio.sleep(0.01)
+    assert await received(alive) == [], "gone; what they were about is in the database"
+    assert pending(redis_server) == 0
+    await sender.send([Hint("new")])
+    assert await received(alive) == [Hint("new")]
+
+
+async def test_a_reader_that_was_deleted_reads_on(brokers: Brokers, redis_server: RedisServer) -> None:
+    """K30"""
+    sender, reader = await brokers(None), await brokers()
+    for stream in STREAMS.values():
+        redis_server.say("XGROUP", "DELCONSUMER", stream, "kind", reader._reader)
+    await sender.send([Hint("q")])
+    assert await received(reader) == [Hint("q")]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["FLUSHALL"], ["DEL", NORMAL], ["XGROUP", "DESTROY", STREAMS["low"], "kind"]],
+    ids=["flushed", "stream", "group"],
+)
+async def test_what_somebody_deleted_is_missed_and_made_again(
+    brokers: Brokers, redis_server: RedisServer, command: list[Any]
+) -> None:
+    """F29"""
+    sender, reader = await brokers(None), await brokers()
+    redis_server.say(*command)
+    with pytest.raises(Missing):
+        await reader.receive(0.05, 10)
+    await reader.open()
+    await sender.send([Hint("q")])
+    assert await received(reader) == [Hint("q")]
+
+
+async def test_a_group_deleted_while_somebody_waits_for_it_is_missed(
+    brokers: Brokers, redis_server: RedisServer
+) -> None:
+    """F29"""
+    reader = await brokers()
+    waiting = asyncio.create_task(reader.receive(0.5, 10))
+    await asyncio.sleep(0.1)
+    redis_server.flush()
+    await asyncio.gather(waiting, return_exceptions=True)  # an older Redis says it at the next occasion only
+    with pytest.raises(Missing):
+        await reader.receive(0.05, 10)
+
+
+async def test_a_redis_that_cannot_do_it_says_so_as_a_broker(brokers: Brokers, redis_server: RedisServer) -> None:
+    """F29: full, read-only, of another type, paused."""
+    sender = await brokers(None)
+
+    async def refused(match: str) -> None:
+        with pytest.raises(BrokerError, match=match):
+            await sender.send([Hint("q")])
+
+    redis_server.say("CONFIG", "SET", "maxmemory", "1")
+    await refused("maxmemory")
+    redis_server.say("CONFIG", "SET", "maxmemory", "0")
+    redis_server.say("REPLICAOF", "127.0.0.1", "1")
+    await refused("read only")
+    redis_server.say("REPLICAOF", "NO", "ONE")
+    redis_server.say("SET", NORMAL, "a text")
+    await refused("WRONGTYPE")
+    redis_server.flush()
+    redis_server.say("CLIENT", "PAUSE", "1700", "ALL")
+    await refused("does not answer")
+    await asyncio.sleep(0.3)
+    await sender.send([Hint("q")])
+
+
+async def test_every_call_ends_though_nothing_comes_back(brokers: Brokers, redis_server: RedisServer) -> None:
+    async with Proxy.to(redis_server.url) as proxy:
+        reader = await brokers(url=proxy.url)
+        proxy.swallow(answers=True)
+        calls = [reader.send([Hint("q")]), reader.receive(0.05, 10), reader.open()]
+        async with asyncio.timeout(10):
+            ended = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(error) for error in ended] == [BrokerError] * 3
+        await proxy.come_back()
+        await reader.open()
+        await reader.send([Hint("q")])
+        assert Hint("q") in await received(reader)
+
+
+async def test_it_comes_back_empty_from_a_crash_and_is_used_again(brokers: Brokers, redis_server: RedisServer) -> None:
+    """F29: kill -9, restart empty."""
+    sender, reader = await brokers(None), await brokers()
+    redis_server.restart(kill=True, empty=True)
+    with pytest.raises(BrokerError):
+        await reader.receive(0.05, 10)
+    await reader.open()
+    await sender.send([Hint("q")])
+    assert await received(reader) == [Hint("q")]
+
+
+async def test_nobody_there_is_an_error_without_the_password(redis_server: RedisServer) -> None:
+    broker = RedisBroker("redis://somebody:hunter2@127.0.0.1:1/0", None, Clock(), Ids())
+    with pytest.raises(BrokerError) as refused:
+        await broker.open()
+    assert "hunter2" not in str(refused.value)
+    await broker.close()
+
+
+async def test_a_password_is_said_and_a_wrong_one_is_an_error(redis_server: RedisServer) -> None:
+    """SEC-23: authentication is supported."""
+    redis_server.say("ACL", "SETUSER", "holdfast", "on", ">s3cret", "~holdfast:hints:*", "+@all")
+    try:
+        host = f"127.0.0.1:{redis_server.port}/0"
+        right = RedisBroker(f"redis://holdfast:s3cret@{host}", "kind", Clock(), Ids())
+        await right.open()
+        await right.send([Hint("q")])
+        assert await received(right) == [Hint("q")]
+        await right.close()
+        wrong = RedisBroker(f"redis://holdfast:wr0ng@{host}", "kind", Clock(), Ids())
+        with pytest.raises(BrokerError) as refused:
+            await wrong.open()
+        assert "wr0ng" not in str(refused.value)
+        await wrong.close()
+    finally:
+        redis_server.say("ACL", "DELUSER", "holdfast")
+
+
+async def test_groups_and_readers_that_nobody_uses_are_removed(
+    brokers: Brokers, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await brokers("gone")
+    leaver, reader = await brokers(), await brokers()
+    await leaver.receive(0.01, 1)
+    await asyncio.sleep(0.2)
+    monkeypatch.setattr(redis_tidy, "GONE_SECONDS", 0.1)
+    redis_server.say("DEL", redis_tidy.TIDIED)
+    reader._take_over_at = 0.0
+    for stream in STREAMS.values():  # a word from the one who is still there
+        redis_server.say("XREADGROUP", "GROUP", "kind", reader._reader, "STREAMS", stream, ">")
+    await reader.receive(0.01, 1)
+    for stream in STREAMS.values():
+        assert names(redis_server.say("XINFO", "GROUPS", stream)) == ["kind"]
+        assert names(redis_server.say("XINFO", "CONSUMERS", stream, "kind")) == [reader._reader]
+    assert redis_server.say("TTL", redis_tidy.TIDIED) > 0, "and nobody else need do it for a minute"

@@ -1,0 +1,318 @@
+"""The SQS broker against a server that speaks SQS: what it carries, gives back, throws away, and what it cannot do."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from aiobotocore.session import get_session
+from botocore.exceptions import ClientError
+
+from holdfast.dispatch import sqs as module
+from holdfast.dispatch.broker import BrokerError, Delivery, Missing
+from holdfast.dispatch.sqs import SqsBroker
+from holdfast.errors import Invalid
+from holdfast.model.hint import Hint
+from tests.servers.sqs import SqsServer
+
+QUEUE = "hints"
+MAIL = Hint("mail", "SEND_EMAIL", "0198a000-0000-7000-8000-000000000001")
+
+Opener = Callable[..., Awaitable[SqsBroker]]
+
+
+@pytest.fixture
+async def opened(sqs_server: SqsServer) -> AsyncIterator[Opener]:
+    """Makes brokers, and closes them in the end."""
+    async with AsyncExitStack() as stack:
+
+        async def make() -> SqsBroker:
+            broker = SqsBroker(QUEUE, sqs_server.url)
+            stack.push_async_callback(broker.close)
+            await broker.open()
+            return broker
+
+        yield make
+
+
+class Console:
+    """An operator's view of the queues."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    async def url(self, queue: str = QUEUE) -> str:
+        return str((await self.client.get_queue_url(QueueName=queue))["QueueUrl"])
+
+    async def attributes(self, queue: str = QUEUE) -> dict[str, str]:
+        asked = await self.client.get_queue_attributes(QueueUrl=await self.url(queue), AttributeNames=["All"])
+        return dict(asked["Attributes"])
+
+    async def messages(self, queue: str = QUEUE) -> int:
+        """Those that somebody has in hand, too."""
+        attributes = await self.attributes(queue)
+        return sum(int(attributes[f"ApproximateNumberOfMessages{how}"]) for how in ("", "NotVisible", "Delayed"))
+
+    async def send(self, *bodies: str) -> None:
+        for body in bodies:
+            await self.client.send_message(QueueUrl=await self.url(), MessageBody=body)
+
+
+@pytest.fixture
+async def console(sqs_server: SqsServer) -> AsyncIterator[Console]:
+    async with get_session().create_client("sqs", endpoint_url=sqs_server.url) as client:
+        yield Console(client)
+
+
+def hints(deliveries: list[Delivery]) -> list[Hint]:
+    return [delivery.hint for delivery in deliveries]
+
+
+async def all_of(broker: SqsBroker) -> list[Delivery]:
+    found: list[Delivery] = []
+    while came := await broker.receive(0, 10):
+        found += came
+    return found
+
+
+# -- carrying ----------------------------------------------------------------------------------------------------------
+
+
+async def test_hints_arrive_and_are_gone_once_they_were_seen_to(opened: Opener, console: Console) -> None:
+    """R000-4: a message is a trigger. More than ten go in several requests."""
+    sender, worker = await opened(), await opened()
+    sent = [MAIL._replace(queue=f"queue-{number}") for number in range(25)]
+    await sender.send(sent)
+    found = await all_of(worker)
+    assert sorted(hints(found)) == sorted(sent)
+    await worker.settle(found)
+    assert await console.messages() == 0
+
+
+async def test_whoever_waits_is_woken(opened: Opener) -> None:
+    sender, worker = await opened(), await opened()
+    waiting = asyncio.create_task(worker.receive(20, 10))
+    await asyncio.sleep(0.05)
+    await sender.send([MAIL])
+    assert hints(await asyncio.wait_for(waiting, 15)) == [MAIL]
+
+
+async def test_what_a_dead_worker_took_comes_again(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R000-5, S13"""
+    monkeypatch.setattr(module, "INVISIBLE_SECONDS", 1)
+    dying, other = await opened(), await opened()
+    await other.send([MAIL])
+    assert await dying.receive(5, 10)
+    await dying.close()
+    assert hints(await other.receive(20, 10)) == [MAIL]
+
+
+async def test_duplicates_and_stale_receipts_are_harmless(
+    opened: Opener, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R000-34, F30: whoever was too slow deletes nothing, and whoever got it next does."""
+    monkeypatch.setattr(module, "INVISIBLE_SECONDS", 1)
+    slow, quick = await opened(), await opened()
+    await slow.send([MAIL, MAIL])
+    too_late = await slow.receive(5, 10)
+    again: list[Delivery] = []
+    while len(again) < 2:
+        again += await quick.receive(20, 10)
+    await slow.settle(too_late)
+    await quick.settle(again)
+    await quick.settle(again)
+    assert hints(too_late) == hints(again) == [MAIL, MAIL]
+    assert await console.messages() == 0
+
+
+# -- what nobody wants -------------------------------------------------------------------------------------------------
+
+
+async def test_a_hint_for_others_is_given_back_and_in_the_end_is_a_dead_letter(
+    opened: Opener, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else becomes one."""
+    monkeypatch.setattr(module, "GIVEN_BACK_SECONDS", (0, 0))
+    broker = await opened()
+    await broker.send([MAIL])
+    for _ in range(module.RECEIVES_MAX):
+        came = await broker.receive(5, 10)
+        assert hints(came) == [MAIL]
+        await broker.give_back(came)
+    assert await broker.receive(0, 10) == []
+    assert (await console.messages(), await console.messages(f"{QUEUE}-dead")) == (0, 1)
+
+
+async def test_a_hint_for_others_comes_back_later_each_time(opened: Opener, console: Console) -> None:
+    """Those it is for may be busy: it is not to be a dead letter a moment later."""
+    broker = await opened()
+    await broker.send([MAIL])
+    came = await broker.receive(5, 10)
+    assert [delivery.receipt.pause for delivery in came] == [1]
+    await broker.give_back(came)
+    again = await broker.receive(20, 10)
+    assert [delivery.receipt.pause for delivery in again] == [4]
+    assert await console.messages(f"{QUEUE}-dead") == 0
+
+
+async def test_what_is_no_hint_is_deleted_and_counted(opened: Opener, console: Console) -> None:
+    """SEC-23, F30"""
+    broker = await opened()
+    await console.send("null", "{}", "[" * 1000, "x" * 100_000, '["q",null,"no id",0]', "☃")
+    await broker.send([MAIL])
+    found = await all_of(broker)
+    assert hints(found) == [MAIL]
+    assert broker.garbage == 6
+    await broker.settle(found)
+    assert (await console.messages(), await console.messages(f"{QUEUE}-dead")) == (0, 0)
+
+
+# -- the queue ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_queue_is_made_with_its_dead_letter_queue(opened: Opener, console: Console) -> None:
+    await asyncio.gather(*(opened() for _ in range(5)))
+    attributes = await console.attributes()
+    redrive = json.loads(attributes["RedrivePolicy"])
+    assert attributes["VisibilityTimeout"] == "30"
+    assert int(redrive["maxReceiveCount"]) == 5
+    assert redrive["deadLetterTargetArn"] == (await console.attributes(f"{QUEUE}-dead"))["QueueArn"]
+
+
+async def test_a_queue_that_an_operator_made_stays_as_it_is(opened: Opener, console: Console) -> None:
+    await console.client.create_queue(QueueName=QUEUE, Attributes={"VisibilityTimeout": "77"})
+    broker = await opened()
+    await broker.send([MAIL])
+    await broker.settle(await broker.receive(5, 10))
+    attributes = await console.attributes()
+    assert attributes["VisibilityTimeout"] == "77"
+    assert "RedrivePolicy" not in attributes
+
+
+async def test_a_deleted_queue_is_missed_and_made_again(opened: Opener, sqs_server: SqsServer) -> None:
+    broker = await opened()
+    sqs_server.reset()
+    for call in (broker.receive(0, 10), broker.send([MAIL])):
+        with pytest.raises(Missing):
+            await call
+    await broker.open()
+    await broker.send([MAIL])
+    assert hints(await broker.receive(5, 10)) == [MAIL]
+
+
+async def test_a_purged_queue_is_only_empty(opened: Opener, console: Console) -> None:
+    broker = await opened()
+    await broker.send([MAIL])
+    await console.client.purge_queue(QueueUrl=await console.url())
+    assert await broker.receive(0, 10) == []
+
+
+# -- trouble -----------------------------------------------------------------------------------------------------------
+
+
+async def test_every_call_to_a_dead_server_ends_with_an_error(opened: Opener, sqs_server: SqsServer) -> None:
+    """L6"""
+    broker = await opened()
+    await broker.send([MAIL])
+    came = await broker.receive(5, 1)
+    sqs_server.stop(kill=True)
+    for call in (broker.open(), broker.send([MAIL]), broker.receive(20, 1), broker.settle(came), broker.give_back(came)):
+        with pytest.raises(BrokerError):
+            await asyncio.wait_for(call, 30)
+    sqs_server.start()
+    await broker.open()
+    await broker.settle(came)  # of a message that is no more
+    await broker.send([MAIL])
+    assert hints(await broker.receive(5, 1)) == [MAIL]
+
+
+async def test_a_frozen_server_does_not_hold_us(
+    opened: Opener, sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F11"""
+    broker = await opened()
+    monkeypatch.setattr(module, "CALL_SECONDS", 0.3)
+    with sqs_server.frozen():
+        calls = [broker.open(), broker.send([MAIL]), broker.receive(1, 1)]
+        ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)
+    assert [type(end) for end in ends] == [BrokerError] * 3
+
+
+async def test_closing_ends_a_wait_at_once(opened: Opener) -> None:
+    broker = await opened()
+    waiting = asyncio.create_task(broker.receive(20, 10))
+    await asyncio.sleep(0.05)
+    await broker.close()
+    with pytest.raises(BrokerError):
+        await asyncio.wait_for(waiting, 15)
+
+
+class Answering:
+    """In the place of the client: it says what SQS says at times."""
+
+    def __init__(self, answer: dict[str, Any] | Exception) -> None:
+        self.answer = answer
+        self.asked: list[dict[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(**fields: Any) -> dict[str, Any]:
+            self.asked.append(fields)
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return self.answer
+
+        return call
+
+
+async def test_the_refusal_of_some_is_told_after_all_were_tried(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is answered one by one: SQS may throttle a few of ten."""
+    broker = await opened()
+    said = Answering({"Failed": [{"Id": "3", "Code": "RequestThrottled", "SenderFault": False}]})
+    with monkeypatch.context() as patched:
+        patched.setattr(broker, "_client", said)
+        with pytest.raises(BrokerError, match="2 of 15: RequestThrottled"):
+            await broker.send([MAIL] * 15)
+    assert [len(asked["Entries"]) for asked in said.asked] == [10, 5]
+
+
+@pytest.mark.parametrize("code", ["RequestThrottled", "ThrottlingException", "AccessDenied", "OverLimit"])
+async def test_what_sqs_will_not_do_is_an_error_with_its_code(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    """F30: throttling, and 120,000 messages in flight."""
+    broker = await opened()
+    refusal = ClientError({"Error": {"Code": code, "Message": "no"}}, "ReceiveMessage")
+    with monkeypatch.context() as patched:
+        patched.setattr(broker, "_client", Answering(refusal))
+        with pytest.raises(BrokerError, match=code):
+            await broker.receive(5, 10)
+
+
+# -- what it must be told ----------------------------------------------------------------------------------------------
+
+
+async def test_without_credentials_it_says_so(sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    broker = SqsBroker(QUEUE, sqs_server.url)
+    with pytest.raises(BrokerError, match="no AWS credentials"):
+        await broker.open()
+    await broker.close()
+
+
+async def test_without_a_region_it_says_so(sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    with pytest.raises(Invalid, match="AWS_DEFAULT_REGION"):
+        SqsBroker(QUEUE, sqs_server.url)
+
+
+@pytest.mark.parametrize("name", ["", "hints.fifo", "https://sqs.example.com/1/hints", "x" * 76])
+def test_the_name_of_the_queue_is_checked_at_once(name: str) -> None:
+    with pytest.raises(Invalid, match="HOLDFAST_SQS_QUEUE"):
+        SqsBroker(name)

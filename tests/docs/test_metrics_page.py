@@ -1,0 +1,44 @@
+"""Every metric is explained, with the type and the labels it really has."""
+
+import re
+
+from holdfast.observe.instruments import Instrument, Registry
+from holdfast.observe.serving import Serving
+from holdfast.observe.working import Working
+from tests.docs.pages import PAGES
+
+PAGE = PAGES["docs/metrics.md"]
+ROW = re.compile(r"(?m)^\| `(\w+)` \| (counter|gauge|histogram) \| (.*?) ?\|")
+
+
+def part(heading: str) -> str:
+    """The text up to the next heading of its level."""
+    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def told(heading: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in ROW.findall(part(heading))}
+
+
+def real(registry: Registry) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {name: (kind_of(each), each.labels) for name, each in registry.instruments.items()}
+
+
+def kind_of(instrument: Instrument) -> str:
+    return instrument.family().type
+
+
+def test_the_metrics_of_a_server_are_those_on_the_page() -> None:
+    assert told("Of a server") == real(Serving())
+
+
+def test_the_names_beside_each_other_exist() -> None:
+    names = re.findall(r"`(\w+)`", part("One thing, two names"))
+    assert len(names) > 10
+    assert {*names} <= {*Serving().instruments, *Working().instruments}
+
+
+def test_what_any_process_is_known_by_is_named() -> None:
+    families = {family.name: family.type for family in Serving().collect() if family.name.startswith("process_")}
+    shown = {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}
+    assert shown == set(re.findall(r"`(process_\w+)`", PAGE))
