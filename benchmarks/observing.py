@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.databases import Host, host
 from benchmarks.remote import app, left, on_the_database
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
-from benchmarks.rounds import Contestant, race
+from benchmarks.rounds import Contestant, Score, race
 from benchmarks.sides import Ours
 from benchmarks.work import filled
 from holdfast.running import measure
@@ -27,7 +27,6 @@ from holdfast.worker.source import Source
 
 TARGET = 0.97  # of the rate of a worker that feeds no metrics
 SLOTS = 100
-SLICES = 10  # of a round: what disturbs one side must disturb the other, and 3 % is little
 
 
 async def drain(source: Source, figures: Figures | None, *, jobs: int) -> int:
@@ -40,7 +39,19 @@ async def drain(source: Source, figures: Figures | None, *, jobs: int) -> int:
     return jobs
 
 
-async def draining(store: str, machine: Host, *, rounds: int, slices: int, jobs: int) -> list[dict[str, Any]]:
+async def in_turns(store: str, contestants: list[Contestant], rounds: int) -> dict[str, Score]:
+    """A drain cannot be cut into slices, so it is whole rounds in which now one and now the other is first."""
+    scores = {contestant.name: Score() for contestant in contestants}
+    for number in range(rounds + 1):
+        order = contestants[:: -1 if number % 2 else 1]
+        taken = await race(f"{store}, {number} of {rounds}", order, rounds=1, slices=1)
+        if number:  # after one to warm up
+            for name, score in scores.items():
+                score.rounds += taken[name].rounds
+    return scores
+
+
+async def draining(store: str, machine: Host, *, rounds: int, jobs: int) -> list[dict[str, Any]]:
     async with AsyncExitStack() as stack:
         contestants = []
         for name, figures in (("metrics", Figures(sorted(app.handlers))), ("nothing", None)):
@@ -49,9 +60,9 @@ async def draining(store: str, machine: Host, *, rounds: int, slices: int, jobs:
             source = await stack.enter_async_context(on_the_database(ours))
             if figures is not None:
                 measure(ours.engine, figures)
-            prepare = partial(filled, ours, jobs=jobs * slices)
+            prepare = partial(filled, ours, jobs=jobs)
             contestants.append(Contestant(name, ours.database, prepare, partial(drain, source, figures, jobs=jobs)))
-        scores = await race(store, contestants, rounds=rounds, slices=slices)
+        scores = await in_turns(store, contestants, rounds)
     ratio = scores["metrics"].ratio_to(scores["nothing"])
     rates = [f"{scores[name].rate:,.0f}" for name in ("metrics", "nothing")]
     header = ["drained", "with metrics/s", "without/s", "ratio", "target"]
@@ -60,7 +71,7 @@ async def draining(store: str, machine: Host, *, rounds: int, slices: int, jobs:
 
 
 async def compare(options: argparse.Namespace) -> bool:
-    sizes = {"rounds": 1, "slices": 1, "jobs": 200} if options.quick else {"rounds": 7, "slices": SLICES, "jobs": 2000}
+    sizes = {"rounds": 1, "jobs": 200} if options.quick else {"rounds": 30, "jobs": 5000}
     stores: dict[str, Any] = {}
     for store in chosen_stores(options):
         with host(store) as machine:

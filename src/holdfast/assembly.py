@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.batches import Batches
-from holdfast.brokers import open_dispatch
+from holdfast.brokers import open_dispatch, open_redis
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listening import Listener
@@ -19,6 +19,7 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.loops import Maintenance, WorkerLog
 from holdfast.model import NewJob
+from holdfast.model.outline import Outline
 from holdfast.observe.logs import job_lines
 from holdfast.observe.moves import Moves
 from holdfast.observe.tracing import traces
@@ -28,6 +29,7 @@ from holdfast.server.feed import Feed
 from holdfast.server.pulse import Pulse, folder_of
 from holdfast.server.room import Room
 from holdfast.server.server import Server
+from holdfast.server.shared import Shared
 from holdfast.settings import Settings, load
 from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.hints import Notifier, by_queue
@@ -137,6 +139,8 @@ async def open_server(
         engine.rules.wakers.append(by_queue(presence.heard))
         listeners = _listeners(opened.dispatch, presence, ids)
         turns = Turns(clock, ids)
+        outlines, feed = Batches(engine.outlines, turns=GATHERING_TURNS), Feed(engine, clock)
+        shared = _shared(settings, engine, outlines, feed, clock, ids)
         server = Server(
             engine,
             clock,
@@ -150,13 +154,14 @@ async def open_server(
                 rate_per_second=settings.rate_per_second,
             ),
             Batches(engine.hand_in_each, turns=GATHERING_TURNS),
-            Batches(engine.outlines, turns=GATHERING_TURNS),
+            outlines,
             Cursors(engine),
-            Feed(engine, clock),
+            feed,
             Room(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),
             Pulse(engine, clock, folder_of(settings), tell=turns.hear),
             open_courier(engine, clock, ids, settings),
             traces=traces() if settings.traces else None,
+            shared=shared,
             dispatch=opened.dispatch,
         )
         maintenance = Maintenance(
@@ -164,10 +169,21 @@ async def open_server(
         )
         worker_log = WorkerLog(engine, clock, ids)
         own = (server.auth, server.feed, server.room, server.pulse, server.courier, server.figures)
-        beside = (*own, worker_log, maintenance)
+        beside = [each.run() for each in (*own, worker_log, maintenance)]
+        if shared is not None:
+            stack.push_async_callback(shared.close)
+            beside.append(shared.run())
         listening = (listener.run() for listener in listeners)
-        await stack.enter_async_context(_running(*(each.run() for each in beside), *listening))
+        await stack.enter_async_context(_running(*beside, *listening))
         yield server
+
+
+def _shared(
+    settings: Settings, engine: Engine, outlines: Batches[Any, Outline], feed: Feed, clock: Clock, ids: Ids
+) -> Shared | None:
+    if (redis := open_redis(settings)) is None:
+        return None
+    return Shared(redis, engine, outlines, feed, clock, ids, cache_seconds=settings.redis_cache_seconds)
 
 
 def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[Listener]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from urllib.parse import urlsplit
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.dispatch.broker import Broker
@@ -12,8 +12,6 @@ from holdfast.dispatch.sender import Wake
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.settings import Settings
-
-NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 
 
 def open_dispatch(settings: Settings, clock: Clock, ids: Ids, by_database: Wake | None) -> Dispatch | None:
@@ -37,15 +35,35 @@ def open_broker(settings: Settings, kind: str | None, clock: Clock, ids: Ids) ->
             raise _unreadable("redis", "redis://HOST:PORT/0") from None
     if settings.dispatch == "nats":
         _require(settings, "nats", library="nats", url=settings.nats_url)
-        if not all(_is_nats_url(url) for url in settings.nats_url.split(",")):
-            raise _unreadable("nats", "nats://HOST:PORT")
         from holdfast.dispatch.nats import NatsBroker
 
-        return NatsBroker(settings.nats_url, kind)
+        try:
+            return NatsBroker(settings.nats_url, kind)
+        except ValueError:
+            raise _unreadable("nats", "nats://HOST:PORT") from None
     _require(settings, "sqs", library="aiobotocore")
     from holdfast.dispatch.sqs import SqsBroker
 
     return SqsBroker(settings.sqs_queue, settings.sqs_endpoint_url)
+
+
+def open_redis(settings: Settings) -> Any:
+    """For what servers share through Redis beside hints; None without one."""
+    if not settings.redis_url:
+        if settings.redis_cache_seconds:
+            raise Invalid("HOLDFAST_REDIS_CACHE_SECONDS needs HOLDFAST_REDIS_URL", code="invalid_setting")
+        return None
+    if find_spec("redis") is None:
+        raise Invalid(
+            "HOLDFAST_REDIS_URL needs a library that is not installed: pip install 'holdfast[redis]'",
+            code="extra_missing",
+        )
+    from holdfast.dispatch.redis import connect
+
+    try:
+        return connect(settings.redis_url, settings.redis_pool_size)
+    except (ValueError, TypeError):
+        raise _unreadable("redis", "redis://HOST:PORT/0") from None
 
 
 def _require(settings: Settings, extra: str, *, library: str, url: str | None = None) -> None:
@@ -65,11 +83,3 @@ def _require(settings: Settings, extra: str, *, library: str, url: str | None = 
 def _unreadable(extra: str, example: str) -> Invalid:
     """Without the URL: there may be a password in it."""
     return Invalid(f"HOLDFAST_{extra.upper()}_URL cannot be read; write it like {example}", code="invalid_setting")
-
-
-def _is_nats_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url.strip())
-        return parts.scheme in NATS_SCHEMES and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False

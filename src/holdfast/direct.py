@@ -48,7 +48,7 @@ class Hints(Protocol):
     def waiting(self) -> AbstractContextManager[None]: ...
 
     def looking(self, wanted: int) -> AbstractContextManager[list[str]]:
-        """While it claims; the jobs that this brings go into the list."""
+        """While it claims or looks; the jobs that this brings go into the list."""
         ...
 
     def given_up(self, jobs: list[str]) -> None: ...
@@ -113,7 +113,8 @@ class DirectSource:
             elif left < self._pause:
                 self._pause -= left
                 return False
-            seen = await self.engine.look(self.worker, queues, types)
+            with self._hints.looking(1):
+                seen = await self.engine.look(self.worker, queues, types)
             if seen.any:
                 return True
             self._poll = self._slower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,6 @@ from tests.deploy.manifests import of_kind
 from tests.deploy.promql import Scrape
 from tests.server.steps import ADMIN, SECRET, bearer
 
-HERE = Path(__file__).parent
 SERVER, WORKER = "holdfast-server", "holdfast-worker"
 NOBODY = "http://127.0.0.1:9/"
 
@@ -42,8 +42,8 @@ def installation(folder: Path) -> Iterator[tuple[httpx2.Client, httpx2.Client]]:
         "HOLDFAST_DATABASE_URL": f"sqlite:///{folder}/jobs.db",
         "HOLDFAST_ADMIN_SECRET": SECRET,
         "HOLDFAST_UNSAFE_PRIVATE_WEBHOOKS": "true",
-        "PYTHONPATH": str(HERE),
     }
+    shutil.copy(Path(__file__).with_name("shop.py"), folder)
     with (
         Background("serve", "--port", "0", folder=folder, **surroundings) as serving,
         Background(*worker_arguments(), folder=folder, **surroundings) as working,
@@ -61,17 +61,18 @@ def address(process: Background, form: str) -> str:
 
 
 def do_some_work(server: httpx2.Client, worker: httpx2.Client) -> None:
-    """What is late comes first: while it runs there is a queue, and the first count, which lasts for a while, finds it."""
+    """Both queues have a job before the first count, whose figures last for a while."""
     _write_late(server)
+    _hand_in(server, jobType="SEND_EMAIL", payload={"to": "b@example.com"}, delaySeconds=3600)
     _send_a_webhook(server)
     _wait_for_probes(worker)
-    for job in (
-        {"jobType": "SEND_EMAIL", "payload": {"to": "a@example.com"}},
-        {"jobType": "BOUNCE"},
-        {"jobType": "FLAKY"},
-    ):
-        answer = server.post("/jobs", json={"payload": {}, **job}).raise_for_status().json()
-        until(lambda answer=answer: server.get(f"/jobs/{answer['jobId']}").json()["status"] in ("COMPLETED", "FAILED"))
+    for job_type, payload in {"SEND_EMAIL": {"to": "a@example.com"}, "BOUNCE": {}, "FLAKY": {}}.items():
+        job = _hand_in(server, jobType=job_type, payload=payload)
+        until(lambda job=job: server.get(f"/jobs/{job}").json()["status"] in ("COMPLETED", "FAILED"))
+
+
+def _hand_in(server: httpx2.Client, **job: Any) -> str:
+    return str(server.post("/jobs", json={"queue": "mail", **job}).raise_for_status().json()["jobId"])
 
 
 def _wait_for_probes(worker: httpx2.Client) -> None:
@@ -87,7 +88,7 @@ def _send_a_webhook(server: httpx2.Client) -> None:
 
 def _write_late(server: httpx2.Client) -> None:
     key = bearer(server.post("/api/worker/register", json={}, headers=ADMIN).raise_for_status().json()["apiKey"])
-    job = server.post("/jobs", json={"jobType": "OTHER", "payload": {}, "queue": "elsewhere"}).json()["jobId"]
+    job = _hand_in(server, jobType="OTHER", payload={}, queue="elsewhere")
     claimed = server.post("/api/worker/claim", json={"queues": ["elsewhere"]}, headers=key).json()["jobs"]
     assert [one["jobId"] for one in claimed] == [job]
     late = server.post("/api/worker/complete", json={"jobId": job, "leaseToken": "another's"}, headers=key)

@@ -11,7 +11,7 @@ import yaml
 from tests.deploy.installation import SERVER, WORKER, do_some_work, installation, scraped
 from tests.deploy.manifests import DEPLOY
 from tests.deploy.promql import Scrape, Wrong, labels_of
-from tests.docs.pages import anchors
+from tests.docs.pages import anchors, section
 
 DASHBOARD = json.loads((DEPLOY / "grafana" / "holdfast.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
@@ -52,6 +52,13 @@ def test_every_alert_asks_for_what_is_there(scrape: Scrape) -> None:
         labels = labels_of(rule["expr"], scrape)
         told = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
         assert told <= labels, f"{rule['alert']}: the summary has {told}, the answer {labels}"
+
+
+def test_every_query_of_the_page_on_scaling_asks_for_what_is_there(scrape: Scrape) -> None:
+    queries = re.findall(r"(?m)^\| [\w ]+ \| `(.+)` \|$", section("docs/scaling.md", "By a metric"))
+    assert len(queries) == 3
+    for query in queries:
+        labels_of(query, scrape)
 
 
 def test_a_metric_that_was_renamed_is_noticed(scrape: Scrape) -> None:

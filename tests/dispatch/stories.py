@@ -46,6 +46,7 @@ class Hand:
         self.opened, self.source, self.hints, self.slots = opened, source, hints, slots
         self.done: list[str] = []
         self.claims = 0  # that were made, with or without success
+        self.pause = 0.0  # how long a job takes
         self.busy = asyncio.Event()  # clear: it does nothing, as if all slots were taken
         self.busy.set()
 
@@ -69,6 +70,7 @@ class Hand:
                 self.claims += 1
                 leases = await self.source.claim(self.slots, queues=queues, types=types)
                 if leases:
+                    await asyncio.sleep(self.pause)
                     await self.source.complete([Done(lease.id, lease.token) for lease, _ in leases])
                     self.done += [lease.id for lease, _ in leases]
                 else:
@@ -116,11 +118,9 @@ async def hand(
 async def idle(*hands: Hand) -> None:
     """Each listens, and would not look by itself for long."""
     for one in hands:
-        await until(lambda one=one: one.dispatch.up)
-        one.source._poll = one.hints.floor_seconds
-        before = one.claims
-        one.source._presence.heard()
-        await until(lambda one=one, before=before: one.claims > before)
+        await until(lambda one=one: one.dispatch.up and one.hints._receiving is not None)
+        one.source._poll = floor = one.hints.floor_seconds
+        await until(lambda one=one, floor=floor: one.source._pause > floor / 2)
         await until(lambda one=one: one.hints._receiving is not None)
 
 
@@ -133,3 +133,9 @@ async def ended(engine: Engine, ids: list[str]) -> Counter[str]:
     """How many are in each state, each after how many executions."""
     found = [await engine.get(job) for job in ids]
     return Counter(f"{job.state} after {job.epoch}" for job in found)
+
+
+async def all_done(engine: Engine, ids: list[str], *hands: Hand) -> None:
+    """By these hands, and each once."""
+    await until(lambda: set(ids) <= {job for one in hands for job in one.done})
+    assert await ended(engine, ids) == {"succeeded after 1": len(ids)}

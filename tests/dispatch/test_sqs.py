@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from aiobotocore.session import get_session
 from botocore.exceptions import ClientError
 
 from holdfast.dispatch import sqs as module
@@ -15,9 +14,9 @@ from holdfast.dispatch.broker import BrokerError, Delivery, Missing
 from holdfast.dispatch.sqs import SqsBroker
 from holdfast.errors import Invalid
 from holdfast.model.hint import Hint
+from tests.dispatch.console import DEAD, QUEUE, Console
 from tests.servers.sqs import SqsServer
 
-QUEUE = "hints"
 MAIL = Hint("mail", "SEND_EMAIL", "0198a000-0000-7000-8000-000000000001")
 
 Opener = Callable[..., Awaitable[SqsBroker]]
@@ -37,33 +36,10 @@ async def opened(sqs_server: SqsServer) -> AsyncIterator[Opener]:
         yield make
 
 
-class Console:
-    """An operator's view of the queues."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-
-    async def url(self, queue: str = QUEUE) -> str:
-        return str((await self.client.get_queue_url(QueueName=queue))["QueueUrl"])
-
-    async def attributes(self, queue: str = QUEUE) -> dict[str, str]:
-        asked = await self.client.get_queue_attributes(QueueUrl=await self.url(queue), AttributeNames=["All"])
-        return dict(asked["Attributes"])
-
-    async def messages(self, queue: str = QUEUE) -> int:
-        """Those that somebody has in hand, too."""
-        attributes = await self.attributes(queue)
-        return sum(int(attributes[f"ApproximateNumberOfMessages{how}"]) for how in ("", "NotVisible", "Delayed"))
-
-    async def send(self, *bodies: str) -> None:
-        for body in bodies:
-            await self.client.send_message(QueueUrl=await self.url(), MessageBody=body)
-
-
 @pytest.fixture
 async def console(sqs_server: SqsServer) -> AsyncIterator[Console]:
-    async with get_session().create_client("sqs", endpoint_url=sqs_server.url) as client:
-        yield Console(client)
+    async with Console.of(sqs_server) as console:
+        yield console
 
 
 def hints(deliveries: list[Delivery]) -> list[Hint]:
@@ -142,7 +118,7 @@ async def test_a_hint_for_others_is_given_back_and_in_the_end_is_a_dead_letter(
         assert hints(came) == [MAIL]
         await broker.give_back(came)
     assert await broker.receive(0, 10) == []
-    assert (await console.messages(), await console.messages(f"{QUEUE}-dead")) == (0, 1)
+    assert (await console.messages(), await console.messages(DEAD)) == (0, 1)
 
 
 async def test_a_hint_for_others_comes_back_later_each_time(opened: Opener, console: Console) -> None:
@@ -154,7 +130,7 @@ async def test_a_hint_for_others_comes_back_later_each_time(opened: Opener, cons
     await broker.give_back(came)
     again = await broker.receive(20, 10)
     assert [delivery.receipt.pause for delivery in again] == [4]
-    assert await console.messages(f"{QUEUE}-dead") == 0
+    assert await console.messages(DEAD) == 0
 
 
 async def test_what_is_no_hint_is_deleted_and_counted(opened: Opener, console: Console) -> None:
@@ -166,7 +142,7 @@ async def test_what_is_no_hint_is_deleted_and_counted(opened: Opener, console: C
     assert hints(found) == [MAIL]
     assert broker.garbage == 6
     await broker.settle(found)
-    assert (await console.messages(), await console.messages(f"{QUEUE}-dead")) == (0, 0)
+    assert (await console.messages(), await console.messages(DEAD)) == (0, 0)
 
 
 # -- the queue ---------------------------------------------------------------------------------------------------------
@@ -178,7 +154,7 @@ async def test_the_queue_is_made_with_its_dead_letter_queue(opened: Opener, cons
     redrive = json.loads(attributes["RedrivePolicy"])
     assert attributes["VisibilityTimeout"] == "30"
     assert int(redrive["maxReceiveCount"]) == 5
-    assert redrive["deadLetterTargetArn"] == (await console.attributes(f"{QUEUE}-dead"))["QueueArn"]
+    assert redrive["deadLetterTargetArn"] == (await console.attributes(DEAD))["QueueArn"]
 
 
 async def test_a_queue_that_an_operator_made_stays_as_it_is(opened: Opener, console: Console) -> None:
@@ -218,7 +194,13 @@ async def test_every_call_to_a_dead_server_ends_with_an_error(opened: Opener, sq
     await broker.send([MAIL])
     came = await broker.receive(5, 1)
     sqs_server.stop(kill=True)
-    for call in (broker.open(), broker.send([MAIL]), broker.receive(20, 1), broker.settle(came), broker.give_back(came)):
+    for call in (
+        broker.open(),
+        broker.send([MAIL]),
+        broker.receive(20, 1),
+        broker.settle(came),
+        broker.give_back(came),
+    ):
         with pytest.raises(BrokerError):
             await asyncio.wait_for(call, 30)
     sqs_server.start()

@@ -249,7 +249,7 @@ async def test_each_kind_of_sweep_keeps_its_own_time(engine: Engine, clock: Mova
     await engine.reap()
     clock.advance(10)
     await engine.reap()
-    [reaps] = await look(engine, q.sweep, interval=10.0)
+    [reaps] = await look(engine, q.sweep, pause=5.0)
     assert not reaps["stale"]
     times = {row["name"]: row["swept_at"] for row in await ask(engine, "SELECT name, swept_at FROM sweeps")}
     assert times["reap"] > times["another"]
@@ -261,7 +261,8 @@ async def test_of_two_sweepers_that_saw_the_gap_one_marks_its_end(engine: Engine
     clock.advance(60)
 
     async def mark() -> list[Row]:
-        return await engine.store.write(lambda tx: tx.all(q.mark_sweep, interval=10.0, grace_seconds=120.0))
+        marking = {"pause": 5.0, "interval": 10.0, "grace_seconds": 120.0}
+        return await engine.store.write(lambda tx: tx.all(q.mark_sweep, **marking))
 
     [marked] = await mark()
     assert marked["in_grace"]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
 from holdfast.loops import Maintenance
 from holdfast.model import Liveness, NewJob
+from holdfast.model.reports import Fleet
 from holdfast.store import open_store
+from holdfast.turns import Turns
 from tests.engine.steps import run
 
 BATCH = 5
@@ -48,8 +51,13 @@ async def engine(store_url: str, clock: Steps) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-def maintenance(engine: Engine, clock: Steps) -> Maintenance:
-    return Maintenance(engine, clock, SeededIds(7), every=10, retention=Retention(succeeded=60))
+def turns(clock: Steps) -> Turns:
+    return Turns(clock, SeededIds(7))
+
+
+@pytest.fixture
+def maintenance(engine: Engine, clock: Steps, turns: Turns) -> Maintenance:
+    return Maintenance(engine, clock, SeededIds(7), every=10, retention=Retention(succeeded=60), turns=turns)
 
 
 @pytest.fixture
@@ -133,6 +141,53 @@ async def test_it_waits_about_as_long_as_it_was_told(clock: Steps, maintaining: 
     assert len(set(clock.slept)) > 10
 
 
+async def test_where_nothing_happens_a_round_is_one_question_and_the_mark_that_it_was_asked(
+    engine: Engine, worker: str, clock: Steps
+) -> None:
+    """Nothing is deleted unless somebody asked for it, so that is not even looked for."""
+    forever = Retention(succeeded=None, dead=None, canceled=None, rejected=None)
+    maintenance = Maintenance(engine, clock, SeededIds(7), every=10, retention=forever)
+    await maintenance.sweep()
+    clock.advance(10)
+    asked: list[str] = []
+    engine.store.watch = lambda query, _seconds, _error: asked.append(query.name)
+    assert not await maintenance.sweep()
+    assert asked == ["chores", "mark_sweep"]
+
+
+async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
+    engine: Engine, worker: str, clock: Steps, turns: Turns, maintaining: asyncio.Task[None]
+) -> None:
+    """K10, K22: with fifty, each has its turn in about four minutes; a survivor does not wait for the others'."""
+    began, sweeps = clock.now(), []
+    look = engine.chores
+
+    async def watched(**kept: float) -> Any:
+        sweeps.append((clock.now() - began).total_seconds())
+        return await look(**kept)
+
+    engine.chores = watched  # type: ignore[method-assign]
+    turns.hear(Fleet(50, 20))
+
+    async def two_rounds() -> bool:
+        return clock.now() - began > timedelta(seconds=600)
+
+    await until(two_rounds)
+    first, second = sweeps[-2:]
+    assert second - first == pytest.approx(250, abs=1)
+
+    turns.hear(Fleet(1, 0))
+    alone_since = (clock.now() - began).total_seconds()
+
+    async def swept() -> bool:
+        return len(sweeps) >= before + 3
+
+    before = len(sweeps)
+    await until(swept)
+    assert sweeps[before] - alone_since <= 12.5
+    assert sweeps[before + 2] - sweeps[before] <= 25
+
+
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
@@ -146,6 +201,24 @@ async def test_a_step_that_fails_keeps_none_of_the_others_from_their_work(
 
     for step in ("requeue_due", "prune"):
         monkeypatch.setattr(engine, step, broken)
+    await engine.create(NewJob(type="ripe", delay_seconds=1))
+    clock.advance(1)
+    lease = await run(engine, worker)
+    for _ in range(4):
+        assert not await maintenance.sweep()
+        clock.advance(10)
+    assert (await engine.get(lease.id)).state is State.RETRYING
+
+
+async def test_a_look_that_fails_keeps_no_step_from_its_work(
+    engine: Engine, worker: str, clock: Steps, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K10."""
+
+    async def broken(**_: Any) -> Any:
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(engine, "chores", broken)
     lease = await run(engine, worker)
     for _ in range(4):
         assert not await maintenance.sweep()
@@ -155,6 +228,7 @@ async def test_a_step_that_fails_keeps_none_of_the_others_from_their_work(
 
 async def test_errors_are_told_once_and_it_comes_back_sooner(
     engine: Engine,
+    worker: str,
     clock: Steps,
     maintaining: asyncio.Task[None],
     monkeypatch: pytest.MonkeyPatch,
@@ -166,6 +240,7 @@ async def test_errors_are_told_once_and_it_comes_back_sooner(
     async def many_rounds() -> bool:
         return len(clock.slept) >= before + 12
 
+    await run(engine, worker, policy={"lease_seconds": 10**6})
     before = len(clock.slept)
     with monkeypatch.context() as patched:
         patched.setattr(engine, "reap", unavailable)

@@ -11,10 +11,12 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
-from holdfast.recovery import SETTLE_SECONDS, WINDOW_SECONDS, DeathWatch
+from holdfast.model.reports import Fleet
+from holdfast.recovery import LOOK_SECONDS, SETTLE_SECONDS, WINDOW_SECONDS, DeathWatch
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from holdfast.store.presence import Presence, open_presence
+from holdfast.turns import Turns
 from tests.engine.steps import run
 from tests.servers.postgres import running
 from tests.store.alive import living
@@ -61,6 +63,7 @@ class Steps(MovableClock):
 
     async def sleep(self, seconds: float) -> None:
         self.at += seconds
+        self.advance(seconds)
         await asyncio.sleep(0)
 
 
@@ -68,7 +71,16 @@ class Watching:
     def __init__(self, engine: Engine) -> None:
         self.presence = Told()
         self.clock = Steps()
-        self.watch = DeathWatch(engine, self.presence, self.clock, Ids())
+        self.turns = Turns(self.clock, Ids())
+        self.watch = DeathWatch(engine, self.presence, self.clock, Ids(), self.turns)
+        self.looks: list[float] = []
+        self.suspicions: list[float] = []
+
+    async def see(self, instances: Iterable[str]) -> set[str]:
+        self.looks.append(self.clock.at)
+        dead = self.presence.found & set(instances)
+        self.suspicions += [self.clock.at] if dead else []
+        return dead
 
     async def look(self, *, after: float = 0.0) -> list[str]:
         self.clock.at += after
@@ -194,6 +206,64 @@ async def test_what_is_left_of_the_dead_goes_when_they_hold_nothing(
     assert watching.presence.forgotten == set()  # not before somebody has seen that it worked
     await watching.look(after=1)
     assert watching.presence.forgotten == {"a"}
+
+
+# -- many who watch ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def among_fifty(watching: Watching) -> AsyncIterator[Watching]:
+    """One of fifty watches, and its looks are written down."""
+    watching.presence.dead = watching.see  # type: ignore[method-assign]
+    watching.turns.hear(Fleet(50, 20))
+    running = asyncio.create_task(watching.watch.run())
+    yield watching
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_of_many_one_looks_at_a_time_and_whoever_is_left_looks_as_often_as_one_alone(
+    among_fifty: Watching,
+) -> None:
+    """K10."""
+    await until(among_fifty.have_passed(200))
+    _, first, second, *_ = among_fifty.looks
+    assert second - first == pytest.approx(50 * LOOK_SECONDS, abs=1)
+    among_fifty.turns.hear(Fleet(1, 0))
+    left, before = among_fifty.clock.at, len(among_fifty.looks)
+    await until(among_fifty.have_passed(left + 10))
+    assert among_fifty.looks[before] - left <= 1.25 * LOOK_SECONDS
+    assert len(among_fifty.looks) - before >= 5
+
+
+async def test_whoever_suspects_a_death_looks_closer_at_once_however_many_there_are(
+    engine: Engine, worker: str, among_fifty: Watching
+) -> None:
+    await run(engine, worker, instance="a")
+    among_fifty.presence.found = {"a"}
+    await until(lambda: _holds_nothing(engine))
+    first, *_, last = among_fifty.suspicions
+    assert WINDOW_SECONDS <= last - first <= WINDOW_SECONDS + 1
+
+
+async def test_where_nobody_holds_a_job_nobody_looks_until_that_changes(among_fifty: Watching) -> None:
+    among_fifty.turns.hear(Fleet(50, 20, busy=False))
+    await until(among_fifty.have_passed(100))
+    before = len(among_fifty.looks)
+    await until(among_fifty.have_passed(1000))
+    assert len(among_fifty.looks) == before
+    among_fifty.turns.hear(Fleet(50, 20, busy=True))
+    heard = among_fifty.clock.at
+    await until(among_fifty.have_passed(heard + 10))
+    assert among_fifty.looks[before] - heard <= LOOK_SECONDS
+
+
+async def test_a_few_look_on_though_nobody_holds_a_job(among_fifty: Watching) -> None:
+    """What they know of each other is up to half a minute old."""
+    among_fifty.turns.hear(Fleet(4, 2, busy=False))
+    before = len(among_fifty.looks)
+    await until(among_fifty.have_passed(among_fifty.clock.at + 30))
+    assert len(among_fifty.looks) - before >= 15
 
 
 # -- with real processes ----------------------------------------------------------------------------------------------

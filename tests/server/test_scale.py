@@ -96,6 +96,13 @@ async def test_a_job_that_is_done_is_no_load(served: Served, clock: MovableClock
     assert answer["queues"] == {}
 
 
+async def test_it_tells_the_slots_of_the_workers_that_live(served: Served, clock: MovableClock) -> None:
+    await served.engine.register(slots=8)
+    disabled = await served.engine.register(slots=4)
+    await served.engine.disable(disabled.id)
+    assert (await counted(served, clock))["slots"] == 8
+
+
 async def test_a_name_that_no_queue_can_have_is_refused(served: Served) -> None:
     for listed in ("", "mail,", " mail", "a\nb", "x" * 201):
         refused = await operator(served).get("/scale", queue=listed, status=422)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.model import Liveness
-from holdfast.model.reports import Beat, Held
+from holdfast.model.reports import Beat, Fleet, Held
 from holdfast.worker.board import Board
 from holdfast.worker.keep import keep
 from holdfast.worker.keeper import News
@@ -31,6 +31,7 @@ class Database:
         self.cancel: list[str] = []
         self.stopped: list[Held] = []
         self.enabled = True
+        self.fleet = Fleet()
         self.before_answer: Callable[[], Any] = lambda: None
 
     async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
@@ -38,7 +39,7 @@ class Database:
         self.shown.append((liveness, slots))
         if (waiting := self.before_answer()) is not None:
             await waiting
-        return Beat(self.lost, self.cancel, self.enabled, {})
+        return Beat(self.lost, self.cancel, self.enabled, {}, self.fleet)
 
     async def stops(self, leases: list[Held]) -> list[Held]:
         self.looks += 1
@@ -65,7 +66,7 @@ async def start(database: Database, board: Board) -> AsyncIterator[Start]:
     """Starts a keeper in this process; the news it tells, and the event that pokes it."""
     tasks = []
 
-    def start(heartbeat_seconds: float = 3600) -> tuple[list[News], asyncio.Event]:
+    def start(heartbeat_seconds: float = 3600, idle_seconds: float = 0) -> tuple[list[News], asyncio.Event]:
         news: list[News] = []
         poked = asyncio.Event()
         keeping = keep(
@@ -73,6 +74,7 @@ async def start(database: Database, board: Board) -> AsyncIterator[Start]:
             board,
             heartbeat_seconds=heartbeat_seconds,
             watchdog_seconds=0,
+            idle_seconds=idle_seconds,
             tell=news.append,
             poked=poked,
         )
@@ -115,6 +117,40 @@ async def test_the_shortest_lease_sets_the_pace(database: Database, board: Board
     await until(lambda: len(database.beats) >= 4)
     assert lease(2) in database.beats[-1]
     assert database.shown[-1] == (Liveness.BUSY, 12)
+
+
+async def test_a_worker_that_holds_nothing_beats_seldom_and_soon_again_when_it_takes_a_job(
+    database: Database, board: Board, start: Start
+) -> None:
+    """It only has to stay online; but what it does now is to be seen."""
+    board.show(Liveness.IDLE, 12)
+    start(heartbeat_seconds=0.05, idle_seconds=3600)
+    await until(lambda: len(database.beats) == 1)
+    await asyncio.sleep(0.7)
+    assert len(database.beats) == 1
+
+    board.show(Liveness.BUSY, 12)
+    await until(lambda: len(database.beats) >= 4)
+    board.show(Liveness.IDLE, 12)
+    await until(lambda: database.shown[-1] == (Liveness.IDLE, 12))
+    said = len(database.beats)
+    await asyncio.sleep(0.7)
+    assert len(database.beats) == said
+
+    board.put(lease(1), 3600.0)
+    await until(lambda: len(database.beats) >= said + 2)
+
+
+async def test_a_worker_that_was_switched_off_goes_on_asking_whether_it_still_is(
+    database: Database, start: Start
+) -> None:
+    database.enabled = False
+    start(heartbeat_seconds=0.05, idle_seconds=3600)
+    await until(lambda: len(database.beats) >= 3)
+    database.enabled = True
+    asked = len(database.beats)
+    await asyncio.sleep(0.7)
+    assert len(database.beats) <= asked + 1
 
 
 async def test_a_poke_is_answered_with_a_beat(database: Database, start: Start) -> None:
@@ -195,6 +231,26 @@ async def test_of_a_job_held_under_two_tokens_the_older_one_is_lost(
     news, _ = start()
     await until(lambda: len(news) == 1)
     assert (news[0].lost, news[0].cancel) == ([lease(1, token=7)], [lease(1, token=3)])
+
+
+async def test_it_is_told_how_many_live(database: Database, start: Start) -> None:
+    database.fleet = Fleet(50, 7, busy=False)
+    news, _ = start()
+    await until(lambda: len(news) == 1)
+    assert news[0].fleet == database.fleet
+
+
+async def test_whoever_hears_nothing_of_the_others_is_alone(database: Database, start: Start) -> None:
+    """K10: nobody is relied upon of whom nothing is known."""
+    database.fleet, database.before_answer = Fleet(50, 7), _fail
+    news, _ = start()
+    await until(lambda: len(news) >= 1)
+    assert news[0].failed
+    assert news[0].fleet == Fleet()
+
+
+def _fail() -> None:
+    raise StoreUnavailable("gone")
 
 
 async def test_a_disabled_worker_is_told(database: Database, start: Start) -> None:

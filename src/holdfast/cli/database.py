@@ -23,15 +23,21 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]]) -> T:
-    """Run a command's work on the engine that the settings and `--database` name; its answer is ours."""
-    from holdfast.assembly import open_engine
+    """Run a command's work on the engine that the settings and `--database` name; its answer is ours.
+
+    Workers hear of the jobs it makes.
+    """
+    from holdfast.assembly import open_all
+    from holdfast.clock import Clock
+    from holdfast.ids import Ids
+    from holdfast.lifecycle import Lifecycles
 
     async def run() -> T:
-        engine = await open_engine(settings_of(options))
+        opened = await open_all(settings_of(options), lifecycles=Lifecycles(), clock=Clock(), ids=Ids())
         try:
-            return await work(engine)
+            return await work(opened.engine)
         finally:
-            await engine.close()
+            await opened.close()
 
     return asyncio.run(run())
 

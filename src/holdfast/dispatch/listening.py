@@ -50,7 +50,7 @@ class Listener:
         self._heard, self._busy = heard, busy
         self._queues = None if queues is None else frozenset(queues)
         self._types = None if types is None else frozenset(types)
-        self._poll_seconds, self.live = poll_seconds, live
+        self._poll_seconds, self._live = poll_seconds, live
         self._claimed = Claimed(clock)
         self._connected = False
         self._waiting, self._looks = 0 if busy else 1, False
@@ -75,7 +75,7 @@ class Listener:
         """How often to look without a hint. All live workers together look as often as one would without a broker."""
         if self._mode.also_by_database or not self.up:
             return self._poll_seconds
-        return min(FLOOR_MAX_SECONDS, self._poll_seconds * max(1, self.live()))
+        return min(FLOOR_MAX_SECONDS, self._poll_seconds * max(1, self._live()))
 
     # -- what the source says of itself -----------------------------------------------------------------------
 
@@ -88,12 +88,13 @@ class Listener:
             yield
         finally:
             self._waiting -= 1
+            self._stirred.set()
             if self._receiving is not None:
                 asyncio.get_running_loop().call_later(GRACE_SECONDS, self._let_go)
 
     @contextmanager
     def looking(self, wanted: int) -> Iterator[list[str]]:
-        """A claim of so many; the jobs that it brings go into the list. It answers all hints that came before it."""
+        """A claim of so many, or a look; the jobs that it brings go into the list. It answers what came before it."""
         came_before, claimed = len(self._unseen), list[str]()
         self._looks = True
         try:
@@ -107,8 +108,7 @@ class Listener:
         """After a claim that brought all that was wanted there may be more, for others."""
         self._claimed.add(claimed)
         answered, self._unseen = self._unseen[:came_before], self._unseen[came_before:]
-        if answered:
-            self._useless = 0 if claimed else self._useless + 1
+        self._useless = 0 if claimed else self._useless + bool(answered)
         for delivery in answered:
             left = full and delivery.hint.job not in self._claimed and len(self._for_others) < GIVEN_BACK_MAX
             (self._for_others if left else self._seen).append(delivery)
@@ -154,11 +154,19 @@ class Listener:
             await self._settle()
         elif self._waiting and not self._unseen:
             await self._pause()
-            self._sort(await self._receive())
+            found = await self._receive()
+            await self._look_is_over()
+            self._sort(found)
         elif self._unseen and not self._waiting and not self._looks:
             if not await self._clock.within(self._stirred, GRACE_SECONDS):
                 self._for_others, self._unseen = self._unseen, []
         else:
+            await self._stirred.wait()
+
+    async def _look_is_over(self) -> None:
+        """What came during a claim may be about a job that it brings."""
+        while self._looks:
+            self._stirred.clear()
             await self._stirred.wait()
 
     async def _pause(self) -> None:

@@ -41,16 +41,16 @@ class RedisBroker:
         if self._group is None:
             await self._call(self._redis.ping())
             return
-        made = self._pipeline()
+        made = []
         for stream in STREAMS.values():
-            made.execute_command("XGROUP", "CREATE", stream, self._group, "$", "MKSTREAM")
-            made.execute_command("XGROUP", "CREATECONSUMER", stream, self._group, self._reader)
+            made.append(("XGROUP", "CREATE", stream, self._group, "$", "MKSTREAM"))
+            made.append(("XGROUP", "CREATECONSUMER", stream, self._group, self._reader))
         await self._run(made, allow="BUSYGROUP")
 
     async def send(self, hints: list[Hint]) -> None:
-        pipeline = self._pipeline()
-        self._add(pipeline, hints)
-        await self._run(pipeline)
+        await self._run(
+            [("XADD", STREAMS[level_of(hint)], "MAXLEN", "~", LENGTH_MAX, "*", FIELD, written(hint)) for hint in hints]
+        )
 
     async def receive(self, seconds: float, most: int) -> list[Delivery]:
         if (now := self._clock.monotonic()) >= self._take_over_at:
@@ -79,13 +79,13 @@ class RedisBroker:
 
     async def _take_over(self) -> list[Delivery]:
         """Hints that somebody of our kind took and died with. Those trimmed meanwhile are gone, here as there."""
-        pipeline = self._pipeline()
-        for stream, place in self._places.items():
-            pipeline.execute_command(
-                "XAUTOCLAIM",
-                *(stream, self._group, self._reader, round(DEAD_SECONDS * 1000), place, "COUNT", TAKEN_OVER_MAX),
-            )
-        answers = await self._run(pipeline)
+        idle, most = round(DEAD_SECONDS * 1000), TAKEN_OVER_MAX
+        answers = await self._run(
+            [
+                ("XAUTOCLAIM", stream, self._group, self._reader, idle, place, "COUNT", most)
+                for stream, place in self._places.items()
+            ]
+        )
         self._places = {stream: answer[0] for stream, answer in zip(self._places, answers, strict=True)}
         left = zip(STREAMS.values(), (answer[1] for answer in answers), strict=True)
         return await self._read((stream, entry) for stream, entries in left for entry in entries)
@@ -107,21 +107,15 @@ class RedisBroker:
         by_stream: dict[Any, list[Any]] = {}
         for stream, number in receipts:
             by_stream.setdefault(stream, []).append(number)
-        if by_stream:
-            pipeline = self._pipeline()
-            for stream, numbers in by_stream.items():
-                pipeline.execute_command("XACK", stream, self._group, *numbers)
-            await self._run(pipeline)
+        await self._run([("XACK", stream, self._group, *numbers) for stream, numbers in by_stream.items()])
 
-    def _add(self, pipeline: Any, hints: list[Hint]) -> None:
-        for hint in hints:
-            stream = STREAMS[level_of(hint)]
-            pipeline.execute_command("XADD", stream, "MAXLEN", "~", LENGTH_MAX, "*", FIELD, written(hint))
-
-    def _pipeline(self) -> Any:
-        return self._redis.pipeline(transaction=False)
-
-    async def _run(self, pipeline: Any, *, allow: str | None = None) -> list[Any]:
+    async def _run(self, commands: list[tuple[Any, ...]], *, allow: str | None = None) -> list[Any]:
+        """In one round trip; one alone without the cost of several."""
+        if len(commands) < 2:
+            return [await self._call(self._redis.execute_command(*command)) for command in commands]
+        pipeline = self._redis.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
         answers: list[Any] = await self._call(pipeline.execute(raise_on_error=False))
         for answer in answers:
             if isinstance(answer, Exception) and not (allow and str(answer).startswith(allow)):
@@ -141,7 +135,7 @@ class RedisBroker:
 
 
 def connect(url: str, pool_size: int) -> Any:
-    """A client that fails at once, and has connections of its own. `ValueError` for a URL that cannot be read."""
+    """A client that fails at once, and has its own connections. `ValueError` or `TypeError`: the URL is not one."""
     from redis.asyncio import BlockingConnectionPool, Redis
     from redis.asyncio.connection import parse_url
     from redis.asyncio.retry import Retry
@@ -156,7 +150,9 @@ def connect(url: str, pool_size: int) -> Any:
         "protocol": 2,
         "decode_responses": False,
     }
-    return Redis.from_pool(BlockingConnectionPool(**{**parse_url(url), **ours}))
+    pool = BlockingConnectionPool(**{**parse_url(url), **ours})
+    pool.make_connection()  # not connected: it knows the options it does not know
+    return Redis.from_pool(pool)
 
 
 def _told(error: Exception) -> BrokerError:

@@ -53,7 +53,7 @@ class SqsBroker:
         if not _NAME.fullmatch(queue):
             raise Invalid(
                 f"HOLDFAST_SQS_QUEUE is the name of a standard queue, 1 to 75 letters, digits, - and _; got {queue!r}",
-                code="invalid_sqs_queue",
+                code="invalid_setting",
             )
         self.garbage = 0
         self._queue = queue
@@ -152,7 +152,7 @@ def _clients(endpoint_url: str) -> Callable[[], Any]:
 
     session = get_session()
     if not session.get_config_variable("region"):
-        raise Invalid("no AWS region: set AWS_DEFAULT_REGION, or a region in the AWS profile", code="no_aws_region")
+        raise Invalid("no AWS region: set AWS_DEFAULT_REGION, or a region in the AWS profile", code="invalid_setting")
     patience = WAIT_MAX_SECONDS + CALL_SECONDS
     config = AioConfig(connect_timeout=CONNECT_SECONDS, read_timeout=patience, retries={"total_max_attempts": 1})
     return lambda: session.create_client("sqs", endpoint_url=endpoint_url or None, config=config)

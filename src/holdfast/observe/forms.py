@@ -129,8 +129,8 @@ def _pairs(fields: Fields) -> str:
 
 
 def _encoded(value: Any) -> str:
-    """JSON without a character that ends a line or steers a terminal anywhere: also those that JSON lets stand."""
-    text = msgspec.json.encode(value).decode()
+    """JSON without what ends a line, steers a terminal or begins a tag wherever it is shown: JSON itself allows more."""
+    text = msgspec.json.encode(value).decode().replace("<", "\\u003c")
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

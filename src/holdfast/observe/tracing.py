@@ -61,5 +61,5 @@ def _require(module: str) -> None:
     if found is None:
         raise Invalid(
             f"HOLDFAST_TRACES is on, but {module} is not installed: pip install 'holdfast[traces]'",
-            code="missing_extra",
+            code="extra_missing",
         )

@@ -40,7 +40,6 @@ class Working(Registry):
         for name in types:
             self.active.show(name)
             self.inflight.show(name)
-        self.before.append(self._follow)
 
     def _of_jobs(self) -> None:
         self.processing = self.histogram(
@@ -109,10 +108,3 @@ class Working(Registry):
             instrument = self.instruments[name]
             for labels, value in values:
                 instrument.add_up(labels, 0 if isinstance(instrument, Gauge) else value)
-
-    def _follow(self) -> None:
-        """Two families say nothing that a third does not: they are made of it, when somebody reads."""
-        for labels, value in self.processing.values.items():
-            self.processed.values[labels] = sum(value[:-1])
-        values = self.processing.values.values()
-        self.duration.values[()] = [sum(column) for column in zip(*values, strict=True)] or self.duration._new()

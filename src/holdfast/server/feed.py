@@ -84,7 +84,7 @@ class Feed:
         self._engine, self._clock = engine, clock
         self._ring = Ring(_place(Cursor()))
         self._watches: dict[Key, set[Watch]] = {}
-        self._reading = asyncio.Event()
+        self._reading, self._hinted = asyncio.Event(), asyncio.Event()
         self._starting, self._asking = asyncio.Lock(), asyncio.Lock()
         self._pages = asyncio.Semaphore(PAGES_AT_ONCE)
         self._known: dict[str, About] = {}
@@ -97,10 +97,16 @@ class Feed:
         while True:
             await self._reading.wait()
             came = await self._look()
-            if self._watches:
-                await self._clock.sleep(BUSY_SECONDS if came else QUIET_SECONDS)
-            else:
+            if not self._watches:
                 self._reading.clear()
+            elif came:
+                await self._clock.sleep(BUSY_SECONDS)
+            elif await self._clock.within(self._hinted, QUIET_SECONDS):
+                self._hinted.clear()
+
+    def look_soon(self) -> None:
+        """Something may be new: a hint, without which it is found a little later."""
+        self._hinted.set()
 
     async def _look(self) -> bool:
         """True if something was new. What goes wrong is tried again: the watchers' own limits go on meanwhile."""
@@ -133,7 +139,11 @@ class Feed:
     async def watch(self, key: Key) -> Watch:
         """Whatever is not yet in the log, it will be told of. Give it back with `leave`."""
         watch = Watch(key)
-        self._watches.setdefault(key, set()).add(watch)
+        await self.join(watch)
+        return watch
+
+    async def join(self, watch: Watch) -> None:
+        self._watches.setdefault(watch.key, set()).add(watch)
         try:
             async with self._starting:
                 if not self._reading.is_set():
@@ -142,7 +152,6 @@ class Feed:
         except BaseException:
             self.leave(watch)
             raise
-        return watch
 
     def leave(self, watch: Watch) -> None:
         if watches := self._watches.get(watch.key):

@@ -139,7 +139,8 @@ async def get(server: Server, asked: Asked) -> Reply:
             server, asked, job_id, lambda seen: seen.final or (bool(known) and etag(seen) not in known), seconds
         )
     else:
-        outline = await look(server, asked, job_id)
+        cached = server.shared.cached if server.shared is not None else None
+        outline = await (cached.look(job_id, asked.caller.tenant) if cached else look(server, asked, job_id))
     tag = etag(outline)
     headers = ((b"etag", tag), applied(seconds)) if seconds else ((b"etag", tag),)
     return Reply(304, None, headers) if tag in known else Reply(200, job_view(outline), headers)
@@ -184,4 +185,6 @@ async def cancel(server: Server, asked: Asked) -> Reply:
     """A wish: it is kept at once, and obeyed at once unless a worker has to stop first."""
     job_id = asked.path["job_id"]
     told = await server.engine.cancel(job_id, tenant=asked.caller.tenant)
+    if server.shared is not None and server.shared.cached is not None:
+        await server.shared.cached.refresh(job_id, asked.caller.tenant)
     return Reply(202, JobAccepted(job_id, STATUS[told.state]))

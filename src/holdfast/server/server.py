@@ -25,6 +25,7 @@ from holdfast.server.grouping import Grouping
 from holdfast.server.metrics import Figures
 from holdfast.server.pulse import Pulse
 from holdfast.server.room import Room
+from holdfast.server.shared import Shared
 from holdfast.server.snapshots import Snapshots
 from holdfast.settings import Settings
 from holdfast.webhooks.courier import Courier
@@ -50,6 +51,7 @@ class Server:
     pulse: Pulse
     courier: Courier
     traces: Traces | None = None
+    shared: Shared | None = None
     dispatch: Dispatch | None = None  # None: hints go by the database alone
     metrics: Serving = field(default_factory=Serving)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process

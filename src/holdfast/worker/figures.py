@@ -11,8 +11,9 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle import FINAL
+from holdfast.lifecycle import FINAL, State
 from holdfast.model.reports import Settled
+from holdfast.observe.fine import LOST, RELEASED, Fine
 from holdfast.observe.working import Working
 from holdfast.worker.line import Told
 from holdfast.worker.outcomes import Failed, Outcome
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 DEPTH_SECONDS = 10.0  # how old the depth of the queues may be
 PATIENCE_SECONDS = 0.5  # with a database that is asked for it; whoever reads gets the last one then
-LOST, RELEASED, RETRYING = "lost", "released", "retrying"
 
 Depths = Callable[[], Awaitable[Mapping[str, int]]]  # by type: how many jobs could run now
 
@@ -32,6 +32,8 @@ Depths = Callable[[], Awaitable[Mapping[str, int]]]  # by type: how many jobs co
 class Figures:
     def __init__(self, types: Sequence[str], clock: Clock | None = None) -> None:
         self.registry = Working(types)
+        fine = Fine(self.registry)
+        self._waits, self._runs = fine.waits.observe, fine.runs.observe
         self.registry.before.append(self._look)
         self._types = types
         self._clock = clock or Clock()
@@ -43,34 +45,25 @@ class Figures:
     # -- what the worker tells: for every job, so each of these does very little ---------------------------------
 
     def begins(self, run: Run) -> None:
-        lease, registry = run.lease, self.registry
+        """By the database's clock, and then by ours: the two are not compared."""
+        lease = run.lease
         assert run.begun_at is not None  # noqa: S101
         waited = (lease.claimed_at - lease.run_at).total_seconds() + run.begun_at - run.claimed_at
-        waited = max(waited, 0.0)  # by the database's clock, and then by ours: never by both
-        registry.waited.observe(waited, lease.queue)
-        registry.latency.observe(waited * 1000, lease.type)
+        self._waits(max(waited, 0.0), lease.queue, lease.type)
         if lease.attempt > 1:
-            registry.retries.add(1)
+            self.registry.retries.add(1)
 
     def ended(self, group: Sequence[tuple[Run, Outcome]], answers: Answers) -> None:
         """The reports of these attempts were answered."""
-        registry = self.registry
-        ran, processing, attempts = registry.ran.observe, registry.processing.observe, registry.attempts.add
+        runs = self._runs
         for (run, outcome), answer in zip(group, answers, strict=True):
             if isinstance(answer, HoldfastError):
                 self.refused()
                 self._lost(run)
-                continue
-            if run.ran is None:  # given back before it began
-                continue
-            went = _went(answer, outcome)
-            kind = run.lease.type
-            ran(run.ran, kind)
-            attempts(1, kind, went)
-            if went != RELEASED:
-                processing(run.ran, kind, went)
-            if isinstance(outcome, Failed):
-                registry.failures.add(1, outcome.code)
+            elif run.ran is not None:  # else it was given back before it began
+                runs(run.ran, run.lease.type, _went(answer, outcome))
+                if isinstance(outcome, Failed):
+                    self.registry.failures.add(1, outcome.code)
 
     def abandoned(self, group: Sequence[tuple[Run, Outcome]]) -> None:
         """Somebody else has these jobs."""
@@ -83,8 +76,7 @@ class Figures:
     def _lost(self, run: Run) -> None:
         self.registry.lost.add(1)
         if run.ran is not None:
-            self.registry.ran.observe(run.ran, run.lease.type)
-            self.registry.attempts.add(1, run.lease.type, LOST)
+            self._runs(run.ran, run.lease.type, LOST)
 
     # -- what is known without being told ------------------------------------------------------------------------
 
@@ -146,4 +138,4 @@ def _went(answer: Settled, outcome: Outcome) -> str:
     """The state of the job. A server does not tell those apart in which it is not finished."""
     if answer.state in FINAL:
         return answer.state
-    return RETRYING if isinstance(outcome, Failed) else RELEASED
+    return State.RETRYING if isinstance(outcome, Failed) else RELEASED

@@ -89,7 +89,7 @@ class Command:
 
     async def ready(self, processes: int = 1) -> None:
         """So many worker processes have begun, counted from the start."""
-        await eventually(lambda: self.log.count(" ready: ") >= processes or self._process.returncode is not None)
+        await eventually(lambda: self.log.count("ready: ") >= processes or self._process.returncode is not None)
         assert self._process.returncode is None, self.log
 
     # -- its end ----------------------------------------------------------------------------------------------

@@ -1,0 +1,62 @@
+"""What a worker counts of each job: two observations, so fine that all its families can be made of them later."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from holdfast.observe.instruments import Counter, Histogram, Labels
+from holdfast.observe.working import MILLISECONDS, OUR_SECONDS, SECONDS, Working
+
+LATENCY_SECONDS = tuple(bound / 1000 for bound in MILLISECONDS)
+KINDS_MAX = 2000  # of queue and type; clients choose queues
+RELEASED, LOST = "released", "lost"  # attempts that came to nothing, and are not among those processed
+
+Pick = Callable[[str, str], Labels | None]  # of a family's labels from ours; None: not among those it tells of
+
+
+class Fine:
+    """Feeding is for every job, and one observation instead of four is worth some work when somebody reads."""
+
+    def __init__(self, registry: Working) -> None:
+        self.waits = Histogram("", "", ("queue", "type"), tuple(sorted({*OUR_SECONDS, *LATENCY_SECONDS})))
+        self.runs = Histogram("", "", ("type", "outcome"), tuple(sorted({*OUR_SECONDS, *SECONDS})))
+        self.waits.most = self.runs.most = KINDS_MAX
+        self._registry = registry
+        registry.before.append(self._tell)
+
+    def _tell(self) -> None:
+        told = self._registry
+        _fold(self.waits, told.waited, lambda queue, _: (queue,))
+        _fold(self.waits, told.latency, lambda _, kind: (kind,), bounds=LATENCY_SECONDS, scale=1000)
+        _fold(self.runs, told.ran, lambda kind, _: (kind,))
+        _fold(self.runs, told.processing, _processed)
+        _fold(self.runs, told.duration, lambda kind, outcome: _processed(kind, outcome) and ())
+        _count(self.runs, told.attempts, lambda kind, outcome: (kind, outcome))
+        _count(self.runs, told.processed, _processed)
+
+
+def _processed(kind: str, outcome: str) -> Labels | None:
+    return None if outcome in (RELEASED, LOST) else (kind, outcome)
+
+
+def _fold(fine: Histogram, coarse: Histogram, pick: Pick, *, bounds: tuple[float, ...] = (), scale: float = 1) -> None:
+    """Each bound of the coarse one is one of the fine one, too; `bounds` are they where the unit is another."""
+    bounds = bounds or coarse.buckets
+    places = [bisect_left(bounds, bound) for bound in fine.buckets] + [len(bounds), len(bounds) + 1]
+    coarse.values.clear()
+    if not coarse.labels:
+        coarse.show()
+    for labels, value in fine.values.items():
+        if (wanted := pick(*labels)) is not None:
+            coarse.show(*wanted)
+            total = coarse.values[coarse._slot(wanted)]
+            for place, number in zip(places, [*value[:-1], value[-1] * scale], strict=True):
+                total[place] += number
+
+
+def _count(fine: Histogram, counter: Counter, pick: Pick) -> None:
+    counter.values.clear()
+    for labels, value in fine.values.items():
+        if (wanted := pick(*labels)) is not None:
+            counter.add(sum(value[:-1]), *wanted)

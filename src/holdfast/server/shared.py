@@ -1,0 +1,67 @@
+"""What servers share through Redis: word of changes, word to outsiders, and copies of how jobs are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from holdfast.batches import Batches
+from holdfast.clock import Clock
+from holdfast.dispatch.breaker import Breaker
+from holdfast.dispatch.live import Live
+from holdfast.dispatch.status import StatusCache
+from holdfast.engine import Engine
+from holdfast.ids import Ids
+from holdfast.model.outline import Outline
+from holdfast.server.announcing import Announcer
+from holdfast.server.cached import Cached
+from holdfast.server.feed import Feed
+
+log = logging.getLogger(__name__)
+
+
+class Shared:
+    """Nothing of it is needed: without Redis the database is asked, and looked at a little less often."""
+
+    def __init__(
+        self,
+        redis: Any,
+        engine: Engine,
+        outlines: Batches[tuple[str, str], Outline],
+        feed: Feed,
+        clock: Clock,
+        ids: Ids,
+        *,
+        cache_seconds: float,
+    ) -> None:
+        self.breaker = Breaker(clock, ids)
+        self.breaker.watchers.append(self._tell)
+        self._live = Live(redis, self.breaker, clock, ids, look=feed.look_soon)
+        self._announcer = Announcer(self._live, feed, clock)
+        self.cached: Cached | None = None
+        if cache_seconds:
+            cache = StatusCache(
+                redis, self.breaker, clock, seconds=cache_seconds, secret=lambda: engine.secret("status")
+            )
+            self.cached = Cached(cache, engine, outlines, feed, clock)
+        engine.rules.observers.append(self._live.changed)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._live.run())
+            group.create_task(self._announcer.run())
+            if self.cached is not None:
+                group.create_task(self.cached.run())
+
+    async def close(self) -> None:
+        if self.cached is not None:
+            await self.cached.close()
+        await self._live.close()
+
+    def _tell(self) -> None:
+        if self.breaker.closed:
+            log.info("Redis is back")
+        else:
+            log.warning("Redis does not answer (%s): the database is asked until it does", self.breaker.reason)

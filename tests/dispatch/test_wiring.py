@@ -1,0 +1,140 @@
+"""The settings pick the broker; servers and workers use it, and none of them depends on it. R003-113, C-20, C-42."""
+
+import asyncio
+import importlib.util
+from typing import Any
+
+import pytest
+
+from holdfast import App
+from holdfast.assembly import open_all
+from holdfast.clock import Clock
+from holdfast.dispatch.dispatch import kind_of_worker
+from holdfast.errors import Invalid
+from holdfast.ids import Ids
+from holdfast.lifecycle import Lifecycles
+from holdfast.running import Wish, work
+from holdfast.server import room
+from holdfast.settings import Settings
+from holdfast.worker.runtime import Worker
+from tests.dispatch.stories import creating, jobs, until
+from tests.server.hands import hand
+from tests.server.steps import serving
+from tests.servers.redis import RedisServer
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"dispatch": "redis"}, "HOLDFAST_REDIS_URL"),
+        ({"dispatch": "hybrid"}, "HOLDFAST_REDIS_URL"),
+        ({"dispatch": "nats"}, "HOLDFAST_NATS_URL"),
+        ({"dispatch": "redis", "redis_url": "localhost:6379"}, "redis://HOST:PORT/0"),
+        ({"dispatch": "redis", "redis_url": "http://:hunter2@localhost"}, "redis://HOST:PORT/0"),
+        ({"dispatch": "redis", "redis_url": "redis://:hunter2@localhost:port/0"}, "redis://HOST:PORT/0"),
+        ({"dispatch": "redis", "redis_url": "redis://:hunter2@localhost/0?db=x"}, "redis://HOST:PORT/0"),
+        ({"dispatch": "redis", "redis_url": "redis://:hunter2@localhost/0?colour=red"}, "redis://HOST:PORT/0"),
+        ({"dispatch": "nats", "nats_url": "hunter2@localhost"}, "nats://HOST:PORT"),
+        ({"dispatch": "nats", "nats_url": "nats://a:4222,redis://hunter2@b"}, "nats://HOST:PORT"),
+    ],
+)
+async def test_what_the_settings_get_wrong_is_said_at_the_start(
+    settings: dict[str, Any], says: str, fresh_sqlite_url: str
+) -> None:
+    with pytest.raises(Invalid, match=says) as refused:
+        await open_all(
+            Settings(database_url=fresh_sqlite_url, **settings), lifecycles=Lifecycles(), clock=Clock(), ids=Ids()
+        )
+    assert refused.value.code == "invalid_setting"
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("extra", "settings"),
+    [
+        ("redis", {"dispatch": "hybrid", "redis_url": "redis://localhost"}),
+        ("nats", {"dispatch": "nats", "nats_url": "nats://localhost"}),
+        ("sqs", {"dispatch": "sqs"}),
+    ],
+)
+async def test_an_extra_that_is_not_installed_is_named(
+    extra: str, settings: dict[str, Any], fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.brokers.find_spec", lambda _: None)
+    with pytest.raises(Invalid) as refused:
+        await open_all(
+            Settings(database_url=fresh_sqlite_url, **settings), lifecycles=Lifecycles(), clock=Clock(), ids=Ids()
+        )
+    assert refused.value.code == "extra_missing"
+    assert f"pip install 'holdfast[{extra}]'" in str(refused.value)
+    assert importlib.util.find_spec("redis"), "here it is"
+
+
+def test_workers_that_may_take_the_same_jobs_are_of_one_kind() -> None:
+    kinds = {
+        kind_of_worker(None, ["a"]),
+        kind_of_worker(["q"], ["a"]),
+        kind_of_worker([], ["a"]),
+        kind_of_worker(["q"], ["a", "b"]),
+        kind_of_worker(["q"], ["a"], ["gpu"]),
+    }
+    assert len(kinds) == 5
+    assert kind_of_worker(["q", "p"], ["b", "a"], ["x", "y"]) == kind_of_worker(["p", "q"], ["a", "b"], ["y", "x"])
+
+
+async def test_a_claim_that_waits_at_a_server_is_woken_through_redis(
+    fresh_postgres_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "FLOOR_SECONDS", 3600.0)  # nobody looks without a hint
+    by_redis = {"dispatch": "redis", "redis_url": redis_server.url}
+    async with (
+        creating(Settings(database_url=fresh_postgres_url, **by_redis)) as creator,
+        serving(fresh_postgres_url, **by_redis) as first,
+        serving(fresh_postgres_url, **by_redis) as second,
+    ):
+        for served in (first, second):
+            me = await hand(served)
+            dispatch = served.server.dispatch
+            assert dispatch
+            await until(lambda dispatch=dispatch: dispatch.up)
+            waiting = asyncio.create_task(me.claim(waitSeconds=30))
+            await asyncio.sleep(0.2)
+            made = await jobs(creator.engine, 1)
+            assert [job["jobId"] for job in await waiting] == made
+        assert first.server.dispatch
+        await until(lambda: first.server.dispatch and first.server.dispatch.tally["received", "woke"] == 2)
+
+
+async def test_a_server_is_ready_without_its_broker(fresh_sqlite_url: str) -> None:
+    async with serving(fresh_sqlite_url, dispatch="redis", redis_url="redis://127.0.0.1:1/0") as served:
+        assert served.server.dispatch
+        await until(lambda: served.server.dispatch and served.server.dispatch.breaker.openings)
+        assert (await served.http.get("/readyz")).status_code == 200
+        answer = await served.http.post("/jobs", json={"jobType": "a", "payload": {}})
+        assert answer.status_code == 202
+        assert not served.server.dispatch.up
+
+
+async def test_a_worker_process_hears_of_work_through_redis(fresh_postgres_url: str, redis_server: RedisServer) -> None:
+    settings = Settings(database_url=fresh_postgres_url, dispatch="redis", redis_url=redis_server.url, poll_seconds=60)
+    app = App(settings=settings)
+
+    @app.job("double")
+    async def double(number: int) -> int:
+        return 2 * number
+
+    stop, ready = asyncio.Event(), list[Worker]()
+    async with app:
+        working = asyncio.create_task(work(app, Wish(), stop=stop, on_ready=ready.append))
+        await until(lambda: ready or working.done())
+        dispatch = await app.dispatch()
+        assert dispatch
+        await until(lambda: dispatch.up)
+        async with creating(settings) as elsewhere:
+            for number in range(3):
+                await asyncio.sleep(0.3)
+                (job,) = await jobs(elsewhere.engine, 1, type="double", payload={"number": number})
+                assert await app.job_handle(job).result(timeout=30) == 2 * number
+        assert dispatch.tally["received", "woke"] >= 1
+        stop.set()
+        await working

@@ -1,0 +1,144 @@
+"""What maintenance would find to do: each thing is seen when its time has come, and not before."""
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.engine.chores import Chores
+from holdfast.model import Liveness, NewJob
+from tests.engine.steps import run
+
+DAY = 86_400.0
+
+
+async def seen(engine: Engine) -> set[str]:
+    found = await engine.chores(workers_kept=DAY, claims_kept=3600)
+    return {name for name in Chores.__struct_fields__ if getattr(found, name)}
+
+
+@pytest.fixture(autouse=True)
+async def swept(engine: Engine) -> None:
+    await engine.swept()
+
+
+async def test_where_nothing_happens_there_is_nothing_to_do(engine: Engine, worker: str, clock: MovableClock) -> None:
+    await engine.create(NewJob(type="waits"))
+    await engine.create(NewJob(type="later", delay_seconds=60))
+    await engine.create(NewJob(type="new", lifecycle="orchestration"), accept=False)
+    clock.advance(4)
+    assert await seen(engine) == set()
+
+
+async def test_that_nobody_has_swept_for_half_an_interval_is_seen(engine: Engine, clock: MovableClock) -> None:
+    clock.advance(5)
+    assert await seen(engine) == {"unswept"}
+    await engine.swept()
+    assert await seen(engine) == set()
+    clock.advance(5)
+    await engine.reap()
+    assert await seen(engine) == set()
+
+
+async def test_a_sweep_of_another_kind_is_none_of_ours(engine: Engine, clock: MovableClock) -> None:
+    from tests.engine.steps import ask
+
+    await ask(engine, "UPDATE sweeps SET name = 'another' RETURNING name")
+    assert await seen(engine) == {"unswept"}
+    await engine.swept()
+    assert await seen(engine) == set()
+
+
+async def test_a_delayed_job_is_seen_when_it_is_ripe(engine: Engine, clock: MovableClock) -> None:
+    await engine.create(NewJob(type="soon", delay_seconds=3))
+    clock.advance(2.9)
+    assert await seen(engine) == set()
+    clock.advance(0.1)
+    assert await seen(engine) == {"ripe"}
+    await engine.requeue_due()
+    assert await seen(engine) == set()
+
+
+async def test_what_runs_is_looked_at_whether_its_lease_is_over_or_not(engine: Engine, worker: str) -> None:
+    """A clock of its policy may be over, or its process be dead."""
+    lease = await run(engine, worker)
+    assert await seen(engine) == {"running"}
+    await engine.complete(worker, lease.id, lease.token)
+    assert await seen(engine) == set()
+
+
+async def test_a_job_that_nobody_accepted_is_seen_after_a_minute(engine: Engine, clock: MovableClock) -> None:
+    await engine.create(NewJob(type="new", lifecycle="orchestration"), accept=False)
+    clock.advance(59)
+    await engine.swept()
+    assert await seen(engine) == set()
+    clock.advance(1)
+    assert await seen(engine) == {"orphans"}
+    await engine.accept_orphans()
+    assert await seen(engine) == set()
+
+
+async def test_a_worker_that_is_silent_is_seen_and_a_day_later_forgotten(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """The one that beats is neither."""
+    other = (await engine.register()).id
+    await engine.heartbeat(worker, [])
+    await engine.heartbeat(other, [], liveness=Liveness.OFFLINE)
+    clock.advance(89)
+    await engine.swept()
+    assert await seen(engine) == set()
+    clock.advance(1)
+    await engine.swept()
+    assert await seen(engine) == {"silent"}
+    await engine.heartbeat(worker, [])
+    assert await seen(engine) == set()
+    clock.advance(DAY)
+    await engine.heartbeat(worker, [])
+    await engine.swept()
+    assert await seen(engine) == {"forgotten"}
+    await engine.forget_workers(DAY)
+    assert await seen(engine) == set()
+
+
+async def test_a_worker_of_whom_an_operator_said_something_is_not_forgotten(
+    engine: Engine, clock: MovableClock
+) -> None:
+    remote, switched_off = (await engine.register(kind="remote")).id, (await engine.register()).id
+    await engine.disable(switched_off)
+    for worker in (remote, switched_off):
+        await engine.heartbeat(worker, [], liveness=Liveness.OFFLINE)
+    clock.advance(2 * DAY)
+    await engine.swept()
+    assert await seen(engine) == set()
+
+
+async def test_an_old_answer_to_a_claim_is_seen(engine: Engine, worker: str, clock: MovableClock) -> None:
+    await engine.create(NewJob(type="echo"))
+    [lease] = await engine.claim_once(worker, "r-1") or []
+    await engine.complete(worker, lease.id, lease.token)
+    clock.advance(3599)
+    await engine.heartbeat(worker, [])
+    await engine.swept()
+    assert await seen(engine) == set()
+    clock.advance(1)
+    assert await seen(engine) == {"claims"}
+    await engine.prune_claims(3600)
+    assert await seen(engine) == set()
+
+
+async def test_an_old_line_about_a_worker_is_seen_unless_it_is_the_last(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    async def note(liveness: Liveness) -> None:
+        await engine.heartbeat(worker, [], liveness=liveness)
+        await engine.note_workers()
+
+    await note(Liveness.BUSY)
+    clock.advance(DAY)
+    await note(Liveness.BUSY)
+    await engine.swept()
+    assert await seen(engine) == set(), "the next takes its number from it"
+    await note(Liveness.IDLE)
+    assert await seen(engine) == {"lines"}
+    await engine.prune_worker_log()
+    assert await seen(engine) == set()

@@ -1,0 +1,373 @@
+"""What servers share through Redis: copies of how jobs are, word of what happens. Losing it costs time only (S13)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+
+from holdfast.clock import Clock
+from holdfast.dispatch.breaker import Breaker
+from holdfast.dispatch.redis import connect
+from holdfast.dispatch.status import COPY_BYTES_MAX, StatusCache, key_of
+from holdfast.errors import Invalid
+from holdfast.ids import Ids
+from holdfast.model import NewJob
+from holdfast.model.outline import Outline
+from holdfast.model.reports import Progress
+from holdfast.server import feed as feeds
+from tests.server.steps import Served, bearer, client_key, serving
+from tests.servers.redis import RedisServer
+from tests.worker.in_process import until
+
+UNKNOWN = "0198c0de-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+async def served(store_url: str, redis_server: RedisServer) -> AsyncIterator[Served]:
+    async with serving(store_url, redis_url=redis_server.url, redis_cache_seconds=60) as served:
+        yield served
+
+
+@pytest.fixture
+async def other(served: Served, store_url: str, redis_server: RedisServer) -> AsyncIterator[Served]:
+    """A second server before the same database."""
+    async with serving(store_url, redis_url=redis_server.url, redis_cache_seconds=60) as served:
+        yield served
+
+
+@pytest.fixture
+def asked(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the first server's database was asked for."""
+    asked: list[Any] = []
+    original = served.server.outlines._send
+
+    async def noted(wanted: list[Any]) -> Any:
+        asked.extend(wanted)
+        return await original(wanted)
+
+    monkeypatch.setattr(served.server.outlines, "_send", noted)
+    return asked
+
+
+async def created(served: Served, **job: Any) -> str:
+    answer = await served.http.post("/jobs", json={"jobType": "t", "payload": {}, **job})
+    assert answer.status_code == 202
+    return str(answer.json()["jobId"])
+
+
+async def view(served: Served, job_id: str, **headers: str) -> Any:
+    answer = await served.http.get(f"/jobs/{job_id}", headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def copied(server: RedisServer, job_id: str) -> None:
+    await until(lambda: server.say("GET", key_of(job_id)))
+
+
+async def as_stored(served: Served, job_id: str) -> Any:
+    """What a server without a cache would say."""
+    [outline] = await served.engine.outlines([(job_id, "default")])
+    from holdfast.server.views import job_view
+
+    assert isinstance(outline, Outline)
+    return json.loads(msgspec.json.encode(job_view(outline)))
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+
+
+async def test_who_asks_again_is_answered_from_the_copy(
+    served: Served, other: Served, redis_server: RedisServer, asked: list[Any]
+) -> None:
+    """R002-45, C-20. With the same ETag, and on any server."""
+    job_id = await created(served)
+    first = await served.http.get(f"/jobs/{job_id}")
+    await copied(redis_server, job_id)
+    asked.clear()
+    again = await served.http.get(f"/jobs/{job_id}")
+    elsewhere = await other.http.get(f"/jobs/{job_id}", headers={"if-none-match": first.headers["etag"]})
+    assert (again.json(), again.headers["etag"]) == (first.json(), first.headers["etag"])
+    assert elsewhere.status_code == 304
+    assert not asked
+
+
+async def test_a_copy_follows_its_job(served: Served, redis_server: RedisServer, asked: list[Any]) -> None:
+    """Through its whole life, equal to what the database says, and without its being asked by those who ask."""
+    job_id = await created(served)
+    await view(served, job_id)
+    await copied(redis_server, job_id)
+    engine = served.engine
+    worker = (await engine.register(name="tester")).id
+    [lease] = await engine.claim(worker)
+    await followed(served, job_id, status="RUNNING")
+    report = Progress(id=job_id, token=lease.token, percent=40, step="half", counters={"n": 1})
+    await engine.progress(worker, report)
+    await followed(served, job_id, progress={"percent": 40.0, "step": "half"})
+    await engine.complete(worker, job_id, lease.token, {"answer": 42})
+    await followed(served, job_id, status="COMPLETED", result={"answer": 42})
+    assert asked == [(job_id, "default")], "only the first time"
+
+
+async def followed(served: Served, job_id: str, **told: Any) -> None:
+    async def same() -> bool:
+        seen = await view(served, job_id)
+        return {**seen, **told} == seen
+
+    await until(same)
+    assert await view(served, job_id) == await as_stored(served, job_id)
+
+
+async def test_whoever_cancels_a_job_finds_it_canceled(
+    served: Served, other: Served, redis_server: RedisServer
+) -> None:
+    job_id = await created(served)
+    await view(served, job_id)
+    await copied(redis_server, job_id)
+    await other.http.post(f"/jobs/{job_id}/cancel")
+    assert (await view(served, job_id))["status"] == "CANCELED"
+
+
+async def test_a_job_of_another_tenant_is_no_job(served: Served, redis_server: RedisServer) -> None:
+    ours, theirs = await client_key(served, "ours"), await client_key(served, "theirs")
+    job_id = (await served.http.post("/jobs", json={"jobType": "t", "payload": {}}, headers=bearer(ours))).json()[
+        "jobId"
+    ]
+    assert (await served.http.get(f"/jobs/{job_id}", headers=bearer(theirs))).status_code == 404
+    assert (await served.http.get(f"/jobs/{job_id}", headers=bearer(ours))).status_code == 200
+    await copied(redis_server, job_id)
+    for key, expected in ((theirs, 404), (ours, 200), (theirs, 404)):
+        assert (await served.http.get(f"/jobs/{job_id}", headers=bearer(key))).status_code == expected
+    assert (await served.http.get(f"/jobs/{UNKNOWN}", headers=bearer(ours))).status_code == 404
+    assert (await served.http.get("/jobs/nonsense", headers=bearer(ours))).status_code == 404
+
+
+async def test_who_waits_gets_no_copy(served: Served, redis_server: RedisServer, asked: list[Any]) -> None:
+    job_id = await created(served)
+    await view(served, job_id)
+    await copied(redis_server, job_id)
+    asked.clear()
+    await view(served, job_id, prefer="wait=1")
+    assert asked
+
+
+@pytest.mark.parametrize("forged", [b"", b"x", b"9" * 40 + b"0" * 32 + b'["default",{}]', b"9" * 40, b"\xff" * 300])
+async def test_what_somebody_else_put_there_is_not_shown(
+    served: Served, redis_server: RedisServer, forged: bytes
+) -> None:
+    """SEC-23: what is in Redis is not trusted."""
+    job_id = await created(served)
+    redis_server.say("SET", key_of(job_id), forged)
+    assert await view(served, job_id) == await as_stored(served, job_id)
+
+
+async def test_a_copy_of_one_job_is_none_of_another(served: Served, redis_server: RedisServer) -> None:
+    one, two = await created(served), await created(served)
+    await view(served, one)
+    await copied(redis_server, one)
+    redis_server.say("COPY", key_of(one), key_of(two))
+    assert (await view(served, two))["jobId"] == two
+
+
+async def test_a_flushed_redis_is_filled_again(served: Served, redis_server: RedisServer) -> None:
+    job_id = await created(served)
+    for _ in range(3):
+        seen = await view(served, job_id)
+        await copied(redis_server, job_id)
+        redis_server.flush()
+        assert await view(served, job_id) == seen
+
+
+async def test_without_redis_the_database_answers(served: Served, redis_server: RedisServer) -> None:
+    """Killed, and back with what it had: a change that it missed is not taken back by an old copy."""
+    job_id = await created(served)
+    before = await view(served, job_id)
+    await copied(redis_server, job_id)
+    redis_server.stop(kill=True)
+    assert [await view(served, job_id) for _ in range(20)] == [before] * 20
+    redis_server.start()
+    await served.http.post(f"/jobs/{job_id}/cancel")
+    assert (await view(served, job_id))["status"] == "CANCELED"
+
+    async def copied_again() -> bool:
+        assert (await view(served, job_id))["status"] == "CANCELED"
+        return bool(redis_server.say("GET", key_of(job_id)))
+
+    await until(copied_again)
+
+
+def test_what_the_settings_get_wrong_is_said_at_once() -> None:
+    from holdfast.brokers import open_redis
+    from holdfast.settings import Settings
+
+    assert open_redis(Settings()) is None
+    for wrong in ({"redis_cache_seconds": 5}, {"redis_url": "redis://[oops", "redis_cache_seconds": 5}):
+        with pytest.raises(Invalid, match="HOLDFAST_REDIS"):
+            open_redis(Settings(**wrong))
+
+
+# -- the cache itself -------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def cache_at(url: str, seconds: float = 60, secret: bytes = b"secret") -> AsyncIterator[StatusCache]:
+    async def known() -> bytes:
+        return secret
+
+    client = connect(url, 4)
+    yield StatusCache(client, Breaker(Clock(), Ids()), Clock(), seconds=seconds, secret=known)
+    await client.aclose()
+
+
+async def some_outline(served: Served) -> Outline:
+    job_id = (await served.engine.create(NewJob(type="t"))).id
+    [outline] = await served.engine.outlines([(job_id, "default")])
+    assert isinstance(outline, Outline)
+    return outline
+
+
+async def test_something_older_never_takes_the_place_of_something_newer(
+    served_on_sqlite: Served, redis_server: RedisServer
+) -> None:
+    """By version, in whatever order they come."""
+    outline = await some_outline(served_on_sqlite)
+    versions = [msgspec.structs.replace(outline, version=version) for version in (3, 1, 2, 10, 9)]
+    async with cache_at(redis_server.url) as cache:
+        seen = []
+        for each in versions:
+            await cache.put([("default", each, 60)], Clock().monotonic())
+            found = await cache.get(outline.id, "default")
+            assert found
+            seen.append(found.version)
+        assert seen == [3, 3, 3, 10, 10]
+        assert await cache.get(outline.id, "other") is None
+
+
+async def test_what_took_long_on_its_way_is_not_kept(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+    outline = await some_outline(served_on_sqlite)
+    async with cache_at(redis_server.url) as cache:
+        await cache.put([("default", outline, 60)], Clock().monotonic() - 5)
+        assert await cache.get(outline.id, "default") is None
+
+
+async def test_a_copy_lasts_no_longer_than_it_may(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+    outline = await some_outline(served_on_sqlite)
+    async with cache_at(redis_server.url) as cache:
+        await cache.put([("default", outline, 7)], Clock().monotonic())
+        assert 0 < redis_server.say("PTTL", key_of(outline.id)) <= 7000
+
+
+async def test_of_a_large_job_the_database_is_asked(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+    outline = await some_outline(served_on_sqlite)
+    large = msgspec.structs.replace(outline, version=2, result=json.dumps("x" * COPY_BYTES_MAX))
+    async with cache_at(redis_server.url) as cache:
+        for each in (outline, large, outline):
+            await cache.put([("default", each, 60)], Clock().monotonic())
+        assert await cache.get(outline.id, "default") is None
+        assert redis_server.say("STRLEN", key_of(outline.id)) < 100
+
+
+async def test_another_secret_opens_nothing(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+    outline = await some_outline(served_on_sqlite)
+    async with cache_at(redis_server.url) as cache, cache_at(redis_server.url, secret=b"other") as stranger:
+        await cache.put([("default", outline, 60)], Clock().monotonic())
+        assert await stranger.get(outline.id, "default") is None
+
+
+async def test_a_frozen_redis_holds_nobody_up(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+    """Tens of milliseconds at first, and then nothing while the breaker is open."""
+    outline = await some_outline(served_on_sqlite)
+    async with cache_at(redis_server.url) as cache:
+        await cache.put([("default", outline, 60)], Clock().monotonic())
+        redis_server.say("CLIENT", "PAUSE", "3000", "ALL")
+        async with asyncio.timeout(2):
+            assert [await cache.get(outline.id, "default") for _ in range(5)] == [None] * 5
+
+
+# -- word of what happens ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening(server: RedisServer, *patterns: str) -> Iterator[Any]:
+    with redis.Redis(port=server.port, socket_timeout=5) as client, client.pubsub() as heard:
+        heard.psubscribe(*patterns)
+        for _ in patterns:
+            heard.get_message(timeout=5)
+        yield heard
+
+
+def said(heard: Any, into: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    while (message := heard.get_message(timeout=0)) is not None:
+        into.append((message["channel"].decode(), json.loads(message["data"])))
+    return into
+
+
+async def test_progress_and_ends_are_told_on_channels_of_their_own(
+    served: Served, other: Served, redis_server: RedisServer
+) -> None:
+    """R003-118..120: what a worker straight at the database does, too; once, however many servers; no result."""
+    engine, words = served.engine, list[tuple[str, Any]]()
+    with listening(redis_server, "holdfast:progress:*", "holdfast:complete:*", "holdfast:worker_status") as heard:
+        await until(lambda: redis_server.say("EXISTS", "holdfast:speaker"))
+        await until(lambda: everything_is_watched(served) or everything_is_watched(other))
+        job_id = await created(served)
+        worker = (await engine.register(name="tester")).id
+        [lease] = await engine.claim(worker)
+        await engine.progress(worker, Progress(id=job_id, token=lease.token, percent=40))
+        await engine.complete(worker, job_id, lease.token, {"secret": 42})
+        await until(lambda: len([word for word in said(heard, words) if "worker" not in word[0]]) >= 2)
+        await until(lambda: any(channel == "holdfast:worker_status" for channel, _ in said(heard, words)))
+    told = [(channel, what) for channel, what in words if channel != "holdfast:worker_status"]
+    assert [channel for channel, _ in told] == [f"holdfast:progress:{job_id}", f"holdfast:complete:{job_id}"]
+    progress, complete = (what for _, what in told)
+    assert (progress["status"], progress["percent"], progress["tenant"]) == ("RUNNING", 40.0, "default")
+    assert set(complete) == {"jobId", "tenant", "seq", "at", "status"}
+    assert complete["status"] == "COMPLETED"
+    workers = [what for channel, what in words if channel == "holdfast:worker_status"]
+    assert workers[0]["workerId"] == worker
+
+
+def everything_is_watched(served: Served) -> bool:
+    return bool(served.server.feed._watches.get(feeds.EVERYTHING))
+
+
+async def test_nobody_reads_the_log_for_channels_to_which_nobody_listens(
+    served: Served, redis_server: RedisServer
+) -> None:
+    job_id = await created(served)
+    await served.http.post(f"/jobs/{job_id}/cancel")
+    await asyncio.sleep(1.5)
+    assert not redis_server.say("EXISTS", "holdfast:speaker")
+    assert not everything_is_watched(served)
+
+
+async def test_a_change_at_one_server_is_seen_at_once_at_another(
+    served: Served, other: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who watches at another server need not wait for its next look, which here would come much too late."""
+    monkeypatch.setattr(feeds, "QUIET_SECONDS", 3600.0)
+    job_id = await created(served)
+    watch = await other.server.feed.watch(feeds.of_job(job_id))
+    try:
+        await asyncio.sleep(0.5)  # it looks, finds nothing and goes to sleep
+
+        async def told() -> bool:
+            await created(served)  # on PostgreSQL an event may be seen a moment after its commit only
+            return await watch.rung(Clock(), 0.5)
+
+        await served.http.post(f"/jobs/{job_id}/cancel")
+        await until(told)
+    finally:
+        other.server.feed.leave(watch)
+
+
+async def test_a_redis_that_is_down_keeps_no_server_from_starting(store_url: str, redis_server: RedisServer) -> None:
+    redis_server.stop(kill=True)
+    async with serving(store_url, redis_url=redis_server.url, redis_cache_seconds=60) as served:
+        job_id = await created(served)
+        assert (await view(served, job_id))["status"] == "PENDING"
