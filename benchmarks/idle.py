@@ -57,7 +57,7 @@ def idle_workers(url: str, count: int, **environment: str) -> Iterator[None]:
     process = subprocess.Popen(
         [*command, "--processes", str(count), "--concurrency", "1"],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, "HOLDFAST_LOG_LEVEL": "error", **environment},
         start_new_session=True,
     )
     try:
@@ -122,7 +122,7 @@ def main(words: list[str] | None = None) -> int:
     sizes = QUICK if options.quick else Sizes()
     given = {name: getattr(options, name) for name in ("workers", "seconds") if getattr(options, name) is not None}
     sizes = sizes._replace(**given)
-    with running(settings=SETTINGS) as server:
+    with running(source="wheel", settings=SETTINGS) as server:  # the machine's own may come without the extension
         found = [asyncio.run(measure(server, mode, sizes)) for mode in options.modes.split(",")]
     for each in found:
         _print(each)

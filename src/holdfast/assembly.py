@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.batches import Batches
-from holdfast.brokers import open_dispatch, open_redis
+from holdfast.brokers import open_dispatch
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listening import Listener
@@ -19,7 +19,6 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.loops import Maintenance, WorkerLog
 from holdfast.model import NewJob
-from holdfast.model.outline import Outline
 from holdfast.observe.logs import job_lines
 from holdfast.observe.moves import Moves
 from holdfast.observe.tracing import traces
@@ -29,7 +28,7 @@ from holdfast.server.feed import Feed
 from holdfast.server.pulse import Pulse, folder_of
 from holdfast.server.room import Room
 from holdfast.server.server import Server
-from holdfast.server.shared import Shared
+from holdfast.server.shared import open_shared
 from holdfast.settings import Settings, load
 from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.hints import Notifier, by_queue
@@ -140,7 +139,7 @@ async def open_server(
         listeners = _listeners(opened.dispatch, presence, ids)
         turns = Turns(clock, ids)
         outlines, feed = Batches(engine.outlines, turns=GATHERING_TURNS), Feed(engine, clock)
-        shared = _shared(settings, engine, outlines, feed, clock, ids)
+        shared = open_shared(settings, engine, outlines, feed, clock, ids)
         server = Server(
             engine,
             clock,
@@ -176,14 +175,6 @@ async def open_server(
         listening = (listener.run() for listener in listeners)
         await stack.enter_async_context(_running(*beside, *listening))
         yield server
-
-
-def _shared(
-    settings: Settings, engine: Engine, outlines: Batches[Any, Outline], feed: Feed, clock: Clock, ids: Ids
-) -> Shared | None:
-    if (redis := open_redis(settings)) is None:
-        return None
-    return Shared(redis, engine, outlines, feed, clock, ids, cache_seconds=settings.redis_cache_seconds)
 
 
 def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[Listener]:

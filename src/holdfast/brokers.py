@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.dispatch.broker import Broker
@@ -25,45 +24,36 @@ def open_dispatch(settings: Settings, clock: Clock, ids: Ids, by_database: Wake 
 
 def open_broker(settings: Settings, kind: str | None, clock: Clock, ids: Ids) -> Broker:
     """Nothing is sent yet. `kind`: of the workers it is for; None sends only."""
-    if settings.dispatch in ("redis", "hybrid"):
-        _require(settings, "redis", library="redis", url=settings.redis_url)
-        from holdfast.dispatch.redis import RedisBroker
+    if settings.dispatch == "sqs":
+        return _sqs(settings)
+    return _nats(settings, kind) if settings.dispatch == "nats" else _redis(settings, kind, clock, ids)
 
-        try:
-            return RedisBroker(settings.redis_url, kind, clock, ids, pool_size=settings.redis_pool_size)
-        except (ValueError, TypeError):  # an option in it that nobody knows
-            raise _unreadable("redis", "redis://HOST:PORT/0") from None
-    if settings.dispatch == "nats":
-        _require(settings, "nats", library="nats", url=settings.nats_url)
-        from holdfast.dispatch.nats import NatsBroker
 
-        try:
-            return NatsBroker(settings.nats_url, kind)
-        except ValueError:
-            raise _unreadable("nats", "nats://HOST:PORT") from None
+def _redis(settings: Settings, kind: str | None, clock: Clock, ids: Ids) -> Broker:
+    _require(settings, "redis", library="redis", url=settings.redis_url)
+    from holdfast.dispatch.redis import RedisBroker
+
+    try:
+        return RedisBroker(settings.redis_url, kind, clock, ids, pool_size=settings.redis_pool_size)
+    except (ValueError, TypeError):  # TypeError: an option in it that nobody knows
+        raise _unreadable("redis", "redis://HOST:PORT/0") from None
+
+
+def _nats(settings: Settings, kind: str | None) -> Broker:
+    _require(settings, "nats", library="nats", url=settings.nats_url)
+    from holdfast.dispatch.nats import NatsBroker
+
+    try:
+        return NatsBroker(settings.nats_url, kind)
+    except ValueError:
+        raise _unreadable("nats", "nats://HOST:PORT") from None
+
+
+def _sqs(settings: Settings) -> Broker:
     _require(settings, "sqs", library="aiobotocore")
     from holdfast.dispatch.sqs import SqsBroker
 
     return SqsBroker(settings.sqs_queue, settings.sqs_endpoint_url)
-
-
-def open_redis(settings: Settings) -> Any:
-    """For what servers share through Redis beside hints; None without one."""
-    if not settings.redis_url:
-        if settings.redis_cache_seconds:
-            raise Invalid("HOLDFAST_REDIS_CACHE_SECONDS needs HOLDFAST_REDIS_URL", code="invalid_setting")
-        return None
-    if find_spec("redis") is None:
-        raise Invalid(
-            "HOLDFAST_REDIS_URL needs a library that is not installed: pip install 'holdfast[redis]'",
-            code="extra_missing",
-        )
-    from holdfast.dispatch.redis import connect
-
-    try:
-        return connect(settings.redis_url, settings.redis_pool_size)
-    except (ValueError, TypeError):
-        raise _unreadable("redis", "redis://HOST:PORT/0") from None
 
 
 def _require(settings: Settings, extra: str, *, library: str, url: str | None = None) -> None:

@@ -16,7 +16,7 @@ from holdfast.app import App
 from holdfast.assembly import open_presence, retention
 from holdfast.client.client import Client
 from holdfast.direct import DirectSource, NoBroker
-from holdfast.dispatch.dispatch import kind_of_worker
+from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
 from holdfast.dispatch.listening import Listener
 from holdfast.errors import HoldfastError
 from holdfast.loops import Maintenance
@@ -140,13 +140,13 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
             heartbeat_seconds=idle_seconds,
             offline_seconds=settings.worker_offline_seconds,
         )
-        if wish.figures is not None:
-            measure(engine, wish.figures)
         maintenance = Maintenance(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
         )
 
         hints = await _hints(app, wish, presence, lambda: turns.fleet.live)
+        if wish.figures is not None:
+            measure(engine, wish.figures, await app.dispatch())
 
         def hear(fleet: Fleet) -> None:
             turns.hear(fleet)
@@ -166,7 +166,8 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
         await presence.close()
 
 
-def measure(engine: Engine, figures: Figures) -> None:
+def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) -> None:
+    """What a worker beside the database can tell of it, and of the broker."""
     from holdfast.observe.queries import QueryTimes
 
     async def waiting() -> dict[str, int]:
@@ -175,6 +176,10 @@ def measure(engine: Engine, figures: Figures) -> None:
     registry = figures.registry
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
     figures.deep(waiting)
+    if dispatch is not None:
+        registry.before.append(
+            lambda: registry.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)
+        )
 
 
 async def _hints(app: App, wish: Wish, presence: Presence, live: Callable[[], int]) -> Listener | NoBroker:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, hints, http, leases, refusal, remote, streams
+from benchmarks import core, hints, http, idle, leases, refusal, remote, streams
 from benchmarks.crowds import crowds
 
 pytestmark = pytest.mark.slow
@@ -77,3 +77,15 @@ def test_the_cost_of_http_is_measured(tmp_path: Path) -> None:
 def test_the_cost_of_a_server_between_worker_and_database_is_measured(store: str, tmp_path: Path) -> None:
     results = results_of(remote, store, tmp_path)
     assert [result["figure"] for result in results] == [f"drain, {slots} slots" for slots in remote.SLOTS]
+
+
+@pytest.mark.postgres
+def test_what_idle_workers_send_is_counted(tmp_path: Path) -> None:
+    """A few processes, for a moment: that each of them polls, and a broker is used, shows in the statements."""
+    idle.main(["--quick", "--results", str(tmp_path)])
+    [file] = tmp_path.iterdir()
+    without, with_broker = json.loads(file.read_text())["stores"]["postgres"]
+    assert [without["mode"], with_broker["mode"]] == ["database", "redis"]
+    assert without["per_second"] > 0
+    assert any("seen_at" in statement for statement in without["statements"])
+    assert with_broker["share"] > 0

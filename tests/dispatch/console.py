@@ -35,10 +35,13 @@ class Console:
         attributes = await self.attributes(queue)
         return sum(int(attributes[f"ApproximateNumberOfMessages{how}"]) for how in ("", "NotVisible", "Delayed"))
 
-    async def drained(self, *, seconds: float = 30) -> None:
-        async with asyncio.timeout(seconds):
-            while await self.messages():
-                await asyncio.sleep(0.05)
+    async def holds(self, queue: str, count: int) -> None:
+        """In the end."""
+        for _ in range(600):
+            if await self.messages(queue) == count:
+                return
+            await asyncio.sleep(0.05)
+        assert await self.messages(queue) == count
 
     async def send(self, *bodies: str) -> None:
         for body in bodies:

@@ -6,7 +6,7 @@ A hand is a worker without a runtime: it claims, completes at once and waits, wi
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from holdfast.assembly import Opened, open_all, open_presence
@@ -80,14 +80,10 @@ class Hand:
 
 
 @contextlib.asynccontextmanager
-async def hand(
-    settings: Settings,
-    *,
-    queues: list[str] | None = None,
-    types: list[str] | None = None,
-    slots: int = 10,
-    live: int = 1,
-) -> AsyncIterator[Hand]:
+async def listening(
+    settings: Settings, *, queues: list[str] | None = None, types: list[str] | None = None, live: int = 1
+) -> AsyncIterator[tuple[Opened, DirectSource, Hints]]:
+    """A worker process without its worker: registered, present, and hearing hints."""
     async with contextlib.AsyncExitStack() as stack:
         opened = await stack.enter_async_context(creating(settings))
         presence = await open_presence(settings, Clock(), Ids(), queues=queues)
@@ -104,15 +100,33 @@ async def hand(
                 poll_seconds=settings.poll_seconds,
                 live=lambda: live,
             )
-        source = DirectSource(opened.engine, presence, Clock(), worker=worker, hints=hints)
+        async with beside(hints.run()):
+            yield opened, DirectSource(opened.engine, presence, Clock(), worker=worker, hints=hints), hints
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def hand(
+    settings: Settings,
+    *,
+    queues: list[str] | None = None,
+    types: list[str] | None = None,
+    slots: int = 10,
+    live: int = 1,
+) -> AsyncIterator[Hand]:
+    async with listening(settings, queues=queues, types=types, live=live) as (opened, source, hints):
         found = Hand(opened, source, hints, slots)
-        tasks = [asyncio.create_task(hints.run()), asyncio.create_task(found.run(queues, types))]
-        try:
+        async with beside(found.run(queues, types)):
             yield found
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def idle(*hands: Hand) -> None:

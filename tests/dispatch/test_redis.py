@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,14 @@ from holdfast.dispatch.broker import BrokerError, Missing
 from holdfast.dispatch.redis import LENGTH_MAX, STREAMS, RedisBroker
 from holdfast.ids import Ids
 from holdfast.model.hint import Hint
+from tests.docs.pages import PAGES
+from tests.servers.certificate import certify
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
 JOB = "0198c0de-0000-7000-8000-00000000000{}"
 NORMAL = STREAMS["normal"]
+ACL = next(line for line in PAGES["docs/dispatch.md"].splitlines() if line.startswith("ACL SETUSER"))
 
 
 class Brokers:
@@ -252,8 +256,8 @@ async def test_nobody_there_is_an_error_without_the_password(redis_server: Redis
 
 
 async def test_a_password_is_said_and_a_wrong_one_is_an_error(redis_server: RedisServer) -> None:
-    """SEC-23: authentication is supported."""
-    redis_server.say("ACL", "SETUSER", "holdfast", "on", ">s3cret", "~holdfast:hints:*", "+@all")
+    """SEC-23: authentication is supported, and the user of the documentation may do enough."""
+    redis_server.say(*ACL.replace("PASSWORD", "s3cret").split())
     try:
         host = f"127.0.0.1:{redis_server.port}/0"
         right = RedisBroker(f"redis://holdfast:s3cret@{host}", "kind", Clock(), Ids())
@@ -268,6 +272,20 @@ async def test_a_password_is_said_and_a_wrong_one_is_an_error(redis_server: Redi
         await wrong.close()
     finally:
         redis_server.say("ACL", "DELUSER", "holdfast")
+
+
+async def test_tls_is_spoken_where_the_address_says_so(redis_server: RedisServer, tmp_path: Path) -> None:
+    """SEC-23: encrypted, and with a certificate that somebody vouches for."""
+    key, certificate = certify(tmp_path)
+    async with Proxy.to(redis_server.url, certificate=(key, certificate)) as proxy:
+        url = proxy.url.replace("redis://127.0.0.1", "rediss://localhost")
+        strange = RedisBroker(url, None, Clock(), Ids())
+        with pytest.raises(BrokerError, match="certificate"):
+            await strange.open()
+        known = RedisBroker(f"{url}?ssl_ca_certs={certificate}", None, Clock(), Ids())
+        await known.send([Hint("q")])
+        for broker in (strange, known):
+            await broker.close()
 
 
 async def test_groups_and_readers_that_nobody_uses_are_removed(

@@ -15,6 +15,7 @@ from holdfast.dispatch.sqs import SqsBroker
 from holdfast.errors import Invalid
 from holdfast.model.hint import Hint
 from tests.dispatch.console import DEAD, QUEUE, Console
+from tests.docs.pages import blocks
 from tests.servers.sqs import SqsServer
 
 MAIL = Hint("mail", "SEND_EMAIL", "0198a000-0000-7000-8000-000000000001")
@@ -272,6 +273,23 @@ async def test_what_sqs_will_not_do_is_an_error_with_its_code(
         patched.setattr(broker, "_client", Answering(refusal))
         with pytest.raises(BrokerError, match=code):
             await broker.receive(5, 10)
+
+
+async def test_it_does_nothing_that_the_rights_on_the_page_do_not_allow(opened: Opener) -> None:
+    """SEC-23"""
+    (policy,) = [json.loads(block.text) for block in blocks("docs/dispatch.md", "json") if block.heading == "SQS"]
+    granted = {action for statement in policy["Statement"] for action in statement["Action"]}
+    done: set[str] = set()
+    broker = await opened()
+    broker._client.meta.events.register(
+        "before-call.sqs", lambda model, **_: done.add(f"sqs:{model.name.removesuffix('Batch')}")
+    )
+    broker._url = await broker._make()
+    await broker.open()
+    await broker.send([MAIL])
+    await broker.give_back(await broker.receive(5, 1))
+    await broker.settle(await broker.receive(20, 1))
+    assert done == granted
 
 
 # -- what it must be told ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import App
 from holdfast.assembly import open_all
+from holdfast.cli import main
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import kind_of_worker
 from holdfast.errors import Invalid
@@ -17,6 +18,7 @@ from holdfast.running import Wish, work
 from holdfast.server import room
 from holdfast.settings import Settings
 from holdfast.worker.runtime import Worker
+from tests.dispatch import stories
 from tests.dispatch.stories import creating, jobs, until
 from tests.server.hands import hand
 from tests.server.steps import serving
@@ -138,3 +140,16 @@ async def test_a_worker_process_hears_of_work_through_redis(fresh_postgres_url: 
         assert dispatch.tally["received", "woke"] >= 1
         stop.set()
         await working
+
+
+async def test_a_job_typed_on_the_command_line_wakes_a_worker(
+    fresh_postgres_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_DISPATCH", "redis")
+    monkeypatch.setenv("HOLDFAST_REDIS_URL", redis_server.url)
+    settings = Settings(database_url=fresh_postgres_url, dispatch="redis", redis_url=redis_server.url, poll_seconds=60)
+    async with stories.hand(settings) as worker:
+        await stories.idle(worker)
+        assert await asyncio.to_thread(main, ["jobs", "create", "a", "--database", fresh_postgres_url]) == 0
+        await until(lambda: worker.done)
+        assert worker.tally["received", "woke"] == 1

@@ -4,7 +4,7 @@ import re
 
 from holdfast.observe.instruments import Instrument, Registry
 from holdfast.observe.serving import Serving
-from holdfast.observe.working import Working
+from holdfast.observe.working import MILLISECONDS, OUR_SECONDS, SECONDS, Working
 from tests.docs.pages import PAGES
 
 PAGE = PAGES["docs/metrics.md"]
@@ -30,6 +30,19 @@ def kind_of(instrument: Instrument) -> str:
 
 def test_the_metrics_of_a_server_are_those_on_the_page() -> None:
     assert told("Of a server") == real(Serving())
+
+
+def test_the_metrics_of_a_worker_are_those_on_the_page() -> None:
+    """R000-60..71, R002-50..53."""
+    assert told("Of a worker") == real(Working())
+
+
+def test_the_buckets_of_a_worker_are_those_on_the_page() -> None:
+    text = " ".join(part("Of a worker").split()).replace(",000", "000").replace(",800", "800")
+    for buckets in (SECONDS, OUR_SECONDS):
+        shown = [f"{bound:g}" for bound in buckets]
+        assert f"{', '.join(shown[:-1])} and {shown[-1]} seconds" in text
+    assert f"{', '.join(str(bound) for bound in MILLISECONDS[:10])} and every 500 up to 10000" in text
 
 
 def test_the_names_beside_each_other_exist() -> None:

@@ -14,12 +14,18 @@ from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.model import Liveness, NewJob
-from holdfast.store import Tx, open_store
+from holdfast.store import Tx, open_store, q
 from holdfast.store.queries import Query
 from tests.engine.steps import ask, bring, run
 
 HOUR = 3600.0
 OLD = 11.0  # seconds after which figures are no longer shown
+
+
+@pytest.fixture(autouse=True)
+def no_time_passes(clock: MovableClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a count takes on a busy machine."""
+    monkeypatch.setattr(clock, "monotonic", lambda: 0.0)
 
 
 @pytest.fixture
@@ -128,6 +134,28 @@ async def test_of_many_that_ask_at_once_one_counts(engine: Engine, other: Engine
     clock.advance(OLD)
     await asyncio.gather(*(asking.depths() for asking in (engine, other) * 5))
     assert len(counts) == 2
+
+
+async def test_who_read_old_figures_and_comes_late_does_not_count_again(engine: Engine) -> None:
+    """Between his look and his turn somebody else has counted."""
+    await engine.depths()
+    turn = await engine.store.write(
+        lambda tx: tx.one(q.begin_count, name=counting.NAME, age=10.0, patience=PATIENCE_SECONDS)
+    )
+    assert turn is None
+
+
+async def test_what_else_is_counted_is_left_alone(engine: Engine) -> None:
+    at = await engine.now()
+    for name in ("another", "zebra"):
+        sql = (
+            "INSERT INTO counted (name, taken_at, asked_at, figures) VALUES (:name, :at, :at, 'theirs') RETURNING name"
+        )
+        await ask(engine, sql, name=name, at=at)
+    await engine.create(NewJob(type="echo"))
+    assert (await engine.depths()).by_type()["echo"].waiting == 1
+    rows = await ask(engine, "SELECT name, figures FROM counted WHERE name <> :name ORDER BY name", name=counting.NAME)
+    assert [(row["name"], row["figures"]) for row in rows] == [("another", "theirs"), ("zebra", "theirs")]
 
 
 async def test_the_others_show_the_old_figures_meanwhile(

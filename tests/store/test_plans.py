@@ -52,6 +52,8 @@ PINNED = {
     "not_yet_open": {"jobs_waiting", "jobs_running"},
     "policies_of_jobs": {"jobs_pkey"},
     "instances": {"jobs_running"},
+    "beat_worker": {"jobs_running"},
+    "chores": {"jobs_waiting", "jobs_running", "jobs_created"},
     "held_by": {"jobs_running"},
     "going_on": {"jobs_pkey", "jobs_running"},
     "reap_to_retry": {"jobs_pkey", "jobs_running"},

@@ -5,7 +5,6 @@ from importlib.resources import files
 
 import pytest
 
-from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.model import NewJob
@@ -41,7 +40,7 @@ async def test_a_query_that_fails_is_told_of_with_its_error(engine: Engine) -> N
     assert watcher.seen == [("wrong", True)]
 
 
-async def test_nobody_watches_unless_asked_to(engine: Engine, clock: MovableClock) -> None:
+async def test_nobody_watches_unless_asked_to(engine: Engine) -> None:
     assert engine.store.watch is None
 
 

@@ -11,6 +11,7 @@ from holdfast.direct import DirectSource
 from holdfast.ids import Ids
 from holdfast.store.hints import by_queue
 from holdfast.store.presence import open_presence
+from holdfast.worker.figures import Figures
 from holdfast.worker.runtime import Plan, Worker
 
 
@@ -60,7 +61,7 @@ class AtWork:
 
 
 @asynccontextmanager
-async def working(app: App, **plan: Any) -> AsyncIterator[AtWork]:
+async def working(app: App, *, figures: Figures | None = None, **plan: Any) -> AsyncIterator[AtWork]:
     """Nobody renews leases in here, unless a test does: they are long enough."""
     engine = await app.engine()
     presence = await open_presence(app.settings.url, Clock(), Ids())
@@ -68,7 +69,11 @@ async def working(app: App, **plan: Any) -> AsyncIterator[AtWork]:
     engine.rules.wakers.append(waker)
     registered = await engine.register(name="in-process")
     source = Breakable(engine, presence, Clock(), worker=registered.id)
-    worker = Worker(source, app.handlers, plan=Plan(**{"kept": False, "stop_grace_seconds": 5, **plan}))
+    worker = Worker(
+        source, app.handlers, plan=Plan(**{"kept": False, "stop_grace_seconds": 5, **plan}), figures=figures
+    )
+    if figures is not None:
+        figures.of(worker)
     at_work = AtWork(worker, source, asyncio.create_task(worker.run()))
     try:
         yield at_work

@@ -89,8 +89,7 @@ class Listener:
         finally:
             self._waiting -= 1
             self._stirred.set()
-            if self._receiving is not None:
-                asyncio.get_running_loop().call_later(GRACE_SECONDS, self._let_go)
+            self._let_go_soon()
 
     @contextmanager
     def looking(self, wanted: int) -> Iterator[list[str]]:
@@ -105,20 +104,29 @@ class Listener:
             self._stirred.set()
 
     def _answer(self, came_before: int, claimed: list[str], *, full: bool) -> None:
-        """After a claim that brought all that was wanted there may be more, for others."""
+        """After a claim that brought all that was wanted there may be more, for others. In a queue that all share, what
+        is given back too often becomes a dead letter; there the database tells them."""
         self._claimed.add(claimed)
         answered, self._unseen = self._unseen[:came_before], self._unseen[came_before:]
         self._useless = 0 if claimed else self._useless + bool(answered)
+        more = full and not self._mode.shared
         for delivery in answered:
-            left = full and delivery.hint.job not in self._claimed and len(self._for_others) < GIVEN_BACK_MAX
+            left = more and delivery.hint.job not in self._claimed and len(self._for_others) < GIVEN_BACK_MAX
             (self._for_others if left else self._seen).append(delivery)
 
     def given_up(self, jobs: list[str]) -> None:
         """Failed or released: they may come again."""
         self._claimed.remove(jobs)
 
+    def _let_go_soon(self) -> None:
+        if self._receiving is not None:
+            asyncio.get_running_loop().call_later(GRACE_SECONDS, self._let_go)
+
     def _let_go(self) -> None:
-        if not self._waiting and self._receiving is not None:
+        """Unless it waits again, or is about to."""
+        if self._looks:
+            self._let_go_soon()
+        elif not self._waiting and self._receiving is not None:
             self._receiving.cancel()
 
     # -- the broker -------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class RedisBroker:
         if self._group is None:
             await self._call(self._redis.ping())
             return
-        made = []
+        made: list[tuple[Any, ...]] = []
         for stream in STREAMS.values():
             made.append(("XGROUP", "CREATE", stream, self._group, "$", "MKSTREAM"))
             made.append(("XGROUP", "CREATECONSUMER", stream, self._group, self._reader))
@@ -151,7 +151,7 @@ def connect(url: str, pool_size: int) -> Any:
         "decode_responses": False,
     }
     pool = BlockingConnectionPool(**{**parse_url(url), **ours})
-    pool.make_connection()  # not connected: it knows the options it does not know
+    pool.connection_class(**pool.connection_kwargs)  # not connected; but an option that nobody knows is refused now
     return Redis.from_pool(pool)
 
 

@@ -84,6 +84,18 @@ class Gauge(Instrument):
         return family
 
 
+class Same(Gauge):
+    """All processes tell of the same thing, one a little later than the other: a sum would count it several times."""
+
+    def __init__(self, name: str, about: str, labels: Labels = (), *, of_many: Callable[..., float] = max) -> None:
+        super().__init__(name, about, labels)
+        self._of_many = of_many
+
+    def add_up(self, labels: Labels, value: float) -> None:
+        known = self.values.get(labels, value)
+        self.values[self._slot(labels)] = self._of_many(known, value)
+
+
 class Histogram(Instrument):
     """A value is the numbers in each bucket, one more for what is beyond all of them, and then the sum."""
 
@@ -130,6 +142,9 @@ class Registry:
 
     def gauge(self, name: str, about: str, labels: Labels = ()) -> Gauge:
         return self._add(Gauge(name, about, labels))
+
+    def same(self, name: str, about: str, labels: Labels = (), *, of_many: Callable[..., float] = max) -> Same:
+        return self._add(Same(name, about, labels, of_many=of_many))
 
     def histogram(self, name: str, about: str, labels: Labels = (), *, buckets: tuple[float, ...]) -> Histogram:
         return self._add(Histogram(name, about, labels, buckets))

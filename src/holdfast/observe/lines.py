@@ -64,7 +64,8 @@ class Lines:
             self._push_kept()
 
     def _keep(self, data: bytes) -> None:
-        if len(self._kept) + len(data) <= KEPT_BYTES_MAX:
+        """After a gap nothing more is kept until the gap has been told: it is told where it is."""
+        if not self._dropped and len(self._kept) + len(data) <= KEPT_BYTES_MAX:
             self._kept += data
         else:
             self._drop(data)

@@ -5,12 +5,13 @@ They are never in one registry with those of a worker: `db_query_duration_second
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from holdfast.engine.depths import Depth, Depths
+from holdfast.observe.hinting import Hinting
 from holdfast.observe.instruments import OTHER, Labels, Registry
 from holdfast.observe.queries import QueryTimes
 from holdfast.store.queries import Query
@@ -35,7 +36,7 @@ class Serving(Registry):
         self._of_the_database()
         self._of_others()
         self._of_jobs()
-        self._of_dispatch()
+        self.hinting = Hinting(self)
         self.before.append(self._follow)
 
     def _of_requests(self) -> None:
@@ -96,16 +97,6 @@ class Serving(Registry):
         for status in STATUSES:
             self.workers.show(status)
 
-    def _of_dispatch(self) -> None:
-        self.hints = self.counter(
-            "holdfast_hints_total",
-            "Hints that work is there, by the way they go and what became of them.",
-            ("way", "outcome"),
-        )
-        self.broker_up = self.gauge("holdfast_broker_up", "1 while the broker carries hints, 0 while it does not.")
-        self.broker_up.values.clear()  # where there is none it is neither
-        self.breaker_open = self.gauge("holdfast_breaker_open", "1 while the broker is left alone after a failure.")
-
     # -- what is fed as it happens ----------------------------------------------------------------------------
 
     def turned_away(self, method: str, route: str, status: int) -> None:
@@ -140,11 +131,6 @@ class Serving(Registry):
         self.slots.set(depths.slots)
         self.busy.set(depths.running)
         self.age.set(age_seconds)
-
-    def show_broker(self, hints: Mapping[tuple[str, str], int], *, up: bool, left_alone: bool) -> None:
-        self.hints.values = dict(hints)
-        self.broker_up.set(up)
-        self.breaker_open.set(left_alone)
 
     def _follow(self) -> None:
         """The same requests: counted once, and shown twice."""

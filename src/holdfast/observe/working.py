@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.observe.instruments import Gauge, Labels, Registry, Snapshot
+from holdfast.observe.hinting import Hinting
+from holdfast.observe.instruments import Gauge, Registry, Same, Snapshot
 
 SECONDS = (0.1, 0.3, 0.5, 0.7, 1, 3, 5, 7, 10)
 OPERATION_SECONDS = (0.1, 0.3, 0.5, 1, 3, 5, 7, 10)
@@ -15,14 +16,6 @@ MILLISECONDS = (10, 30, 50, 70, 100, 300, 500, 700, 1000, *range(1500, 10_001, 5
 # From a job that does next to nothing to one that takes the night.
 OUR_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28_800)
 DECLARED_MAX = 10_000  # sets of label values that the app declares: clients cannot add to them
-
-
-class Same(Gauge):
-    """All processes see the same thing, one a little later than the other: a sum would count it several times."""
-
-    def add_up(self, labels: Labels, value: float) -> None:
-        slot = self._slot(labels)
-        self.values[slot] = max(self.values[slot], value)
 
 
 class Working(Registry):
@@ -34,6 +27,7 @@ class Working(Registry):
         self._of_what_apps_use()
         self._of_the_database()
         self._our_own()
+        self.hinting = Hinting(self)
         for instrument in self.instruments.values():
             if {"job_type", "type"} & set(instrument.labels):
                 instrument.most = DECLARED_MAX
@@ -58,7 +52,7 @@ class Working(Registry):
             buckets=MILLISECONDS,
         )
         self.active = self.gauge("job_active_count", "Jobs that run here now.", ("job_type",))
-        self.depth = self._add(Same("job_queue_depth", "Jobs in the database that could run now.", ("job_type",)))
+        self.depth = self.same("job_queue_depth", "Jobs in the database that could run now.", ("job_type",))
         self.inflight = self.gauge("jobs_inflight", "Jobs that run here now.", ("type",))
         self.duration = self.histogram("job_duration_seconds", "How long attempts ran.", buckets=SECONDS)
         self.failures = self.counter("job_failures_total", "Attempts that failed, by the error's code.", ("code",))
@@ -103,8 +97,9 @@ class Working(Registry):
         self.processes = self.gauge("holdfast_worker_processes", "Worker processes that run.")
 
     def outlive(self, snapshot: Snapshot) -> None:
-        """A process has ended: what it counted goes on counting, and nothing runs in it."""
+        """A process has ended: what it counted goes on counting, nothing runs in it, and it sees nothing any more."""
         for name, values in snapshot.items():
             instrument = self.instruments[name]
-            for labels, value in values:
-                instrument.add_up(labels, 0 if isinstance(instrument, Gauge) else value)
+            if not isinstance(instrument, Same):
+                for labels, value in values:
+                    instrument.add_up(labels, 0 if isinstance(instrument, Gauge) else value)

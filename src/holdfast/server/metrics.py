@@ -67,7 +67,7 @@ async def scrape(server: Server, asked: Asked) -> Reply:
     metrics.leases_lost.values[()] = server.engine.rules.reaped
     metrics.streams.set(server.streams.total())
     if (dispatch := server.dispatch) is not None:
-        metrics.show_broker(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)
+        metrics.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)
     return Reply(200, metrics.text(), content_type=TEXT.encode())
 
 

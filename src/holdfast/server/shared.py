@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from importlib.util import find_spec
 from typing import Any
 
 from holdfast.batches import Batches
@@ -12,13 +13,39 @@ from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.live import Live
 from holdfast.dispatch.status import StatusCache
 from holdfast.engine import Engine
+from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.outline import Outline
 from holdfast.server.announcing import Announcer
-from holdfast.server.cached import Cached
+from holdfast.server.cached import Asked, Cached
 from holdfast.server.feed import Feed
+from holdfast.settings import Settings
 
 log = logging.getLogger(__name__)
+
+
+def open_shared(
+    settings: Settings, engine: Engine, outlines: Batches[Asked, Outline], feed: Feed, clock: Clock, ids: Ids
+) -> Shared | None:
+    """None where no Redis is named. What is wrong is said at once; that it cannot be reached is no error."""
+    if not settings.redis_url:
+        if settings.redis_cache_seconds:
+            raise Invalid("HOLDFAST_REDIS_CACHE_SECONDS needs HOLDFAST_REDIS_URL", code="invalid_setting")
+        return None
+    if find_spec("redis") is None:
+        raise Invalid(
+            "HOLDFAST_REDIS_URL needs a library that is not installed: pip install 'holdfast[redis]'",
+            code="extra_missing",
+        )
+    from holdfast.dispatch.redis import connect
+
+    try:
+        redis = connect(settings.redis_url, settings.redis_pool_size)
+    except (ValueError, TypeError):  # not shown: there may be a password in it
+        raise Invalid(
+            "HOLDFAST_REDIS_URL cannot be read; write it like redis://HOST:PORT/0", code="invalid_setting"
+        ) from None
+    return Shared(redis, engine, outlines, feed, clock, ids, cache_seconds=settings.redis_cache_seconds)
 
 
 class Shared:
@@ -28,7 +55,7 @@ class Shared:
         self,
         redis: Any,
         engine: Engine,
-        outlines: Batches[tuple[str, str], Outline],
+        outlines: Batches[Asked, Outline],
         feed: Feed,
         clock: Clock,
         ids: Ids,

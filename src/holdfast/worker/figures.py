@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.worker.runtime import Worker
     from holdfast.worker.source import Answers
 
-DEPTH_SECONDS = 10.0  # how old the depth of the queues may be
+DEPTH_SECONDS = 2.0  # between two questions after the depth of the queues; they are counted more seldom than that
 PATIENCE_SECONDS = 0.5  # with a database that is asked for it; whoever reads gets the last one then
 
 Depths = Callable[[], Awaitable[Mapping[str, int]]]  # by type: how many jobs could run now

@@ -1,0 +1,192 @@
+"""Lines get out at once, whole and in order; whoever does not read them stops nobody."""
+
+import fcntl
+import os
+import pty
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.observe import lines as lines_module
+from holdfast.observe.lines import PIECE_BYTES, Lines
+
+PROMPT_SECONDS = 20  # far more than it takes, far less than for ever
+KIB = 1024
+
+Ends = tuple[int, int]  # to read from, to write to
+
+
+def number(line: int, width: int = 100) -> bytes:
+    return f"{line:06d} ".encode().ljust(width - 1, b".") + b"\n"
+
+
+def dropped(count: int) -> bytes:
+    return b"%d dropped\n" % count
+
+
+def read_all(descriptor: int, until: Callable[[bytes], bool]) -> bytes:
+    """As somebody who begins to read at last."""
+    seen = b""
+    give_up = time.monotonic() + PROMPT_SECONDS
+    while not until(seen) and time.monotonic() < give_up:
+        seen += os.read(descriptor, 64 * KIB)
+    return seen.replace(b"\r\n", b"\n")  # as a terminal makes them
+
+
+def a_pipe() -> Ends:
+    return os.pipe()
+
+
+def a_socket() -> Ends:
+    ours, its = socket.socketpair()
+    return ours.detach(), its.detach()
+
+
+@pytest.fixture(params=[a_pipe, a_socket, pty.openpty], ids=["pipe", "socket", "terminal"])
+def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
+    ours, its = request.param()
+    yield ours, its
+    os.close(ours)
+    os.close(its)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(lines_module, "KEPT_BYTES_MAX", 64 * KIB)
+    return 64 * KIB
+
+
+def test_what_nobody_reads_is_kept_and_comes_when_somebody_does(ends: Ends) -> None:
+    ours, its = ends
+    written = Lines(its, dropped)
+    begun = time.monotonic()
+    for line in range(20_000):
+        written.put(number(line))
+    assert time.monotonic() - begun < PROMPT_SECONDS
+    seen = read_all(ours, lambda seen: number(19_999)[:7] in seen and seen.endswith(b"\n"))
+    assert seen == b"".join(map(number, range(20_000)))
+    assert written.dropped == 0
+
+
+def test_beyond_the_bound_lines_are_dropped_and_the_log_says_how_many(ends: Ends, small: int) -> None:
+    ours, its = ends
+    written = Lines(its, dropped)
+    for line in range(20_000):
+        written.put(number(line))
+    assert len(written._kept) <= small
+    seen = read_all(ours, lambda seen: b"dropped" in seen and seen.endswith(b"\n")).splitlines(keepends=True)
+    assert written.dropped > 0
+    gap = seen.index(dropped(written.dropped))
+    assert seen[:gap] == [*map(number, range(gap))], "it is told where it is"
+    assert gap + written.dropped == 20_000 or seen[gap + 1] == number(gap + written.dropped), "and then it goes on"
+
+
+def test_a_reader_that_is_gone_is_no_trouble() -> None:
+    ours, its = os.pipe()
+    written = Lines(its, dropped)
+    os.close(ours)
+    written.put(number(1) * 3)
+    os.close(its)
+    assert written.dropped == 3
+
+
+def test_a_file_gets_everything_in_one_piece(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("ab") as file:
+        Lines(file.fileno(), dropped).put(number(1) * 10_000)
+    assert (tmp_path / "log").read_bytes() == number(1) * 10_000
+
+
+def test_the_descriptor_stays_as_others_know_it(ends: Ends) -> None:
+    _, its = ends
+    before = fcntl.fcntl(its, fcntl.F_GETFL)
+    Lines(its, dropped).put(number(1))
+    assert fcntl.fcntl(its, fcntl.F_GETFL) == before
+
+
+def test_where_the_pipe_cannot_be_opened_again_it_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container, whose pipes are another user's."""
+
+    def refused(*_: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(lines_module.os, "open", refused)
+    ours, its = os.pipe()
+    written = Lines(its, dropped)
+    for line in range(5000):
+        written.put(number(line))
+    seen = read_all(ours, lambda seen: seen.endswith(number(4999)))
+    os.close(its)
+    os.close(ours)
+    assert seen == b"".join(map(number, range(5000)))
+
+
+WRITER = """
+import sys
+from holdfast.observe.lines import Lines
+lines = Lines(2, lambda count: b"dropped")
+for number in range(300):
+    lines.put((sys.argv[1] * 299 + "\\n").encode() * 20)
+lines.flush(20)
+"""
+
+
+def test_lines_of_several_processes_on_one_pipe_stay_whole() -> None:
+    ours, its = os.pipe()
+    programs = [subprocess.Popen([sys.executable, "-c", WRITER, name], stderr=its) for name in "abc"]
+    os.close(its)
+    seen = b""
+    while piece := os.read(ours, 10_000):
+        seen += piece
+    os.close(ours)
+    assert [program.wait(PROMPT_SECONDS) for program in programs] == [0, 0, 0]
+    assert sorted(seen.split()) == sorted(name * 299 for name in (b"a", b"b", b"c") for _ in range(6000))
+
+
+def test_a_line_longer_than_a_piece_arrives_whole() -> None:
+    ours, its = os.pipe()
+    written = Lines(its, dropped)
+    long = [number(line, width=PIECE_BYTES * 5 + line) for line in range(30)]
+    written.put(b"".join(long))
+    seen = read_all(ours, lambda seen: seen.count(b"\n") == len(long))
+    assert seen == b"".join(long)
+    os.close(its)
+    os.close(ours)
+
+
+def test_threads_do_not_tear_each_others_lines(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("ab") as file:
+        written = Lines(file.fileno(), dropped)
+
+        def write(name: bytes) -> None:
+            for _ in range(500):
+                written.put(name * 50 + b"\n")
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in (b"a", b"b", b"c")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    seen = (tmp_path / "log").read_bytes().split()
+    assert sorted(seen) == sorted(name * 50 for name in (b"a", b"b", b"c") for _ in range(500))
+
+
+def test_what_was_kept_is_the_parents_to_write() -> None:
+    ours, its = os.pipe()
+    written = Lines(its, dropped)
+    written.put(number(0) * 2000)
+    if not (child := os.fork()):
+        written.put(number(1))
+        written.flush(1)
+        os._exit(0)
+    read_all(ours, lambda seen: seen.count(b"\n") >= 2000)
+    assert os.waitpid(child, 0)[1] == 0
+    written.flush(PROMPT_SECONDS)
+    os.close(its)
+    assert os.read(ours, 64 * KIB) in (b"", number(1)), "whether or not the child's own line came before the end"
+    os.close(ours)

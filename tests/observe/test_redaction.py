@@ -1,0 +1,109 @@
+"""Secrets do not get through, whatever they are wrapped in; what is none stays readable (SEC-39)."""
+
+import pytest
+
+from holdfast import redaction
+from holdfast.model.key import Kind, text_of
+from holdfast.model.webhook import SECRET_PREFIX
+from holdfast.redaction import HIDDEN, know, redacted, redacted_value
+from holdfast.settings import Settings, secrets_in
+
+S = "s3cr3t-Canary.42"
+KEY = text_of(Kind.CLIENT, "0123456789abcdef", "ab" * 32)
+
+
+@pytest.fixture(autouse=True)
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_known", redaction._Known())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Authorization: Bearer {S}",
+        f"Authorization: Basic {S}",
+        f"{{'authorization': 'Bearer {S}', 'x': 'y'}}",
+        f'{{"Authorization":"{S}"}}',
+        f"[(b'authorization', b'Bearer {S}')]",
+        f"x-admin-secret: {S}",
+        f"{{'X-Admin-Secret': '{S}'}}",
+        f"cookie: session={S}; other={S}",
+        f"Set-Cookie: a={S}; HttpOnly",
+        f"the token was Bearer {S} today",
+        f"postgresql://user:{S}@db.example.com/jobs",
+        f"redis://:{S}@cache:6379/0",
+        f"rediss://default:{S}@a:1,b:2",
+        f"nats://{S}@nats:4222",
+        f"nats://a:{S}@n1:4222,nats://b:{S}@n2:4222",
+        f"cannot connect to 'postgresql://u:{S}@h/d?sslmode=require': no route",
+        f"postgresql://h/d?user=u&password={S}&x=y",
+        f"host=db user=u password={S} dbname=d",
+        f"password='{S}'",
+        f'{{"leaseToken": "{S}"}}',
+        f"HOLDFAST_ADMIN_SECRET={S}",
+        f"api_key={S}",
+        f"{SECRET_PREFIX}{S}",
+    ],
+)
+def test_it_is_hidden(text: str) -> None:
+    assert S not in redacted(text)
+    assert "s3cr3t" not in redacted(text)
+    assert HIDDEN in redacted(text)
+
+
+def test_of_a_key_only_its_name_stays() -> None:
+    for text in (KEY, f"the key {KEY!r} is not known", KEY[:60]):
+        assert "abab" not in redacted(text)
+        assert "holdfast_client_0123456789abcdef_***" in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "claim: queued -> running",
+        "ready: http://127.0.0.1:8080, described at http://127.0.0.1:8080/docs",
+        "HOLDFAST_ADMIN_SECRET is not set; put a long random text into it, or its path into HOLDFAST_ADMIN_SECRET_FILE",
+        "HOLDFAST_WORKER_KEY_FILE: cannot read /run/key: No such file or directory",
+        "job 01a1df6d-77d7-7c8f-b329-06f939e6b00a: its end was refused, the lease is lost: the token is not current",
+        "cannot connect to PostgreSQL at db.example.com:5432",
+        "postgresql://user@db.example.com/jobs?sslmode=require",
+        "bearer of bad news",
+        "",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    if text.startswith("bearer"):
+        assert redacted(text) == "bearer *** bad news", "the price of hiding what may be one"
+    else:
+        assert redacted(text) == text
+
+
+def test_values_of_settings_are_hidden_wherever_they_stand() -> None:
+    settings = Settings(
+        database_url="postgresql://u:p%40ssword-1@h/d",
+        redis_url="redis://:redis-canary-2@h",
+        admin_secret="admin-canary-3",
+        worker_key="worker-canary-4",
+        alert_webhook_url="https://hooks.example.com/canary-5",
+    )
+    know(secrets_in(settings))
+    text = (
+        "x p@ssword-1 p%40ssword-1 redis-canary-2 admin-canary-3 worker-canary-4 https://hooks.example.com/canary-5 y"
+    )
+    assert redacted(text) == f"x {' '.join([HIDDEN] * 6)} y"
+
+
+def test_a_password_that_is_a_word_does_not_shred_the_log() -> None:
+    know(secrets_in(Settings(database_url="postgresql://postgres:postgres@h/postgres")))
+    assert redacted("postgres is behind a pooler") == "postgres is behind a pooler"
+    assert redacted("postgresql://postgres:postgres@h/postgres") == "postgresql://postgres:***@h/postgres"
+
+
+def test_values_under_the_name_of_a_secret_are_hidden_whole() -> None:
+    given = {"password": S, "user": {"apiKey": [S], "name": "n", "n": 5}, "cookies": {"a": S}, "lease_token": 7}
+    assert redacted_value(given) == {
+        "password": HIDDEN,
+        "user": {"apiKey": HIDDEN, "name": "n", "n": 5},
+        "cookies": HIDDEN,
+        "lease_token": HIDDEN,
+    }

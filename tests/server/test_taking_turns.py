@@ -1,0 +1,40 @@
+"""A server takes turns with the worker processes at what all of them do beside their work."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import StoreUnavailable
+from holdfast.model.reports import Fleet
+from holdfast.server.pulse import Pulse
+from tests.worker.holder import until
+
+
+async def test_a_server_is_one_more_and_the_last_of_them(engine: Engine, tmp_path: Path) -> None:
+    heard: list[Fleet] = []
+    pulse = Pulse(engine, Clock(), tmp_path, tell=heard.append)
+    await pulse.beat()
+    for _ in range(2):
+        await engine.register()
+    await pulse.beat()
+    assert heard == [Fleet(1, 0), Fleet(3, 2)]
+
+
+async def test_a_server_that_hears_nothing_of_the_others_is_alone(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K10: nobody is relied upon of whom nothing is known."""
+
+    async def gone() -> None:
+        raise StoreUnavailable("gone")
+
+    heard: list[Fleet] = []
+    monkeypatch.setattr(engine, "vitals", gone)
+    running = asyncio.create_task(Pulse(engine, Clock(), tmp_path, tell=heard.append).run())
+    await until(lambda: bool(heard))
+    running.cancel()
+    await asyncio.wait([running])
+    assert heard[0] == Fleet()

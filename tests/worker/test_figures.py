@@ -1,0 +1,226 @@
+"""What a worker counts: each attempt once, by how it ended, and what it waited and ran."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import App, Context, JobFailed, Snooze
+from holdfast.clock import Clock
+from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.model.reports import Held
+from holdfast.observe.instruments import LABELS_MAX
+from holdfast.observe.working import Working
+from holdfast.settings import Settings
+from holdfast.worker.figures import DEPTH_SECONDS, Figures
+from holdfast.worker.keeper import News
+from tests.worker.in_process import until, working
+
+
+class Time(Clock):
+    """What passes when a test says so."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+async def app(store_url: str) -> AsyncIterator[App]:
+    app = App(Settings(database_url=store_url))
+    yield app
+    await app.close()
+
+
+def told(registry: Working) -> dict[str, dict[tuple[str, ...], Any]]:
+    """By family and labels; of a histogram, how many and their sum."""
+    return {
+        name: {
+            tuple(labels): (sum(value[:-1]), value[-1]) if isinstance(value, list) else value
+            for labels, value in values
+        }
+        for name, values in registry.snapshot().items()
+    }
+
+
+async def test_each_attempt_is_counted_by_what_became_of_it(app: App) -> None:
+    @app.job(max_attempts=2, backoff_base_seconds=0)
+    async def fails() -> None:
+        raise ConnectionError("no")
+
+    @app.job()
+    async def snoozes(ctx: Context) -> Snooze | None:
+        return Snooze(0.01) if ctx.fence == 1 else None
+
+    @app.job()
+    async def lasts() -> None:
+        await asyncio.sleep(60)
+
+    figures = Figures(sorted(app.handlers))
+    async with working(app, figures=figures) as at_work:
+        failed, snoozed, canceled = await fails.enqueue(), await snoozes.enqueue(), await lasts.enqueue()
+        with pytest.raises(JobFailed):
+            await failed.result(20)
+        await snoozed.result(20)
+        await until(lambda: [run.lease.type for run in at_work.worker.running()] == ["lasts"])
+        assert told(figures.registry)["job_active_count"] == {("fails",): 0, ("lasts",): 1, ("snoozes",): 0}
+        await canceled.cancel()
+        held = Held(canceled.id, str((await canceled.get()).lease_token))
+        at_work.worker.hear(News(cancel=[held]))
+        await until(lambda: at_work.worker.held == 0)
+        found = told(figures.registry)
+    assert found["holdfast_attempts_total"] == {
+        ("fails", "retrying"): 1,
+        ("fails", "dead"): 1,
+        ("snoozes", "released"): 1,
+        ("snoozes", "succeeded"): 1,
+        ("lasts", "canceled"): 1,
+    }
+    assert ("snoozes", "released") not in found["job_processed_total"], "it was not processed, only looked at"
+    assert sum(found["job_processed_total"].values()) == found["job_duration_seconds"][()][0] == 4
+    assert found["job_failures_total"] == {("ConnectionError",): 2}
+    assert found["retry_attempts_total"] == {(): 1}, "a snooze costs no attempt"
+    assert found["holdfast_run_seconds"]["snoozes",][0] == 2
+    assert (found["holdfast_slots"], found["holdfast_slots_busy"]) == ({(): 10}, {(): 0})
+
+
+async def test_a_lease_that_is_lost_and_a_report_that_comes_too_late_are_counted(app: App) -> None:
+    gate = asyncio.Event()
+
+    @app.job()
+    async def gated(ctx: Context) -> None:
+        await gate.wait()
+
+    @app.job()
+    async def talks(ctx: Context) -> None:
+        await gate.wait()
+        with pytest.raises(LeaseLost):
+            await ctx.progress(percent=50)
+
+    figures = Figures(sorted(app.handlers))
+    async with working(app, figures=figures) as at_work:
+        late, _ = await gated.enqueue(), await talks.enqueue()
+        await until(lambda: len(at_work.worker.running()) == 2)
+        instance = (await late.get()).lease_instance
+        assert instance is not None
+        await (await app.engine()).reap(gone=[instance])
+        gate.set()
+        await until(lambda: told(figures.registry)["holdfast_attempts_total"].get(("gated", "lost")))
+        await until(lambda: told(figures.registry)["holdfast_attempts_total"].get(("talks", "lost")))
+        await late.result(20)
+    found = told(figures.registry)
+    assert found["holdfast_leases_lost_total"] == {(): 2}
+    assert found["holdfast_late_writes_refused_total"] == {(): 2}
+    assert ("gated", "lost") not in found["job_processed_total"]
+
+
+async def test_a_job_waits_from_the_time_that_it_is_due(app: App) -> None:
+    """R000-61: neither its delay nor the pause before a retry is the queue's fault."""
+
+    @app.job(queue="slow")
+    async def quick() -> None: ...
+
+    figures = Figures(sorted(app.handlers))
+    await quick.options(delay=3600).enqueue()
+    job = await quick.enqueue()
+    engine = await app.engine()
+    due = (await job.get()).run_at
+    async with working(app, figures=figures):
+        await job.result(20)
+        await until(lambda: told(figures.registry)["holdfast_attempts_total"])
+    claimed = next(event.at for event in await engine.history(job.id) if event.verb == "claim")
+    number, seconds = told(figures.registry)["holdfast_wait_seconds"]["slow",]
+    assert number == 1
+    assert (claimed - due).total_seconds() <= seconds < (claimed - due + timedelta(seconds=20)).total_seconds()
+    assert told(figures.registry)["job_queue_latency_milliseconds"]["quick",] == (1, pytest.approx(seconds * 1000))
+
+
+# -- without a database ------------------------------------------------------------------------------------------
+
+
+def test_what_is_counted_finely_is_told_in_the_buckets_of_each_family() -> None:
+    """On a bound it belongs below it, as Prometheus has it."""
+    figures = Figures(["a"])
+    for seconds in (0.005, 0.07, 0.1, 0.10001, 7, 10, 10.5, 30_000):
+        figures._runs(seconds, "a", "succeeded")
+        figures._waits(seconds, "q", "a")
+    figures._runs(7, "a", "lost")
+    values = {name: dict(each) for name, each in figures.registry.snapshot().items()}
+    assert values["job_processing_duration_seconds"]["a", "succeeded"][:-1] == [3, 1, 0, 0, 0, 0, 0, 1, 1, 2]
+    assert values["job_duration_seconds"][()][:-1] == [3, 1, 0, 0, 0, 0, 0, 1, 1, 2]
+    latency = values["job_queue_latency_milliseconds"]["a",]
+    assert (latency[:6], sum(latency[6:-2]), latency[-2]) == ([1, 0, 0, 1, 1, 1], 2, 2)
+    assert latency[-1] == pytest.approx(1000 * values["holdfast_wait_seconds"]["q",][-1])
+    assert sum(values["holdfast_run_seconds"]["a",][:-1]) == 9
+    assert values["holdfast_attempts_total"] == {("a", "succeeded"): 8, ("a", "lost"): 1}
+    assert figures.registry.snapshot() == figures.registry.snapshot(), "reading changes nothing"
+
+
+def test_names_that_others_choose_are_counted_together_beyond_a_limit() -> None:
+    """SEC-44: clients name queues, handlers name errors."""
+    figures = Figures(["a"])
+    for number in range(10_000):
+        figures._waits(1, f"queue-{number}", "a")
+        figures.registry.failures.add(1, f"E_{number}")
+    found = told(figures.registry)
+    for name in ("holdfast_wait_seconds", "job_failures_total"):
+        assert len(found[name]) <= LABELS_MAX + 1
+    assert sum(found["job_failures_total"].values()) == 10_000
+    assert sum(number for number, _ in found["holdfast_wait_seconds"].values()) == 10_000
+
+
+async def test_a_database_that_hangs_does_not_hold_up_who_asks() -> None:
+    """The depth stays as it was, and nobody asks again before there is an answer."""
+    clock, answers = Time(), list[asyncio.Future[dict[str, int]]]()
+    figures = Figures(["a", "b"], clock)
+
+    async def depths() -> dict[str, int]:
+        answers.append(asyncio.get_running_loop().create_future())
+        return await answers[-1]
+
+    async def depth() -> dict[tuple[str, ...], Any]:
+        await figures.text()
+        return told(figures.registry)["job_queue_depth"]
+
+    assert not await depth(), "where there is no database"
+    figures.deep(depths)
+    asked = asyncio.create_task(depth())
+    await until(lambda: answers)
+    answers[0].set_result({"a": 3, "of another app": 9})
+    assert await asked == {("a",): 3, ("b",): 0}
+    assert await depth() == {("a",): 3, ("b",): 0}
+    assert len(answers) == 1, "young enough"
+    clock.seconds += DEPTH_SECONDS
+    assert await depth() == await depth() == {("a",): 3, ("b",): 0}
+    assert len(answers) == 2
+    answers[1].set_exception(StoreUnavailable("gone"))
+    assert await depth() == {("a",): 3, ("b",): 0}
+
+
+def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
+    first, second = Figures(["a"]), Figures(["a"])
+    for each, up in ((first, True), (second, False)):
+        each._runs(0.2, "a", "succeeded")
+        each.registry.slots.set(4)
+        each.registry.depth.set(7, "a")
+        each.registry.hinting.show({("sent", "broker"): 5}, up=up, left_alone=not up)
+    total = Working()
+    total.add_up([first.registry.snapshot(), second.registry.snapshot()])
+    found = told(total)
+    assert found["job_processed_total"] == {("a", "succeeded"): 2}
+    assert found["holdfast_run_seconds"]["a",] == (2, pytest.approx(0.4))
+    assert (found["holdfast_slots"][()], found["job_queue_depth"]["a",]) == (8, 7)
+    assert found["holdfast_hints_total"] == {("sent", "broker"): 10}
+    assert (found["holdfast_broker_up"][()], found["holdfast_breaker_open"][()]) == (0, 1), "the worst of them"
+
+    past = Working()
+    past.outlive(second.registry.snapshot())
+    total = Working()
+    total.add_up([past.snapshot(), first.registry.snapshot()])
+    found = told(total)
+    assert found["job_processed_total"] == {("a", "succeeded"): 2}
+    assert (found["holdfast_slots"][()], found["holdfast_broker_up"][()]) == (4, 1)
+    assert past.snapshot()["job_active_count"] == [(("a",), 0)], "shown, and nothing runs"

@@ -1,0 +1,64 @@
+"""A worker process hears from its keeper with how many others it shares what all of them do."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import running
+from holdfast.app import App
+from holdfast.assembly import open_engine
+from holdfast.model.reports import Fleet
+from holdfast.running import Wish, work
+from holdfast.settings import Settings
+from holdfast.store.migrate import migrate
+from holdfast.store.presence import Presence
+from holdfast.turns import Turns
+from tests.worker.holder import until
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintenance, the watch for the dead, the polling beside a broker and the pings of its session go by it."""
+    heard: list[Fleet] = []
+    told: list[int] = []
+
+    class Listening(Turns):
+        def hear(self, fleet: Fleet) -> None:
+            super().hear(fleet)
+            heard.append(fleet)
+
+    class Among:
+        def __init__(self, presence: Presence) -> None:
+            self._presence = presence
+
+        def among(self, live: int) -> None:
+            told.append(live)
+            self._presence.among(live)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._presence, name)
+
+    opened = running.open_presence
+
+    async def open_presence(*given: Any, **more: Any) -> Any:
+        return Among(await opened(*given, **more))
+
+    monkeypatch.setattr(running, "Turns", Listening)
+    monkeypatch.setattr(running, "open_presence", open_presence)
+    await migrate(store_url)
+    settings = Settings(database_url=store_url)
+    engine = await open_engine(settings)
+    others = [(await engine.register()).id for _ in range(5)]
+    stop = asyncio.Event()
+    app = App(settings=settings)
+    working = asyncio.create_task(work(app, Wish(), stop=stop, on_ready=lambda _: None))
+    await until(lambda: bool(heard))
+    [mine] = {worker.id for worker in await engine.workers()} - set(others)
+    assert heard[0] == Fleet(6, sum(other < mine for other in others), busy=False)
+    assert told == [6]
+    stop.set()
+    await working
+    await app.close()
+    await engine.close()
