@@ -1,8 +1,9 @@
-"""What it costs to be seen: how fast a worker drains a queue with its metrics fed, beside one that is not looked at.
+"""What it costs to be seen: how fast a worker drains a queue with metrics, logs and traces, beside one without.
 
     python -m benchmarks.observing [--store postgres] [--quick]
 
-Exit status 1: a target was missed.
+Lines go to a file. Spans are batched and encoded, and then sent nowhere; what is left of that when the last job has
+ended counts, too. Exit status 1: a target was missed.
 """
 
 from __future__ import annotations
@@ -10,9 +11,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from contextlib import AsyncExitStack
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from benchmarks.databases import Host, host
 from benchmarks.remote import app, left, on_the_database
@@ -20,22 +28,63 @@ from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, 
 from benchmarks.rounds import Contestant, Score, race
 from benchmarks.sides import Ours
 from benchmarks.work import filled
+from holdfast.observe.forms import Json
+from holdfast.observe.logs import Log, Logs
+from holdfast.observe.moves import Moves
+from holdfast.observe.traces import Traces
 from holdfast.running import measure
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.figures import Figures
 from holdfast.worker.runtime import Plan, Worker
 from holdfast.worker.source import Source
 
-TARGET = 0.97  # of the rate of a worker that feeds no metrics
+METRICS, LOGS, TRACES, NOTHING = "metrics", "metrics, logs", "metrics, logs, traces", "nothing"
+TARGETS = {METRICS: 0.97, LOGS: 0.9, TRACES: 0.9}  # of the rate of a worker that nobody looks at
 SLOTS = 100
 
 
-async def drain(source: Source, figures: Figures | None, *, jobs: int) -> int:
+@dataclass
+class Seen:
+    """What a worker is given to be seen by."""
+
+    by: dict[str, Any]
+    finish: Callable[[], object] = lambda: None
+
+
+class Nowhere(SpanExporter):
+    def export(self, spans: Any) -> SpanExportResult:
+        encode_spans(spans).SerializeToString()
+        return SpanExportResult.SUCCESS
+
+
+@contextmanager
+def seen(ours: Ours, what: str) -> Iterator[Seen]:
+    if what == NOTHING:
+        yield Seen({})
+        return
+    by: dict[str, Any] = {"figures": Figures(sorted(app.handlers))}
+    measure(ours.engine, by["figures"])
+    provider = TracerProvider(shutdown_on_exit=False)
+    with tempfile.TemporaryFile() as file:
+        if what in (LOGS, TRACES):
+            log, lifecycles = Log(Logs(), file.fileno(), Json()), ours.engine.rules.lifecycles
+            ours.engine.rules.observers.append(Moves(log, lifecycles))
+            by["attempts"] = Attempts(log, lifecycles)
+        if what == TRACES:
+            provider.add_span_processor(BatchSpanProcessor(Nowhere()))
+            by["traces"] = Traces(provider.get_tracer("holdfast"))
+        yield Seen(by, provider.force_flush)
+    provider.shutdown()
+
+
+async def drain(source: Source, seen: Seen, *, jobs: int) -> int:
     left.begin(jobs)
-    worker = Worker(source, app.handlers, plan=Plan(concurrency=SLOTS, kept=False), figures=figures)
+    worker = Worker(source, app.handlers, plan=Plan(concurrency=SLOTS, kept=False), **seen.by)
     running = asyncio.create_task(worker.run())
     await left.none.wait()
     worker.stop()
     await running
+    seen.finish()
     return jobs
 
 
@@ -51,27 +100,32 @@ async def in_turns(store: str, contestants: list[Contestant], rounds: int) -> di
     return scores
 
 
-async def draining(store: str, machine: Host, *, rounds: int, jobs: int) -> list[dict[str, Any]]:
+async def pair(store: str, machine: Host, what: str, *, rounds: int, jobs: int) -> dict[str, Score]:
     async with AsyncExitStack() as stack:
         contestants = []
-        for name, figures in (("metrics", Figures(sorted(app.handlers))), ("nothing", None)):
+        for name in (what, NOTHING):
             ours = await Ours.open(await stack.enter_async_context(machine.fresh()))
             stack.push_async_callback(ours.close)
             source = await stack.enter_async_context(on_the_database(ours))
-            if figures is not None:
-                measure(ours.engine, figures)
-            prepare = partial(filled, ours, jobs=jobs)
-            contestants.append(Contestant(name, ours.database, prepare, partial(drain, source, figures, jobs=jobs)))
-        scores = await in_turns(store, contestants, rounds)
-    ratio = scores["metrics"].ratio_to(scores["nothing"])
-    rates = [f"{scores[name].rate:,.0f}" for name in ("metrics", "nothing")]
-    header = ["drained", "with metrics/s", "without/s", "ratio", "target"]
-    print_table(await machine.version(), header, [[f"{SLOTS} slots", *rates, f"{ratio:.3f}", f">= {TARGET}"]])
-    return [{"figure": "drain, with metrics", "ratio": round(ratio, 3), "met": ratio >= TARGET, **rounds_of(scores)}]
+            run = partial(drain, source, stack.enter_context(seen(ours, name)), jobs=jobs)
+            contestants.append(Contestant(name, ours.database, partial(filled, ours, jobs=jobs), run))
+        return await in_turns(f"{store}, {what}", contestants, rounds)
+
+
+async def draining(store: str, machine: Host, **sizes: int) -> list[dict[str, Any]]:
+    found, rows = [], []
+    for what, target in TARGETS.items():
+        scores = await pair(store, machine, what, **sizes)
+        ratio = scores[what].ratio_to(scores[NOTHING])
+        rates = [f"{scores[name].rate:,.0f}" for name in (what, NOTHING)]
+        rows.append([what, *rates, f"{ratio:.3f}", f">= {target}"])
+        found.append({"figure": what, "ratio": round(ratio, 3), "met": ratio >= target, **rounds_of(scores)})
+    print_table(await machine.version(), [f"{SLOTS} slots, with", "drained/s", "without/s", "ratio", "target"], rows)
+    return found
 
 
 async def compare(options: argparse.Namespace) -> bool:
-    sizes = {"rounds": 1, "jobs": 200} if options.quick else {"rounds": 30, "jobs": 5000}
+    sizes = {"rounds": 1, "jobs": 200} if options.quick else {"rounds": 20, "jobs": 5000}
     stores: dict[str, Any] = {}
     for store in chosen_stores(options):
         with host(store) as machine:

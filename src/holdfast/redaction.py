@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 HIDDEN = "***"
 KNOWN_CHARS_MIN, WORD_CHARS_MAX = 8, 15  # of a value that is hidden wherever it stands
-DEPTH_MAX = 6
+CHARS_MAX = 16_000
+MARGIN_CHARS = 1000  # looked at, too, so that half a secret is known for what it is
+DEPTH_MAX, ITEMS_MAX = 6, 100
 
 _VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s"'&;,)}\]]+)"""
 _NAMES = r"pass(?:word|wd|phrase)|secret|token|api_?key|access_?key|credential|cookie|authorization"
@@ -30,9 +33,9 @@ _PATTERNS = (
     ),
     (re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]+"), rf"\1 {HIDDEN}"),
     # `password=...`, `"leaseToken": "..."`
-    (re.compile(rf"(?i)((?:{_NAMES})\w*)(\s*=\s*|[\"']\s*:\s*)b?{_VALUE}"), rf"\1\2{HIDDEN}"),
+    (re.compile(rf"(?i)((?:{_NAMES})\w{{0,40}})(\s*=\s*|[\"']\s*:\s*)b?{_VALUE}"), rf"\1\2{HIDDEN}"),
 )
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s\"'<>]{1,2000}")
 
 
 class _Known:
@@ -57,8 +60,18 @@ def _is_word(value: str) -> bool:
     return value.isalpha() and len(value) <= WORD_CHARS_MAX
 
 
-def redacted(text: str) -> str:
-    """The text without whatever in it is, or looks like, a secret."""
+def redacted(text: str, most: int = CHARS_MAX) -> str:
+    """The text without whatever in it is, or looks like, a secret; no more of it than so many characters."""
+    return _redacted(text[: most + MARGIN_CHARS])[:most]
+
+
+def redacted_end(text: str, most: int = CHARS_MAX) -> str:
+    """The same of the end of a text, as of a traceback, where it says most."""
+    end = _redacted(text[-most - MARGIN_CHARS :])
+    return end if len(end) <= most else f"…{end[-most:]}"
+
+
+def _redacted(text: str) -> str:
     if _known.pattern is not None:
         text = _known.pattern.sub(HIDDEN, text)
     if "://" in text:
@@ -77,10 +90,14 @@ def redacted_value(value: Any, name: str = "", depth: int = 0) -> Any:
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else text_of(value)[:100]
     if isinstance(value, dict) and depth < DEPTH_MAX:
-        return {text_of(key): redacted_value(each, text_of(key), depth + 1) for key, each in list(value.items())}
+        return {text_of(key): redacted_value(each, text_of(key), depth + 1) for key, each in _some(value.items())}
     if isinstance(value, list | tuple | set | frozenset) and depth < DEPTH_MAX:
-        return [redacted_value(each, "", depth + 1) for each in list(value)]
+        return [redacted_value(each, "", depth + 1) for each in _some(value)]
     return redacted(text_of(value))
+
+
+def _some(items: Iterable[Any]) -> list[Any]:
+    return list(islice(items, ITEMS_MAX))
 
 
 def text_of(value: Any) -> str:

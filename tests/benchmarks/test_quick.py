@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, hints, http, idle, leases, refusal, remote, streams
+from benchmarks import core, hints, http, idle, leases, observing, refusal, remote, streams
 from benchmarks.crowds import crowds
 
 pytestmark = pytest.mark.slow
@@ -89,3 +89,10 @@ def test_what_idle_workers_send_is_counted(tmp_path: Path) -> None:
     assert without["per_second"] > 0
     assert any("seen_at" in statement for statement in without["statements"])
     assert with_broker["share"] > 0
+
+
+def test_the_cost_of_being_seen_is_measured(store: str, tmp_path: Path) -> None:
+    """R000-72: what metrics, logs and traces take from the drain of a queue."""
+    results = results_of(observing, store, tmp_path)
+    assert [result["figure"] for result in results] == [*observing.TARGETS]
+    assert all(result["ratio"] > 0 for result in results)

@@ -15,9 +15,12 @@ class Noise:
     doubled: float = 0.0
     reordered: float = 0.0
     chance: random.Random = field(default_factory=lambda: random.Random(0))
+    made: int = 0  # how often something happened
 
     def hits(self, share: float) -> bool:
-        return self.chance.random() < share
+        hit = self.chance.random() < share
+        self.made += hit
+        return hit
 
 
 class Noisy:

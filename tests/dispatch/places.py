@@ -27,6 +27,8 @@ class Place:
     """A real server. `url` is its own address; whoever is to reach it by another wire is given another."""
 
     setting: ClassVar[str]  # that names its address
+    patience_seconds = 2.5  # by then whoever asks a silent server has given up
+    misses_its_messages = False  # a reader can see that somebody emptied it
 
     def __init__(self, mode: str, server: Any) -> None:
         self.mode, self.server, self.url = mode, server, str(server.url)
@@ -59,6 +61,7 @@ class Place:
 
 class RedisPlace(Place):
     setting = "redis_url"
+    misses_its_messages = True
 
     def broker(self, kind: str) -> Broker:
         return RedisBroker(self.url, kind, Clock(), Ids())
@@ -114,6 +117,7 @@ class NatsPlace(Place):
 
 class SqsPlace(Place):
     setting = "sqs_endpoint_url"
+    patience_seconds = 6.0
     console: Console
 
     def extra(self) -> dict[str, Any]:

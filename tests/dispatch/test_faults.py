@@ -37,14 +37,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 RUNS = int(os.environ.get("HOLDFAST_TEST_FAULT_RUNS", "0"))
 POLL_SECONDS = 0.3
 BACK_SECONDS = 50.0  # five times what is promised
-WAVES = 9  # the fault lasts from the third to the sixth
+WAVES = 30 if RUNS else 9  # the fault takes place in the middle third
 
 SERVERS = {"redis": "redis_server", "hybrid": "redis_server", "nats": "nats_server", "sqs": "sqs_server"}
 LEFT_OUT = {  # of the sample: they last, and their like is in it
-    "redis": {"deaf", "silent", "restarted empty"},
+    "redis": {"deaf", "silent", "flapping"},
     "hybrid": set(FAULTS) - {"killed", "emptied", "cut", "dropped"},
-    "nats": {"mute", "silent", "flapping"},
-    "sqs": {"deaf", "mute", "frozen", "killed", "flapping"},
+    "nats": {"mute", "silent"},
+    "sqs": {"deaf", "mute", "silent", "frozen", "killed", "flapping"},
 }
 CELLS = [
     pytest.param(mode, fault, seed, id=f"{mode}-{fault}-{seed}")
@@ -86,8 +86,12 @@ class Crew:
         return self.creators[0].engine
 
     @property
-    def dispatches(self) -> list[Dispatch]:
+    def listeners(self) -> list[Dispatch]:
         return [dispatch for dispatches in self.workers.values() for dispatch in dispatches]
+
+    @property
+    def dispatches(self) -> list[Dispatch]:
+        return self.listeners + [opened.dispatch for opened in self.creators if opened.dispatch is not None]
 
 
 @asynccontextmanager
@@ -101,7 +105,7 @@ async def crew_at(*wires: Settings) -> AsyncIterator[Crew]:
                 opened = await stack.enter_async_context(working(settings, queue))
                 if opened.dispatch is not None:
                     crew.workers[queue].append(opened.dispatch)
-        await until(lambda: all(dispatch.up for dispatch in crew.dispatches))
+        await until(lambda: all(dispatch.up for dispatch in crew.listeners))
         yield crew
 
 
@@ -136,7 +140,7 @@ async def back_on_the_broker(crew: Crew) -> list[str]:
     """Each kind of worker hears through it again; the jobs with which that was found out."""
     probes: list[str] = []
     async with asyncio.timeout(BACK_SECONDS):
-        await until(lambda: all(dispatch.up for dispatch in crew.dispatches), seconds=BACK_SECONDS)
+        await until(lambda: all(dispatch.up for dispatch in crew.listeners), seconds=BACK_SECONDS)
         for queue, dispatches in crew.workers.items():
             before = heard(dispatches)
             while heard(dispatches) == before:
@@ -178,6 +182,7 @@ async def test_every_job_ends_once_and_as_without_a_broker(
             probes = await back_on_the_broker(crew)
             await all_ended(crew.engine)
             found = await Books(tmp_path, crew.engine).all_truthful([*errands.given, *probes])
+            assert what.was_felt(place, crew.dispatches)
     assert errands.found([job for job in found if job.id in errands.given]) == expected
     assert all(f"{job.state} after {job.attempt}" == "succeeded after 1" for job in found if job.id in probes)
 
@@ -197,6 +202,7 @@ async def run(errands: Errands, crew: Crew, fault: Fault, scene: Scene) -> None:
 
 def make_noisy(fault: Fault, chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
     fault.noise.chance.seed(chance.random())
+    fault.noise.made = 0
     opened = brokers.open_broker
     monkeypatch.setattr(brokers, "open_broker", lambda *how: Noisy(opened(*how), fault.noise))
 

@@ -1,11 +1,13 @@
 """Secrets do not get through, whatever they are wrapped in; what is none stays readable (SEC-39)."""
 
+import time
+
 import pytest
 
 from holdfast import redaction
 from holdfast.model.key import Kind, text_of
 from holdfast.model.webhook import SECRET_PREFIX
-from holdfast.redaction import HIDDEN, know, redacted, redacted_value
+from holdfast.redaction import CHARS_MAX, HIDDEN, know, redacted, redacted_end, redacted_value
 from holdfast.settings import Settings, secrets_in
 
 S = "s3cr3t-Canary.42"
@@ -97,6 +99,22 @@ def test_a_password_that_is_a_word_does_not_shred_the_log() -> None:
     know(secrets_in(Settings(database_url="postgresql://postgres:postgres@h/postgres")))
     assert redacted("postgres is behind a pooler") == "postgres is behind a pooler"
     assert redacted("postgresql://postgres:postgres@h/postgres") == "postgresql://postgres:***@h/postgres"
+
+
+@pytest.mark.parametrize("piece", ["token", "a", "://", "password=", "bearer ", 'cookie"', "x://a:"])
+def test_no_text_takes_long(piece: str) -> None:
+    """What is in it may come from anybody."""
+    text = piece * 10**6
+    begun = time.monotonic()
+    assert len(redacted(text)) <= CHARS_MAX
+    assert len(redacted_end(text)) <= CHARS_MAX + 1
+    assert time.monotonic() - begun < 5
+
+
+def test_half_a_secret_at_the_end_is_hidden_too() -> None:
+    know([S])
+    for spare in range(len(S)):
+        assert S[:4] not in redacted("x" * (100 - spare) + S, 100)
 
 
 def test_values_under_the_name_of_a_secret_are_hidden_whole() -> None:

@@ -42,16 +42,16 @@ class NatsBroker:
         await self._call(self._make)
 
     async def send(self, hints: list[Hint]) -> None:
-        await self._call(lambda client: _publish(client, hints))
+        await self._call(lambda connection: _publish(connection.client, hints))
 
     async def receive(self, seconds: float, most: int) -> list[Delivery]:
-        """What is there already, high before low; else the first that comes, and what came with it."""
+        """What is there already, high before low; else the first that comes."""
         messages: list[Msg] = []
         if not (self._quiet and seconds > 0):
-            messages = await self._call(lambda client: sweep(client, self._consumers, most))
+            messages = await self._call(lambda connection: sweep(connection, self._consumers, most))
         if not messages and seconds > 0:
             wait = seconds + CALL_SECONDS
-            messages = await self._call(lambda client: linger(client, self._consumers, seconds), wait)
+            messages = await self._call(lambda connection: linger(connection, self._consumers, seconds), wait)
         self._quiet = not messages
         return await self._read(messages)
 
@@ -65,14 +65,14 @@ class NatsBroker:
         if self._connection:
             await self._connection.close()
 
-    async def _call(self, work: Callable[[Client], Coroutine[Any, Any, T]], seconds: float = CALL_SECONDS) -> T:
+    async def _call(self, work: Callable[[Connection], Coroutine[Any, Any, T]], seconds: float = CALL_SECONDS) -> T:
         async with self._connecting:
             if not (self._connection and self._connection.lasts):
                 self._connection = await Connection.to(self._servers)
-        return await self._connection.within(work(self._connection.client), seconds)
+        return await self._connection.within(work(self._connection), seconds)
 
-    async def _make(self, client: Client) -> None:
-        streams = client.jetstream(timeout=CALL_SECONDS)
+    async def _make(self, connection: Connection) -> None:
+        streams = connection.client.jetstream(timeout=CALL_SECONDS)
         await _make_stream(streams)
         for name, subject in zip(self._consumers, SUBJECTS.values(), strict=False):
             await _make_consumer(streams, name, subject)
@@ -85,7 +85,7 @@ class NatsBroker:
         return [Delivery(hint, receipt) for hint, receipt in came if hint]
 
     async def _answer(self, receipts: list[str], what: bytes) -> None:
-        await self._call(lambda client: answer(client, receipts, what))
+        await self._call(lambda connection: answer(connection.client, receipts, what))
 
 
 async def _publish(client: Client, hints: list[Hint]) -> None:

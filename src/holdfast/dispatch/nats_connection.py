@@ -7,6 +7,7 @@ when a server is tried again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ class Connection:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._beside: set[asyncio.Future[None]] = set()
 
     @classmethod
     async def to(cls, servers: list[str]) -> Connection:
@@ -63,15 +65,32 @@ class Connection:
         finally:
             task.cancel()
 
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something that nobody waits for. It ends with the connection, whose end undoes it anyway."""
+        task = asyncio.ensure_future(self._aside(work))
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
     async def close(self) -> None:
         """Gracefully, but not for long: who listens no more need not agree."""
         if self.lasts:
-            self._lost.set_result(None)
+            self._end()
             await asyncio.wait({asyncio.ensure_future(self.client.close())}, timeout=CLOSE_SECONDS)
 
     async def _closed(self) -> None:
         if self.lasts:
-            self._lost.set_result(None)
+            self._end()
+
+    def _end(self) -> None:
+        self._lost.set_result(None)
+        for task in self._beside:
+            task.cancel()
+
+    async def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        from nats import errors
+
+        with contextlib.suppress(errors.Error, OSError, TimeoutError):  # whoever uses it next finds that out, too
+            await work
 
 
 async def _ignore(error: Exception) -> None:

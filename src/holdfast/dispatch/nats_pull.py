@@ -7,12 +7,12 @@ a message that answers one of them would lie with a worker that does not wait fo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dispatch.broker import BrokerError, Missing
+from holdfast.dispatch.nats_connection import Connection
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -26,10 +26,10 @@ NOBODY = "503"  # answers under this name
 GONE = "Consumer Deleted"
 
 
-async def sweep(client: Client, consumers: Sequence[str], most: int) -> list[Msg]:
+async def sweep(connection: Connection, consumers: Sequence[str], most: int) -> list[Msg]:
     """What waits there now, from one consumer after the other."""
     found: list[Msg] = []
-    async with Inbox(client) as inbox:
+    async with Inbox(connection) as inbox:
         for consumer in consumers:
             wanted = most - len(found)
             await inbox.ask(consumer, batch=wanted, no_wait=True)
@@ -41,24 +41,26 @@ async def sweep(client: Client, consumers: Sequence[str], most: int) -> list[Msg
     return found
 
 
-async def linger(client: Client, consumers: Sequence[str], seconds: float) -> list[Msg]:
-    """The first that comes from any of them, and what came with it."""
-    async with Inbox(client) as inbox:
+async def linger(connection: Connection, consumers: Sequence[str], seconds: float) -> list[Msg]:
+    """The first that comes from any of them."""
+    async with Inbox(connection) as inbox:
         for consumer in consumers:
             await inbox.ask(consumer, batch=1, expires=int(seconds * SECOND))
         for _ in consumers:
             if message := await inbox.next():
-                came = [message, *await inbox.rest()]
-                return sorted(came, key=lambda each: consumers.index(each.metadata.consumer))
+                return [message]
     return []
 
 
 class Inbox:
-    """Where the answers come. When it is gone, the server forgets the requests that named it."""
+    """Where the answers come. Whoever leaves it before all have come takes his requests back.
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._name = client.new_inbox()
+    The server may have answered them by then; such a message goes back to it, and nobody waits for that.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._client = connection, connection.client
+        self._name = self._client.new_inbox()
         self._came: asyncio.Queue[Msg] = asyncio.Queue()
         self._taken: list[Msg] = []
 
@@ -67,12 +69,9 @@ class Inbox:
         return self
 
     async def __aexit__(self, failure: object, *_: object) -> None:
-        """Whoever went away in the middle gives back what he has."""
-        with contextlib.suppress(Exception):  # the connection is gone, and all of it with it
-            if failure:
-                await answer(self._client, [message.reply for message in self._taken + await self.rest()], NAK)
-            else:
-                await self._subscription.unsubscribe()
+        if not failure:
+            self._taken.clear()
+        self._connection.beside(self._leave())
 
     async def ask(self, consumer: str, **request: Any) -> None:
         where = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{consumer}"
@@ -84,11 +83,10 @@ class Inbox:
             self._taken.append(message)
         return message
 
-    async def rest(self) -> list[Msg]:
-        """Takes back all requests. What the server had sent by then still arrives."""
+    async def _leave(self) -> None:
         await self._subscription.drain()  # type: ignore[no-untyped-call]
-        came = [self._came.get_nowait() for _ in range(self._came.qsize())]
-        return [message for message in came if message.reply]
+        late = [self._came.get_nowait() for _ in range(self._came.qsize())]
+        await answer(self._client, [message.reply for message in self._taken + late if message.reply], NAK)
 
 
 async def answer(client: Client, receipts: Iterable[str], what: bytes) -> None:

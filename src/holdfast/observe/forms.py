@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.redaction import printable, redacted, redacted_value, text_of
+from holdfast.redaction import printable, redacted, redacted_end, redacted_value, text_of
 
-TEXT_CHARS_MAX = 16_000  # of a message or a traceback: the end of a traceback says most
 # What every record has; the rest are fields that whoever logged it added.
 _OURS = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"))
 _TAKEN = frozenset(("time", "level", "logger", "message", "pid", "exception", "stack"))
@@ -88,11 +87,11 @@ def told(record: logging.LogRecord, form: Form) -> str:
     """A record of Python's own logging as a line; nothing that is in it keeps it from becoming one."""
     trouble: dict[str, str] = {}
     if record.exc_info and record.exc_info[0] is not None:
-        trouble["exception"] = _end(redacted(text_of("".join(traceback.format_exception(*record.exc_info)))))
+        trouble["exception"] = redacted_end(text_of("".join(traceback.format_exception(*record.exc_info))))
     elif record.exc_text:
-        trouble["exception"] = _end(redacted(text_of(record.exc_text)))
+        trouble["exception"] = redacted_end(text_of(record.exc_text))
     if record.stack_info:
-        trouble["stack"] = _end(redacted(text_of(record.stack_info)))
+        trouble["stack"] = redacted_end(text_of(record.stack_info))
     at = datetime.fromtimestamp(record.created, UTC)
     level = record.levelname.lower() if record.levelname.isalpha() else str(record.levelno)
     return form.head(at) + form.line(level, record.name, _message(record), _added(record), trouble)
@@ -103,7 +102,7 @@ def _message(record: logging.LogRecord) -> str:
         message = record.getMessage()
     except Exception:  # arguments that do not fit the message
         message = f"{text_of(record.msg)} {text_of(record.args)}"
-    return redacted(text_of(message))[:TEXT_CHARS_MAX]
+    return redacted(text_of(message))
 
 
 def _added(record: logging.LogRecord) -> dict[str, Any]:
@@ -113,10 +112,6 @@ def _added(record: logging.LogRecord) -> dict[str, Any]:
         f"{name}_" if name in _TAKEN else name: redacted_value(value, name)
         for name, value in ((text_of(name), value) for name, value in added.items())
     }
-
-
-def _end(text: str) -> str:
-    return text if len(text) <= TEXT_CHARS_MAX else "…" + text[-TEXT_CHARS_MAX:]
 
 
 def _time(at: datetime) -> str:
@@ -129,7 +124,7 @@ def _pairs(fields: Fields) -> str:
 
 
 def _encoded(value: Any) -> str:
-    """JSON without what ends a line, steers a terminal or begins a tag wherever it is shown: JSON itself allows more."""
+    """JSON without what ends a line, steers a terminal or begins a tag where it is shown: JSON itself allows more."""
     text = msgspec.json.encode(value).decode().replace("<", "\\u003c")
     if text.isprintable():
         return text

@@ -14,6 +14,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from holdfast.clock import Clock
 
@@ -26,7 +27,7 @@ PIECE_BYTES = select.PIPE_BUF
 class Lines:
     def __init__(self, descriptor: int, dropped: Callable[[int], bytes]) -> None:
         """`dropped` makes the line that says how many are missing."""
-        self._write, self._descriptor, self._whole = _way(descriptor)
+        self._way = _way(descriptor)
         self._tell_dropped = dropped
         self._kept = bytearray()
         self._dropped = 0  # since it was last said
@@ -63,6 +64,12 @@ class Lines:
             self._wait(0.05)
             self._push_kept()
 
+    def close(self) -> None:
+        """What is put here later goes nowhere: the descriptor may be another's by then."""
+        with self._lock:
+            way, self._way = self._way, _Way(_refuse, -1, True, _nothing)
+            way.close()
+
     def _keep(self, data: bytes) -> None:
         """After a gap nothing more is kept until the gap has been told: it is told where it is."""
         if not self._dropped and len(self._kept) + len(data) <= KEPT_BYTES_MAX:
@@ -82,7 +89,7 @@ class Lines:
     def _wait(self, seconds: float) -> None:
         """Until there is room."""
         with contextlib.suppress(OSError, ValueError):
-            select.select([], [self._descriptor], [], seconds)
+            select.select([], [self._way.descriptor], [], seconds)
 
     def _push_kept(self) -> bool:
         """True when nothing is left."""
@@ -99,7 +106,7 @@ class Lines:
         done = 0
         while done < len(data):
             try:
-                done += self._write(bytes(data[done : self._end(data, done)]))
+                done += self._way.write(bytes(data[done : self._end(data, done)]))
             except BlockingIOError:
                 break
             except OSError:  # nobody reads any more, or the disk is full: no reason for a worker to end
@@ -109,31 +116,41 @@ class Lines:
 
     def _end(self, data: bytes | bytearray, begin: int) -> int:
         """Of the next piece: as many whole lines as fit into one, but one at least."""
-        if self._whole or len(data) - begin <= PIECE_BYTES:
+        if self._way.whole or len(data) - begin <= PIECE_BYTES:
             return len(data)
         end = data.rfind(b"\n", begin, begin + PIECE_BYTES)
         return 1 + (end if end >= 0 else data.find(b"\n", begin))
 
 
-Write = Callable[[bytes], int]
+class _Way(NamedTuple):
+    """How to write somewhere without waiting."""
+
+    write: Callable[[bytes], int]
+    descriptor: int  # to be waited for until there is room
+    whole: bool  # whatever there is, in one piece
+    close: Callable[[], None]
 
 
-def _way(descriptor: int) -> tuple[Write, int, bool]:
-    """How to write there without waiting, on which descriptor, and whether in one piece.
-
-    Not by making it non-blocking: others who have it, the shell among them, would find it so.
-    """
+def _way(descriptor: int) -> _Way:
+    """Not by making it non-blocking: others who have it, the shell among them, would find it so."""
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
-        return lambda data: os.write(descriptor, data), descriptor, True
+        return _Way(lambda data: os.write(descriptor, data), descriptor, True, _nothing)
     if stat.S_ISSOCK(kind):
         sock = socket.socket(fileno=os.dup(descriptor))
-        return lambda data: sock.send(data, socket.MSG_DONTWAIT), sock.fileno(), False
+        return _Way(lambda data: sock.send(data, socket.MSG_DONTWAIT), sock.fileno(), False, sock.close)
     try:  # Linux opens it once more, for us alone
         own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        return lambda data: os.write(own, data), own, False
+        return _Way(lambda data: os.write(own, data), own, False, lambda: os.close(own))
     except OSError:
-        return lambda data: _write_if_room(descriptor, data), descriptor, False
+        return _Way(lambda data: _write_if_room(descriptor, data), descriptor, False, _nothing)
+
+
+def _nothing() -> None: ...
+
+
+def _refuse(_: bytes) -> int:
+    raise BrokenPipeError
 
 
 def _write_if_room(descriptor: int, data: bytes) -> int:

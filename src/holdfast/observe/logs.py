@@ -60,6 +60,11 @@ class Log(logging.Handler):
     def flush(self) -> None:
         self._lines.flush(FLUSH_SECONDS)
 
+    def close(self) -> None:
+        self.flush()
+        self._lines.close()
+        super().close()
+
     def _dropped(self, lines: int) -> bytes:
         message = f"{lines} lines of this log were dropped: whoever reads it is too slow"
         return (self.head() + self.form.line("warning", __name__, message, {"dropped": lines}, {})).encode()

@@ -112,9 +112,8 @@ class Attempts:
 def _error(outcome: Outcome) -> dict[str, str]:
     if not isinstance(outcome, _ERRORS):
         return {}
-    message = redacted(text_of(outcome.message))
-    cut = message if len(message) <= ERROR_CHARS_MAX else f"{message[:ERROR_CHARS_MAX]}…"
-    return {"error_code": redacted(text_of(outcome.code)), "error": cut}
+    code, message = text_of(outcome.code), text_of(outcome.message)
+    return {"error_code": redacted(code, ERROR_CHARS_MAX), "error": redacted(message, ERROR_CHARS_MAX)}
 
 
 def _went(state: State, outcome: Outcome) -> State:

@@ -1,0 +1,247 @@
+"""Whatever is logged becomes one line, JSON or text, that tells no secret and cannot be forged (SEC-39, SEC-40)."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.lifecycle import Lifecycles, State
+from holdfast.model.reports import Settled
+from holdfast.observe.forms import Json, Text, told
+from holdfast.observe.logs import ATTEMPTS
+from holdfast.worker.attempts import Attempts
+from holdfast.worker.outcomes import Abandoned, Completed, Failed, Released
+from tests.observe.hearing import hearing, json_lines
+
+FORGED = 'a\nb\r\n{"level":"critical"}\x1b[2J\x00\x7f\x85\x9b1m\u2028\u202e<script>'
+STEERING = set("\r\x1b\x00\x7f\x85\x9b\u2028\u202e")
+
+
+class Mute:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+ODD: list[Any] = [
+    *(FORGED, "\ud800 alone", b"\xff\x00", float("nan"), float("inf"), 2**70, -(10**5000), ENDLESS, Mute(), Mute),
+    *({1: {2: {3: {4: {5: {6: {7: 8}}}}}}}, {Mute(): Mute()}, {"a", "b"}, object(), None, True, {"\ud800": "\n"}),
+]
+
+
+def record(message: Any = "m", *args: Any, **fields: Any) -> logging.LogRecord:
+    made = logging.getLogger("l").makeRecord("l", logging.INFO, "f", 1, message, args, None)
+    made.__dict__.update(fields)
+    return made
+
+
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+def test_anything_becomes_one_line_of_json(odd: Any) -> None:
+    for line in (told(record(odd), Json()), told(record("%s and %s", odd, 1), Json()), told(record(x=odd), Json())):
+        [said] = json_lines(line)
+        assert said["logger"] == "l"
+        assert not STEERING & set(line)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+def test_anything_becomes_one_line_of_text(odd: Any) -> None:
+    for line in (told(record(odd), Text()), told(record("%s and %s", odd, 1), Text()), told(record(x=odd), Text())):
+        assert line.count("\n") == len(line.splitlines()) == 1
+        assert not STEERING & set(line)
+
+
+@pytest.mark.parametrize("args", [(), (1, 2, 3), ({"a": 1},), (Mute(),)])
+def test_a_message_that_its_arguments_do_not_fit_is_told_as_it_is(args: tuple[Any, ...]) -> None:
+    [said] = json_lines(told(record("%d %s", *args), Json()))
+    assert said["message"].startswith("%d %s")
+
+
+def test_a_line_says_when_how_bad_who_and_what() -> None:
+    made = record("hello %s", "you", size=5)
+    made.created = 1_700_000_000.25
+    [said] = json_lines(told(made, Json()))
+    assert said.pop("pid") > 1
+    assert said == {
+        "time": "2023-11-14T22:13:20.250000Z",
+        "level": "info",
+        "logger": "l",
+        "message": "hello you",
+        "size": 5,
+    }
+    assert told(made, Text()) == "2023-11-14T22:13:20.250000Z INFO    l: hello you size=5\n"
+
+
+def test_a_field_cannot_take_the_place_of_one_of_ours() -> None:
+    [said] = json_lines(told(record(time="1999", level="none", pid=0, exception="x"), Json()))
+    assert (said["level"], said["level_"], said["time_"], said["pid_"], said["exception_"]) == (
+        *("info", "none", "1999", 0, "x"),
+    )
+
+
+def raised(message: str) -> logging.LogRecord:
+    made = record("failed")
+    try:
+        raise ValueError(message)
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    return made
+
+
+def test_a_traceback_is_a_field_without_secrets() -> None:
+    [said] = json_lines(told(raised("password=canary-1 postgresql://u:canary-2@h"), Json()))
+    assert said["exception"].startswith("Traceback (most recent call last):\n")
+    assert "ValueError: password=*** postgresql://u:***@h" in said["exception"]
+    assert "canary" not in json.dumps(said)
+
+
+def test_in_text_a_traceback_stands_below_where_no_record_can_begin() -> None:
+    first, *below = told(raised("x\n2026-11-15T00:00:00Z INFO    holdfast: forged\x1b[2J"), Text()).splitlines()
+    assert first.endswith("l: failed")
+    assert all(line.startswith("    ") for line in below)
+    assert not STEERING & set("".join(below))
+    assert any("forged" in line for line in below)
+
+
+def test_a_very_long_text_is_cut() -> None:
+    [said] = json_lines(told(record("x" * 10**6), Json()))
+    [trouble] = json_lines(told(raised("y" * 10**6), Json()))
+    assert len(said["message"]) < 20_000
+    assert len(trouble["exception"]) < 20_000
+
+
+# -- attempts ------------------------------------------------------------------------------------------------------
+
+
+class Lease:
+    id, type, queue, tenant, lifecycle = "j", "t", "q", "default", "images"
+    attempt, max_attempts = 2, 5
+
+
+class Run:
+    lease, span = Lease(), None
+
+    def __init__(self, ran: float | None = 1.5) -> None:
+        self.ran = ran
+
+
+def attempt(folder: Path, outcome: Any, answer: Any, level: int = logging.INFO, **run: Any) -> list[dict[str, Any]]:
+    with hearing(folder, level=level) as heard:
+        attempts = Attempts(heard.log, Lifecycles())
+        group: Any = [(Run(**run), outcome)]
+        for _ in range(2):  # the second one is made of what the first one learned
+            if isinstance(outcome, Abandoned):
+                attempts.abandoned(group)
+            else:
+                attempts.ended(group, [answer])
+        first, second = heard.lines[::2] or [None], heard.lines[1::2] or [None]
+        assert {**(first[0] or {}), "time": 0} == {**(second[0] or {}), "time": 0}
+        return heard.lines[:1]
+
+
+def test_an_attempt_is_told_with_how_long_it_ran_and_what_came_of_it(tmp_path: Path) -> None:
+    """R000-49, R000-51, R000-52: duration, retries and state; the state in the lifecycle's own word."""
+    [said] = attempt(tmp_path, Completed({"a": "canary"}), Settled("j", State.SUCCEEDED))
+    del said["time"], said["pid"]
+    assert said == {
+        "level": "info",
+        "logger": ATTEMPTS,
+        "message": "attempt 2 of 5 succeeded, now completed",
+        "job_id": "j",
+        "seconds": 1.5,
+        "job_type": "t",
+        "queue": "q",
+        "attempt": 2,
+        "of": 5,
+        "retries": 1,
+        "outcome": "succeeded",
+        "state": "completed",
+    }
+
+
+def test_a_failure_is_told_with_its_reason(tmp_path: Path) -> None:
+    """R000-50."""
+    outcome = Failed("E_X", f"password=canary {'y' * 500}\n", {"traceback": "canary"})
+    [said] = attempt(tmp_path, outcome, Settled("j", State.RETRYING))
+    assert (said["level"], said["outcome"], said["state"], said["error_code"]) == (
+        *("warning", "failed", "failed_retryable", "E_X"),
+    )
+    assert said["error"].startswith("password=*** yyy")
+    assert len(said["error"]) < 300
+    assert "canary" not in json.dumps(said)
+
+
+def test_a_server_says_only_that_it_is_not_finished(tmp_path: Path) -> None:
+    [said] = attempt(tmp_path, Failed("E_X"), Settled("j", State.QUEUED))
+    assert said["state"] == "failed_retryable"
+
+
+def test_a_lease_that_was_lost_is_told_once_as_a_warning(tmp_path: Path) -> None:
+    [said] = attempt(tmp_path, Abandoned(), None)
+    assert (said["outcome"], said["state"], said["level"]) == ("lost", None, "warning")
+
+
+def test_what_never_began_was_no_attempt(tmp_path: Path) -> None:
+    assert attempt(tmp_path, Released(), Settled("j", State.QUEUED), ran=None) == []
+
+
+def test_a_level_above_info_leaves_only_failures(tmp_path: Path) -> None:
+    quiet = {"level": logging.WARNING}
+    assert attempt(tmp_path, Completed(), Settled("j", State.SUCCEEDED), **quiet) == []
+    assert len(attempt(tmp_path, Failed("E_X"), Settled("j", State.DEAD), **quiet)) == 1
+
+
+# -- a program that is not ours ------------------------------------------------------------------------------------
+
+LIBRARY = """
+import asyncio, logging
+before = logging.getLogger().level, list(logging.getLogger().handlers)
+from holdfast import App
+from holdfast.running import Wish, work
+from tests.observe.logged_app import app
+import sys, threading
+hooks = sys.excepthook, threading.excepthook
+
+async def main():
+    stop = asyncio.Event()
+    async with app:
+        from tests.observe.logged_app import fine, doomed
+        good, bad = await fine.enqueue(), await doomed.enqueue()
+        working = asyncio.create_task(work(app, Wish(), stop=stop, on_ready=lambda worker: None))
+        await good.result(timeout=30)
+        try:
+            await bad.result(timeout=30)
+        except Exception as error:
+            print(type(error).__name__)
+        stop.set()
+        await working
+
+asyncio.run(main())
+assert (logging.getLogger().level, logging.getLogger().handlers) == before
+assert logging.getLogger("holdfast").level == logging.NOTSET
+assert hooks == (sys.__excepthook__, threading.__excepthook__)
+print("untouched")
+"""
+
+
+def test_a_program_that_uses_us_as_a_library_keeps_its_own_logging(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", LIBRARY],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(root), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["JobFailed", "untouched"], done.stderr
+    said = [line for line in done.stderr.splitlines() if "(doomed)" in line]
+    assert len(said) == 2, "what failed is warned of, by Python's own last resort"
+    assert '{"time"' not in done.stderr
