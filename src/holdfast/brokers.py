@@ -34,7 +34,7 @@ def _redis(settings: Settings, kind: str | None, clock: Clock, ids: Ids) -> Brok
     from holdfast.dispatch.redis import RedisBroker
 
     try:
-        return RedisBroker(settings.redis_url, kind, clock, ids, pool_size=settings.redis_pool_size)
+        return RedisBroker(settings.redis_url, kind, clock, ids)
     except (ValueError, TypeError):  # TypeError: an option in it that nobody knows
         raise _unreadable("redis", "redis://HOST:PORT/0") from None
 

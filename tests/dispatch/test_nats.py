@@ -308,6 +308,7 @@ async def test_every_call_to_a_frozen_server_ends_with_an_error(opened: Opener, 
     """F11: and it is not asked again on the same connection."""
     brokers = [await opened() for _ in range(3)]
     with nats_server.frozen():
+        await asyncio.sleep(0.1)  # all of its threads
         calls = [brokers[0].open(), brokers[1].send([MAIL]), brokers[2].receive(60, 1)]
         ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 40)
     assert [type(end) for end in ends] == [BrokerError] * 3

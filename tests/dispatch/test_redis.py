@@ -247,6 +247,17 @@ async def test_it_comes_back_empty_from_a_crash_and_is_used_again(brokers: Broke
     assert await received(reader) == [Hint("q")]
 
 
+async def test_a_connection_that_was_closed_because_it_was_silent_is_no_failure(
+    brokers: Brokers, redis_server: RedisServer
+) -> None:
+    sender, reader = await brokers(None), await brokers()
+    redis_server.say("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    await sender.send([Hint("q")])
+    with pytest.raises(BrokerError):
+        await reader.receive(0.01, 1)  # it may have missed something, and must look
+    assert await received(reader) == [Hint("q")]
+
+
 async def test_nobody_there_is_an_error_without_the_password(redis_server: RedisServer) -> None:
     broker = RedisBroker("redis://somebody:hunter2@127.0.0.1:1/0", None, Clock(), Ids())
     with pytest.raises(BrokerError) as refused:

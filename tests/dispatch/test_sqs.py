@@ -218,6 +218,7 @@ async def test_a_frozen_server_does_not_hold_us(
     broker = await opened()
     monkeypatch.setattr(module, "CALL_SECONDS", 0.3)
     with sqs_server.frozen():
+        await asyncio.sleep(0.1)  # all of its threads
         calls = [broker.open(), broker.send([MAIL]), broker.receive(1, 1)]
         ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)
     assert [type(end) for end in ends] == [BrokerError] * 3

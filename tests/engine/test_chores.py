@@ -3,10 +3,10 @@
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine
+from holdfast.engine import Engine, Verdict
 from holdfast.engine.chores import Chores
 from holdfast.model import Liveness, NewJob
-from tests.engine.steps import run
+from tests.engine.steps import ask, run, sweep
 
 DAY = 86_400.0
 
@@ -40,8 +40,6 @@ async def test_that_nobody_has_swept_for_half_an_interval_is_seen(engine: Engine
 
 
 async def test_a_sweep_of_another_kind_is_none_of_ours(engine: Engine, clock: MovableClock) -> None:
-    from tests.engine.steps import ask
-
     await ask(engine, "UPDATE sweeps SET name = 'another' RETURNING name")
     assert await seen(engine) == {"unswept"}
     await engine.swept()
@@ -100,6 +98,14 @@ async def test_a_worker_that_is_silent_is_seen_and_a_day_later_forgotten(
     assert await seen(engine) == set()
 
 
+async def test_a_worker_is_offline_before_it_is_forgotten(engine: Engine, worker: str, clock: MovableClock) -> None:
+    clock.advance(2 * DAY)
+    await sweep(engine, clock, 130)
+    assert await seen(engine) == {"silent"}
+    await engine.mark_silent_workers()
+    assert await seen(engine) == {"forgotten"}
+
+
 async def test_a_worker_of_whom_an_operator_said_something_is_not_forgotten(
     engine: Engine, clock: MovableClock
 ) -> None:
@@ -126,19 +132,40 @@ async def test_an_old_answer_to_a_claim_is_seen(engine: Engine, worker: str, clo
     assert await seen(engine) == set()
 
 
+async def note(engine: Engine, worker: str, *, times: int) -> None:
+    """So many lines about it, at once."""
+    for number in range(times):
+        await engine.heartbeat(worker, [], liveness=(Liveness.BUSY, Liveness.IDLE)[number % 2])
+        await engine.note_workers()
+    await engine.swept()
+
+
 async def test_an_old_line_about_a_worker_is_seen_unless_it_is_the_last(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    async def note(liveness: Liveness) -> None:
-        await engine.heartbeat(worker, [], liveness=liveness)
-        await engine.note_workers()
-
-    await note(Liveness.BUSY)
+    await note(engine, worker, times=1)
     clock.advance(DAY)
-    await note(Liveness.BUSY)
-    await engine.swept()
+    await note(engine, worker, times=1)
     assert await seen(engine) == set(), "the next takes its number from it"
-    await note(Liveness.IDLE)
+    await note(engine, worker, times=2)
     assert await seen(engine) == {"lines"}
     await engine.prune_worker_log()
+    assert await seen(engine) == set()
+
+
+async def test_a_worker_is_judged_by_its_own_lines(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """Neither by those of jobs, which are older, nor by another worker's, of which there are more or earlier ones."""
+    job = await engine.create(NewJob(type="waits"))
+    clock.advance(DAY)
+    await note(engine, worker, times=2)
+    assert await seen(engine) == set()
+    await engine.reject_queued(Verdict(id=job.id, code="E_OVER"))
+
+    clock.advance(DAY)
+    await engine.prune_worker_log()
+    await engine.heartbeat(worker, [])
+    other = (await engine.register()).id
+    await note(engine, other, times=1)
+    assert await seen(engine) == set()
+    await note(engine, other, times=4)
     assert await seen(engine) == set()

@@ -12,7 +12,7 @@ import redis
 
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
-from holdfast.dispatch.redis import connect
+from holdfast.dispatch.redis_line import connect
 from holdfast.dispatch.status import COPY_BYTES_MAX, StatusCache, key_of
 from holdfast.errors import Invalid
 from holdfast.ids import Ids

@@ -255,6 +255,34 @@ async def test_a_session_whose_other_end_is_silent_is_given_up(
 
 
 @pytest.mark.postgres
+async def test_one_among_many_asks_seldom_whether_its_session_is_there(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All together they ask about as often as one would alone."""
+    monkeypatch.setattr(session, "PING_SECONDS", 0.02)
+    presence = await open_presence(server.dsn())
+    pings: list[str] = []
+    rows = session.Session.rows
+
+    async def counted(self: session.Session, sql: str, *values: object) -> list[object]:
+        pings.append(sql)
+        return await rows(self, sql, *values)
+
+    monkeypatch.setattr(session.Session, "rows", counted)
+
+    async def often() -> bool:
+        return len(pings) >= 5
+
+    await until(often)
+    presence.among(1000)
+    await asyncio.sleep(0.1)
+    before = len(pings)
+    await asyncio.sleep(0.5)
+    assert len(pings) <= before + 1
+    await presence.close()
+
+
+@pytest.mark.postgres
 @pytest.mark.parametrize("kill", [False, True])
 async def test_a_restart_of_the_server_is_nobodys_death(server: PostgresServer, kill: bool) -> None:
     async with living(server.dsn()) as other:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.dispatch.broker import Delivery
+from holdfast.dispatch.broker import BrokerError, Delivery
 from holdfast.dispatch.messages import BYTES_MAX, LEVELS, level_of, read, written
 from holdfast.dispatch.nats_connection import CALL_SECONDS, Connection, servers_of
 from holdfast.dispatch.nats_pull import ACK, NAK, STREAM, TERM, answer, linger, sweep
@@ -36,7 +36,7 @@ class NatsBroker:
         self._consumers = [] if kind is None else [f"{kind}-{level}" for level in LEVELS]
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
-        self._quiet = False  # there was nothing there a moment ago
+        self._behind = True  # more waits there than came last time, or may do so
 
     async def open(self) -> None:
         await self._call(self._make)
@@ -47,12 +47,12 @@ class NatsBroker:
     async def receive(self, seconds: float, most: int) -> list[Delivery]:
         """What is there already, high before low; else the first that comes."""
         messages: list[Msg] = []
-        if not (self._quiet and seconds > 0):
+        if self._behind or seconds <= 0:
             messages = await self._call(lambda connection: sweep(connection, self._consumers, most))
         if not messages and seconds > 0:
             wait = seconds + CALL_SECONDS
             messages = await self._call(lambda connection: linger(connection, self._consumers, seconds), wait)
-        self._quiet = not messages
+        self._behind = any(message.metadata.num_pending for message in messages)
         return await self._read(messages)
 
     async def settle(self, seen: list[Delivery]) -> None:
@@ -72,6 +72,7 @@ class NatsBroker:
         return await self._connection.within(work(self._connection), seconds)
 
     async def _make(self, connection: Connection) -> None:
+        self._behind = True
         streams = connection.client.jetstream(timeout=CALL_SECONDS)
         await _make_stream(streams)
         for name, subject in zip(self._consumers, SUBJECTS.values(), strict=False):
@@ -93,7 +94,9 @@ async def _publish(client: Client, hints: list[Hint]) -> None:
     for hint in hints[:-1]:
         await client.publish(SUBJECTS[level_of(hint)], written(hint))
     for hint in hints[-1:]:
-        await client.jetstream().publish(SUBJECTS[level_of(hint)], written(hint), timeout=CALL_SECONDS)
+        said = await client.request(SUBJECTS[level_of(hint)], written(hint), timeout=CALL_SECONDS)
+        if b'"error"' in said.data:
+            raise BrokerError(f"NATS did not take a hint: {said.data.decode(errors='replace')[:200]}")
 
 
 async def _make_stream(streams: JetStreamContext) -> None:

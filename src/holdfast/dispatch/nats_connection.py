@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,7 +25,8 @@ CALL_SECONDS, CLOSE_SECONDS = 1.5, 1.0
 class Connection:
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.lasts = True
+        self._limits: set[asyncio.Timeout] = set()  # of all calls that are under way
         self._beside: set[asyncio.Future[None]] = set()
 
     @classmethod
@@ -45,31 +46,31 @@ class Connection:
         await connection.within(work)
         return connection
 
-    @property
-    def lasts(self) -> bool:
-        return not self._lost.done()
-
-    async def within(self, work: Coroutine[Any, Any, T], seconds: float = CALL_SECONDS) -> T:
-        """Until it is done, the time is up or the connection breaks. A server that said nothing is not asked again."""
-        task = asyncio.ensure_future(work)
-        ends: set[asyncio.Future[Any]] = {task, self._lost}
+    async def within(self, work: Awaitable[T], seconds: float = CALL_SECONDS) -> T:
+        """Until it is done, the time is up or the connection breaks. One that failed us is not used again."""
         try:
-            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return _result(task)
-            raise BrokerError("NATS did not answer in time" if self.lasts else "the connection to NATS broke")
-        except BrokerError as error:
-            if not isinstance(error, Missing):
+            async with asyncio.timeout(seconds) as limit:
+                self._limits.add(limit)
+                try:
+                    return await work
+                finally:
+                    self._limits.discard(limit)
+        except Exception as error:
+            said = self._told(error)
+            if not isinstance(said, Missing):
                 await self.close()
-            raise
-        finally:
-            task.cancel()
+            raise said from error
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Something that nobody waits for. It ends with the connection, whose end undoes it anyway."""
-        task = asyncio.ensure_future(self._aside(work))
+        task = asyncio.ensure_future(work)
         self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[None]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever uses the connection next finds that out, too
 
     async def close(self) -> None:
         """Gracefully, but not for long: who listens no more need not agree."""
@@ -82,33 +83,31 @@ class Connection:
             self._end()
 
     def _end(self) -> None:
-        self._lost.set_result(None)
+        self.lasts = False
+        for limit in self._limits:
+            with contextlib.suppress(RuntimeError):  # it is over already
+                limit.reschedule(0)
         for task in self._beside:
             task.cancel()
 
-    async def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _told(self, error: Exception) -> Exception:
+        """As an error of ours, if it is one of theirs."""
         from nats import errors
+        from nats.js.errors import NotFoundError, ServiceUnavailableError
 
-        with contextlib.suppress(errors.Error, OSError, TimeoutError):  # whoever uses it next finds that out, too
-            await work
+        if isinstance(error, errors.NoRespondersError | NotFoundError):
+            return Missing("the stream of hints is not there")
+        if isinstance(error, ServiceUnavailableError):
+            return BrokerError("this NATS server has no JetStream; start it with --jetstream")
+        if isinstance(error, TimeoutError):
+            return BrokerError("NATS did not answer in time" if self.lasts else "the connection to NATS broke")
+        if isinstance(error, errors.Error | OSError):
+            return BrokerError(f"NATS: {error}")
+        return error
 
 
 async def _ignore(error: Exception) -> None:
     pass
-
-
-def _result(task: asyncio.Future[T]) -> T:
-    from nats import errors
-    from nats.js.errors import NoStreamResponseError, NotFoundError, ServiceUnavailableError
-
-    try:
-        return task.result()
-    except (NoStreamResponseError, NotFoundError) as error:
-        raise Missing("the stream of hints is not there") from error
-    except ServiceUnavailableError as error:
-        raise BrokerError("this NATS server has no JetStream; start it with --jetstream") from error
-    except (errors.Error, OSError, TimeoutError, asyncio.CancelledError) as error:
-        raise BrokerError(f"NATS: {str(error) or type(error).__name__}") from error
 
 
 def servers_of(url: str) -> list[str]:

@@ -42,13 +42,13 @@ async def sweep(connection: Connection, consumers: Sequence[str], most: int) -> 
 
 
 async def linger(connection: Connection, consumers: Sequence[str], seconds: float) -> list[Msg]:
-    """The first that comes from any of them."""
+    """The first that comes, and what came with it: at most one from each."""
     async with Inbox(connection) as inbox:
         for consumer in consumers:
             await inbox.ask(consumer, batch=1, expires=int(seconds * SECOND))
         for _ in consumers:
             if message := await inbox.next():
-                return [message]
+                return sorted([message, *inbox.here()], key=lambda each: consumers.index(each.metadata.consumer))
     return []
 
 
@@ -83,10 +83,14 @@ class Inbox:
             self._taken.append(message)
         return message
 
+    def here(self) -> list[Msg]:
+        """What else has come by now."""
+        came = [self._came.get_nowait() for _ in range(self._came.qsize())]
+        return [message for message in came if message.reply]
+
     async def _leave(self) -> None:
         await self._subscription.drain()  # type: ignore[no-untyped-call]
-        late = [self._came.get_nowait() for _ in range(self._came.qsize())]
-        await answer(self._client, [message.reply for message in self._taken + late if message.reply], NAK)
+        await answer(self._client, [message.reply for message in self._taken + self.here()], NAK)
 
 
 async def answer(client: Client, receipts: Iterable[str], what: bytes) -> None:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
+
+from holdfast.dispatch.redis_line import Line
 
 TIDIED = "holdfast:hints:tidied"
 EVERY_SECONDS = 60  # by one of all
 GONE_SECONDS = 600.0  # without a word: all its workers are gone, or busy for so long that they look for themselves
 
-Call = Callable[[Awaitable[Any]], Awaitable[Any]]
 
-
-async def tidy(call: Call, redis: Any, streams: Iterable[str]) -> None:
+async def tidy(line: Line, streams: Iterable[str]) -> None:
     """Whoever is still there and finds its group gone makes a new one, and looks into the database."""
-    if await call(redis.set(TIDIED, b"1", nx=True, ex=EVERY_SECONDS)):
+    (ours,) = await line.ask([("SET", TIDIED, "1", "NX", "EX", EVERY_SECONDS)])
+    if ours:
         for stream in streams:
-            for group in await call(redis.xinfo_groups(stream)):
-                await _tidy_group(call, redis, stream, group["name"])
+            (groups,) = await line.ask([("XINFO", "GROUPS", stream)])
+            for group in groups:
+                await _tidy_group(line, stream, _named(group)[b"name"])
 
 
-async def _tidy_group(call: Call, redis: Any, stream: str, group: Any) -> None:
-    readers = await call(redis.xinfo_consumers(stream, group))
-    gone = [reader for reader in readers if reader["idle"] > GONE_SECONDS * 1000]
+async def _tidy_group(line: Line, stream: str, group: bytes) -> None:
+    (listed,) = await line.ask([("XINFO", "CONSUMERS", stream, group)])
+    readers = [_named(reader) for reader in listed]
+    gone = [reader for reader in readers if reader[b"idle"] > GONE_SECONDS * 1000]
     if len(gone) == len(readers):
-        await call(redis.xgroup_destroy(stream, group))
+        await line.ask([("XGROUP", "DESTROY", stream, group)])
         return
     for reader in gone:
-        if not reader["pending"]:  # else its hints would go with it
-            await call(redis.xgroup_delconsumer(stream, group, reader["name"]))
+        if not reader[b"pending"]:  # else its hints would go with it
+            await line.ask([("XGROUP", "DELCONSUMER", stream, group, reader[b"name"])])
+
+
+def _named(flat: list[Any]) -> dict[bytes, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))

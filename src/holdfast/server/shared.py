@@ -37,7 +37,7 @@ def open_shared(
             "HOLDFAST_REDIS_URL needs a library that is not installed: pip install 'holdfast[redis]'",
             code="extra_missing",
         )
-    from holdfast.dispatch.redis import connect
+    from holdfast.dispatch.redis_line import connect
 
     try:
         redis = connect(settings.redis_url, settings.redis_pool_size)

@@ -18,7 +18,6 @@ SELECT coalesce((SELECT swept_at FROM sweeps WHERE name = 'reap') <= {now-:pause
        coalesce((SELECT claimed_at FROM claims ORDER BY claimed_at LIMIT 1) <= {now-:claims_kept}, FALSE) AS claims,
        EXISTS (SELECT 1
                  FROM workers
-                 JOIN events ON events.job_id = workers.id
-                            AND events.seq = (SELECT min(seq) FROM events AS first WHERE first.job_id = workers.id)
-                WHERE events.at <= {now-:lines_kept}
-                  AND events.seq < (SELECT max(seq) FROM events AS newest WHERE newest.job_id = workers.id)) AS lines
+                WHERE (SELECT at FROM events AS oldest WHERE oldest.job_id = workers.id ORDER BY seq LIMIT 1) <= {now-:lines_kept}
+                  AND (SELECT min(seq) FROM events AS first WHERE first.job_id = workers.id)
+                      < (SELECT max(seq) FROM events AS newest WHERE newest.job_id = workers.id)) AS lines

@@ -1,0 +1,277 @@
+"""What real processes log: `holdfast worker`, `serve` and `dev`, and those that they start."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.ids import Ids
+from holdfast.lifecycle import Actor, State
+from holdfast.model import NewJob
+from holdfast.store import open_store
+from holdfast.store.migrate import dialect_of
+from tests.cli.background import Background
+from tests.cli.processes import PROGRAM, SECONDS, environment, holdfast, on_terminal, without_escapes
+from tests.observe.hearing import json_lines
+from tests.server.processes import server_process
+from tests.server.steps import SECRET
+from tests.worker.stories.stage import eventually
+
+APP = "tests.observe.logged_app:app"
+ROOT = Path(__file__).parents[2]
+PASSWORD = "canary-of-the-database"
+TYPES = ("fine", "flaky", "doomed", "hopeless", "refused", "sleepy", "apart")
+
+
+def with_password(url: str) -> str:
+    """A server that trusts its own machine takes any password."""
+    return url.replace("://postgres@", f"://postgres:{PASSWORD}@") if dialect_of(url) == "postgres" else url
+
+
+@contextmanager
+def working(folder: Path, url: str, *arguments: str, **variables: str) -> Iterator[Background]:
+    settings = {"HOLDFAST_DATABASE_URL": url, "PYTHONPATH": str(ROOT), "HOLDFAST_ADMIN_SECRET": SECRET}
+    with Background("worker", "--app", APP, *arguments, folder=folder, **settings, **variables) as worker:
+        worker.until_it_says("ready: ")
+        yield worker
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Engine]:
+    clock, ids = Clock(), Ids()
+    engine = Engine(await open_store(url, clock, ids), clock=clock, ids=ids)
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+async def open_engine(store_url: str) -> AsyncIterator[Engine]:
+    async with opened(store_url) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def open_sqlite(fresh_sqlite_url: str) -> AsyncIterator[Engine]:
+    async with opened(fresh_sqlite_url) as engine:
+        yield engine
+
+
+async def ended(engine: Engine, *jobs: str) -> None:
+    async def all_final() -> bool:
+        return all([(await engine.get(job)).final for job in jobs])
+
+    await eventually(all_final)
+
+
+async def runs(engine: Engine, job: str) -> bool:
+    return (await engine.get(job)).state is State.RUNNING
+
+
+async def end_of_each(engine: Engine, folder: Path, url: str) -> tuple[list[dict[str, Any]], Any]:
+    """One job of each kind runs to its end; then everything that was logged, and the jobs by type."""
+    with working(folder, url) as worker:
+        payloads = {"apart": {"payload": "canary-of-a-payload"}}
+        made = await engine.create_many([NewJob(type=name, payload=payloads.get(name, {})) for name in TYPES])
+        long = await engine.create(NewJob(type="long", payload={"seconds": 60}, policy={"heartbeat_seconds": 0.2}))
+        jobs = {name: job.id for name, job in zip((*TYPES, "long"), (*made, long), strict=True)}
+        await eventually(lambda: runs(engine, long.id))
+        await engine.cancel(long.id)
+        await ended(engine, *jobs.values())
+        assert worker.end() == 0
+    return json_lines(worker.said), jobs
+
+
+def moves_of(lines: list[dict[str, Any]], job: str) -> list[tuple[Any, ...]]:
+    names = ("verb", "from", "to", "reason", "attempt", "actor")
+    told = [line for line in lines if line["logger"] == "holdfast.moves" and line["job_id"] == job]
+    return [tuple(line[name] for name in names) for line in told]
+
+
+def attempts_of(lines: list[dict[str, Any]], job: str) -> list[tuple[Any, ...]]:
+    told = [line for line in lines if line["logger"] == "holdfast.attempts" and line["job_id"] == job]
+    assert all(isinstance(line["seconds"], float) and line["seconds"] >= 0 for line in told)
+    return [
+        (line["outcome"], line["state"], line["attempt"], line["retries"], line.get("error_code"), line["level"])
+        for line in told
+    ]
+
+
+async def test_every_line_is_json_and_tells_what_became_of_jobs(
+    store_url: str, open_engine: Engine, tmp_path: Path
+) -> None:
+    """R002-49, R000-49..52, SEC-39, SEC-40: one line a move, one an attempt, no secret and nothing forged."""
+    lines, jobs = await end_of_each(open_engine, tmp_path, with_password(store_url))
+    for name, job in jobs.items():
+        events = await open_engine.history(job)
+        moved = [event for event in events if event.to_state is not None and event.verb not in ("create", "accept")]
+        assert moves_of(lines, job) == [
+            (event.verb, event.from_state, event.to_state, event.reason, event.attempt, event.actor) for event in moved
+        ], name
+    assert attempts_of(lines, jobs["fine"]) == [("succeeded", "succeeded", 1, 0, None, "info")]
+    assert attempts_of(lines, jobs["flaky"]) == [
+        ("failed", "retrying", 1, 0, "ValueError", "warning"),
+        ("succeeded", "succeeded", 2, 1, None, "info"),
+    ]
+    assert attempts_of(lines, jobs["doomed"]) == [
+        ("failed", "retrying", 1, 0, "ConnectionError", "warning"),
+        ("failed", "dead", 2, 1, "ConnectionError", "warning"),
+    ]
+    assert attempts_of(lines, jobs["hopeless"]) == [("failed", "dead", 1, 0, "E_HOPELESS", "warning")]
+    assert attempts_of(lines, jobs["refused"]) == [("rejected", "rejected", 1, 0, "E_NO", "info")]
+    assert [each[:2] for each in attempts_of(lines, jobs["sleepy"])] == [
+        ("released", "queued"),
+        ("succeeded", "succeeded"),
+    ]
+    assert attempts_of(lines, jobs["long"])[-1][:2] == ("released", "canceled")
+    assert [line["level"] for line in lines].count("warning") == 5, "what failed is not told twice; a child's is one"
+    said = str(lines)
+    assert not [word for word in (PASSWORD, "canary", SECRET) if word in said]
+    assert not [line for line in lines if line["level"] in ("error", "critical")]
+
+
+async def test_what_handlers_say_has_their_jobs_fields_wherever_they_run(
+    fresh_sqlite_url: str, open_sqlite: Engine, tmp_path: Path
+) -> None:
+    with working(tmp_path, fresh_sqlite_url) as worker:
+        made = await open_sqlite.create_many([NewJob(type="fine"), NewJob(type="apart", payload={"payload": ""})])
+        jobs = dict(zip(("fine", "apart"), [job.id for job in made], strict=True))
+        await ended(open_sqlite, *jobs.values())
+        worker.end()
+    lines = json_lines(worker.said)
+    [half] = [line for line in lines if line["message"] == "half way"]
+    assert (half["job_id"], half["job_type"], half["password"], half["time_"]) == (
+        *(jobs["fine"], "fine", "***", "mine"),
+    )
+    [child] = [line for line in lines if line["message"].startswith("from a child")]
+    assert (child["job_id"], child["message"]) == (jobs["apart"], f"from a child: {child['pid']}")
+    assert child["pid"] != half["pid"]
+    assert [line["logger"] for line in lines if line["message"] == "from a library, too"] == ["the app's own"]
+
+
+async def test_without_lines_for_jobs_failures_are_still_warned_of(
+    fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine
+) -> None:
+    with working(tmp_path, fresh_sqlite_url, HOLDFAST_LOG_JOBS="false") as worker:
+        jobs = await open_sqlite.create_many([NewJob(type="fine"), NewJob(type="hopeless")])
+        await ended(open_sqlite, *(job.id for job in jobs))
+        worker.end()
+    lines = json_lines(worker.said)
+    assert not [line for line in lines if line["logger"] == "holdfast.moves"]
+    [failed] = [line["message"] for line in lines if line["logger"] == "holdfast.attempts"]
+    assert failed.startswith(f"job {jobs[1].id} (hopeless), attempt 1 of 5, failed: E_HOPELESS")
+
+
+async def test_a_level_leaves_what_is_worth_it(fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine) -> None:
+    variables = {"HOLDFAST_LOG_LEVEL": "warning", "HOLDFAST_DATABASE_URL": fresh_sqlite_url, "PYTHONPATH": str(ROOT)}
+    jobs = await open_sqlite.create_many([NewJob(type="fine"), NewJob(type="hopeless")])
+    with Background("worker", "--app", APP, folder=tmp_path, **variables) as worker:
+        await ended(open_sqlite, *(job.id for job in jobs))
+        worker.end()
+    assert [(line["level"], line["outcome"]) for line in json_lines(worker.said)] == [("warning", "failed")]
+
+
+async def test_a_job_that_killed_its_process_is_told_by_whoever_took_it_back(
+    fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine
+) -> None:
+    with working(tmp_path, fresh_sqlite_url) as worker:
+        job = (await open_sqlite.create(NewJob(type="deadly"))).id
+        await ended(open_sqlite, job)
+        worker.end()
+    lines = json_lines(worker.said)
+    [reaped] = [line for line in lines if line.get("verb") == "reap"]
+    assert (reaped["job_id"], reaped["from"], reaped["to"], reaped["level"]) == (job, "running", "retrying", "warning")
+    assert reaped["pid"] != next(line["pid"] for line in lines if line.get("job_id") == job)
+    [event] = [event for event in await open_sqlite.history(job) if event.verb == "reap"]
+    assert (reaped["reason"], reaped["attempt"], reaped["actor"]) == (event.reason, event.attempt, Actor.SYSTEM)
+
+
+async def test_a_log_that_nobody_reads_stops_no_job(fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine) -> None:
+    """The pipe holds 64 KiB; what is more than that waits in memory, and comes when somebody reads."""
+    worker = await asyncio.create_subprocess_exec(
+        *(*PROGRAM, "worker", "--app", APP),
+        cwd=tmp_path,
+        env=environment(HOLDFAST_DATABASE_URL=fresh_sqlite_url, PYTHONPATH=str(ROOT)),
+        stderr=(ends := os.pipe())[1],
+    )
+    os.close(ends[1])
+    jobs = await open_sqlite.create_many([NewJob(type="fine") for _ in range(500)])
+    try:
+        await ended(open_sqlite, *(job.id for job in jobs))
+        worker.send_signal(signal.SIGTERM)
+        with os.fdopen(ends[0], "rb") as log:
+            said = await asyncio.to_thread(log.read)
+        assert await asyncio.wait_for(worker.wait(), SECONDS) == 0
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+    lines = json_lines(said.decode())
+    assert len(said) > 3 * 65_536
+    assert all(len(moves_of(lines, job.id)) == 2 for job in jobs)
+
+
+async def test_a_server_logs_the_moves_that_it_makes(store_url: str) -> None:
+    async with server_process(with_password(store_url)) as served:
+        body = {"jobType": "j\u202e", "payload": {"p": "canary-of-a-payload"}}
+        refused = await served.http.post("/jobs", json=body)
+        assert refused.status_code == 422
+        job = (await served.http.post("/jobs", json={**body, "jobType": "j"})).json()["jobId"]
+        await served.http.post(f"/jobs/{job}/cancel")
+        await served.http.get("/jobs", headers={"authorization": "Bearer canary-of-a-key"})
+        served.process.send_signal(signal.SIGTERM)
+        assert await served.ended() == 0
+    lines = json_lines("".join(served.log))
+    assert moves_of(lines, job) == [
+        ("create", None, "queued", None, 0, "client"),
+        ("cancel", "queued", "canceled", "canceled", 0, "client"),
+    ]
+    assert not [word for word in (PASSWORD, "canary", SECRET) if word in str(lines)]
+
+
+def test_what_keeps_it_from_starting_is_json_too(tmp_path: Path) -> None:
+    done = holdfast("worker", "--app", "nowhere:app", folder=tmp_path)
+    [line] = json_lines(done.stderr)
+    assert (done.returncode != 0, line["level"]) == (True, "critical")
+    assert "nowhere" in line["message"]
+
+
+# -- on a terminal -------------------------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_there_are_lines_for_people(tmp_path: Path) -> None:
+    variables = {"PYTHONPATH": str(ROOT)}
+    for name in ("fine", "hopeless"):
+        holdfast("jobs", "create", name, folder=tmp_path)
+    _, seen = on_terminal(*("worker", "--app", APP), folder=tmp_path, interrupt_at="failed, now dead", **variables)
+    assert '{"time"' not in seen
+    assert "holdfast.moves: job" in seen
+    assert "claim: queued -> running" in seen
+    assert "canary" not in seen
+    assert "stopping when the jobs that run have ended" not in seen or "INFO    holdfast" in seen
+
+
+def test_dev_tells_of_a_job_once(tmp_path: Path) -> None:
+    """The narrator does; with --quiet nobody does but of what failed."""
+    variables = {"PYTHONPATH": str(ROOT)}
+    for name in ("fine", "hopeless"):
+        holdfast("jobs", "create", name, folder=tmp_path)
+    _, seen = on_terminal(
+        *("dev", "--app", APP, "--port", "0"), folder=tmp_path, interrupt_at="E_HOPELESS", **variables
+    )
+    seen = without_escapes(seen)
+    assert seen.count("E_HOPELESS") == 1
+    assert "holdfast.moves" not in seen
+    assert "holdfast.attempts" not in seen
+    holdfast("jobs", "create", "hopeless", folder=tmp_path)
+    _, seen = on_terminal(
+        *("dev", "--app", APP, "--port", "0", "--quiet"), folder=tmp_path, interrupt_at="E_HOPELESS", **variables
+    )
+    assert seen.count("E_HOPELESS") == 1
+    assert "WARNING holdfast.attempts: job" in seen
+    assert "holdfast.moves" not in seen

@@ -1,0 +1,63 @@
+"""docs/logs.md: its tables have the fields that lines have."""
+
+import json
+import re
+from pathlib import Path
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.lifecycle import State
+from holdfast.model import NewJob
+from holdfast.model.reports import Settled
+from holdfast.observe.moves import Moves
+from holdfast.worker.attempts import Attempts
+from holdfast.worker.outcomes import Failed
+from tests.docs.pages import PAGES, blocks
+from tests.observe.hearing import hearing
+
+PAGE = "docs/logs.md"
+EXAMPLES = [json.loads(block.text) for block in blocks(PAGE, "json")]
+
+
+def fields(title: str) -> set[str]:
+    [table] = re.findall(rf"(?m)^\| {title} \|.*\n((?:\|.*\n)+)", PAGES[PAGE])
+    return set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines())))
+
+
+COMMON = fields("field") - {"exception", "stack"}
+
+
+async def test_a_move_has_the_fields_of_the_page(engine: Engine, clock: MovableClock, tmp_path: Path) -> None:
+    with hearing(tmp_path) as heard:
+        engine.rules.observers.append(Moves(heard.log, engine.rules.lifecycles))
+        await engine.create(NewJob(type="j", tenant="t", lifecycle="images"))
+        [line] = heard.lines
+    assert line.keys() == COMMON | fields("field of a move")
+
+
+def test_an_attempt_has_the_fields_of_the_page(tmp_path: Path) -> None:
+    class Span:
+        trace_id = 5
+
+        def get_span_context(self) -> "Span":
+            return self
+
+    class Lease:
+        id, type, queue, tenant, lifecycle, attempt, max_attempts = "j", "t", "q", "t", "images", 1, 5
+
+    class Run:
+        lease, ran, span = Lease(), 1.0, Span()
+
+    with hearing(tmp_path) as heard:
+        Attempts(heard.log).ended([(Run(), Failed("E"))], [Settled("j", State.DEAD)])  # type: ignore[list-item]
+        [line] = heard.lines
+    assert line.keys() == COMMON | fields("field of an attempt")
+    assert line["trace_id"] == f"{5:032x}"
+
+
+def test_the_examples_are_lines_as_they_are() -> None:
+    assert len(EXAMPLES) == 4
+    for example in EXAMPLES:
+        assert list(example)[:5] == ["time", "level", "logger", "message", "pid"]
+        known = COMMON | fields("field of a move") | fields("field of an attempt") | {"dropped"}
+        assert example.keys() <= known
