@@ -125,7 +125,7 @@ def test_jobs_from_another_terminal_are_run_and_told(tasks: Background, folder: 
 def test_a_signal_lets_what_runs_finish(
     tasks: Background, folder: Path, store_url: str, number: signal.Signals
 ) -> None:
-    job = create(folder, "sleep", '{"seconds": 1}', store_url)
+    job = create(folder, "sleep", '{"seconds": 4}', store_url)
     until(lambda: "running" in holdfast("jobs", "show", job, folder=folder, url=store_url).stdout)
     assert tasks.end(number) == 0
     assert tasks.said.endswith("stopped\n")

@@ -94,15 +94,15 @@ class Supervisor:
 
     async def _run_one(self) -> tuple[int, bool]:
         ours, theirs = socket.socketpair()
+        line = await Line.open(ours)
         try:
             with born_deaf():  # a Ctrl-C or a service manager may reach it before it knows what to do about it
                 process = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
         except BaseException:
-            ours.close()
+            line.close()
             raise
         finally:
             theirs.close()
-        line = await Line.open(ours)
         listening = asyncio.create_task(line.listen())
         self.lines.add(line)
         self._running.add(process)
