@@ -176,6 +176,7 @@ def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) 
     registry = figures.registry
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
     figures.deep(waiting)
+    registry.before.append(lambda: registry.reaped.values.update({(): engine.rules.reaped}))
     if dispatch is not None:
         registry.before.append(
             lambda: registry.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)

@@ -88,10 +88,18 @@ async def test_the_oldest_wait_begins_when_a_job_could_run(engine: Engine, clock
     assert (found["a"], found["b"]) == (Depth(waiting=2, oldest_seconds=80), Depth(waiting=1, oldest_seconds=20))
 
 
-async def test_a_paused_queue_is_counted(engine: Engine) -> None:
+async def test_what_waits_in_a_paused_queue_is_no_backlog(engine: Engine, clock: MovableClock) -> None:
+    """Nobody may take it, so no worker should be started for it; a name is another queue for each tenant."""
     await engine.create(NewJob(type="echo", queue="held back"))
+    await engine.create(NewJob(type="echo", queue="held back", tenant="another"))
+    await engine.create(NewJob(type="echo", queue="free"))
     await engine.pause("held back")
-    assert (await engine.depths()).by_queue()["held back"].waiting == 1
+    found = (await engine.depths()).by_queue()
+    assert found["held back"] == Depth(waiting=1, paused=1)
+    assert found["held back"].later == 1
+    await engine.resume("held back")
+    clock.advance(30)
+    assert (await engine.depths()).by_queue()["held back"] == Depth(waiting=2, oldest_seconds=30)
 
 
 async def test_workers_are_counted_by_status_and_only_those_that_live_have_slots(

@@ -166,10 +166,10 @@ async def test_queues_workers_and_slots_are_those_of_the_database(served: Served
     await served.engine.claim(worker)
     found = await counted(served)
     jobs = {one.labels["state"]: one.value for one in found["holdfast_queue_jobs"].samples}
-    assert jobs == {"waiting": 3, "delayed": 1, "retrying": 0, "created": 0, "running": 1}
+    assert jobs == {"waiting": 3, "delayed": 1, "paused": 0, "retrying": 0, "created": 0, "running": 1}
     assert value(found, "holdfast_queue_oldest_wait_seconds", queue="mail") > 0
     assert value(found, "holdfast_workers", status="busy") == 1
-    assert (value(found, "holdfast_slots"), value(found, "holdfast_slots_busy")) == (4, 1)
+    assert (value(found, "holdfast_cluster_slots"), value(found, "holdfast_cluster_slots_busy")) == (4, 1)
     assert 0 <= value(found, "holdfast_queue_age_seconds") < 600
 
 
@@ -182,7 +182,7 @@ async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) ->
     await worker.refused("complete", **held(jobs[0]))
     await worker.told("report", complete=[held(jobs[1])], fail=[{**held(jobs[2]), "errorCode": "E", "message": ""}])
     found = await scraped(served)
-    assert value(found, "holdfast_leases_lost_total") == 3
+    assert value(found, "holdfast_leases_reaped_total") == 3
     assert value(found, "holdfast_late_writes_refused_total") == 3
 
 

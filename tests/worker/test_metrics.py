@@ -52,6 +52,7 @@ LIST: dict[str, tuple[str, set[str], tuple[float, ...]]] = {
     "holdfast_run_seconds": ("histogram", {"job_type"}, OURS),
     "holdfast_attempts_total": ("counter", {"job_type", "outcome"}, ()),
     "holdfast_leases_lost_total": ("counter", set(), ()),
+    "holdfast_leases_reaped_total": ("counter", set(), ()),
     "holdfast_late_writes_refused_total": ("counter", set(), ()),
     "holdfast_hints_total": ("counter", {"way", "outcome"}, ()),
     "holdfast_broker_up": ("gauge", set(), ()),

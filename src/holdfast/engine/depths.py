@@ -23,9 +23,11 @@ REST = 20  # times as long as a count took, nobody counts again
 
 
 class Depth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Jobs of one kind. `waiting` could run now, the longest of them for `oldest_seconds`."""
+    """Jobs of one kind. `waiting` could run now, the longest of them for `oldest_seconds`; `paused` could, too, if their
+    queue were not held back."""
 
     waiting: int = 0
+    paused: int = 0
     delayed: int = 0
     retrying: int = 0
     created: int = 0
@@ -35,7 +37,7 @@ class Depth(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def later(self) -> int:
         """Not finished, not running, and not to be claimed yet."""
-        return self.delayed + self.retrying + self.created
+        return self.paused + self.delayed + self.retrying + self.created
 
     @property
     def jobs(self) -> int:
@@ -44,6 +46,7 @@ class Depth(msgspec.Struct, frozen=True, omit_defaults=True):
     def __add__(self, other: Depth) -> Depth:
         return Depth(
             self.waiting + other.waiting,
+            self.paused + other.paused,
             self.delayed + other.delayed,
             self.retrying + other.retrying,
             self.created + other.created,

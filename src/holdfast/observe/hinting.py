@@ -1,10 +1,13 @@
-"""What servers and workers alike tell of their hints: how many went which way, and whether a broker carries them."""
+"""What servers and workers tell alike: how many hints went which way, and whether a broker carries them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from holdfast.observe.instruments import Registry
+
+
+REAPED = "Leases that this process has taken from workers that died or fell silent."
 
 
 class Hinting:

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from holdfast.engine.depths import Depth, Depths
-from holdfast.observe.hinting import Hinting
+from holdfast.observe.hinting import REAPED, Hinting
 from holdfast.observe.instruments import OTHER, Labels, Registry
 from holdfast.observe.queries import QueryTimes
 from holdfast.store.queries import Query
@@ -23,7 +23,7 @@ JSON = "application/json"
 WEBHOOK = "webhook"
 REQUESTS_MAX = 5_000  # routes times statuses: clients cannot add to them
 QUEUES_MAX = 100  # told apart; the others are counted together
-STATES = ("waiting", "delayed", "retrying", "created", "running")
+STATES = ("waiting", "paused", "delayed", "retrying", "created", "running")
 STATUSES = ("active", "idle", "busy", "offline", "disabled")
 OUTCOMES = ("delivered", "retried", "failed")
 
@@ -78,9 +78,7 @@ class Serving(Registry):
 
     def _of_jobs(self) -> None:
         self.created = self.counter("holdfast_jobs_created_total", "Jobs that were created here, by HTTP.", ("queue",))
-        self.leases_lost = self.counter(
-            "holdfast_leases_lost_total", "Leases that this process has taken from workers that died or fell silent."
-        )
+        self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
         self.refused = self.counter(
             "holdfast_late_writes_refused_total", "Words of workers that were refused here: the lease was not theirs."
         )
@@ -92,8 +90,8 @@ class Serving(Registry):
         )
         self.age = self.gauge("holdfast_queue_age_seconds", "How long ago the jobs in the queues were counted.")
         self.workers = self.gauge("holdfast_workers", "Workers that are registered, by status.", ("status",))
-        self.slots = self.gauge("holdfast_slots", "Jobs that all workers that live can run at once.")
-        self.busy = self.gauge("holdfast_slots_busy", "Jobs that run, on all workers.")
+        self.slots = self.gauge("holdfast_cluster_slots", "Jobs that all workers that live can run at once.")
+        self.busy = self.gauge("holdfast_cluster_slots_busy", "Jobs that run, on all workers.")
         for status in STATUSES:
             self.workers.show(status)
 

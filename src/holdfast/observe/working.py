@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.observe.hinting import Hinting
+from holdfast.observe.hinting import REAPED, Hinting
 from holdfast.observe.instruments import Gauge, Registry, Same, Snapshot
 
 SECONDS = (0.1, 0.3, 0.5, 0.7, 1, 3, 5, 7, 10)
@@ -92,6 +92,7 @@ class Working(Registry):
         self.refused = self.counter(
             "holdfast_late_writes_refused_total", "Reports that came too late: the job was no longer ours."
         )
+        self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
         self.slots = self.gauge("holdfast_slots", "Jobs that can run here at once.")
         self.busy = self.gauge("holdfast_slots_busy", "Slots that are taken.")
         self.processes = self.gauge("holdfast_worker_processes", "Worker processes that run.")

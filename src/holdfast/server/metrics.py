@@ -64,7 +64,7 @@ async def scrape(server: Server, asked: Asked) -> Reply:
     """Fast, whatever the database does."""
     metrics = server.metrics
     metrics.show_depths(await server.figures.fresh(), server.figures.age)
-    metrics.leases_lost.values[()] = server.engine.rules.reaped
+    metrics.reaped.values[()] = server.engine.rules.reaped
     metrics.streams.set(server.streams.total())
     if (dispatch := server.dispatch) is not None:
         metrics.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)

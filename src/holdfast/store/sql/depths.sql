@@ -4,7 +4,13 @@
 -- Each kind by an index that holds nothing else. A delayed job whose time has come waits, though nobody has said so yet.
 -- `order by` and the limit keep PostgreSQL on the index: it takes jobs that are neither due nor not due for such that
 -- are not, and would read the whole table.
-SELECT d.kind, l.queue, l.type, d.jobs, d.oldest_at, {now} AS seen_at
+SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM queues q
+                                                  WHERE q.tenant = l.tenant
+                                                    AND q.name = l.queue
+                                                    AND q.paused_at IS NOT NULL)
+            THEN 'paused'
+            ELSE d.kind
+       END AS kind, l.queue, l.type, d.jobs, d.oldest_at, {now} AS seen_at
   FROM (SELECT 'waiting' AS kind, lane, count(*) AS jobs, min(run_at) AS oldest_at FROM jobs WHERE due GROUP BY lane
         UNION ALL
         SELECT CASE WHEN run_at <= {now} THEN 'waiting' WHEN state = 'retrying' THEN 'retrying' ELSE 'delayed' END AS kind,
