@@ -2,7 +2,8 @@
 
     python -m benchmarks.observing [--store postgres] [--quick]
 
-Lines go to a file. Spans are batched and encoded, and then sent nowhere; what is left of that when the last job has
+Lines go to a file. Of attempts as many are recorded as in a worker
+that is not told otherwise. Spans are batched and encoded, and then sent nowhere; what is left of that when the last job has
 ended counts, too. Exit status 1: a target was missed.
 """
 
@@ -33,6 +34,7 @@ from holdfast.observe.logs import Log, Logs
 from holdfast.observe.moves import Moves
 from holdfast.observe.traces import Traces
 from holdfast.running import measure
+from holdfast.settings import Settings
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.figures import Figures
 from holdfast.worker.runtime import Plan, Worker
@@ -72,7 +74,7 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
             by["attempts"] = Attempts(log, lifecycles)
         if what == TRACES:
             provider.add_span_processor(BatchSpanProcessor(Nowhere()))
-            by["traces"] = Traces(provider.get_tracer("holdfast"))
+            by["traces"] = Traces(provider.get_tracer("holdfast"), per_second=Settings().traces_per_second)
         yield Seen(by, provider.force_flush)
     provider.shutdown()
 

@@ -78,7 +78,9 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
         opened = _at_server(app, wish, slots) if wish.server else _at_database(app, wish, slots)
         post = await stack.enter_async_context(opened)
         state = await stack.enter_async_context(app.lifespan_state())
-        traces = await stack.enter_async_context(exported("holdfast-worker", wanted=settings.traces))
+        traces = await stack.enter_async_context(
+            exported("holdfast-worker", wanted=settings.traces, per_second=settings.traces_per_second)
+        )
         board = Board.create()
         worker = Worker(
             post.source,

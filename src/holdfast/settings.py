@@ -74,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_jobs: bool = True
     traces: bool = False
+    traces_per_second: float = 100
 
     admin_secret: str = ""
     worker_key: str = ""
@@ -124,6 +125,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "poll_seconds": (0.05, 60),
     "redis_pool_size": (2, 1000),
     "redis_cache_seconds": (0, 3600),
+    "traces_per_second": _POSITIVE,
     "error_max_chars": (100, 100_000),
     "worker_json_max_bytes": (100, 1_048_576),
     "rate_per_second": _POSITIVE,

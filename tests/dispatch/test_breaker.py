@@ -2,23 +2,18 @@
 
 import pytest
 
-from holdfast.clock import MovableClock
 from holdfast.dispatch.breaker import PAUSE_MAX_SECONDS, PAUSE_SECONDS, Breaker
 from holdfast.ids import SeededIds
-
-
-class Moved(MovableClock):
-    def monotonic(self) -> float:
-        return self.now().timestamp()
+from tests.clocks import WholeClock
 
 
 @pytest.fixture
-def clock() -> Moved:
-    return Moved()
+def clock() -> WholeClock:
+    return WholeClock()
 
 
 @pytest.fixture
-def breaker(clock: Moved) -> Breaker:
+def breaker(clock: WholeClock) -> Breaker:
     return Breaker(clock, SeededIds(5))
 
 
@@ -26,7 +21,7 @@ def test_it_begins_closed(breaker: Breaker) -> None:
     assert (breaker.state, breaker.allows, breaker.pause, breaker.openings) == ("closed", True, 0, 0)
 
 
-def test_one_failure_opens_it_and_after_the_pause_it_may_be_tried(breaker: Breaker, clock: Moved) -> None:
+def test_one_failure_opens_it_and_after_the_pause_it_may_be_tried(breaker: Breaker, clock: WholeClock) -> None:
     breaker.failed("gone")
     assert (breaker.state, breaker.allows, breaker.openings, breaker.reason) == ("open", False, 1, "gone")
     assert PAUSE_SECONDS / 2 <= breaker.pause <= PAUSE_SECONDS
@@ -36,7 +31,7 @@ def test_one_failure_opens_it_and_after_the_pause_it_may_be_tried(breaker: Break
     assert (breaker.state, breaker.openings) == ("closed", 1)
 
 
-def test_each_failure_doubles_the_pause_to_five_seconds_at_most(breaker: Breaker, clock: Moved) -> None:
+def test_each_failure_doubles_the_pause_to_five_seconds_at_most(breaker: Breaker, clock: WholeClock) -> None:
     """R003-117, L6: used again within ten seconds of its return."""
     pauses = []
     for _ in range(50):
@@ -49,7 +44,7 @@ def test_each_failure_doubles_the_pause_to_five_seconds_at_most(breaker: Breaker
     assert breaker.openings == 1, "it has never been closed in between"
 
 
-def test_a_success_forgets_the_failures(breaker: Breaker, clock: Moved) -> None:
+def test_a_success_forgets_the_failures(breaker: Breaker, clock: WholeClock) -> None:
     for _ in range(8):
         breaker.failed()
         clock.advance(PAUSE_MAX_SECONDS)
@@ -65,7 +60,7 @@ def test_those_who_fail_together_count_once(breaker: Breaker) -> None:
     assert breaker.pause <= PAUSE_SECONDS
 
 
-def test_whoever_watches_hears_of_both_ends(breaker: Breaker, clock: Moved) -> None:
+def test_whoever_watches_hears_of_both_ends(breaker: Breaker, clock: WholeClock) -> None:
     heard = []
     breaker.watchers.append(lambda: heard.append(breaker.closed))
     breaker.succeeded()

@@ -25,6 +25,7 @@ from holdfast.observe.tracing import traces
 from holdfast.settings import Settings
 from tests.cli.background import Background
 from tests.cli.processes import PROGRAM, environment
+from tests.clocks import WholeClock
 from tests.observe.collector import Collector, collecting
 from tests.server.processes import server_process
 from tests.server.steps import serving
@@ -242,16 +243,46 @@ def test_an_attempt_is_recorded_whenever_its_producer_was() -> None:
     assert not tracer.start_span("run").is_recording()
 
 
+def attempt(carried: dict[str, str] | None = None) -> Any:
+    lease: Any = msgspec.defstruct("L", ["trace", "type", "queue", "id", "attempt", "max_attempts"])
+    return lease(carried, "a", "q", "1", 1, 1)
+
+
+async def test_only_so_many_attempts_a_second_are_recorded() -> None:
+    """However many there are: telling must not cost more than doing."""
+    clock = WholeClock()
+    traces = Traces(TracerProvider().get_tracer("test"), per_second=5, clock=clock)
+    assert [traces.begun(attempt()) is not None for _ in range(8)] == [True] * 5 + [False] * 3
+    clock.advance(0.4)
+    assert [traces.begun(attempt({"traceparent": PARENT})) is not None for _ in range(3)] == [True, True, False]
+
+
+async def test_what_is_left_out_is_left_out_with_all_that_comes_of_it() -> None:
+    traces = Traces(TracerProvider().get_tracer("test"), per_second=1, clock=WholeClock())
+    assert traces.begun(attempt({"traceparent": PARENT})) is not None
+    assert traces.begun(attempt({"traceparent": PARENT})) is None
+    assert traces.headers()["traceparent"] == f"{PARENT[:-2]}00"
+    assert traces.carrying(attempt(), None).trace == traces.headers()
+
+
+async def test_of_jobs_that_were_not_recorded_where_they_came_from_no_attempt_is() -> None:
+    traces = Traces(TracerProvider().get_tracer("test"))
+    for unrecorded in (f"{PARENT[:-2]}00", f"{PARENT[:-2]}00", f"{PARENT[:-4]}1-00"):
+        assert traces.begun(attempt({"traceparent": unrecorded})) is None
+        assert traces.headers()["traceparent"] == unrecorded
+    assert traces.begun(attempt({"traceparent": PARENT})) is not None
+
+
 def test_a_provider_of_the_apps_own_is_left_alone(spans: InMemorySpanExporter) -> None:
     own = trace.get_tracer_provider()
     Exporting("holdfast-worker")
     assert trace.get_tracer_provider() is own
 
 
-def test_without_a_provider_nothing_is_carried() -> None:
+async def test_without_a_provider_nothing_is_carried() -> None:
     tracer = trace.NoOpTracerProvider().get_tracer("test")
-    lease: Any = msgspec.defstruct("L", ["trace", "type", "queue", "id", "attempt", "max_attempts"])
-    span = Traces(tracer).begun(lease(None, "a", "q", "1", 1, 1))
+    span = Traces(tracer).begun(attempt())
+    assert span is not None
     assert not span.is_recording()
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import MovableClock, to_micros
 from holdfast.engine import Engine, NewWorker
 from holdfast.engine.keys import LiveKey
 from holdfast.errors import Forbidden, HoldfastError, Malformed, StoreUnavailable, Unauthorized
@@ -13,16 +12,10 @@ from holdfast.model.key import SCOPES, Kind, NewKey, Scope, text_of
 from holdfast.server import recent
 from holdfast.server.auth import ANYBODY, NOBODY, Auth, Caller
 from holdfast.server.recent import Recent
+from tests.clocks import WholeClock
 from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
 
 LOCAL = {b"host": b"127.0.0.1:8080"}
-
-
-class WholeClock(MovableClock):
-    """What is remembered ages with it too."""
-
-    def monotonic(self) -> float:
-        return to_micros(self.now()) / 1e6
 
 
 @pytest.fixture

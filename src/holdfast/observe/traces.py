@@ -26,6 +26,8 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.span import TraceState
 
+from holdfast.clock import Clock
+
 if TYPE_CHECKING:
     from holdfast.model import Lease, NewJob
 
@@ -65,10 +67,17 @@ def origin_of(carried: Mapping[str, str] | None) -> SpanContext | None:
 
 
 class Traces:
-    """Whatever tracer provider the process has makes the spans; without one there are none, and nothing is carried."""
+    """Whatever tracer provider the process has makes the spans; without one there are none, and nothing is carried.
 
-    def __init__(self, tracer: Tracer | None = None) -> None:
+    `per_second`: so many attempts are recorded. A worker that does thousands would be busier telling than doing.
+    """
+
+    def __init__(
+        self, tracer: Tracer | None = None, *, per_second: float | None = None, clock: Clock | None = None
+    ) -> None:
         self._tracer = tracer or get_tracer("holdfast")
+        self._ration = None if per_second is None else Ration(per_second, clock or Clock())
+        self._unrecorded: tuple[str, Context] = ("", _NOTHING)  # the last one: jobs of a batch come from one place
 
     # -- handing in -------------------------------------------------------------------------------------------
 
@@ -101,15 +110,26 @@ class Traces:
 
     # -- attempts ---------------------------------------------------------------------------------------------
 
-    def begun(self, lease: Lease) -> Span:
-        """Everything that the running task does from now on is inside it."""
+    def begun(self, lease: Lease) -> Span | None:
+        """Everything that the running task does from now on is inside it. None: of this one nothing is recorded."""
+        carried = lease.trace.get("traceparent", "") if isinstance(lease.trace, dict) else ""
+        if carried and carried == self._unrecorded[0]:
+            attach(self._unrecorded[1])
+            return None
         origin = origin_of(lease.trace)
-        if origin is not None and not origin.trace_flags.sampled:
-            span: Span = NonRecordingSpan(origin)
-        else:
-            links = [Link(origin)] if origin is not None else None
-            name, kind = f"run {lease.type}", SpanKind.CONSUMER
-            span = self._tracer.start_span(name, _NOTHING, kind, _of_attempt(lease), links)
+        if origin is None or origin.trace_flags.sampled:
+            if self._ration is None or self._ration.take():
+                return self._recorded(lease, origin)
+            if origin is None:
+                return None
+            origin, carried = _unsampled(origin), ""
+        self._unrecorded = carried, set_span_in_context(NonRecordingSpan(origin), _NOTHING)
+        attach(self._unrecorded[1])
+        return None
+
+    def _recorded(self, lease: Lease, origin: SpanContext | None) -> Span:
+        links = [Link(origin)] if origin is not None else None
+        span = self._tracer.start_span(f"run {lease.type}", _NOTHING, SpanKind.CONSUMER, _of_attempt(lease), links)
         attach(set_span_in_context(span, _NOTHING))
         return span
 
@@ -122,13 +142,34 @@ class Traces:
 
     def carrying(self, lease: Lease, span: Span | None) -> Lease:
         """As a child process gets it: what it makes of the trace is inside the attempt."""
-        carried = None if span is None else carried_by(span.get_span_context())
+        carried = carried_by((get_current_span() if span is None else span).get_span_context())
         return lease if carried is None else msgspec.structs.replace(lease, trace=carried)
 
     def inside(self, lease: Lease) -> None:
         """In that child: what the running task does from now on belongs to the span that the lease carries."""
         if (origin := origin_of(lease.trace)) is not None:
             attach(set_span_in_context(NonRecordingSpan(origin), _NOTHING))
+
+
+class Ration:
+    """So many a second, and as many at once."""
+
+    def __init__(self, per_second: float, clock: Clock) -> None:
+        self._per_second, self._clock = per_second, clock
+        self._left, self._at = max(per_second, 1.0), clock.monotonic()
+
+    def take(self) -> bool:
+        now = self._clock.monotonic()
+        self._left = min(self._left + (now - self._at) * self._per_second, max(self._per_second, 1.0))
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def _unsampled(context: SpanContext) -> SpanContext:
+    return SpanContext(context.trace_id, context.span_id, True, TraceFlags(0), context.trace_state)
 
 
 def _named(verb: str, jobs: list[NewJob]) -> str:

@@ -32,17 +32,18 @@ def trace_headers() -> Mapping[str, str]:
 
 
 @asynccontextmanager
-async def exported(service: str, *, wanted: bool) -> AsyncIterator[Traces | None]:
+async def exported(service: str, *, wanted: bool, per_second: float | None = None) -> AsyncIterator[Traces | None]:
     """In a process of ours: spans go to a collector while we are here, and the last ones when we leave."""
     if not wanted:
         yield None
         return
     require_traces()
     from holdfast.observe.exporting import Exporting
+    from holdfast.observe.traces import Traces
 
     exporting = Exporting(service)
     try:
-        yield traces()
+        yield Traces(per_second=per_second)
     finally:
         await exporting.flush(FLUSH_SECONDS)
 

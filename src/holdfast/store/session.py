@@ -64,7 +64,7 @@ class Session:
         return self._connection is not None
 
     def among(self, live: int) -> None:
-        """All together ping about as often as one alone. What is missed on a dead wire meanwhile is found by polling."""
+        """All together ping about as often as one alone. What is missed on a dead wire is found by polling."""
         self._ping_seconds = min(PING_SECONDS * live, PING_MAX_SECONDS)
 
     async def rows(self, sql: str, *values: Any) -> list[Any]:
