@@ -8,10 +8,10 @@ JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static check test bench bench-http bench-peers mutate lock clean
+.PHONY: help setup run static check test bench bench-http bench-observing bench-dispatch bench-peers mutate lock clean
 
 help: ## List these targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create the environment in .venv with every dependency pinned by hash, and the project in it.
 
@@ -50,6 +50,14 @@ bench-http: setup ## Measure the server: requests beside a bare endpoint, remote
 	$(BIN)/python -m benchmarks.http
 	$(BIN)/python -m benchmarks.remote
 	$(BIN)/python -m benchmarks.streams
+
+bench-observing: setup ## Measure what metrics, logs and traces cost a worker.
+	$(BIN)/python -m benchmarks.observing
+
+bench-dispatch: setup ## Measure brokers beside the database: wake-ups, throughput, idle workers, outages.
+	$(BIN)/python -m benchmarks.dispatch
+	$(BIN)/python -m benchmarks.idle
+	$(BIN)/python -m benchmarks.outage
 
 bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/performance.md.
 	$(BIN)/python -m benchmarks.peers --publish

@@ -24,8 +24,8 @@ class JobCounts(Answer):
 
 
 class Health(Answer):
-    """`status` is `ok` or `down`. Numbers are those of the last time that the database answered. `broker` is there where
-    hints go through one; without it all goes on, by the database."""
+    """`status` is `ok` or `down`. Numbers are those of the last time that the database answered. `broker` is there
+    where hints go through one; without it all goes on, by the database."""
 
     status: str
     database: str
