@@ -111,8 +111,8 @@ class Proxy:
                 asyncio.create_task(self._to_client(server, answers, heard)),
             }
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            pass  # the wire is cut
+        except (asyncio.CancelledError, OSError):
+            pass  # the wire is cut, or nobody is at its other end
         finally:
             self._wires.discard(wire)
             for pump in pumps:
