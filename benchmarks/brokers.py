@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
 
 from holdfast.settings import Settings
 from tests.dispatch.places import NatsPlace, Place, RedisPlace, SqsPlace
@@ -29,7 +30,7 @@ def ways() -> Iterator[Ways]:
     """With a server for each broker."""
     with ExitStack() as stack:
         redis, nats, sqs = (stack.enter_context(kind.started()) for kind in (RedisServer, NatsServer, SqsServer))
-        os.environ.update(SqsServer.credentials)
+        stack.enter_context(patch.dict(os.environ, SqsServer.credentials))
         places = [RedisPlace("redis", redis), NatsPlace("nats", nats), SqsPlace("sqs", sqs)]
         yield Ways({place.mode: place for place in places})
 

@@ -48,6 +48,7 @@ async def mark() -> int:
 
 
 class Sizes(NamedTuple):
+    processes: tuple[str, ...] = MODES  # that have workers of their own
     samples: int = 200
     calm: float = 0.35  # between two samples: each worker has been idle for longer than a second
     rounds: int = 20
@@ -55,7 +56,7 @@ class Sizes(NamedTuple):
     calls: int = 100
 
 
-QUICK = Sizes(samples=2, calm=0.1, rounds=1, jobs=200, calls=10)
+QUICK = Sizes(processes=(DATABASE, "redis"), samples=2, calm=0.1, rounds=1, jobs=200, calls=10)
 
 
 # -- how soon ----------------------------------------------------------------------------------------------------------
@@ -78,19 +79,20 @@ async def starting(machine: Host, known: Ways, sizes: Sizes) -> list[dict[str, A
     """From just before the call that enqueues to the first line of the handler, in another process."""
     async with AsyncExitStack() as stack:
         engines: dict[str, Engine] = {}
-        for mode in MODES:
+        for mode in sizes.processes:
             settings = known.settings(mode, (await stack.enter_async_context(machine.fresh())).url)
             opened = await stack.enter_async_context(creating(settings))
             stack.enter_context(worker_process(settings))
             engines[mode] = opened.engine
-            await started(opened.engine, await sample(opened.engine))
-        sent: dict[str, list[tuple[str, int]]] = {mode: [] for mode in MODES}
+        for engine in engines.values():
+            await started(engine, await sample(engine))
+        sent: dict[str, list[tuple[str, int]]] = {mode: [] for mode in engines}
         for number in range(sizes.samples):
             say(f"  enqueue to start: {number + 1} of {sizes.samples}")
             for mode, engine in engines.items():
                 await asyncio.sleep(sizes.calm)
                 sent[mode].append(await sample(engine))
-        taken = {mode: [await started(engines[mode], each) for each in sent[mode]] for mode in MODES}
+        taken = {mode: [await started(engines[mode], each) for each in sent[mode]] for mode in engines}
     return _soon(taken)
 
 

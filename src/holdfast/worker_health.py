@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import NotFound, StoreUnavailable
+from holdfast.errors import Malformed, NotFound, StoreUnavailable
 from holdfast.observe.instruments import Snapshot
 from holdfast.observe.working import Working
 from holdfast.server.endpoint import send_reply
@@ -49,9 +49,11 @@ class WorkerHealth:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request_id = self._request_id()
-        await send_reply(await self._answer(scope["path"], request_id), send, request_id)
+        await send_reply(await self._answer(scope["method"], scope["path"], request_id), send, request_id)
 
-    async def _answer(self, path: str, request_id: str) -> Reply:
+    async def _answer(self, method: str, path: str, request_id: str) -> Reply:
+        if method not in ("GET", "HEAD"):
+            return problem(Malformed("a worker takes GET and HEAD", code="method_not_allowed"), request_id)
         match path:
             case "/livez":
                 return Reply(200, Alive("ok"))
@@ -64,12 +66,17 @@ class WorkerHealth:
         return problem(NotFound("a worker answers /metrics, /livez and /readyz", code="route_not_found"), request_id)
 
     async def _asked(self) -> list[Told | None]:
-        """What each process that has begun says, or said last."""
-        return await asyncio.gather(*(line.ask() for line in self._supervisor.lines if line.begun))
+        """What each process says, or said last. One that ends while we ask is among those that have ended."""
+        await asyncio.gather(*(line.ask() for line in self._supervisor.lines if line.begun))
+        return [line.told for line in self._supervisor.lines if line.begun]
 
     def _text(self, told: list[Told | None]) -> bytes:
+        """Names are met in an order that stays: which of them are counted together must not depend on who ends."""
+        figures = [_figures(each) for each in told if each is not None]
+        for each in figures:
+            self._past.meet(each)
         total = Working()
-        total.add_up([self._past.snapshot(), *(_figures(each) for each in told if each is not None)])
+        total.add_up([self._past.snapshot(), *figures])
         return total.text()
 
     def _complaint(self, told: list[Told | None]) -> str | None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, hints, http, idle, leases, observing, refusal, remote, streams
+from benchmarks import core, dispatch, hints, http, idle, leases, observing, outage, refusal, remote, streams
+from benchmarks.brokers import MODES
 from benchmarks.crowds import crowds
 
 pytestmark = pytest.mark.slow
@@ -96,3 +97,19 @@ def test_the_cost_of_being_seen_is_measured(store: str, tmp_path: Path) -> None:
     results = results_of(observing, store, tmp_path)
     assert [result["figure"] for result in results] == [*observing.TARGETS]
     assert all(result["ratio"] > 0 for result in results)
+
+
+@pytest.mark.postgres
+def test_every_way_to_send_hints_is_measured(tmp_path: Path) -> None:
+    results = results_of(dispatch, "postgres", tmp_path)
+    figures = [*(f"start, {mode}" for mode in dispatch.QUICK.processes), "drain", *hints.figures(1)]
+    assert [result["figure"] for result in results] == figures
+    assert all(ratio > 0 for result in results if "ratios" in result for ratio in result["ratios"].values())
+
+
+@pytest.mark.postgres
+def test_the_time_without_a_broker_is_measured(tmp_path: Path) -> None:
+    """L6."""
+    results = results_of(outage, "postgres", tmp_path)
+    assert len(results) == (len(MODES) - 1) * len(outage.QUICK.cases) * len(outage.BOUNDS)
+    assert all(0 < second < 60 for result in results for second in result["seconds"])

@@ -170,6 +170,7 @@ def test_names_that_others_choose_are_counted_together_beyond_a_limit() -> None:
         assert len(found[name]) <= LABELS_MAX + 1
     assert sum(found["job_failures_total"].values()) == 10_000
     assert sum(number for number, _ in found["holdfast_wait_seconds"].values()) == 10_000
+    assert found["job_queue_latency_milliseconds"] == {("a",): (10_000, 10_000_000)}, "nobody else names types"
 
 
 async def test_a_database_that_hangs_does_not_hold_up_who_asks() -> None:

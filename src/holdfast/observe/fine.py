@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 
-from holdfast.observe.instruments import Counter, Histogram, Labels
+from holdfast.observe.instruments import OTHER, Counter, Histogram, Labels
 from holdfast.observe.working import MILLISECONDS, OUR_SECONDS, SECONDS, Working
 
 LATENCY_SECONDS = tuple(bound / 1000 for bound in MILLISECONDS)
@@ -19,7 +19,7 @@ class Fine:
     """Feeding is for every job, and one observation instead of four is worth some work when somebody reads."""
 
     def __init__(self, registry: Working) -> None:
-        self.waits = Histogram("", "", ("queue", "type"), tuple(sorted({*OUR_SECONDS, *LATENCY_SECONDS})))
+        self.waits = _Waits("", "", ("queue", "type"), tuple(sorted({*OUR_SECONDS, *LATENCY_SECONDS})))
         self.runs = Histogram("", "", ("type", "outcome"), tuple(sorted({*OUR_SECONDS, *SECONDS})))
         self.waits.most = self.runs.most = KINDS_MAX
         self._registry = registry
@@ -34,6 +34,12 @@ class Fine:
         _fold(self.runs, told.duration, lambda kind, outcome: _processed(kind, outcome) and ())
         _count(self.runs, told.attempts, lambda kind, outcome: (kind, outcome))
         _count(self.runs, told.processed, _processed)
+
+
+class _Waits(Histogram):
+    def _beyond(self, labels: Labels) -> Labels:
+        """Whoever makes up queues makes up no types: those are still told."""
+        return OTHER, labels[1]
 
 
 def _processed(kind: str, outcome: str) -> Labels | None:

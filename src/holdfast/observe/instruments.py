@@ -40,9 +40,12 @@ class Instrument:
         """Where these label values are counted: values that clients choose must not fill the memory (SEC-44)."""
         if labels not in self.values:
             if len(self.values) >= self.most:
-                labels = (OTHER,) * len(self.labels)
+                labels = self._beyond(labels)
             self.values.setdefault(labels, self._new())
         return labels
+
+    def _beyond(self, labels: Labels) -> Labels:
+        return (OTHER,) * len(labels)
 
     def show(self, *labels: str) -> None:
         """Be there from the start, at zero."""

@@ -97,10 +97,17 @@ class Working(Registry):
         self.busy = self.gauge("holdfast_slots_busy", "Slots that are taken.")
         self.processes = self.gauge("holdfast_worker_processes", "Worker processes that run.")
 
-    def outlive(self, snapshot: Snapshot) -> None:
-        """A process has ended: what it counted goes on counting, nothing runs in it, and it sees nothing any more."""
+    def meet(self, snapshot: Snapshot) -> None:
+        """All names that a process tells of, at zero. What all processes see is not for the dead to tell."""
         for name, values in snapshot.items():
-            instrument = self.instruments[name]
-            if not isinstance(instrument, Same):
+            if not isinstance(instrument := self.instruments[name], Same):
+                for labels, _ in values:
+                    instrument.show(*labels)
+
+    def outlive(self, snapshot: Snapshot) -> None:
+        """A process has ended: what it counted goes on counting, and nothing runs in it."""
+        self.meet(snapshot)
+        for name, values in snapshot.items():
+            if not isinstance(instrument := self.instruments[name], Gauge):
                 for labels, value in values:
-                    instrument.add_up(labels, 0 if isinstance(instrument, Gauge) else value)
+                    instrument.add_up(labels, value)

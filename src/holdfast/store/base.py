@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
+from holdfast.clock import Clock
 from holdfast.store.queries import Query
 from holdfast.store.render import Statement
 
@@ -42,6 +43,25 @@ Work = Callable[[Tx], Awaitable[T]]
 # Told of every query when it has ended: how many seconds it took, and what it failed with. On SQLite the threads that
 # read and write call it, several at once: whoever listens there keeps to what is safe from any thread.
 Watch = Callable[[Query, float, BaseException | None], None]
+
+# What a store does besides queries. It is told of if it fails: a database that is away fails at nothing else.
+CONNECT, BEGIN, COMMIT = (Query(word, word.upper()) for word in ("connect", "begin", "commit"))
+
+
+class Told:
+    """Around one of these: whoever watches is told of what went wrong."""
+
+    __slots__ = ("_began", "_clock", "_step", "_watch")
+
+    def __init__(self, watch: Watch | None, step: Query, clock: Clock) -> None:
+        self._watch, self._step, self._clock = watch, step, clock
+
+    def __enter__(self) -> None:
+        self._began = self._clock.monotonic()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and self._watch is not None:
+            self._watch(self._step, self._clock.monotonic() - self._began, error.__cause__ or error)
 
 
 class Store(Protocol):

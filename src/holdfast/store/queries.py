@@ -19,7 +19,7 @@ from importlib.resources import files
 
 _ROWS = re.compile(r"\{rows:(\w+)")
 _BRACKETS = re.compile(r"\([^()]*\)")
-_VERB = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE)\b")
+_VERB = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CONNECT|BEGIN|COMMIT)\b")
 _TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+([a-z_]+)")
 _COMMON = re.compile(r"(?:WITH|,)\s+([a-z_]+) AS ")  # a table that the query itself makes
 _HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*)\s*")
@@ -59,7 +59,10 @@ class Query:
 
     @cached_property
     def operation(self) -> str:
-        """`select`, `insert`, `update` or `delete`: what the statement itself does, whatever it asks on the way."""
+        """`select`, `insert`, `update` or `delete`: what the statement itself does, whatever it asks on the way.
+
+        Of what a store does besides queries, its name.
+        """
         found = _VERB.search(self._outer)
         return found[1].lower() if found else "other"
 

@@ -11,7 +11,7 @@ import msgspec
 
 STOP, NOW, READY, TELL = b"stop\n", b"now\n", b"ready\n", b"tell\n"
 TOLD_BYTES_MAX = 1 << 26
-ANSWER_SECONDS = 1.0  # for a process to say how it is; then what it said last has to do
+ANSWER_SECONDS = 1.0  # for a process to say how it is
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -48,8 +48,8 @@ class Line:
                 self._asked = False
                 self._answered.set()
 
-    async def ask(self) -> Told | None:
-        """How it is; if its answer takes long, how it was."""
+    async def ask(self) -> None:
+        """How it is; if its answer takes long, how it was has to do."""
         if not self._asked:  # one that is too busy to answer is not asked again until it has
             self._asked = True
             self._answered.clear()
@@ -57,7 +57,6 @@ class Line:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._answered.wait()
-        return self.told
 
     def close(self) -> None:
         self._writer.close()

@@ -1,0 +1,134 @@
+"""What the parent of worker processes makes of what they say, whatever happens to them while it asks."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.observe.instruments import LABELS_MAX
+from holdfast.worker.figures import Figures
+from holdfast.worker.line import READY, TELL, Line, Told
+from holdfast.worker.supervise import Supervisor
+from holdfast.worker_health import WorkerHealth
+from tests.worker.in_process import until
+from tests.worker.test_metrics import Page
+
+
+class Process:
+    """As its parent sees one: a line, at whose other end there is a test."""
+
+    def __init__(self, supervisor: Supervisor, line: Line, end: socket.socket) -> None:
+        self._supervisor, self._line, self._end = supervisor, line, end
+        self.figures = Figures(["a"])
+        self._listening = asyncio.create_task(line.listen())
+
+    async def begin(self) -> None:
+        self._end.send(READY)
+        await until(lambda: self._line.begun)
+
+    async def asked(self) -> None:
+        """Until somebody wants to know how it is."""
+        assert await asyncio.get_running_loop().sock_recv(self._end, 64) == TELL
+
+    def answer(self) -> None:
+        figures = msgspec.Raw(msgspec.json.encode(self.figures.registry.snapshot()))
+        self._end.send(msgspec.json.encode(Told(0, False, figures)) + b"\n")
+
+    def ends(self) -> None:
+        """As in `Supervisor._run_one`."""
+        self._supervisor.lines.discard(self._line)
+        if self._supervisor.on_end is not None and self._line.told is not None:
+            self._supervisor.on_end(self._line.told)
+
+    async def close(self) -> None:
+        self._listening.cancel()
+        self._line.close()
+        self._end.close()
+
+
+Start = Callable[[], Awaitable[Process]]
+
+
+class Parent:
+    def __init__(self, health: WorkerHealth, start: Start) -> None:
+        self.start, self._health = start, health
+
+    async def told(self) -> Page:
+        return Page((await self.reply("/metrics"))[1].decode())
+
+    async def reply(self, path: str, method: str = "GET") -> tuple[int, bytes]:
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self._health({"type": "http", "method": method, "path": path}, None, send)
+        return sent[0]["status"], sent[1]["body"]
+
+
+@pytest.fixture
+async def parent() -> AsyncIterator[Parent]:
+    supervisor = Supervisor([], 2, grace_seconds=1)
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start() -> Process:
+            ours, theirs = socket.socketpair()
+            theirs.setblocking(False)
+            line = await Line.open(ours)
+            process = Process(supervisor, line, theirs)
+            stack.push_async_callback(process.close)
+            supervisor.lines.add(line)
+            await process.begin()
+            return process
+
+        yield Parent(WorkerHealth(supervisor), start)
+
+
+async def test_a_process_that_ends_while_others_are_asked_is_counted_once(parent: Parent) -> None:
+    """Counted twice now and once the next time, its counters would go back."""
+    first, second = await parent.start(), await parent.start()
+    first.figures._runs(0.1, "a", "succeeded")
+    reading = asyncio.create_task(parent.told())
+    await first.asked()
+    first.answer()
+    await second.asked()
+    await until(lambda: first._line.told)
+    first.ends()
+    second.answer()
+    page = await reading
+    assert page.value("job_processed_total", job_type="a", status="succeeded") == 1
+
+
+async def test_codes_keep_their_places_whichever_process_ends(parent: Parent) -> None:
+    """Those told by name go on being told by name, and `other` only grows."""
+    first, second = await parent.start(), await parent.start()
+    for process, codes in ((first, range(150)), (second, range(100, 250))):
+        for code in codes:
+            process.figures.registry.failures.add(2, f"E_{code}")
+
+    async def told(*processes: Process) -> Page:
+        reading = asyncio.create_task(parent.told())
+        for process in processes:
+            await process.asked()
+            process.answer()
+        return await reading
+
+    before = await told(first, second)
+    second.ends()
+    middle = await told(first)
+    first.ends()
+    after = await told()
+    for old, new in ((before, middle), (middle, after)):
+        assert {name for name, value in old.counts.items() if new.counts.get(name, -1) < value} == set()
+    codes = [each for each in after.families["job_failures_total"].samples if each.name == "job_failures_total"]
+    assert len(codes) == LABELS_MAX + 1
+    assert sum(each.value for each in codes) == 600
+
+
+async def test_whoever_does_not_only_look_is_told_so(parent: Parent) -> None:
+    assert (await parent.reply("/metrics", "POST"))[0] == 405
+    assert (await parent.reply("/livez", "HEAD"))[0] == 200
