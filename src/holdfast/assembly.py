@@ -96,12 +96,15 @@ class Opened:
     dispatch: Dispatch | None = None
 
     async def close(self) -> None:
-        """What was created and not yet told is told first."""
+        await self.tell()
+        await self.engine.close()
+
+    async def tell(self) -> None:
+        """What was created and not yet told is told, and then nothing more."""
         if self.dispatch is not None:
             await self.dispatch.close()
         if self.notifier is not None:
             await self.notifier.close()
-        await self.engine.close()
 
     async def let_go(self) -> None:
         """Its event loop has ended without `close`: sockets went with it, the threads of a SQLite store did not."""

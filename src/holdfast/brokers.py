@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from holdfast.clock import Clock
 from holdfast.dispatch.broker import Broker
 from holdfast.dispatch.dispatch import Dispatch
+from holdfast.dispatch.extra import require
 from holdfast.dispatch.sender import Wake
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
@@ -62,12 +61,7 @@ def _require(settings: Settings, extra: str, *, library: str, url: str | None = 
             f"HOLDFAST_DISPATCH={settings.dispatch} needs HOLDFAST_{extra.upper()}_URL; set it, or choose another",
             code="invalid_setting",
         )
-    if find_spec(library) is None:
-        raise Invalid(
-            f"HOLDFAST_DISPATCH={settings.dispatch} needs a library that is not installed: "
-            f"pip install 'holdfast[{extra}]'",
-            code="extra_missing",
-        )
+    require(library, extra=extra, who=f"HOLDFAST_DISPATCH={settings.dispatch}")
 
 
 def _unreadable(extra: str, example: str) -> Invalid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import threading
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from holdfast.assembly import Opened
+
+LAST_WORDS_SECONDS = 2.0  # a hint is not worth more at the end of a process
 
 T = TypeVar("T")
 
@@ -77,6 +80,16 @@ class OpenedByLoop:
             beside.run(self.close)
             beside.stop()
 
+    def tell(self) -> None:
+        """The process ends, and nobody has closed us: what was created is told to those who wait for it."""
+        if self._beside is not None:
+            with contextlib.suppress(Exception):
+                self._beside.run(self._tell_here, LAST_WORDS_SECONDS)
+
+    async def _tell_here(self) -> None:
+        if (opening := self._by_loop.get(asyncio.get_running_loop())) is not None and opening.done():
+            await opening.result().tell()
+
     def let_go(self) -> None:
         """Of everything, also what other event loops have opened, whether they still run or not."""
         self.wait_for(lambda: self._let_go(list(self._by_loop)))
@@ -91,8 +104,8 @@ class _Beside:
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-sync", daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float | None = None) -> T:
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(seconds)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -108,4 +121,10 @@ def _start_all_anew() -> None:
         opened.start_anew()
 
 
+def _tell_all() -> None:
+    for opened in list(_all):
+        opened.tell()
+
+
 os.register_at_fork(after_in_child=_start_all_anew)
+atexit.register(_tell_all)

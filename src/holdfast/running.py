@@ -173,7 +173,7 @@ def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) 
     from holdfast.observe.queries import QueryTimes
 
     async def waiting() -> dict[str, int]:
-        return {name: depth.waiting for name, depth in (await engine.depths()).by_type().items()}
+        return {name: depth.waiting for name, depth in (await engine.depths()).types.items()}
 
     registry = figures.registry
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.dispatch.breaker import PAUSE_MAX_SECONDS, PAUSE_SECONDS, Breaker
+from holdfast.dispatch.breaker import CALM_SECONDS, PAUSE_MAX_SECONDS, PAUSE_SECONDS, Breaker
 from holdfast.ids import SeededIds
 from tests.clocks import WholeClock
 
@@ -44,14 +44,29 @@ def test_each_failure_doubles_the_pause_to_five_seconds_at_most(breaker: Breaker
     assert breaker.openings == 1, "it has never been closed in between"
 
 
-def test_a_success_forgets_the_failures(breaker: Breaker, clock: WholeClock) -> None:
+def test_when_all_was_well_for_a_while_the_failures_are_forgotten(breaker: Breaker, clock: WholeClock) -> None:
     for _ in range(8):
         breaker.failed()
         clock.advance(PAUSE_MAX_SECONDS)
     breaker.succeeded()
+    clock.advance(CALM_SECONDS)
     breaker.failed()
     assert breaker.pause <= PAUSE_SECONDS
     assert breaker.openings == 2
+
+
+def test_what_works_and_fails_by_turns_is_tried_less_and_less(breaker: Breaker, clock: WholeClock) -> None:
+    """R003-115: a Redis that can be read and takes nothing more, or one that greets us and refuses the rest."""
+    for _ in range(20):
+        breaker.failed("full")
+        breaker.succeeded()
+        assert not breaker.allows, "whoever could read meanwhile has not sent anything"
+        clock.advance(breaker.pause + 0.001)
+        breaker.succeeded()
+        assert breaker.closed
+        clock.advance(0.5)
+    breaker.failed("full")
+    assert breaker.pause >= PAUSE_MAX_SECONDS / 2
 
 
 def test_those_who_fail_together_count_once(breaker: Breaker) -> None:

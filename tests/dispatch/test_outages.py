@@ -13,16 +13,17 @@ from holdfast.dispatch import nats, redis, sqs
 from holdfast.dispatch.broker import Delivery
 from holdfast.dispatch.dispatch import kind_of_worker
 from holdfast.dispatch.listening import FLOOR_MAX_SECONDS
-from holdfast.engine import Engine
+from holdfast.model.hint import Hint
 from tests.dispatch.crew import Books, all_ended, heard
 from tests.dispatch.errands import PRIORITIES, QUEUES, Errands
 from tests.dispatch.places import MODES, Place
-from tests.dispatch.stories import all_done, creating, hand, idle, jobs, until
+from tests.dispatch.stories import SECONDS, Hand, all_done, creating, hand, idle, jobs, until
 from tests.servers.proxy import Proxy
 from tests.worker.stories.stage import Stage, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
+KIND = kind_of_worker(None, None)
 SLACK = 5
 POLL_SECONDS = 1.0
 FOUND_SECONDS, BACK_SECONDS, PARKED_SECONDS = POLL_SECONDS + 1, 10.0, 60.0  # as promised
@@ -73,33 +74,50 @@ def test_nothing_is_parked_with_a_dead_reader_for_more_than_a_minute() -> None:
     assert FLOOR_MAX_SECONDS <= PARKED_SECONDS
 
 
-@pytest.mark.parametrize("mode", ["redis", "nats"])
+@pytest.mark.parametrize("mode", ["redis", "nats"])  # and SQS: test_sqs.py
 async def test_what_a_dead_reader_took_comes_to_another(
     place: Place, fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """L6: nobody looks by himself for a minute; in the other modes the database tells them, too."""
+    """L6, K30"""
     monkeypatch.setattr(redis, "DEAD_SECONDS", 0.5)
     monkeypatch.setattr(redis, "TAKE_OVER_SECONDS", 0.3)
     monkeypatch.setattr(nats, "ACK_SECONDS", 0.5)
     settings = place.settings(fresh_postgres_url, poll_seconds=FLOOR_MAX_SECONDS)
     async with creating(settings) as creator, hand(settings) as worker:
         await idle(worker)
-        ids = await take_some(place, creator.engine)
-        await all_done(creator.engine, ids, worker)
+        before = heard(worker.dispatch)
+        await park(place, worker, Hint("default", "a"))
+        await until(lambda: heard(worker.dispatch) == before + 1)
+        await all_done(creator.engine, await jobs(creator.engine, 1), worker)
 
 
 @pytest.mark.parametrize("mode", ["redis"])
 async def test_what_went_with_a_deleted_reader_is_found_in_the_database(place: Place, fresh_postgres_url: str) -> None:
-    """K30: its pending hints are gone for good; who looks now and then finds their jobs."""
+    """K30: its pending hint is gone for good; whoever looks by himself now and then finds the job."""
     settings = place.settings(fresh_postgres_url, poll_seconds=POLL_SECONDS)
     async with creating(settings) as creator, hand(settings) as worker:
         await idle(worker)
-        ids = await take_some(place, creator.engine)
-        kind = kind_of_worker(None, None)
-        for stream in redis.STREAMS.values():
-            for reader in place.server.say("XINFO", "CONSUMERS", stream, kind):
-                place.server.say("XGROUP", "DELCONSUMER", stream, kind, reader[1])
-        await all_done(creator.engine, ids, worker)
+        creator.engine.rules.wakers.clear()
+        (job,) = await jobs(creator.engine, 1, delay_seconds=1)
+        await park(place, worker, Hint("default", "a", job))
+        for reader in place.server.say("XINFO", "CONSUMERS", redis.STREAMS["normal"], KIND):
+            place.server.say("XGROUP", "DELCONSUMER", redis.STREAMS["normal"], KIND, reader[1])
+        await all_done(creator.engine, [job], worker)
+
+
+async def park(place: Place, worker: Hand, hint: Hint) -> None:
+    """With somebody of the same kind, who dies, while the worker does not listen."""
+    worker.busy.clear()
+    worker.source._presence.heard()  # it looks once more
+    await until(lambda: worker.hints._receiving is None)
+    thief, taken = place.broker(KIND), list[Delivery]()
+    await thief.open()
+    await thief.send([hint])
+    async with asyncio.timeout(SECONDS):
+        while not taken:
+            taken = await thief.receive(1, 10)
+    await thief.close()
+    worker.busy.set()
 
 
 @pytest.mark.parametrize("mode", ["nats"])
@@ -113,19 +131,6 @@ async def test_a_job_longer_than_every_timeout_of_the_broker_runs_once(
         await idle(slow, other)
         slow.pause = other.pause = 1.5
         await all_done(creator.engine, await jobs(creator.engine, 4), slow, other)
-
-
-async def take_some(place: Place, engine: Engine) -> list[str]:
-    """Jobs of which somebody who then died took the hint of one at least."""
-    thief, ids, taken = place.broker(kind_of_worker(None, None)), list[str](), list[Delivery]()
-    await thief.open()
-    while not taken:
-        taking = asyncio.create_task(thief.receive(0.5, 10))
-        await asyncio.sleep(0.1)
-        ids += await jobs(engine, 1)
-        taken = await taking
-    await thief.close()
-    return ids
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------

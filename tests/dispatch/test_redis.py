@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.clock import Clock
 from holdfast.dispatch import redis, redis_tidy
-from holdfast.dispatch.broker import BrokerError, Missing
+from holdfast.dispatch.broker import BrokerError, Delivery, Missing
+from holdfast.dispatch.messages import written
 from holdfast.dispatch.redis import LENGTH_MAX, STREAMS, RedisBroker
 from holdfast.ids import Ids
 from holdfast.model.hint import Hint
@@ -123,6 +124,28 @@ async def test_a_hint_given_back_comes_to_another(brokers: Brokers, redis_server
     await full.give_back(await full.receive(1, 10))
     assert await received(free) == [Hint("q", priority=7)]
     assert pending(redis_server) == 0
+
+
+async def test_what_comes_just_when_somebody_stops_waiting_goes_to_another(
+    brokers: Brokers, redis_server: RedisServer
+) -> None:
+    """It has the hint by then, and nobody would look for that within half a minute."""
+    busy, idle = await brokers(), await brokers()
+    (kept,) = await given(busy, redis_server, Hint("kept"))
+    receiving = asyncio.create_task(busy.receive(20, 10))
+    await asyncio.sleep(0.1)
+    redis_server.say("XADD", NORMAL, "*", "hint", written(Hint("q")))  # busy hears nothing of it before
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    assert await received(idle, 20) == [Hint("q")]
+    assert pending(redis_server) == 1, "what it has in hand stays there"
+    await busy.settle([kept])
+    assert pending(redis_server) == 0
+
+
+async def given(broker: RedisBroker, server: RedisServer, hint: Hint) -> list[Delivery]:
+    server.say("XADD", NORMAL, "*", "hint", written(hint))
+    return await broker.receive(20, 1)
 
 
 async def test_garbage_is_counted_and_gone(brokers: Brokers, redis_server: RedisServer) -> None:

@@ -1,15 +1,21 @@
 """Jobs started by hints through a real Redis, and what happens to them when Redis has a bad day. R003-113..117, L6."""
 
 import asyncio
+import os
 import random
+import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.clock import Clock
 from holdfast.dispatch import redis
+from holdfast.dispatch.dispatch import kind_of_worker
 from holdfast.dispatch.listening import FLOOR_MAX_SECONDS, Listener
-from holdfast.dispatch.redis import STREAMS
+from holdfast.dispatch.redis import STREAMS, RedisBroker
+from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.model.hint import Hint
 from holdfast.model.reports import Failure
@@ -173,6 +179,18 @@ async def test_a_hint_that_comes_just_when_it_got_busy_is_given_back(by_redis: S
             await all_done(creator.engine, ids, free)
 
 
+async def test_a_worker_that_stops_leaves_its_hints_to_others(by_redis: Settings) -> None:
+    """At once: it lives no longer, but nobody would call it dead for half a minute."""
+    async with creating(by_redis) as creator, hand(by_redis) as leaving:
+        await idle(leaving)
+        leaving.busy.clear()
+        ids = await jobs(creator.engine, 1)
+        await until(lambda: leaving.hints._unseen or leaving.tally["received", "given_back"])
+    next_one = RedisBroker(by_redis.redis_url, kind_of_worker(None, None), Clock(), Ids())
+    assert [delivery.hint.job for delivery in await next_one.receive(20, 10)] == ids
+    await next_one.close()
+
+
 async def test_a_job_longer_than_every_timeout_of_the_broker_runs_once(
     by_redis: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +348,35 @@ async def test_garbage_in_the_streams_delays_nobody_for_long(by_redis: Settings,
         assert worker.dispatch.up
 
 
+async def test_a_redis_that_can_be_read_and_is_full_is_tried_seldom(
+    by_redis: Settings, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R003-115: each time costs a line in the log, and a look of all who wait."""
+    async with hand(by_redis) as worker:
+        await idle(worker)
+        redis_server.say("CONFIG", "SET", "maxmemory", "1")
+        for _ in range(200):
+            worker.dispatch.sender([Hint("nobody", "b")])
+            await asyncio.sleep(0.02)
+        assert worker.dispatch.breaker.openings < 12
+        assert "maxmemory" in caplog.text
+
+
+async def test_a_redis_that_greets_us_and_refuses_to_be_read_is_tried_seldom(
+    by_redis: Settings, redis_server: RedisServer
+) -> None:
+    """R003-115: as a user who may do too little."""
+    redis_server.say("ACL", "SETUSER", "holdfast", "on", "nopass", "~*", "&*", "+@all", "-xreadgroup")
+    settings = but(by_redis, redis_url=by_redis.redis_url.replace("redis://", "redis://holdfast:any@"))
+    try:
+        async with creating(settings) as creator, hand(settings) as worker:
+            await asyncio.sleep(4)
+            assert worker.dispatch.breaker.openings < 12
+            await all_done(creator.engine, await jobs(creator.engine, 5), worker)
+    finally:
+        redis_server.say("ACL", "DELUSER", "holdfast")
+
+
 async def test_hints_that_cannot_be_sent_do_not_pile_up(by_redis: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     async with creating(by_redis) as creator:
         assert creator.dispatch
@@ -345,6 +392,35 @@ async def test_what_was_created_at_the_last_moment_is_told_before_the_end(by_red
         async with creating(by_redis) as creator:
             ids = await jobs(creator.engine, 3)
         await all_done(worker.engine, ids, worker)
+
+
+@pytest.mark.parametrize("how", ["work.enqueue_sync()", "asyncio.run(main())"], ids=["sync", "async"])
+async def test_a_script_that_ends_at_once_has_told_of_its_job(by_redis: Settings, tmp_path: Path, how: str) -> None:
+    """It has not closed its app; found by looking, the job might wait for a minute."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT + how)
+    named = {"DATABASE_URL": by_redis.database_url, "DISPATCH": "redis", "REDIS_URL": by_redis.redis_url}
+    environment = os.environ | {f"HOLDFAST_{name}": value for name, value in named.items()}
+    async with hand(by_redis) as worker:
+        await idle(worker)
+        process = await asyncio.create_subprocess_exec(sys.executable, str(script), env=environment)
+        assert await process.wait() == 0
+        await until(lambda: worker.done)
+
+
+SCRIPT = """
+import asyncio
+from holdfast import App
+
+app = App()
+
+@app.job()
+async def work() -> None: ...
+
+async def main() -> None:
+    await work.enqueue()
+
+"""
 
 
 async def test_no_task_outlives_its_process(by_redis: Settings) -> None:

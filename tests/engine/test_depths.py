@@ -9,7 +9,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine import depths as counting
-from holdfast.engine.depths import KINDS_MAX, PATIENCE_SECONDS, Depth, Depths
+from holdfast.engine.depths import NAMES_MAX, PATIENCE_SECONDS, Depth, Depths
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
 from holdfast.lifecycle.default import DEFAULT
@@ -57,7 +57,7 @@ async def test_each_kind_is_counted_once(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E_BUSY", retry_after_seconds=HOUR)
     await engine.create(NewJob(type="later", delay_seconds=HOUR))
-    found = (await engine.depths()).by_queue()
+    found = (await engine.depths()).queues
     assert found == {"default": Depth(waiting=1, delayed=1, retrying=1, created=1, running=1)}
     assert (found["default"].later, found["default"].jobs) == (3, 5)
 
@@ -66,13 +66,8 @@ async def test_queues_and_types_are_told_apart_and_tenants_are_not(engine: Engin
     for queue, kind, tenant in (("a", "x", "t1"), ("a", "x", "t2"), ("a", "y", "t1"), ("b", "y", "t1")):
         await engine.create(NewJob(type=kind, queue=queue, tenant=tenant))
     found = await engine.depths()
-    assert {(queue, kind): depth.waiting for queue, kind, depth in found.kinds} == {
-        ("a", "x"): 2,
-        ("a", "y"): 1,
-        ("b", "y"): 1,
-    }
-    assert {name: depth.waiting for name, depth in found.by_queue().items()} == {"a": 3, "b": 1}
-    assert {name: depth.waiting for name, depth in found.by_type().items()} == {"x": 2, "y": 2}
+    assert {name: depth.waiting for name, depth in found.queues.items()} == {"a": 3, "b": 1}
+    assert {name: depth.waiting for name, depth in found.types.items()} == {"x": 2, "y": 2}
 
 
 async def test_the_oldest_wait_begins_when_a_job_could_run(engine: Engine, clock: MovableClock) -> None:
@@ -81,10 +76,10 @@ async def test_the_oldest_wait_begins_when_a_job_could_run(engine: Engine, clock
     await engine.create(NewJob(type="echo", queue="b", delay_seconds=60))
     clock.advance(30)
     await engine.create(NewJob(type="echo", queue="a"))
-    found = (await engine.depths()).by_queue()
+    found = (await engine.depths()).queues
     assert (found["a"], found["b"]) == (Depth(waiting=2, oldest_seconds=30), Depth(delayed=1))
     clock.advance(50)
-    found = (await engine.depths()).by_queue()
+    found = (await engine.depths()).queues
     assert (found["a"], found["b"]) == (Depth(waiting=2, oldest_seconds=80), Depth(waiting=1, oldest_seconds=20))
 
 
@@ -94,12 +89,12 @@ async def test_what_waits_in_a_paused_queue_is_no_backlog(engine: Engine, clock:
     await engine.create(NewJob(type="echo", queue="held back", tenant="another"))
     await engine.create(NewJob(type="echo", queue="free"))
     await engine.pause("held back")
-    found = (await engine.depths()).by_queue()
+    found = (await engine.depths()).queues
     assert found["held back"] == Depth(waiting=1, paused=1)
     assert found["held back"].later == 1
     await engine.resume("held back")
     clock.advance(30)
-    assert (await engine.depths()).by_queue()["held back"] == Depth(waiting=2, oldest_seconds=30)
+    assert (await engine.depths()).queues["held back"] == Depth(waiting=2, oldest_seconds=30)
 
 
 async def test_workers_are_counted_by_status_and_only_those_that_live_have_slots(
@@ -127,8 +122,8 @@ async def test_young_figures_are_not_counted_again(engine: Engine, other: Engine
     assert [await asking.depths() for asking in (engine, other, engine)] == [first] * 3
     assert len(counts) == 1
     clock.advance(1)
-    assert (await other.depths()).by_type()["echo"].waiting == 1
-    assert (await engine.depths()).by_type()["echo"].waiting == 1
+    assert (await other.depths()).types["echo"].waiting == 1
+    assert (await engine.depths()).types["echo"].waiting == 1
     assert len(counts) == 2
     clock.advance(2)
     await engine.depths(max_age_seconds=1)
@@ -161,7 +156,7 @@ async def test_what_else_is_counted_is_left_alone(engine: Engine) -> None:
         )
         await ask(engine, sql, name=name, at=at)
     await engine.create(NewJob(type="echo"))
-    assert (await engine.depths()).by_type()["echo"].waiting == 1
+    assert (await engine.depths()).types["echo"].waiting == 1
     rows = await ask(engine, "SELECT name, figures FROM counted WHERE name <> :name ORDER BY name", name=counting.NAME)
     assert [(row["name"], row["figures"]) for row in rows] == [("another", "theirs"), ("zebra", "theirs")]
 
@@ -186,7 +181,7 @@ async def test_the_others_show_the_old_figures_meanwhile(
     await counting_now.wait()
     assert await other.depths() == old
     go_on.set()
-    assert (await new).by_type()["echo"].waiting == 2
+    assert (await new).types["echo"].waiting == 2
     assert await other.depths() == await new
 
 
@@ -211,10 +206,10 @@ async def test_whoever_died_counting_is_followed_by_another(
         counts = counts_of(engine, other)
         await die_counting(engine, monkeypatch)
         clock.advance(PATIENCE_SECONDS - 1)
-        assert len((await other.depths()).kinds) == known
+        assert len((await other.depths()).queues) == known
         assert counts == []
         clock.advance(1)
-        assert (await other.depths()).by_type()["echo"].waiting == 1
+        assert (await other.depths()).types["echo"].waiting == 1
         assert len(counts) == 1
         clock.advance(OLD)
 
@@ -229,12 +224,12 @@ async def test_whoever_lost_the_turn_keeps_its_figures_to_itself(
         monkeypatch.setattr(counting, "_counted_anew", count)
         await other.create(NewJob(type="echo"))
         clock.advance(PATIENCE_SECONDS)
-        assert len((await other.depths()).kinds) == 1
+        assert len((await other.depths()).queues) == 1
         return late
 
     monkeypatch.setattr(counting, "_counted_anew", overtaken)
-    assert (await engine.depths()).kinds == []
-    assert len((await engine.depths()).kinds) == 1
+    assert (await engine.depths()).queues == {}
+    assert len((await engine.depths()).queues) == 1
 
 
 async def test_a_long_count_is_followed_by_a_long_rest(
@@ -268,7 +263,7 @@ async def test_a_count_that_fails_leaves_the_old_figures_and_a_rest(
     clock.advance(OLD)
     with monkeypatch.context() as failing:
         failing.setattr(counting, "COUNT_SECONDS", -1.0)
-        assert (await engine.depths()).kinds == old.kinds
+        assert (await engine.depths()).queues == old.queues
     counts = counts_of(engine)
     clock.advance(OLD)
     assert (await engine.depths()).counted_at == old.counted_at
@@ -278,11 +273,12 @@ async def test_a_count_that_fails_leaves_the_old_figures_and_a_rest(
 
 
 async def test_made_up_names_do_not_make_the_figures_grow(engine: Engine) -> None:
-    """The largest are told apart; all the others are one (SEC-44)."""
-    await engine.create_many([NewJob(type="echo", queue=f"q{n}") for n in range(KINDS_MAX + 20)])
+    """The fullest are told apart, all the others are one (SEC-44); and many queues make no type less (R000-71)."""
+    await engine.create_many([NewJob(type="echo", queue=f"q{n}") for n in range(NAMES_MAX + 20)])
     await engine.create_many([NewJob(type="echo", queue="large") for _ in range(3)])
     found = await engine.depths()
-    assert (found.kinds[0][0], len(found.kinds)) == ("large", KINDS_MAX + 1)
-    assert found.kinds[-1] == ("other", "other", Depth(waiting=21))
+    assert (next(iter(found.queues)), len(found.queues)) == ("large", NAMES_MAX + 1)
+    assert found.queues["other"] == Depth(waiting=21)
+    assert found.types == {"echo": Depth(waiting=NAMES_MAX + 23)}
     [row] = await ask(engine, "SELECT figures FROM counted")
     assert len(row["figures"]) < 100_000

@@ -146,6 +146,21 @@ async def test_requests_are_counted_by_route_and_status(served_on_sqlite: Served
     assert 2000 < value(found, "upload_size_bytes", "upload_size_bytes_sum", mime_type="application/json") < 3000
 
 
+async def test_requests_that_come_to_no_route_are_counted_too(fresh_sqlite_url: str) -> None:
+    """Else a server that turns everybody away would look idle."""
+    async with serving(fresh_sqlite_url, connections_max=1) as served:
+        await served.http.get("/livez")  # and stays
+        port = int(served.url.rpartition(":")[2])
+        for said, status in ((b"no HTTP\r\n\r\n", b"400"), (b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", b"503")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(said)
+            assert (await reader.readline()).split()[1] == status
+            writer.close()
+        found = await scraped(served)
+    assert value(found, "http_requests_total", route="unknown", method="other", status_code="400") == 1
+    assert value(found, "http_requests_total", route="unknown", method="GET", status_code="503") == 1
+
+
 async def test_jobs_are_counted_where_they_go(served: Served) -> None:
     """By the queue that their type names, if they name none; a repeat makes no job."""
     await served.engine.declare(JobType(name="letter", queue="mail"))
@@ -261,12 +276,12 @@ async def test_what_clients_make_up_does_not_make_it_grow(served_on_sqlite: Serv
 def test_a_queue_that_has_been_shown_is_shown_when_it_is_empty() -> None:
     """Else whoever watches it could not tell an empty queue from one that was never there."""
     registry = Serving()
-    registry.show_depths(Depths(kinds=[("a", "x", Depth(waiting=2, oldest_seconds=9))]), 0)
-    registry.show_depths(Depths(kinds=[("b", "x", Depth(running=1))]), 0)
+    registry.show_depths(Depths(queues={"a": Depth(waiting=2, oldest_seconds=9)}), 0)
+    registry.show_depths(Depths(queues={"b": Depth(running=1)}), 0)
     assert registry.oldest.values == {("a",): 0, ("b",): 0}
     assert registry.jobs.values["a", "waiting"] == 0
-    full = [(f"q{n}", "x", Depth(waiting=1)) for n in range(2 * QUEUES_MAX)]
-    registry.show_depths(Depths(kinds=full), 0)
+    full = {f"q{n}": Depth(waiting=1) for n in range(2 * QUEUES_MAX)}
+    registry.show_depths(Depths(queues=full), 0)
     assert len(registry.oldest.values) == QUEUES_MAX + 1
     assert registry.jobs.values["other", "waiting"] == QUEUES_MAX
 

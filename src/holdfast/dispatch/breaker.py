@@ -9,6 +9,7 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 5.0
+CALM_SECONDS = 10.0  # what fails again sooner goes on as it was: some of it may work, as with a Redis that is full
 
 State = Literal["closed", "open", "half_open"]
 
@@ -23,6 +24,7 @@ class Breaker:
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock, self._ids = clock, ids
         self._failures = 0  # one after another
+        self._failures_before, self._closed_at = 0, 0.0
         self._again_at = 0.0
         self.openings = 0
         self.reason = ""  # of the last failure
@@ -49,19 +51,24 @@ class Breaker:
         return max(0.0, self._again_at - self._clock.monotonic()) if self._failures else 0.0
 
     def succeeded(self) -> None:
-        if self._failures:
-            self._failures = 0
+        """During the pause that says nothing: whoever succeeds then does something else than what failed."""
+        if self.state == "half_open":
+            self._failures_before, self._failures = self._failures, 0
+            self._closed_at = self._clock.monotonic()
             self._tell()
 
     def failed(self, reason: str = "") -> None:
         """Those who tried at the same time fail together, and that is one failure."""
         if self.state == "open":
             return
+        closed = self.closed
+        if closed and self._clock.monotonic() - self._closed_at < CALM_SECONDS:
+            self._failures = self._failures_before
         self._failures += 1
         self.reason = reason
         longest = min(PAUSE_MAX_SECONDS, PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
         self._again_at = self._clock.monotonic() + longest * (0.5 + 0.5 * self._ids.jitter())
-        if self._failures == 1:
+        if closed:
             self.openings += 1
             self._tell()
 

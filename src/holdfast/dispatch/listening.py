@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
@@ -145,6 +145,11 @@ class Listener:
                 self._connected = False
 
     async def close(self) -> None:
+        """When `run` has ended. What nobody has looked at is for others."""
+        self._for_others, self._unseen = self._for_others + self._unseen, []
+        if self._breaker.closed:
+            with suppress(BrokerError):
+                await self._settle()
         await self._broker.close()
 
     async def _listen(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
@@ -57,13 +58,25 @@ class Sender:
         await self._broker.close()
 
     async def _send_all(self) -> None:
+        batch: list[Hint] = []
         try:
             while self._waiting:
-                begun = self._clock.monotonic()
-                await self._send(self._next())
+                begun, batch = self._clock.monotonic(), self._next()
+                await self._send(batch)
+                batch = []
                 await self._clock.sleep(pause_after(self._clock.monotonic() - begun))
+        except asyncio.CancelledError:
+            await self._say_at_last(batch + self._next())
+            raise
         finally:
             self._task = None
+
+    async def _say_at_last(self, hints: list[Hint]) -> None:
+        """The event loop ends, and nobody has closed us: a script that creates a job and is done."""
+        if hints and self._breaker.closed:
+            with suppress(BrokerError):
+                await self._broker.send(hints)
+                self._tally["sent", "broker"] += len(hints)
 
     def _next(self) -> list[Hint]:
         """Of many of a kind, a few: each wakes somebody, and whoever wakes takes many jobs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from holdfast.errors import StoreError
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, q
 
 NAME = "depths"
-KINDS_MAX = 500  # queues and types told apart; the smallest are counted together
+NAMES_MAX = 500  # of queues, and of types, told apart; those with the fewest jobs are counted together
 LATER_MAX = 1_000_000  # delayed jobs that are looked at
 OTHER = "other"
 PATIENCE_SECONDS = 30.0  # whoever has not counted by then will not
@@ -56,30 +56,28 @@ class Depth(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Depths(msgspec.Struct, frozen=True):
-    """All tenants together. `kinds` are (queue, type, depth), the largest first; `counted_at` is None until somebody
-    has counted. `slots` are those of enabled workers that live; a running job fills one of them."""
+    """All tenants together, by queue and by type, the fullest first; `counted_at` is None until somebody has counted.
+    `slots` are those of enabled workers that live; a running job fills one of them."""
 
     counted_at: datetime | None = None
     took_seconds: float = 0.0
-    kinds: list[tuple[str, str, Depth]] = []
+    queues: dict[str, Depth] = {}
+    types: dict[str, Depth] = {}
     workers: dict[str, int] = {}  # by liveness; those switched off are `disabled`
     slots: int = 0
 
-    def by_queue(self) -> dict[str, Depth]:
-        return self._summed(lambda queue, _: queue)
-
-    def by_type(self) -> dict[str, Depth]:
-        return self._summed(lambda _, kind: kind)
-
     @property
     def running(self) -> int:
-        return sum(depth.running for _, _, depth in self.kinds)
+        return sum(depth.running for depth in self.queues.values())
 
-    def _summed(self, name: Callable[[str, str], str]) -> dict[str, Depth]:
-        found: dict[str, Depth] = {}
-        for queue, kind, depth in self.kinds:
-            found[name(queue, kind)] = found.get(name(queue, kind), Depth()) + depth
-        return found
+
+def fullest(most: int, depths: Mapping[str, Depth]) -> dict[str, Depth]:
+    """So many by name, and the others together."""
+    ordered = sorted(depths.items(), key=lambda one: (-one[1].jobs, one[0]))
+    kept = dict(ordered[:most])
+    if rest := [depth for _, depth in ordered[most:]]:
+        kept[OTHER] = sum(rest, kept.get(OTHER, Depth()))
+    return kept
 
 
 async def depths(store: PostgresStore | SqliteStore, rules: Rules, max_age_seconds: float) -> Depths:
@@ -121,22 +119,18 @@ async def _count(tx: Tx) -> Depths:
     [now] = await tx.all(q.clock)
     return Depths(
         counted_at=now["now_at"],
-        kinds=_largest(rows),
+        queues=_by("queue", rows),
+        types=_by("type", rows),
         workers={row["status"]: row["workers"] for row in crews},
         slots=sum(row["slots"] for row in crews if row["status"] not in ("offline", "disabled")),
     )
 
 
-def _largest(rows: list[Row]) -> list[tuple[str, str, Depth]]:
-    found: dict[tuple[str, str], Depth] = {}
+def _by(column: str, rows: list[Row]) -> dict[str, Depth]:
+    found: dict[str, Depth] = {}
     for row in rows:
-        kind = (row["queue"], row["type"])
-        found[kind] = found.get(kind, Depth()) + _depth(row)
-    ordered = sorted(found.items(), key=lambda one: (-one[1].jobs, one[0]))
-    kinds = [(*names, depth) for names, depth in ordered[:KINDS_MAX]]
-    if rest := [depth for _, depth in ordered[KINDS_MAX:]]:
-        kinds.append((OTHER, OTHER, sum(rest[1:], rest[0])))
-    return kinds
+        found[row[column]] = found.get(row[column], Depth()) + _depth(row)
+    return fullest(NAMES_MAX, found)
 
 
 def _depth(row: Row) -> Depth:

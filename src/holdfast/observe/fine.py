@@ -55,7 +55,6 @@ def _fold(fine: Histogram, coarse: Histogram, pick: Pick, *, bounds: tuple[float
         coarse.show()
     for labels, value in fine.values.items():
         if (wanted := pick(*labels)) is not None:
-            coarse.show(*wanted)
             total = coarse.values[coarse._slot(wanted)]
             for place, number in zip(places, [*value[:-1], value[-1] * scale], strict=True):
                 total[place] += number

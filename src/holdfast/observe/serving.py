@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
-from holdfast.engine.depths import Depth, Depths
+from holdfast.engine.depths import Depth, Depths, fullest
 from holdfast.observe.hinting import REAPED, Hinting
 from holdfast.observe.instruments import OTHER, Labels, Registry
 from holdfast.observe.queries import QueryTimes
@@ -117,7 +117,7 @@ class Serving(Registry):
 
     def show_depths(self, depths: Depths, age_seconds: float) -> None:
         """A queue that has been shown and is empty now is shown as empty, while there is room."""
-        queues = _at_most(QUEUES_MAX, depths.by_queue())
+        queues = fullest(QUEUES_MAX, depths.queues)
         for (queue,) in [*self.oldest.values]:
             if queue != OTHER and len(queues) < QUEUES_MAX:
                 queues.setdefault(queue, Depth())
@@ -142,12 +142,3 @@ class Serving(Registry):
 
 def _what_and_where(query: Query) -> Labels:
     return query.operation, query.table
-
-
-def _at_most(most: int, queues: dict[str, Depth]) -> dict[str, Depth]:
-    """The fullest by name, the others together."""
-    ordered = sorted(queues.items(), key=lambda one: -one[1].jobs)
-    kept, rest = dict(ordered[:most]), [depth for _, depth in ordered[most:]]
-    if rest:
-        kept[OTHER] = sum(rest, kept.get(OTHER, Depth()))
-    return kept

@@ -15,7 +15,7 @@ async def scale(server: Server, asked: Asked) -> Reply:
     depths = await server.engine.depths()
     if depths.counted_at is None:  # zeros would stop workers that are needed
         raise StoreUnavailable("the jobs are being counted for the first time: ask again", code="not_ready")
-    found = depths.by_queue()
+    found = depths.queues
     if (listed := asked.query.queue) is not None:
         found = {name: found.get(name, Depth()) for name in _names(listed)}
     total = sum(found.values(), Depth())

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from holdfast.errors import HoldfastError, Invalid, Malformed, TooMany
 from holdfast.server.endpoint import send_reply
 from holdfast.server.problems import problem
-from holdfast.server.route import WHOLE
+from holdfast.server.route import WHOLE, Reply
 
 HEAD_BYTES_MAX = 16_384
 HEAD_SECONDS_MAX = 5.0
@@ -31,9 +31,13 @@ CROWDED_SECONDS = 1.0  # for a request where there are too many connections, so 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
+TurnedAway = Callable[[str, int], None]  # told of each request that does not come to the application: method, status
+
+
 class Limited(uvicorn.Config):
     connections_max: int
     request_id: Callable[[], str]
+    turned_away: TurnedAway
 
 
 class Corked:
@@ -181,7 +185,10 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
             return
         self._refused, self._heading = True, False
-        self.transport.write(_as_http(error, self.config.request_id()))
+        request_id = self.config.request_id()
+        reply = problem(error, request_id)
+        self.config.turned_away("", reply.status)
+        self.transport.write(_as_http(reply, request_id))
         self.transport.write_eof()
         self._wait(LINGER_SECONDS, self._cut_off)
 
@@ -189,6 +196,7 @@ class Connection(HttpToolsProtocol):
         request_id = self.config.request_id()
         error = TooMany("there are too many connections to this server", retry_after=1, code="too_many_connections")
         reply = problem(error, request_id)
+        self.config.turned_away(scope["method"], reply.status)
         await send_reply(reply._replace(headers=(*reply.headers, (b"connection", b"close"))), send, request_id)
 
     def _wait(self, seconds: float, then: Callable[[], None]) -> None:
@@ -205,8 +213,7 @@ def _head_too_large() -> Invalid:
     return Invalid(f"the request's head is longer than {HEAD_BYTES_MAX} bytes", code="head_too_large")
 
 
-def _as_http(error: HoldfastError, request_id: str) -> bytes:
-    reply = problem(error, request_id)
+def _as_http(reply: Reply, request_id: str) -> bytes:
     lines = [
         f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}".encode(),
         b"content-type: " + reply.content_type,

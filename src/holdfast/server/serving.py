@@ -14,8 +14,8 @@ from typing import Any
 import uvicorn
 
 from holdfast.errors import Invalid
-from holdfast.server.app import HttpApp
-from holdfast.server.connection import KEEP_ALIVE_SECONDS, Connection, Limited
+from holdfast.server.app import UNKNOWN, HttpApp
+from holdfast.server.connection import KEEP_ALIVE_SECONDS, Connection, Limited, TurnedAway
 from holdfast.server.server import Server
 
 BACKLOG = 2048
@@ -41,7 +41,13 @@ async def served(
     """
     listening = listen(host, port, ports)
     limit = connections_max or room_for_connections()
-    async with answering(HttpApp(server), listening, request_id=server.request_id, connections_max=limit):
+
+    def turned_away(method: str, status: int) -> None:
+        server.metrics.turned_away(method, UNKNOWN, status)
+
+    async with answering(
+        HttpApp(server), listening, request_id=server.request_id, connections_max=limit, turned_away=turned_away
+    ):
         try:
             yield address(listening)
         finally:
@@ -50,10 +56,17 @@ async def served(
 
 @asynccontextmanager
 async def answering(
-    app: Any, listening: socket.socket, *, request_id: Callable[[], str], connections_max: int = CONNECTIONS_MAX
+    app: Any,
+    listening: socket.socket,
+    *,
+    request_id: Callable[[], str],
+    connections_max: int = CONNECTIONS_MAX,
+    turned_away: TurnedAway = lambda method, status: None,
 ) -> AsyncIterator[None]:
     """Any ASGI application on any socket, within the same limits."""
-    running = uvicorn.Server(_config(app, request_id, connections_max))
+    config = _config(app)
+    config.request_id, config.connections_max, config.turned_away = request_id, connections_max, turned_away
+    running = uvicorn.Server(config)
     running.config.load()
     running.lifespan = running.config.lifespan_class(running.config)
     await running.startup(sockets=[listening])
@@ -66,8 +79,8 @@ async def answering(
         await running.shutdown(sockets=[listening])
 
 
-def _config(app: Any, request_id: Callable[[], str], connections_max: int) -> Limited:
-    config = Limited(
+def _config(app: Any) -> Limited:
+    return Limited(
         app,
         loop="none",
         http=Connection,
@@ -82,8 +95,6 @@ def _config(app: Any, request_id: Callable[[], str], connections_max: int) -> Li
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    config.request_id, config.connections_max = request_id, connections_max
-    return config
 
 
 def listen(host: str, port: int, ports: int = 1, *, option: str = "--port") -> socket.socket:

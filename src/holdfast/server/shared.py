@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from importlib.util import find_spec
 from typing import Any
 
 from holdfast.batches import Batches
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
+from holdfast.dispatch.extra import require
 from holdfast.dispatch.live import Live
 from holdfast.dispatch.status import StatusCache
 from holdfast.engine import Engine
@@ -32,11 +32,7 @@ def open_shared(
         if settings.redis_cache_seconds:
             raise Invalid("HOLDFAST_REDIS_CACHE_SECONDS needs HOLDFAST_REDIS_URL", code="invalid_setting")
         return None
-    if find_spec("redis") is None:
-        raise Invalid(
-            "HOLDFAST_REDIS_URL needs a library that is not installed: pip install 'holdfast[redis]'",
-            code="extra_missing",
-        )
+    require("redis", extra="redis", who="HOLDFAST_REDIS_URL")
     from holdfast.dispatch.redis_line import connect
 
     try:
