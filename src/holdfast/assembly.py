@@ -175,6 +175,8 @@ async def open_server(
         if shared is not None:
             stack.push_async_callback(shared.close)
             beside.append(shared.run())
+        if opened.dispatch is not None and not listeners:
+            beside.append(opened.dispatch.watch().run())
         listening = (listener.run() for listener in listeners)
         await stack.enter_async_context(_running(*beside, *listening))
         yield server

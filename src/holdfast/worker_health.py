@@ -27,6 +27,7 @@ from holdfast.worker.supervise import Supervisor
 
 HOST = "0.0.0.0"  # noqa: S104  (whoever asks is on another machine, or in another container; no secret is told)
 POLLS_MISSED_MAX = 3
+START_SECONDS, START_LOOK_SECONDS = 5.0, 0.05  # less than a scrape may take, for most who scrape
 
 log = logging.getLogger("holdfast.worker")
 
@@ -37,6 +38,7 @@ class WorkerHealth:
     def __init__(self, supervisor: Supervisor, clock: Clock | None = None) -> None:
         self._supervisor, self._clock = supervisor, clock or Clock()
         self._past = Working()
+        self._heard = False  # anything, from any process
         self._requests = count(1)
         supervisor.on_end = lambda told: self._past.outlive(_figures(told))
 
@@ -62,13 +64,23 @@ class WorkerHealth:
                     return problem(StoreUnavailable(complaint, code="not_ready"), request_id)
                 return Reply(200, Alive("ok"))
             case "/metrics":
-                return Reply(200, self._text(await self._asked()), content_type=TEXT.encode())
+                return Reply(200, self._text(await self._first_words()), content_type=TEXT.encode())
         return problem(NotFound("a worker answers /metrics, /livez and /readyz", code="route_not_found"), request_id)
 
     async def _asked(self) -> list[Told | None]:
         """What each process says, or said last. One that ends while we ask is among those that have ended."""
         await asyncio.gather(*(line.ask() for line in self._supervisor.lines if line.begun))
         return [line.told for line in self._supervisor.lines if line.begun]
+
+    async def _first_words(self) -> list[Told | None]:
+        """Which job types there are, only the processes know: whoever asks before the first is ready waits a while."""
+        told = await self._asked()
+        until = self._clock.monotonic() + START_SECONDS
+        while not (self._heard or any(told) or self._supervisor.stopping) and self._clock.monotonic() < until:
+            await self._clock.sleep(START_LOOK_SECONDS)
+            told = await self._asked()
+        self._heard = self._heard or any(told)
+        return told
 
     def _text(self, told: list[Told | None]) -> bytes:
         """Names are met in an order that stays: which of them are counted together must not depend on who ends."""

@@ -15,6 +15,7 @@ from holdfast.dispatch.broker import Broker
 from holdfast.dispatch.listening import Listener
 from holdfast.dispatch.mode import MODES
 from holdfast.dispatch.sender import Sender, Tally, Wake
+from holdfast.dispatch.watching import Watch
 from holdfast.ids import Ids
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,8 @@ class Dispatch:
         self.breaker = Breaker(clock, ids)
         self.breaker.watchers.append(self._tell)
         self._hints: Tally = Counter()
-        self.sender = Sender(make(None), self.breaker, clock, self._hints, self.mode, by_database)
+        self._outgoing = make(None)
+        self.sender = Sender(self._outgoing, self.breaker, clock, self._hints, self.mode, by_database)
         self.listener: Listener | None = None
 
     def listen(self, kind: str, heard: Callable[[], None], **wishes: Any) -> Listener:
@@ -40,6 +42,10 @@ class Dispatch:
             self._make(kind), self.breaker, self._clock, self._hints, self.mode, heard=heard, **wishes
         )
         return self.listener
+
+    def watch(self) -> Watch:
+        """For whoever does not listen."""
+        return Watch(self._outgoing, self.breaker, self._clock)
 
     @property
     def up(self) -> bool:

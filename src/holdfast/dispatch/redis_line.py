@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
+from urllib.parse import urlsplit
 
 from holdfast.dispatch.broker import BrokerError, Missing
 
 CALL_SECONDS = 1.5  # what Redis takes longer for, it does not do
+
+_DATABASE = re.compile(r"/?\d*")
 
 Command = tuple[Any, ...]
 
@@ -87,6 +91,8 @@ def _options(url: str) -> tuple[Any, dict[str, Any]]:
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
+    if not _DATABASE.fullmatch(urlsplit(url).path) and not url.startswith("unix:"):
+        raise ValueError("the database of a Redis is a number")  # it would be taken for 0
     options: dict[str, Any] = {
         **parse_url(url),
         "socket_timeout": None,  # each call has a time limit

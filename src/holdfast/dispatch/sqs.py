@@ -30,6 +30,7 @@ CONNECT_SECONDS, CALL_SECONDS = 2.0, 5.0
 NO_QUEUE = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 STALE = "ReceiptHandleIsInvalid"  # of a message that has come again to somebody else, who will delete it
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,75}")
+_ENDPOINT = re.compile(r"https?://[^\s/]")
 
 
 class Receipt(NamedTuple):
@@ -54,6 +55,10 @@ class SqsBroker:
             raise Invalid(
                 f"HOLDFAST_SQS_QUEUE is the name of a standard queue, 1 to 75 letters, digits, - and _; got {queue!r}",
                 code="invalid_setting",
+            )
+        if endpoint_url and not _ENDPOINT.match(endpoint_url):
+            raise Invalid(
+                "HOLDFAST_SQS_ENDPOINT_URL cannot be read; write it like https://HOST:PORT", code="invalid_setting"
             )
         self.garbage = 0
         self._queue = queue

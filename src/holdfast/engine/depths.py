@@ -23,8 +23,8 @@ REST = 20  # times as long as a count took, nobody counts again
 
 
 class Depth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Jobs of one kind. `waiting` could run now, the longest of them for `oldest_seconds`; `paused` could, too, if their
-    queue were not held back."""
+    """Jobs of one kind. `waiting` could run now, the longest of them for `oldest_seconds`; `paused` could, too, if
+    their queue were not held back."""
 
     waiting: int = 0
     paused: int = 0

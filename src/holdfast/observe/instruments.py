@@ -26,6 +26,8 @@ Snapshot = dict[str, list[tuple[Labels, Any]]]  # by family
 class Instrument:
     """One metric family. `values` has an entry for each set of label values that was seen."""
 
+    _written: type[CounterMetricFamily | GaugeMetricFamily] = GaugeMetricFamily
+
     def __init__(self, name: str, about: str, labels: Labels = ()) -> None:
         self.name, self.about, self.labels = name, about, labels
         self.most = LABELS_MAX
@@ -56,21 +58,20 @@ class Instrument:
         self.values[self._slot(labels)] += value
 
     def family(self) -> Metric:
-        raise NotImplementedError
+        family = self._written(self.name, self.about, labels=self.labels)
+        for labels, value in self.values.items():
+            family.add_metric(labels, value)
+        return family
 
 
 class Counter(Instrument):
+    _written = CounterMetricFamily
+
     def add(self, number: float, *labels: str) -> None:
         try:
             self.values[labels] += number
         except KeyError:
             self.values[self._slot(labels)] += number
-
-    def family(self) -> Metric:
-        family = CounterMetricFamily(self.name, self.about, labels=self.labels)
-        for labels, value in self.values.items():
-            family.add_metric(labels, value)
-        return family
 
 
 class Gauge(Instrument):
@@ -79,12 +80,6 @@ class Gauge(Instrument):
 
     def add(self, number: float, *labels: str) -> None:
         self.values[self._slot(labels)] += number
-
-    def family(self) -> Metric:
-        family = GaugeMetricFamily(self.name, self.about, labels=self.labels)
-        for labels, value in self.values.items():
-            family.add_metric(labels, value)
-        return family
 
 
 class Same(Gauge):
@@ -158,9 +153,12 @@ class Registry:
         self.instruments[instrument.name] = instrument
         return instrument
 
-    def snapshot(self) -> Snapshot:
+    def _refresh(self) -> None:
         for refresh in self.before:
             refresh()
+
+    def snapshot(self) -> Snapshot:
+        self._refresh()
         return {name: list(each.values.items()) for name, each in self.instruments.items()}
 
     def add_up(self, snapshots: Iterable[Snapshot]) -> None:
@@ -174,6 +172,5 @@ class Registry:
 
     def text(self) -> bytes:
         """What Prometheus reads."""
-        for refresh in self.before:
-            refresh()
+        self._refresh()
         return generate_latest(self)

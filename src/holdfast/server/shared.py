@@ -87,4 +87,4 @@ class Shared:
         if self.breaker.closed:
             log.info("Redis is back")
         else:
-            log.warning("Redis does not answer (%s): the database is asked until it does", self.breaker.reason)
+            log.warning("Redis cannot be used (%s): the database is asked until it can", self.breaker.reason)

@@ -48,7 +48,7 @@ Watch = Callable[[Query, float, BaseException | None], None]
 CONNECT, BEGIN, COMMIT = (Query(word, word.upper()) for word in ("connect", "begin", "commit"))
 
 
-class Told:
+class Watched:
     """Around one of these: whoever watches is told of what went wrong."""
 
     __slots__ = ("_began", "_clock", "_step", "_watch")

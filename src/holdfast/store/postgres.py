@@ -12,7 +12,7 @@ import asyncpg
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Told, Watch, Work, check_params, tell
+from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Watch, Watched, Work, check_params, tell
 from holdfast.store.connections import Connections
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal, unreachable
@@ -162,18 +162,18 @@ class PostgresStore:
         ) from last
 
     async def _run_in_transaction(self, work: Work[T]) -> T:
-        with Told(self.watch, CONNECT, self._clock):
+        with Watched(self.watch, CONNECT, self._clock):
             connection = await self._connections.take()
         try:
             tx = PostgresTx(connection, self._clock, watch=self.watch)
             try:
-                with Told(self.watch, BEGIN, self._clock):
+                with Watched(self.watch, BEGIN, self._clock):
                     await connection.execute(_BEGIN_POOLED if self._pooled else "BEGIN")
                 result = await work(tx)
             except BaseException:
                 await _roll_back(connection)
                 raise
-            with Told(self.watch, COMMIT, self._clock):
+            with Watched(self.watch, COMMIT, self._clock):
                 await _commit(connection)
         finally:
             self._connections.give(connection)
@@ -182,7 +182,7 @@ class PostgresStore:
 
     async def _run_alone(self, work: Work[T]) -> T:
         """Each statement commits by itself, so a connection lost in the middle leaves its outcome unknown."""
-        with Told(self.watch, CONNECT, self._clock):
+        with Watched(self.watch, CONNECT, self._clock):
             connection = await self._connections.take()
         try:
             tx = PostgresTx(connection, self._clock, alone=True, watch=self.watch)

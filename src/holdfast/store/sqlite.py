@@ -24,7 +24,7 @@ import msgspec
 from holdfast.clock import Clock, from_micros, to_micros
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Told, Watch, Work, check_params, tell
+from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Watch, Watched, Work, check_params, tell
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal
 from holdfast.store.render import SQLITE, Statement, history_of, render
@@ -232,7 +232,7 @@ class SqliteStore:
         while (group := self._next_group()) is not None:
             try:
                 connection = connection or self._connect()
-                with Told(self.watch, BEGIN, self._clock):
+                with Watched(self.watch, BEGIN, self._clock):
                     self._begin(connection)
                 self._write_group(connection, group)
             except Exception as error:
@@ -292,7 +292,7 @@ class SqliteStore:
                     raise
                 connection.execute("ROLLBACK TO piece")
                 connection.execute("RELEASE piece")
-        with Told(self.watch, COMMIT, self._clock):
+        with Watched(self.watch, COMMIT, self._clock):
             self._commit(connection)
 
     def _commit(self, connection: sqlite3.Connection) -> None:
@@ -315,7 +315,7 @@ class SqliteStore:
                 continue
 
     def _connect(self) -> sqlite3.Connection:
-        with Told(self.watch, CONNECT, self._clock):
+        with Watched(self.watch, CONNECT, self._clock):
             connection = connect(self._path, self._ids)
         self._connections.append(connection)
         return connection

@@ -1,0 +1,34 @@
+"""Whether the broker is there, for a process that only sends: it may have nothing to send for long."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.clock import Clock
+from holdfast.dispatch.breaker import PAUSE_MAX_SECONDS, Breaker
+from holdfast.dispatch.broker import Broker
+
+
+class Watch:
+    """It tries at the start, and while the breaker is open: else its health would be that of the last hint."""
+
+    def __init__(self, broker: Broker, breaker: Breaker, clock: Clock) -> None:
+        self._broker, self._breaker, self._clock = broker, breaker, clock
+        self._turned = asyncio.Event()
+        breaker.watchers.append(self._turned.set)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._turned.clear()
+            await self._try()
+            if self._breaker.closed:
+                await self._turned.wait()
+            await self._clock.sleep(PAUSE_MAX_SECONDS)  # one that opens and does not send must not flap
+
+    async def _try(self) -> None:
+        try:
+            await self._broker.open()
+            self._breaker.succeeded()
+        except Exception as error:
+            self._breaker.failed(str(error))
