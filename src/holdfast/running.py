@@ -132,8 +132,9 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
     turns = Turns(clock, ids)
     idle_seconds = max(settings.heartbeat_seconds, settings.worker_offline_seconds * IDLE_SHARE)
     presence = await open_presence(settings, clock, ids, queues=wish.queues)
+    waker = by_queue(presence.heard)
+    engine.rules.wakers.append(waker)
     try:
-        engine.rules.wakers.append(by_queue(presence.heard))
         registered = await engine.register(
             name=wish.name,
             capabilities=wish.capabilities,
@@ -145,8 +146,6 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
         maintenance = Maintenance(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
         )
-
-        hints = await _hints(app, wish, presence, lambda: turns.fleet.live)
         if wish.figures is not None:
             measure(engine, wish.figures, await app.dispatch())
 
@@ -154,17 +153,19 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
             turns.hear(fleet)
             presence.among(fleet.live)
 
-        yield Post(
-            DirectSource(engine, presence, clock, worker=registered.id, hints=hints),
-            {
-                "worker": registered.id,
-                "heartbeat_seconds": settings.heartbeat_seconds,
-                "idle_seconds": idle_seconds,
-            },
-            [maintenance.run, DeathWatch(engine, presence, clock, ids, turns).run, hints.run],
-            hear,
-        )
+        async with _hints(app, wish, presence, lambda: turns.fleet.live) as hints:
+            yield Post(
+                DirectSource(engine, presence, clock, worker=registered.id, hints=hints),
+                {
+                    "worker": registered.id,
+                    "heartbeat_seconds": settings.heartbeat_seconds,
+                    "idle_seconds": idle_seconds,
+                },
+                [maintenance.run, DeathWatch(engine, presence, clock, ids, turns).run, hints.run],
+                hear,
+            )
     finally:
+        engine.rules.wakers.remove(waker)
         await presence.close()
 
 
@@ -185,15 +186,23 @@ def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) 
         )
 
 
-async def _hints(app: App, wish: Wish, presence: Presence, live: Callable[[], int]) -> Listener | NoBroker:
+@contextlib.asynccontextmanager
+async def _hints(
+    app: App, wish: Wish, presence: Presence, live: Callable[[], int]
+) -> AsyncIterator[Listener | NoBroker]:
     """Those of a broker, for workers like this one; else what the database says by itself."""
     dispatch, poll_seconds = await app.dispatch(), app.settings.poll_seconds
     if dispatch is None:
-        return NoBroker(poll_seconds)
+        yield NoBroker(poll_seconds)
+        return
     kind = kind_of_worker(wish.queues, app.handlers, capabilities_of(wish.capabilities))
-    return dispatch.listen(
+    listener = dispatch.listen(
         kind, presence.heard, queues=wish.queues, types=app.handlers, poll_seconds=poll_seconds, live=live
     )
+    try:
+        yield listener
+    finally:
+        await listener.close()
 
 
 @contextlib.asynccontextmanager

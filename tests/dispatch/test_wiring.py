@@ -141,6 +141,24 @@ async def test_a_worker_process_hears_of_work_through_redis(fresh_postgres_url: 
         await working
 
 
+async def test_a_worker_that_ends_leaves_nothing_in_an_app_that_goes_on(
+    fresh_postgres_url: str, redis_server: RedisServer
+) -> None:
+    app = App(settings=Settings(database_url=fresh_postgres_url, dispatch="redis", redis_url=redis_server.url))
+    async with app:
+        dispatch, rules = await app.dispatch(), (await app.engine()).rules
+        assert dispatch
+        before = len(rules.wakers), len(dispatch.breaker.watchers)
+        for _ in range(2):
+            stop, ready = asyncio.Event(), list[Worker]()
+            working = asyncio.create_task(work(app, Wish(), stop=stop, on_ready=ready.append))
+            await until(lambda working=working: dispatch.up or working.done())
+            stop.set()
+            await working
+            assert (len(rules.wakers), len(dispatch.breaker.watchers)) == before
+            await until(lambda: redis_server.say("INFO", "clients")["connected_clients"] == 1)  # who asks
+
+
 async def test_a_job_typed_on_the_command_line_wakes_a_worker(
     fresh_postgres_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

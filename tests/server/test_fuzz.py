@@ -63,6 +63,7 @@ OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operation
 ALWAYS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 CHECKS = {GenerationMode.POSITIVE: ALWAYS, GenerationMode.NEGATIVE: [*ALWAYS, negative_data_rejection]}
 INSIDES = re.compile(r"Traceback|File \"|\.py\b|SELECT |INSERT |asyncpg|sqlite3|psycopg|uvicorn|msgspec|/usr/|/home/")
+EACH_BY_ITSELF = ("/api/worker/report",)  # one that cannot be taken is refused within an answer of 200
 OTHER = {Kind.CLIENT: Kind.WORKER, Kind.WORKER: Kind.ADMIN, Kind.ADMIN: Kind.CLIENT}
 NOBODYS = text_of(Kind.CLIENT, "0" * 16, "0" * 64)
 
@@ -147,7 +148,8 @@ async def furnished(database: str, url: str) -> Target:
 @pytest.mark.parametrize(("route", "mode"), ASKED, ids=lambda asked: str(getattr(asked, "name", asked)))
 def test_every_answer_is_a_documented_one(targets: list[Target], route: Route, mode: GenerationMode) -> None:
     """SEC-20, F33: and where it refuses, the other store refuses too."""
-    checks, kind = CHECKS[mode], kind_of(route)
+    kind = kind_of(route)
+    checks = ALWAYS if route.path in EACH_BY_ITSELF else CHECKS[mode]
 
     @settings(
         max_examples=CASES,
@@ -161,9 +163,10 @@ def test_every_answer_is_a_documented_one(targets: list[Target], route: Route, m
     def run(case: Case, pick: int) -> None:
         at_once(case)
         guarded = targets[pick % len(targets)]
-        for key in (None, NOBODYS):
-            assert send(case, guarded, key).status_code in (401, 429)
-        assert send(case, guarded, guarded.keys[OTHER[kind]]).status_code == 403
+        if not route.local:  # else whoever is on this machine may ask
+            for key in (None, NOBODYS):
+                assert send(case, guarded, key).status_code in (401, 429)
+            assert send(case, guarded, guarded.keys[OTHER[kind]]).status_code == 403
         statuses = set()
         for target in targets:
             if mode is GenerationMode.POSITIVE:

@@ -145,7 +145,9 @@ class Listener:
                 self._connected = False
 
     async def close(self) -> None:
-        """When `run` has ended. What nobody has looked at is for others."""
+        """When `run` has ended. What nobody has looked at is for others. May be repeated."""
+        with suppress(ValueError):
+            self._breaker.watchers.remove(self._heard)
         self._for_others, self._unseen = self._for_others + self._unseen, []
         if self._breaker.closed:
             with suppress(BrokerError):

@@ -78,9 +78,6 @@ class Gauge(Instrument):
     def set(self, number: float, *labels: str) -> None:
         self.values[self._slot(labels)] = number
 
-    def add(self, number: float, *labels: str) -> None:
-        self.values[self._slot(labels)] += number
-
 
 class Same(Gauge):
     """All processes tell of the same thing, one a little later than the other: a sum would count it several times."""

@@ -103,8 +103,8 @@ class Serving(Registry):
 
     def uploaded(self, size: int, kind: bytes | None) -> None:
         """Clients choose the kind, so only one is told by name."""
-        name = JSON if kind is None or kind.startswith(b"application/json") else OTHER
-        self.uploads.observe(size, name)
+        named = JSON if kind is None else kind.partition(b";")[0].strip().lower().decode("latin-1")
+        self.uploads.observe(size, JSON if named == JSON else OTHER)
 
     def sent(self, operation: str, seconds: float, status: int | None, outcome: str) -> None:
         """A webhook message or an alert, and what came back."""

@@ -57,6 +57,8 @@ class Supervisor:
             self._say(NOW)
             return
         self._stopping.set()
+        if self._failed is None:  # else it has been said why
+            log.info("stopping when the jobs that run have ended; a second signal ends it at once")
         self._say(STOP)
         asyncio.get_running_loop().call_later(self._grace_seconds, self._kill)
 
