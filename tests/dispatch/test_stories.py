@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +392,18 @@ async def test_what_was_created_at_the_last_moment_is_told_before_the_end(by_red
         async with creating(by_redis) as creator:
             ids = await jobs(creator.engine, 3)
         await all_done(worker.engine, ids, worker)
+
+
+async def test_a_process_ends_though_redis_hangs(by_redis: Settings, redis_server: RedisServer) -> None:
+    """F11: whatever it has in hand."""
+    with ExitStack() as frozen:
+        async with asyncio.timeout(25), creating(by_redis) as creator, hand(by_redis) as worker:
+            await idle(worker)
+            worker.busy.clear()
+            await jobs(creator.engine, 1)
+            await until(lambda: worker.hints._unseen or worker.tally["received", "given_back"])
+            frozen.enter_context(redis_server.frozen())
+            await jobs(creator.engine, 1)
 
 
 @pytest.mark.parametrize("how", ["work.enqueue_sync()", "asyncio.run(main())"], ids=["sync", "async"])

@@ -23,7 +23,7 @@ class Delivery(NamedTuple):
 
 class Broker(Protocol):
     """Every call ends within a few seconds, or raises `BrokerError`; one that failed may be made again, and
-    `receive` may be cancelled at any moment.
+    `receive` may be cancelled at any moment: a hint that comes just then goes to another, soon.
 
     A message is never trusted: what is no hint is dropped in here, and counted in `garbage`.
     """

@@ -24,7 +24,7 @@ class Line:
 
     def __init__(self, url: str) -> None:
         connection_class, options = _options(url)
-        self._connection = connection_class(**options)
+        self._connection = _made(connection_class, options)
         self._free = asyncio.Lock()
 
     async def ask(
@@ -82,8 +82,18 @@ def connect(url: str, pool_size: int) -> Any:
     pool = BlockingConnectionPool(
         max_connections=pool_size, timeout=CALL_SECONDS, connection_class=connection_class, **options
     )
-    pool.connection_class(**pool.connection_kwargs)  # not connected; but an option that nobody knows is refused now
+    _made(pool.connection_class, pool.connection_kwargs)
     return Redis.from_pool(pool)
+
+
+def _made(connection_class: Any, options: dict[str, Any]) -> Any:
+    """Not connected; but an option that is not one is refused now."""
+    from redis.exceptions import RedisError
+
+    try:
+        return connection_class(**options)
+    except RedisError as error:
+        raise ValueError(str(error)) from error
 
 
 def _options(url: str) -> tuple[Any, dict[str, Any]]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-HINTS_MAX = (
-    64  # of one queue and job type in one commit: each wakes one worker, and a worker that wakes takes many jobs
-)
+HINTS_MAX = 64  # of a queue and type in one commit: each wakes a worker, and whoever wakes takes many jobs
 
 
 class Hint(NamedTuple):
