@@ -37,8 +37,10 @@ from tests.servers.redis import RedisServer
         ({"dispatch": "redis", "redis_url": "redis://:hunter2@localhost/0?db=x"}, "redis://HOST:PORT/0"),
         ({"dispatch": "redis", "redis_url": "redis://:hunter2@localhost/0?colour=red"}, "redis://HOST:PORT/0"),
         ({"dispatch": "redis", "redis_url": "rediss://:hunter2@localhost/0?ssl_cert_reqs=x"}, "redis://HOST:PORT/0"),
+        ({"dispatch": "redis", "redis_url": "redis://:hunter2@localhost/jobs"}, "redis://HOST:PORT/0"),
         ({"dispatch": "nats", "nats_url": "hunter2@localhost"}, "nats://HOST:PORT"),
         ({"dispatch": "nats", "nats_url": "nats://a:4222,redis://hunter2@b"}, "nats://HOST:PORT"),
+        ({"dispatch": "sqs", "sqs_endpoint_url": "hunter2"}, "https://HOST:PORT"),
     ],
 )
 async def test_what_the_settings_get_wrong_is_said_at_the_start(

@@ -88,6 +88,23 @@ async def parent() -> AsyncIterator[Parent]:
         yield Parent(WorkerHealth(supervisor), start)
 
 
+async def test_a_scrape_before_the_first_process_is_ready_waits_for_its_job_types(parent: Parent) -> None:
+    """R000-70: 0 for each type that is declared, at once."""
+    reading = asyncio.create_task(parent.told())
+    await asyncio.sleep(0)
+    process = await parent.start()
+    await process.asked()
+    process.answer()
+    assert (await reading).value("job_active_count", job_type="a") == 0
+
+
+async def test_a_scrape_does_not_wait_for_ever_for_a_process_that_does_not_begin(
+    parent: Parent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker_health.START_SECONDS", 0.0)
+    assert "job_active_count" in (await parent.told()).families
+
+
 async def test_a_process_that_ends_while_others_are_asked_is_counted_once(parent: Parent) -> None:
     """Counted twice now and once the next time, its counters would go back."""
     first, second = await parent.start(), await parent.start()

@@ -118,4 +118,4 @@ def told(error: Exception) -> BrokerError:
     """What Redis says holds no password; what it cannot do, whatever the reason, is done by the database meanwhile."""
     said = " ".join(str(error).split())[:200] or type(error).__name__
     gone = said.startswith(("NOGROUP", "UNBLOCKED", "no such key"))
-    return Missing(f"Redis: {said}") if gone else BrokerError(f"Redis: {said}")
+    return Missing("Redis: the streams of hints are not there") if gone else BrokerError(f"Redis: {said}")

@@ -1,0 +1,44 @@
+"""A server that only sends knows how its broker is, though it has nothing to send."""
+
+import asyncio
+
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.dispatch import watching
+from holdfast.dispatch.breaker import Breaker
+from holdfast.dispatch.broker import BrokerError
+from holdfast.dispatch.watching import Watch
+from holdfast.ids import SeededIds
+from tests.dispatch.stories import until
+from tests.server.steps import serving
+
+
+class Door:
+    """Of a broker: all that is asked of it here is whether it opens."""
+
+    def __init__(self) -> None:
+        self.shut = True
+
+    async def open(self) -> None:
+        if self.shut:
+            raise BrokerError("nobody there")
+
+
+async def test_a_broker_is_missed_and_found_again_without_a_hint_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L6: used again within ten seconds of its return."""
+    monkeypatch.setattr(watching, "PAUSE_MAX_SECONDS", 0.15)
+    door, breaker = Door(), Breaker(Clock(), SeededIds(5))
+    running = asyncio.create_task(Watch(door, breaker, Clock()).run())  # type: ignore[arg-type]
+    await until(lambda: not breaker.closed)
+    door.shut = False
+    await until(lambda: breaker.closed)
+    breaker.failed("a hint could not be sent")
+    await until(lambda: breaker.closed)
+    running.cancel()
+
+
+@pytest.mark.usefixtures("sqs_server")  # for its credentials
+async def test_a_server_says_at_its_start_that_sqs_is_not_there(fresh_sqlite_url: str) -> None:
+    async with serving(fresh_sqlite_url, dispatch="sqs", sqs_endpoint_url="http://127.0.0.1:1") as served:
+        await until(lambda: served.server.dispatch and not served.server.dispatch.up)
