@@ -21,6 +21,7 @@ from holdfast.model import NewJob
 from holdfast.store.checkup import Growth, PostgresState, SqliteState
 from tests.cli.conftest import Answer, Holdfast, Meanwhile
 from tests.cli.stories import claimed, dead, succeeded
+from tests.servers.redis import RedisServer
 
 DURABLE = {"fsync", "full_page_writes", "synchronous_commit"}  # the server for tests has these off, to be quick
 
@@ -112,6 +113,21 @@ def test_a_wrong_setting_is_a_failure(on_sqlite: Holdfast, monkeypatch: pytest.M
     monkeypatch.setenv("HOLDFAST_LEASE_SECOND", "5")
     answer = on_sqlite("doctor")
     assert (answer.code, levels(answer)) == (1, {"settings": "fail"})
+
+
+def test_a_broker_that_cannot_be_is_a_failure_and_one_that_is_away_a_warning(
+    on_sqlite: Holdfast, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "broker" not in levels(on_sqlite("doctor"))
+    monkeypatch.setenv("HOLDFAST_DISPATCH", "redis")
+    answer = on_sqlite("doctor")
+    assert (answer.code, finding(answer, "broker")[0]) == (1, "fail")
+    monkeypatch.setenv("HOLDFAST_REDIS_URL", "redis://:hunter2@127.0.0.1:1/0")
+    answer = on_sqlite("doctor")
+    assert (answer.code, finding(answer, "broker")[0]) == (0, "warn")
+    assert "hunter2" not in answer.out
+    monkeypatch.setenv("HOLDFAST_REDIS_URL", redis_server.url)
+    assert finding(on_sqlite("doctor"), "broker") == ("ok", "redis: it answers")
 
 
 def test_an_index_that_is_gone_is_a_failure(holdfast: Holdfast, store_url: str) -> None:

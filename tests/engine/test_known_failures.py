@@ -45,8 +45,8 @@ class Remembering:
     async def one(self, query: Query, **params: Any) -> Row | None:
         return await self._tx.one(query, **params)
 
-    def after_commit(self, callback: Callable[[], None]) -> None:
-        self._tx.after_commit(callback)
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
+        self._tx.after_commit(callback, hint=hint)
 
 
 async def look(engine: Engine) -> list[Row]:

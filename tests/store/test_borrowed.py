@@ -1,5 +1,6 @@
 """Creating a job inside the caller's own transaction: it commits and vanishes with the caller's own rows."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.store import open_store
 from holdfast.store.migrate import sqlite_path
+from holdfast.store.render import POSTGRES
 
 ORDERS = "CREATE TABLE orders (id integer)"
 ORDER = "INSERT INTO orders VALUES (1)"
@@ -123,6 +125,21 @@ async def test_a_job_appears_when_the_caller_commits(both: tuple[Engine, Caller]
     job = await engine.get(created.id)
     assert (job.state, job.payload, job.tags) == (State.QUEUED, {"order": 1}, ["a"])
     assert [event.verb for event in await engine.history(job.id)] == ["create"]
+
+
+async def test_whoever_waits_hears_of_a_job_in_a_callers_transaction(both: tuple[Engine, Caller]) -> None:
+    """On SQLite the file itself says so. Elsewhere nobody tells us of the commit: a hint or two come after a while."""
+    engine, caller = both
+    heard: list[str | None] = []
+    engine.rules.wakers.append(lambda hints: heard.extend(hint.job for hint in hints))
+    await caller.run("BEGIN")
+    created = await engine.create(NewJob(type="bill"), connection=caller.connection)
+    assert heard == []  # it would be for nothing
+    await caller.run("COMMIT")
+    async with asyncio.timeout(30):
+        while engine.store.dialect == POSTGRES and len(heard) < 2:
+            await asyncio.sleep(0.01)
+    assert set(heard) <= {created.id}
 
 
 async def test_a_job_vanishes_when_the_caller_rolls_back(both: tuple[Engine, Caller]) -> None:

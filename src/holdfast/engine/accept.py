@@ -13,7 +13,7 @@ async def accept(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor) -> list[
     """Accept those that still wait for it; accepting twice is harmless."""
     waiting = await movable(tx, rules, ids, "accept", State.CREATED, State.QUEUED, actor)
     rows = await move(tx, rules, q.accept_jobs, actor=actor, ids=[row["id"] for row in waiting]) if waiting else []
-    tx.after_commit(lambda: rules.wake(rows))
+    tx.after_commit(lambda: rules.wake(rows), hint=True)
     return rows
 
 

@@ -120,7 +120,7 @@ async def _insert(tx: Tx, rules: Rules, batch: _Batch, *, actor: Actor) -> set[s
     fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
     rows = await move(tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=fresh, kind=batch.kinds)
     if rows:
-        tx.after_commit(lambda: rules.hint(batch.hints()))
+        tx.after_commit(lambda: rules.hint(batch.hints()), hint=True)
     return {row["id"] for row in rows}
 
 

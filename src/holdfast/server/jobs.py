@@ -53,9 +53,7 @@ async def create_batch(server: Server, asked: Asked) -> Reply:
     """All or none. A key in the header stands for all: each job without one of its own gets that key and its place."""
     intents: list[JobIntent] = asked.body.jobs
     key, tenant, trace = _key_in(asked.headers), asked.caller.tenant, carried(asked.headers)
-    jobs = [
-        _new_job(intent, tenant, _key_of_place(intent, key, place), trace) for place, intent in enumerate(intents)
-    ]
+    jobs = [_new_job(intent, tenant, _key_of_place(intent, key, place), trace) for place, intent in enumerate(intents)]
     try:
         made = await _traced(server, jobs, server.engine.hand_in)
     except HoldfastError as error:

@@ -34,8 +34,9 @@ class Tx(Protocol):
 
     async def one(self, query: Query, **params: Any) -> Row | None: ...
 
-    def after_commit(self, callback: Callable[[], None]) -> None:
-        """Run once the work is on disk; not at all if it does not get there."""
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
+        """Run once the work is on disk; not at all if it does not get there. A hint does no harm if it is given though
+        the work never got there: that may happen in a transaction that is not ours."""
         ...
 
 

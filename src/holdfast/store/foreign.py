@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -14,13 +15,15 @@ from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.names import kind_of
-from holdfast.store.base import Row, Tx
+from holdfast.store.base import Row, Tx, tell
 from holdfast.store.postgres import PostgresTx, bind, require_commit
 from holdfast.store.postgres import in_our_words as postgres_words
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, SQLITE, render
 from holdfast.store.sqlite import SqliteTx, finish, prepare
 from holdfast.store.sqlite import in_our_words as sqlite_words
+
+LATER_SECONDS = (0.02, 0.2, 1.0)  # after our part of the transaction
 
 _NUMBERED = re.compile(r"\$(\d+)")
 # We read before we write, and a read that has gone stale cannot become a write: take the write lock first.
@@ -38,6 +41,8 @@ async def borrow(connection: Any, dialect: str, clock: Clock, ids: Ids) -> Async
         tx = await _over(connection, clock, ids)
         async with _behind_savepoint(connection, open_already=await _is_open(connection)):
             yield tx
+        if isinstance(tx, _BorrowedAsyncpg):
+            _hint_later(tx.callbacks)
     except asyncpg.PostgresError as error:
         raise postgres_words(str(error.sqlstate), str(error)) from error
     except sqlite3.Error as error:
@@ -131,8 +136,16 @@ class _BorrowedAsyncpg(PostgresTx):
     ) -> list[Row]:
         return [_plain(dict(row)) for row in await super().all(query, limit=limit, filters=filters, **params)]
 
-    def after_commit(self, callback: Callable[[], None]) -> None:
-        """We never learn when the caller commits; polling finds the job."""
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
+        """We never learn when the caller commits, or whether."""
+        if hint:
+            self.callbacks.append(callback)
+
+
+def _hint_later(callbacks: list[Callable[[], None]]) -> None:
+    """Most callers commit soon. A hint that comes too early is lost, and then polling finds the job."""
+    for seconds in LATER_SECONDS if callbacks else ():
+        asyncio.get_running_loop().call_later(seconds, tell, callbacks)
 
 
 class _BorrowedPsycopg(_BorrowedAsyncpg):

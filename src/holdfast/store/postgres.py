@@ -85,7 +85,7 @@ class PostgresTx:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
 
-    def after_commit(self, callback: Callable[[], None]) -> None:
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
 
 

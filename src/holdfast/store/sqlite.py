@@ -79,7 +79,7 @@ class SqliteTx:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
 
-    def after_commit(self, callback: Callable[[], None]) -> None:
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
 
     def _bind(self, query: Query, statement: Statement, params: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def add_to(commands: Any) -> None:
         commands,
         "doctor",
         run,
-        about="examine settings, database and jobs, and say what to do about what is wrong",
+        about="examine settings, database, broker and jobs, and say what to do about what is wrong",
         more="The exit code is 1 if something fails; a warning does not change it. Nothing is repaired.",
         examples=["holdfast doctor", "holdfast doctor --database postgresql://localhost/jobs --json"],
     )
@@ -79,14 +79,14 @@ def _settings(options: argparse.Namespace) -> Finding:
 
 
 async def _look(engine: Engine, settings: Settings) -> list[Finding]:
-    from holdfast.cli.doctor import jobs, postgres, sqlite
+    from holdfast.cli.doctor import broker, jobs, postgres, sqlite
 
     findings = [await _schema(engine)]
     if engine.store.dialect == "postgres":
         findings += await postgres.examine(engine)
     else:
         findings += await sqlite.examine(engine, settings)
-    return findings + await jobs.examine(engine, settings)
+    return findings + await broker.examine(settings) + await jobs.examine(engine, settings)
 
 
 async def _schema(engine: Engine) -> Finding:
