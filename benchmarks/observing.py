@@ -2,9 +2,9 @@
 
     python -m benchmarks.observing [--store postgres] [--quick]
 
-Lines go to a file. Of attempts as many are recorded as in a worker
-that is not told otherwise. Spans are batched and encoded, and then sent nowhere; what is left of that when the last job has
-ended counts, too. Exit status 1: a target was missed.
+Lines go to a file. Of attempts as many are recorded as in a worker that is not told otherwise. Spans are batched and
+encoded, and then sent nowhere; what is left of that when the last job has ended counts, too. Exit status 1: a target
+was missed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Creating a job inside the caller's own transaction: it commits and vanishes with the caller's own rows."""
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from holdfast.model import NewJob
 from holdfast.store import open_store
 from holdfast.store.migrate import sqlite_path
 from holdfast.store.render import POSTGRES
+from tests.worker.in_process import until
 
 ORDERS = "CREATE TABLE orders (id integer)"
 ORDER = "INSERT INTO orders VALUES (1)"
@@ -136,9 +136,8 @@ async def test_whoever_waits_hears_of_a_job_in_a_callers_transaction(both: tuple
     created = await engine.create(NewJob(type="bill"), connection=caller.connection)
     assert heard == []  # it would be for nothing
     await caller.run("COMMIT")
-    async with asyncio.timeout(30):
-        while engine.store.dialect == POSTGRES and len(heard) < 2:
-            await asyncio.sleep(0.01)
+    if engine.store.dialect == POSTGRES:
+        await until(lambda: len(heard) == 2)
     assert set(heard) <= {created.id}
 
 

@@ -12,7 +12,7 @@ from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.broker import Broker, BrokerError
 from holdfast.dispatch.mode import Mode
-from holdfast.model.hint import HINTS_MAX, Hint
+from holdfast.model.hint import Hint
 from holdfast.store.hints import pause_after
 
 WAITING_MAX = 10_000
@@ -85,7 +85,7 @@ class Sender:
         while self._waiting and len(batch) < BATCH_MAX:
             hint = self._waiting.popleft()
             kinds[hint.queue, hint.type] += 1
-            if kinds[hint.queue, hint.type] <= HINTS_MAX:
+            if kinds[hint.queue, hint.type] <= self._mode.alike:
                 batch.append(hint)
         return batch
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from holdfast.observe.instruments import Registry
 
-
 REAPED = "Leases that this process has taken from workers that died or fell silent."
 
 

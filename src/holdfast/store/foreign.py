@@ -6,7 +6,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -144,8 +144,10 @@ class _BorrowedAsyncpg(PostgresTx):
 
 def _hint_later(callbacks: list[Callable[[], None]]) -> None:
     """Most callers commit soon. A hint that comes too early is lost, and then polling finds the job."""
-    for seconds in LATER_SECONDS if callbacks else ():
-        asyncio.get_running_loop().call_later(seconds, tell, callbacks)
+    with suppress(RuntimeError):  # no loop: the caller is not async, and polling it is
+        loop = asyncio.get_running_loop()
+        for seconds in LATER_SECONDS if callbacks else ():
+            loop.call_later(seconds, tell, callbacks)
 
 
 class _BorrowedPsycopg(_BorrowedAsyncpg):
