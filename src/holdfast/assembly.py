@@ -31,7 +31,7 @@ from holdfast.server.server import Server
 from holdfast.server.shared import open_shared
 from holdfast.settings import Settings, load
 from holdfast.store import PostgresStore, SqliteStore, open_store
-from holdfast.store.hints import Notifier, at_home, by_queue
+from holdfast.store.hints import Notifier, by_queue
 from holdfast.store.presence import Presence
 from holdfast.store.presence import open_presence as _open_presence
 from holdfast.turns import Turns
@@ -123,7 +123,7 @@ async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, 
         raise
     waker = by_database if dispatch is None else dispatch.sender
     if waker is not None:
-        engine.rules.wakers.append(at_home(waker))
+        engine.rules.wakers.append(waker)
     return Opened(engine, Batches(engine.create_many), notifier=notifier, dispatch=dispatch)
 
 

@@ -1,7 +1,8 @@
 """Creating a job inside the caller's own transaction: it commits and vanishes with the caller's own rows."""
 
+import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from holdfast.errors import Invalid, KeyReused, NotFound
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
+from holdfast.model.hint import Hint
 from holdfast.store import open_store
 from holdfast.store.migrate import sqlite_path
 from holdfast.store.render import POSTGRES
@@ -131,7 +133,12 @@ async def test_whoever_waits_hears_of_a_job_in_a_callers_transaction(both: tuple
     """On SQLite the file itself says so. Elsewhere nobody tells us of the commit: a hint or two come after a while."""
     engine, caller = both
     heard: list[str | None] = []
-    engine.rules.wakers.append(lambda hints: heard.extend(hint.job for hint in hints))
+
+    def hear(hints: Sequence[Hint]) -> None:
+        asyncio.get_running_loop()  # where the connections of a waker are, whatever thread the job comes from
+        heard.extend(hint.job for hint in hints)
+
+    engine.rules.wakers.append(hear)
     await caller.run("BEGIN")
     created = await engine.create(NewJob(type="bill"), connection=caller.connection)
     assert heard == []  # it would be for nothing

@@ -14,9 +14,8 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.model import NewJob
-from holdfast.model.hint import Hint
 from holdfast.store import PostgresStore, open_store
-from holdfast.store.hints import CHANNEL, Ear, Notifier, at_home, by_queue
+from holdfast.store.hints import CHANNEL, Ear, Notifier, by_queue
 from holdfast.store.presence import Presence, open_presence
 from tests.servers.postgres import running
 from tests.worker.in_process import until
@@ -174,21 +173,6 @@ async def test_what_waits_is_sent_before_the_end(notices: Notices) -> None:
     notifier({"last"})
     await notifier.close()
     assert await notices.queues(1) == [["last"]]
-
-
-async def test_a_waker_is_called_in_the_loop_it_belongs_to() -> None:
-    """A job may be created by sync code, through a connection of another thread; drivers crash over that."""
-    called: list[asyncio.AbstractEventLoop] = []
-    wake = at_home(lambda _: called.append(asyncio.get_running_loop()))
-
-    async def elsewhere() -> None:
-        wake([Hint("mail")])
-
-    await asyncio.to_thread(asyncio.run, elsewhere())
-    await asyncio.to_thread(wake, [Hint("mail")])
-    wake([Hint("mail")])
-    await until(lambda: len(called) == 3)
-    assert set(called) == {asyncio.get_running_loop()}
 
 
 async def test_too_many_names_mean_all(notices: Notices, fresh_postgres_url: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -56,6 +58,8 @@ _Answer = TypeVar("_Answer")
 class Engine(Keyring, Mailing):
     """The verbs of jobs and workers are here; those of keys in `keyring.py`, those of webhooks in `mailing.py`."""
 
+    _home: asyncio.AbstractEventLoop | None = None  # whose connections the store and the wakers use
+
     def __init__(
         self,
         store: PostgresStore | SqliteStore,
@@ -67,6 +71,8 @@ class Engine(Keyring, Mailing):
         defaults: dict[str, float | None] | None = None,
     ) -> None:
         self.store = store
+        with suppress(RuntimeError):  # made outside of any event loop
+            self._home = asyncio.get_running_loop()
         clock, lifecycles = clock or Clock(), lifecycles or Lifecycles()
         self.rules = Rules(
             clock=clock,
@@ -196,7 +202,7 @@ class Engine(Keyring, Mailing):
     async def _write_through(self, connection: Any, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
         if connection is None:
             return await self.store.write(work)
-        async with borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids) as tx:
+        async with borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids, self._home) as tx:
             return await work(tx)
 
     async def accept(self, *job_ids: str, actor: Actor = Actor.API) -> list[str]:

@@ -31,18 +31,22 @@ _BEGIN = "BEGIN IMMEDIATE"
 
 
 @asynccontextmanager
-async def borrow(connection: Any, dialect: str, clock: Clock, ids: Ids) -> AsyncIterator[Tx]:
+async def borrow(
+    connection: Any, dialect: str, clock: Clock, ids: Ids, home: asyncio.AbstractEventLoop | None = None
+) -> AsyncIterator[Tx]:
     """A transaction over an open connection of asyncpg, psycopg (either kind), sqlite3 or aiosqlite.
 
     What is done in it stands behind a savepoint: a caller who catches our error and commits keeps all or nothing.
+    `home`: where hints are given from; the caller may be in a thread that has no event loop, or another one.
     """
     _check(connection, dialect)
     try:
         tx = await _over(connection, clock, ids)
         async with _behind_savepoint(connection, open_already=await _is_open(connection)):
             yield tx
-        if isinstance(tx, _BorrowedAsyncpg):
-            _hint_later(tx.callbacks)
+        if isinstance(tx, _BorrowedAsyncpg) and tx.callbacks and home is not None:
+            with suppress(RuntimeError):  # it has ended
+                home.call_soon_threadsafe(_hint_later, home, tx.callbacks)
     except asyncpg.PostgresError as error:
         raise postgres_words(str(error.sqlstate), str(error)) from error
     except sqlite3.Error as error:
@@ -142,12 +146,10 @@ class _BorrowedAsyncpg(PostgresTx):
             self.callbacks.append(callback)
 
 
-def _hint_later(callbacks: list[Callable[[], None]]) -> None:
+def _hint_later(home: asyncio.AbstractEventLoop, callbacks: list[Callable[[], None]]) -> None:
     """Most callers commit soon. A hint that comes too early is lost, and then polling finds the job."""
-    with suppress(RuntimeError):  # no loop: the caller is not async, and polling it is
-        loop = asyncio.get_running_loop()
-        for seconds in LATER_SECONDS if callbacks else ():
-            loop.call_later(seconds, tell, callbacks)
+    for seconds in LATER_SECONDS:
+        home.call_later(seconds, tell, callbacks)
 
 
 class _BorrowedPsycopg(_BorrowedAsyncpg):

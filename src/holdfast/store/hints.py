@@ -69,20 +69,6 @@ def pause_after(took: float) -> float:
     return min(max(PAUSE_SECONDS, PAUSE_SHARE * took), PAUSE_MAX_SECONDS)
 
 
-def at_home(waker: Callable[[Sequence[Hint]], None]) -> Callable[[Sequence[Hint]], None]:
-    """A waker that uses connections of this event loop, to be called from any other one and from any thread."""
-    home = asyncio.get_running_loop()
-
-    def wake(hints: Sequence[Hint]) -> None:
-        if _running_loop() is home:
-            waker(hints)
-        else:
-            with contextlib.suppress(RuntimeError):  # that loop has ended
-                home.call_soon_threadsafe(waker, hints)
-
-    return wake
-
-
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
