@@ -13,7 +13,7 @@ from holdfast.cli.output import count, json_text
 from holdfast.errors import NotFound, StoreError
 from holdfast.lifecycle import FINAL, State
 from holdfast.model import Event, Job
-from holdfast.redaction import printable
+from holdfast.redaction import printable, redacted
 
 if TYPE_CHECKING:
     from holdfast.engine import Cursor, Engine
@@ -79,7 +79,7 @@ def _details(event: Event, job: Job) -> str:
         case State.CANCELED:
             return _cut(event.reason or "")
     message = event.data.get("message") if isinstance(event.data, dict) else None
-    return f"{which}: {_cut(': '.join(filter(None, (event.reason, message))))}"
+    return f"{which}: {_cut(redacted(': '.join(filter(None, (event.reason, message)))))}"
 
 
 def _cut(text: str) -> str:

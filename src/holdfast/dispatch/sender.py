@@ -17,6 +17,7 @@ from holdfast.store.hints import pause_after
 
 WAITING_MAX = 10_000
 BATCH_MAX = 500
+CLOSE_SECONDS = 2.0
 
 Wake = Callable[[Sequence[Hint]], None]
 Tally = Counter[tuple[str, str]]
@@ -52,9 +53,11 @@ class Sender:
             self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     async def close(self) -> None:
-        """What waits is sent first."""
-        while self._task is not None:
-            await asyncio.wait([self._task])
+        """What waits is sent first, if that can be done soon."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
+        if self._task is not None:
+            self._task.cancel()
         await self._broker.close()
 
     async def _send_all(self) -> None:
