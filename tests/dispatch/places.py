@@ -117,7 +117,7 @@ class NatsPlace(Place):
 
 class SqsPlace(Place):
     setting = "sqs_endpoint_url"
-    patience_seconds = 6.0
+    patience_seconds = 4.0
     console: Console
 
     def extra(self) -> dict[str, Any]:

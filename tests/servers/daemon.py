@@ -32,6 +32,27 @@ rm -rf "$dir"
 """
 
 
+def guard(script: str, directory: Path) -> subprocess.Popen[bytes]:
+    """Its standard input is the pipe that it waits at."""
+    return subprocess.Popen(
+        ["sh", "-c", script, "guard", directory],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[bytes], how: signal.Signals, seconds: float = STOP_SECONDS) -> None:
+    process.send_signal(how)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Daemon:
     """A subclass says how the program is started, and when it is ready."""
 
@@ -41,14 +62,7 @@ class Daemon:
         self.directory = Path(tempfile.mkdtemp(prefix=f"holdfast-{self.name}-"))
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard = subprocess.Popen(
-            ["sh", "-c", GUARD, "guard", self.directory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
+        self._guard = guard(GUARD, self.directory)
 
     @property
     def data(self) -> Path:
@@ -95,12 +109,7 @@ class Daemon:
         """As it is meant to be stopped; or, with `kill`, on the spot."""
         if self._process is None:
             return
-        self._process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process, signal.SIGKILL if kill else signal.SIGTERM)
         (self.directory / "pid").unlink(missing_ok=True)
         self._process = None
 

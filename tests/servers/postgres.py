@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.servers.daemon import free_port
+from tests.servers.daemon import end, free_port, guard
 
 OLDEST = 14
 START_SECONDS = 60.0
@@ -89,14 +89,7 @@ class PostgresServer:
         self.directory = Path(tempfile.mkdtemp(prefix="holdfast-postgres-", dir=_place(in_memory=not durable)))
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard = subprocess.Popen(
-            ["sh", "-c", GUARD, "guard", self.directory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
+        self._guard = guard(GUARD, self.directory)
 
     def dsn(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
@@ -117,12 +110,7 @@ class PostgresServer:
         """Close every connection and write everything; or, with `kill`, all its processes end on the spot, open
         transactions are lost and the next start recovers from the write-ahead log, as after a crash."""
         if self._process:
-            self._process.send_signal(signal.SIGQUIT if kill else signal.SIGINT)
-            try:
-                self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            end(self._process, signal.SIGQUIT if kill else signal.SIGINT, STOP_SECONDS)
             self._process = None
 
     def restart(self, *, kill: bool = False) -> None:

@@ -21,5 +21,5 @@ MODES = {
     "nats": Mode(also_by_database=False),
     "hybrid": Mode(also_by_database=True),
     # Each request costs money, and each message the time of several jobs.
-    "sqs": Mode(also_by_database=True, shared=True, patience_seconds=10, most=10, alike=10),
+    "sqs": Mode(also_by_database=True, shared=True, patience_seconds=5, most=10, alike=10),
 }

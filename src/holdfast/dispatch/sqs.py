@@ -25,7 +25,7 @@ INVISIBLE_SECONDS = 30  # whoever took a hint and says nothing for so long is de
 KEPT_SECONDS = 3600
 GIVEN_BACK_SECONDS = (1, 4, 16, 64)  # invisible then: those it is for may be busy for a while
 WAIT_MAX_SECONDS, BATCH = 20, 10  # more than that SQS does not do
-CONNECT_SECONDS, CALL_SECONDS = 2.0, 5.0
+CONNECT_SECONDS, CALL_SECONDS = 2.0, 3.0
 
 NO_QUEUE = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 STALE = "ReceiptHandleIsInvalid"  # of a message that has come again to somebody else, who will delete it
