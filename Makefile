@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.holdfast-setup
-JOBS   ?= 2
+JOBS   ?= 3
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -40,7 +40,7 @@ static: setup
 check: static ## Before each commit: format, lint, types, import contracts, fast tests on SQLite; under a minute.
 	$(BIN)/python -m pytest -q -m 'not slow' --store sqlite $(wildcard tests/pure tests/docs tests/engine)
 
-test: static ## Everything: the static checks, then every test on SQLite and PostgreSQL (JOBS=2 in parallel).
+test: static ## Everything: the static checks, then every test on SQLite and PostgreSQL (JOBS=3 in parallel).
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 bench: setup ## Measure the core verbs on both stores.

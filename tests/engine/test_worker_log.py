@@ -5,6 +5,7 @@ import asyncio
 from holdfast.clock import MovableClock
 from holdfast.engine import Cursor, Engine, Progress
 from holdfast.model import Liveness, NewJob
+from tests.engine.log import settled
 from tests.engine.steps import ask, run
 
 DAY = 86_400
@@ -12,6 +13,7 @@ DAY = 86_400
 
 async def lines(engine: Engine) -> list[tuple[str, int, str, str | None]]:
     """(worker, number, what it is, what it was), in the order of the log."""
+    await settled(engine)
     events, _ = await engine.feed(Cursor())
     return [(e.job_id, e.seq, e.reason, e.data["was"]) for e in events if e.verb == "worker"]
 

@@ -473,7 +473,7 @@ class Model:
         gap = (self.now - self.swept_at).total_seconds()
         if gap >= 2 * SWEEP_SECONDS:
             self.grace_until = self.ahead(min(gap, GRACE_SECONDS_MAX))
-        if gap >= SWEEP_SECONDS:
+        if gap >= SWEEP_SECONDS / 2:
             self.swept_at = self.now
         return self.grace_until is not None and self.grace_until > self.now
 

@@ -68,23 +68,26 @@ async def test_without_its_ear_a_worker_finds_jobs_by_polling_and_soon_it_listen
 async def test_a_job_in_the_callers_transaction_says_nothing_before_or_at_its_commit_and_is_found(
     fresh_postgres_url: str, stage: OpenStage
 ) -> None:
-    """K32: a NOTIFY in there would hold a lock of the whole server at the caller's commit."""
+    """K32: a NOTIFY in there would hold a lock of the whole server at the caller's commit. Ours come by ways of our
+    own, the last of them a second after the job was created."""
     on = await stage(fresh_postgres_url)
     await on.start()
     listener, caller = [await asyncpg.connect(fresh_postgres_url) for _ in range(2)]
-    said: list[str] = []
-    await listener.add_listener(CHANNEL, lambda *notice: said.append(notice[-1]))
+    said: list[int] = []
+    await listener.add_listener(CHANNEL, lambda *notice: said.append(notice[1]))
     async with caller.transaction():
         job = await jobs.on_the_loop.options(connection=caller).enqueue()
         await asyncio.sleep(1.5)
+        early = len(said)
         assert on.diary.notes("started", job.id) == [], "not before the commit"
         committed = time.time()
     await job.result(60)
     [started] = on.diary.notes("started", job.id)
     print(f"started {started['at'] - committed:.2f} s after the caller's commit")
     assert started["at"] - committed < POLLED_SECONDS
-    assert said == []
+    assert len(said) == early
+    assert caller.get_server_pid() not in said
     await start_of(on, jobs.on_the_loop)
-    await eventually(lambda: said == ['["default"]'])  # the listener was not deaf
+    await eventually(lambda: len(said) == early + 1)  # the listener was not deaf
     for connection in (listener, caller):
         await connection.close()
