@@ -110,8 +110,9 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        while not task.done():  # now and then a library swallows it
+            task.cancel()
+            await asyncio.wait([task], timeout=1)
 
 
 @contextlib.asynccontextmanager

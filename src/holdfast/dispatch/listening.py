@@ -19,6 +19,7 @@ FLOOR_MAX_SECONDS = 60.0
 GRACE_SECONDS = 0.05  # whoever has looked and is not back by then is busy, and takes no more hints
 PAUSE_SECONDS = 0.05  # after hints that led to nothing, several times in a row, and after garbage
 USELESS = 3
+SETTLE_SECONDS = 0.001  # after the claim: the job starts first
 BREATH_SECONDS = 0.005  # of one that hears everything: what comes meanwhile comes together
 ROUNDS_MAX = 200  # to read what has piled up while everybody was busy
 GIVEN_BACK_MAX = 64
@@ -166,6 +167,7 @@ class Listener:
     async def _turn(self) -> None:
         self._stirred.clear()
         if self._seen or self._for_others:
+            await self._clock.sleep(SETTLE_SECONDS)
             await self._settle()
         elif self._waiting and not self._unseen:
             await self._pause()

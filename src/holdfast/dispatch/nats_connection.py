@@ -43,7 +43,11 @@ class Connection:
             error_cb=_ignore,  # the call that fails says it, too
             closed_cb=connection._closed,
         )
-        await connection.within(work)
+        try:
+            await connection.within(work)
+        except asyncio.CancelledError:
+            connection._hang_up()
+            raise
         return connection
 
     async def within(self, work: Awaitable[T], seconds: float = CALL_SECONDS) -> T:
@@ -76,7 +80,17 @@ class Connection:
         """Gracefully, but not for long: who listens no more need not agree."""
         if self.lasts:
             self._end()
-            await asyncio.wait({asyncio.ensure_future(self.client.close())}, timeout=CLOSE_SECONDS)
+            closing = asyncio.ensure_future(self.client.close())
+            await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+            if not closing.done():
+                closing.cancel()
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        """The library waits for a server that does not read: its socket would stay open until somebody tidies up."""
+        writer = getattr(getattr(self.client, "_transport", None), "_bare_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
 
     async def _closed(self) -> None:
         if self.lasts:

@@ -24,6 +24,7 @@ SECOND = 1_000_000_000  # in the server's nanoseconds
 NOTHING = ("404", "408")  # no messages; time is up
 NOBODY = "503"  # answers under this name
 GONE = "Consumer Deleted"
+LEAVE_SECONDS = 0.001  # later: what came is seen to first
 
 
 async def sweep(connection: Connection, consumers: Sequence[str], most: int) -> list[Msg]:
@@ -71,7 +72,7 @@ class Inbox:
     async def __aexit__(self, failure: object, *_: object) -> None:
         if not failure:
             self._taken.clear()
-        self._connection.beside(self._leave())
+        asyncio.get_running_loop().call_later(LEAVE_SECONDS, lambda: self._connection.beside(self._leave()))
 
     async def ask(self, consumer: str, **request: Any) -> None:
         where = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{consumer}"
