@@ -135,8 +135,10 @@ class SqsPlace(Place):
             await self.console.client.delete_queue(QueueUrl=await self.console.url())
 
     async def litter(self, trash: bytes, chance: random.Random) -> None:
+        """Without what SQS itself refuses."""
+        letters = (letter if letter.isprintable() else "?" for letter in trash.decode("latin-1"))
         with contextlib.suppress(self._no_queue):
-            await self.console.send(trash.decode("ascii", "replace") or "-")
+            await self.console.send("".join(letters) or "-")
 
     @property
     def _no_queue(self) -> type[Exception]:

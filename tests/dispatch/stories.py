@@ -134,9 +134,14 @@ async def idle(*hands: Hand) -> None:
     """Each listens, and would not look by itself for long."""
     for one in hands:
         await until(lambda one=one: one.dispatch.up and one.hints._receiving is not None)
-        one.source._poll = floor = one.hints.floor_seconds
-        await until(lambda one=one, floor=floor: one.source._pause > floor / 2)
+        await until(lambda one=one: _is_calm(one))
         await until(lambda one=one: one.hints._receiving is not None)
+
+
+def _is_calm(one: Hand) -> bool:
+    """After a hint it would look often for a while; that is left out here, also when one comes just now."""
+    one.source._poll = one.hints.floor_seconds
+    return one.source._pause > one.source._poll / 2
 
 
 async def jobs(engine: Engine, count: int, **fields: Any) -> list[str]:

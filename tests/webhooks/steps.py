@@ -9,11 +9,13 @@ from holdfast.engine.webhooks import NewWebhook
 from holdfast.model import NewJob
 from holdfast.model.webhook import EVENTS, Delivery, Wanted
 from holdfast.webhooks.courier import Courier
+from tests.engine.log import settled
 
 NOWHERE = "http://127.0.0.1:9/hook"  # nobody listens on that port
 
 
 async def subscribe(engine: Engine, url: str = NOWHERE, *, tenant: str = "default", **wanted: Any) -> str:
+    await settled(engine)  # reading begins behind all that happened; on a clock that stands still, times do not tell it
     made = await engine.subscribe(NewWebhook(url=url, tenant=tenant, wanted=Wanted(**{"events": EVENTS, **wanted})))
     return made.webhook.id
 
