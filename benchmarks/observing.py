@@ -2,15 +2,17 @@
 
     python -m benchmarks.observing [--store postgres] [--quick]
 
-Lines go to a file. Of attempts as many are recorded as in a worker that is not told otherwise. Spans are batched and
-encoded, and then sent nowhere; what is left of that when the last job has ended counts, too. Exit status 1: a target
-was missed.
+Lines go to a file. Of attempts as many a second are recorded as in a worker that is not told otherwise; a round is
+short, so it begins with nothing left of what an idle worker may record at once. Spans are batched and encoded, and then
+sent nowhere; what is left of that when the last job has ended counts, too. Exit status 1: a target was missed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,10 +31,11 @@ from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, 
 from benchmarks.rounds import Contestant, Score, race
 from benchmarks.sides import Ours
 from benchmarks.work import filled
+from holdfast.clock import Clock
 from holdfast.observe.forms import Json
 from holdfast.observe.logs import Log, Logs
 from holdfast.observe.moves import Moves
-from holdfast.observe.traces import Traces
+from holdfast.observe.traces import Ration, Traces
 from holdfast.running import measure
 from holdfast.settings import Settings
 from holdfast.worker.attempts import Attempts
@@ -50,6 +53,7 @@ class Seen:
     """What a worker is given to be seen by."""
 
     by: dict[str, Any]
+    begin: Callable[[], object] = lambda: None
     finish: Callable[[], object] = lambda: None
 
 
@@ -67,6 +71,7 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
     by: dict[str, Any] = {"figures": Figures(sorted(app.handlers))}
     measure(ours.engine, by["figures"])
     provider = TracerProvider(shutdown_on_exit=False)
+    ration = Ration(Settings().traces_per_second, Clock())
     with tempfile.TemporaryFile() as file:
         if what in (LOGS, TRACES):
             log, lifecycles = Log(Logs(), file.fileno(), Json()), ours.engine.rules.lifecycles
@@ -74,13 +79,20 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
             by["attempts"] = Attempts(log, lifecycles)
         if what == TRACES:
             provider.add_span_processor(BatchSpanProcessor(Nowhere()))
-            by["traces"] = Traces(provider.get_tracer("holdfast"), per_second=Settings().traces_per_second)
-        yield Seen(by, provider.force_flush)
+            by["traces"] = Traces(provider.get_tracer("holdfast"), ration)
+        yield Seen(by, partial(spend, ration), provider.force_flush)
+        assert (what == METRICS) == (os.fstat(file.fileno()).st_size == 0), "the log is not as it was to be"
     provider.shutdown()
+
+
+def spend(ration: Ration) -> None:
+    while ration.take():
+        pass
 
 
 async def drain(source: Source, seen: Seen, *, jobs: int) -> int:
     left.begin(jobs)
+    seen.begin()
     worker = Worker(source, app.handlers, plan=Plan(concurrency=SLOTS, kept=False), **seen.by)
     running = asyncio.create_task(worker.run())
     await left.none.wait()
@@ -127,7 +139,8 @@ async def draining(store: str, machine: Host, **sizes: int) -> list[dict[str, An
 
 
 async def compare(options: argparse.Namespace) -> bool:
-    sizes = {"rounds": 1, "jobs": 200} if options.quick else {"rounds": 20, "jobs": 5000}
+    logging.getLogger("holdfast").setLevel(Logs().level.upper())  # as in a process that is told nothing
+    sizes = {"rounds": 1, "jobs": 200} if options.quick else {"rounds": 40, "jobs": 5000}
     stores: dict[str, Any] = {}
     for store in chosen_stores(options):
         with host(store) as machine:

@@ -20,7 +20,7 @@ from holdfast import App, Client, Permanent, trace_headers
 from holdfast.errors import HoldfastError
 from holdfast.model import NewJob
 from holdfast.observe.exporting import Exporting, Following
-from holdfast.observe.traces import Traces, origin_of
+from holdfast.observe.traces import Ration, Traces, origin_of
 from holdfast.observe.tracing import traces
 from holdfast.settings import Settings
 from tests.cli.background import Background
@@ -251,14 +251,14 @@ def attempt(carried: dict[str, str] | None = None) -> Any:
 async def test_only_so_many_attempts_a_second_are_recorded() -> None:
     """However many there are: telling must not cost more than doing."""
     clock = WholeClock()
-    traces = Traces(TracerProvider().get_tracer("test"), per_second=5, clock=clock)
+    traces = Traces(TracerProvider().get_tracer("test"), Ration(5, clock))
     assert [traces.begun(attempt()) is not None for _ in range(8)] == [True] * 5 + [False] * 3
     clock.advance(0.4)
     assert [traces.begun(attempt({"traceparent": PARENT})) is not None for _ in range(3)] == [True, True, False]
 
 
 async def test_what_is_left_out_is_left_out_with_all_that_comes_of_it() -> None:
-    traces = Traces(TracerProvider().get_tracer("test"), per_second=1, clock=WholeClock())
+    traces = Traces(TracerProvider().get_tracer("test"), Ration(1, WholeClock()))
     assert traces.begun(attempt({"traceparent": PARENT})) is not None
     assert traces.begun(attempt({"traceparent": PARENT})) is None
     assert traces.headers()["traceparent"] == f"{PARENT[:-2]}00"

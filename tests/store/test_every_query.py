@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.store import open_store
 from holdfast.store.queries import Query, q
-from holdfast.store.render import FILTERS, GIVES, POSTGRES, SQLITE, Statement, render
+from holdfast.store.render import FILTERS, POSTGRES, SQLITE, Statement, given, render
 
 LISTS = re.compile(r"\{(?:rows|in|any|each):(\w+)")
 
@@ -47,7 +47,7 @@ async def test_every_query_answers_with_the_same_columns_on_both(
         on_postgres = [attribute.name for attribute in prepared.get_attributes()]
         on_sqlite = columns_on_sqlite(sqlite, query)
         if query.recorded:  # SQLite also hands over what the history needs, behind what the engine sees
-            assert on_postgres == list(GIVES[query.gives]), query.name
+            assert on_postgres == list(given(query)), query.name
             on_sqlite = on_sqlite[: len(on_postgres)]
         assert on_sqlite == on_postgres, query.name
         assert on_postgres, f"{query.name} answers with nothing"

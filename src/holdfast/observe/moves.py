@@ -7,8 +7,9 @@ they have in common is made once. So it is checked and redacted once, too.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -18,7 +19,7 @@ from holdfast.observe.words import word
 from holdfast.redaction import redacted_value
 from holdfast.store import Row
 from holdfast.store.queries import Query
-from holdfast.store.render import GIVES
+from holdfast.store.render import certain, given
 
 KNOWN_MAX = 10_000
 FACTS = ("type", "queue", "tenant", "lifecycle", "came_from", "state", "reason", "attempt", "version")
@@ -35,30 +36,25 @@ class Moves:
         self._known: dict[tuple[str, str, int], dict[Any, list[Around]]] = {}
 
     def __call__(self, query: Query, rows: list[Row], actor: str) -> None:
-        verb = "create" if query.create else query.move
-        if verb is None:  # a wish or a report moves nothing
+        if not (query.create or query.move):  # a wish or a report moves nothing
             return
-        known = self._known.setdefault((verb, actor, _log.getEffectiveLevel()), {})
-        head, facts_of = self._log.head(), _facts_of(query.gives)
+        known = self._known.setdefault((query.name, actor, _log.getEffectiveLevel()), {})
+        head = self._log.head()
         pieces: list[str] = []
-        last = None
-        arounds: list[Around] = []
-        for row in rows:
-            if (facts := facts_of(row)) != last:  # most often all are alike
-                last = facts
-                arounds = known.get(facts) or self._learn(known, facts, verb, actor)
-            for before, behind in arounds:
-                pieces += (head, before, row[0], behind)
+        for facts, alike in groupby(_plain(rows), _facts_of(query)):  # most often all are
+            arounds = known.get(facts) or self._learn(known, facts, query, actor)
+            pieces += _lines(head, arounds, [row[0] for row in alike])
         self._log.put(pieces)
 
-    def _learn(self, known: dict[Any, list[Around]], facts: tuple[Any, ...], verb: str, actor: str) -> list[Around]:
+    def _learn(self, known: dict[Any, list[Around]], facts: tuple[Any, ...], query: Query, actor: str) -> list[Around]:
         if len(known) >= KNOWN_MAX:  # clients choose some of what is in it
             known.clear()
-        known[facts] = list(self._told(facts, verb, actor))
+        known[facts] = list(self._told(dict(zip(_asked(query), facts, strict=True)) | certain(query), query, actor))
         return known[facts]
 
-    def _told(self, facts: tuple[Any, ...], verb: str, actor: str) -> Iterator[Around]:
-        job_type, queue, tenant, lifecycle, source, target, reason, attempt, version = facts
+    def _told(self, facts: dict[str, Any], query: Query, actor: str) -> Iterator[Around]:
+        job_type, queue, tenant, lifecycle, source, target, reason, attempt, version = (facts[name] for name in FACTS)
+        verb = query.move or "create"
         level = logging.WARNING if verb == "reap" else logging.INFO
         if not _log.isEnabledFor(level):
             return
@@ -71,13 +67,31 @@ class Moves:
             yield self._log.form.around_id(logging.getLevelName(level).lower(), MOVES, message, redacted_value(fields))
 
 
+def _lines(head: str, arounds: list[Around], ids: list[str]) -> Iterator[str]:
+    """Of each job, one after the other."""
+    if len(arounds) == 1:
+        [(before, behind)] = arounds
+        yield from (head, before, f"{behind}{head}{before}".join(ids), behind)
+    else:
+        yield from (piece for job in ids for before, behind in arounds for piece in (head, before, job, behind))
+
+
+def _plain(rows: list[Any]) -> Iterable[Any]:
+    """A row of SQLite is a tuple that answers to names, too, and takes its time for it."""
+    return map(tuple, rows) if isinstance(rows[0], tuple) else rows
+
+
 @cache
-def _facts_of(gives: str | None) -> Callable[[Row], tuple[Any, ...]]:
-    """From a row of a query that answers with these; by place, which takes half of the time."""
-    return itemgetter(*(GIVES[gives].index(name) for name in FACTS))
+def _facts_of(query: Query) -> Callable[[Row], tuple[Any, ...]]:
+    """From a row that it answers with; by place, which takes half of the time."""
+    return itemgetter(*(given(query).index(name) for name in _asked(query)))
 
 
-def _steps(verb: str, source: str | None, target: str, version: int) -> list[tuple[str, str | None, str]]:
+def _asked(query: Query) -> list[str]:
+    return [name for name in FACTS if name not in certain(query)]
+
+
+def _steps(verb: str, source: str | None, target: str, version: int | None) -> list[tuple[str, str | None, str]]:
     """As its history has them: one that is born and accepted at once has made two moves."""
     if verb == "create" and version == 2:
         return [("create", None, State.CREATED), ("accept", State.CREATED, target)]

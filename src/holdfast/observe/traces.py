@@ -69,14 +69,11 @@ def origin_of(carried: Mapping[str, str] | None) -> SpanContext | None:
 class Traces:
     """Whatever tracer provider the process has makes the spans; without one there are none, and nothing is carried.
 
-    `per_second`: so many attempts are recorded. A worker that does thousands would be busier telling than doing.
+    `ration`: of attempts to be recorded. A worker that does thousands would be busier telling than doing.
     """
 
-    def __init__(
-        self, tracer: Tracer | None = None, *, per_second: float | None = None, clock: Clock | None = None
-    ) -> None:
-        self._tracer = tracer or get_tracer("holdfast")
-        self._ration = None if per_second is None else Ration(per_second, clock or Clock())
+    def __init__(self, tracer: Tracer | None = None, ration: Ration | None = None) -> None:
+        self._tracer, self._ration = tracer or get_tracer("holdfast"), ration
         self._unrecorded: tuple[str, Context] = ("", _NOTHING)  # the last one: jobs of a batch come from one place
 
     # -- handing in -------------------------------------------------------------------------------------------
@@ -112,6 +109,8 @@ class Traces:
 
     def begun(self, lease: Lease) -> Span | None:
         """Everything that the running task does from now on is inside it. None: of this one nothing is recorded."""
+        if lease.trace is None:  # most often, where nobody traces those who hand in
+            return self._recorded(lease, None) if self._ration is None or self._ration.take() else None
         carried = lease.trace.get("traceparent", "") if isinstance(lease.trace, dict) else ""
         if carried and carried == self._unrecorded[0]:
             attach(self._unrecorded[1])
@@ -157,12 +156,15 @@ class Ration:
     def __init__(self, per_second: float, clock: Clock) -> None:
         self._per_second, self._clock = per_second, clock
         self._left, self._at = max(per_second, 1.0), clock.monotonic()
+        self._none_until = self._at
 
     def take(self) -> bool:
-        now = self._clock.monotonic()
+        if (now := self._clock.monotonic()) < self._none_until:
+            return False
         self._left = min(self._left + (now - self._at) * self._per_second, max(self._per_second, 1.0))
         self._at = now
         if self._left < 1:
+            self._none_until = now + (1 - self._left) / self._per_second
             return False
         self._left -= 1
         return True

@@ -8,6 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from holdfast.clock import Clock
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ async def exported(service: str, *, wanted: bool, per_second: float | None = Non
         return
     require_traces()
     from holdfast.observe.exporting import Exporting
-    from holdfast.observe.traces import Traces
+    from holdfast.observe.traces import Ration, Traces
 
     exporting = Exporting(service)
     try:
-        yield Traces(per_second=per_second)
+        yield Traces(ration=None if per_second is None else Ration(per_second, Clock()))
     finally:
         await exporting.flush(FLUSH_SECONDS)
 

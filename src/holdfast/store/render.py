@@ -48,17 +48,18 @@ KEPT = (
     *("claimed_at", "lease_worker", "last_worker", "last_instance", "last_token"),
     *("step", "percent", "counters", "error"),
 )
-# What a line about a move is made of: fetched for every job, so no more than that.
+# What a line about a move is made of: fetched for every job, so no more than that, and not what is `certain`.
 HEARD = ("id", "tenant", "type", "queue", "lifecycle", "came_from", "state", "reason", "attempt", "version")
-# A query answers with one of these; the first column is always the id.
-GIVES = {
+_GIVES = {
     None: TOLD,
-    "lease": tuple(dict.fromkeys(LEASE_COLUMNS + TOLD)),
+    "lease": LEASE_COLUMNS + TOLD,
     "brief move": ("id",),
     "brief lease": LEASE_COLUMNS,
     "heard move": HEARD,
-    "heard lease": tuple(dict.fromkeys(LEASE_COLUMNS + HEARD)),
+    "heard lease": LEASE_COLUMNS + HEARD,
 }
+
+_NO_REASON = re.compile(r"\breason\s*=\s*NULL")
 
 FILTERS = {
     "tenant": "tenant = :tenant",
@@ -118,7 +119,7 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
                 raise TypeError(f"query {query.name} needs a limit")
             return str(int(limit))
         if word == "moved":
-            wanted = GIVES[query.gives] + (TOLD + KEPT if dialect == POSTGRES else ("rowid",))
+            wanted = given(query) + (TOLD + KEPT if dialect == POSTGRES else ("rowid",))
             return ", ".join(f"jobs.{name}" for name in dict.fromkeys(wanted))
         if word.startswith(("now+", "now-")):
             return _shifted_now(found[1][3], found[1][4:], dialect)
@@ -131,11 +132,31 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
     return _MARKER.sub(replace, text)
 
 
+@lru_cache(maxsize=256)
+def given(query: Query) -> tuple[str, ...]:
+    """The columns that a query about moves answers with; the first is always the id."""
+    wanted = dict.fromkeys(_GIVES[query.gives])
+    unasked = certain(query) if (query.gives or "").startswith("heard") else {}
+    return tuple(name for name in wanted if name not in unasked)
+
+
+@lru_cache(maxsize=256)
+def certain(query: Query) -> dict[str, str | None]:
+    """What is true of each job that it moves, and need not be asked for."""
+    if query.move is None:
+        return {}
+    sources, targets = _moves_named(query.move)
+    known: dict[str, str | None] = {"version": None}  # of births alone it says something
+    known |= {"came_from": sources[0].value} if len(sources) == 1 else {}
+    known |= {"state": targets[0].value} if len(targets) == 1 else {}
+    return known | ({"reason": None} if _NO_REASON.search(query.text) else {})
+
+
 def _with_history(query: Query, text: str) -> str:
     """PostgreSQL writes rows, events and attempts in one statement; SQLite cannot, and runs `history_of` afterwards."""
     steps = [f"moved AS (\n{text}\n)"]
     steps += [f"history{n} AS ({insert.sql('moved', 'TRUE')})" for n, insert in enumerate(history_of(query))]
-    return "WITH " + ",\n".join(steps) + f"\nSELECT {', '.join(GIVES[query.gives])} FROM moved"
+    return "WITH " + ",\n".join(steps) + f"\nSELECT {', '.join(given(query))} FROM moved"
 
 
 @dataclass(frozen=True)
