@@ -60,7 +60,7 @@ class Listener:
         self._for_others: list[Delivery] = []
         self._useless = 0
         self._stirred = asyncio.Event()
-        self._receiving: asyncio.Task[list[Delivery]] | None = None
+        self._receiving: asyncio.Timeout | None = None  # cut short so; a task of its own would hear later
         breaker.watchers.append(heard)
 
     @property
@@ -127,8 +127,8 @@ class Listener:
         """Unless it waits again, or is about to."""
         if self._looks:
             self._let_go_soon()
-        elif not self._waiting and self._receiving is not None:
-            self._receiving.cancel()
+        elif not self._waiting and self._receiving is not None and not self._receiving.expired():
+            self._receiving.reschedule(0)
 
     # -- the broker -------------------------------------------------------------------------------------------
 
@@ -217,18 +217,17 @@ class Listener:
         return found
 
     async def _receive_once(self, seconds: float) -> list[Delivery]:
-        self._receiving = asyncio.create_task(self._broker.receive(seconds, self._mode.most))
+        self._receiving = receiving = asyncio.timeout(None)
         try:
-            await asyncio.wait({self._receiving})
-            if self._receiving.cancelled():
-                return []
-            found = self._receiving.result()
+            async with receiving:
+                found = await self._broker.receive(seconds, self._mode.most)
             self._breaker.succeeded()
             return found
+        except TimeoutError:
+            if not receiving.expired():
+                raise
+            return []  # it was let go of
         finally:
-            if not self._receiving.done():
-                self._receiving.cancel()
-                await asyncio.gather(self._receiving, return_exceptions=True)
             self._receiving = None
 
     def _sort(self, found: list[Delivery]) -> None:

@@ -36,7 +36,7 @@ class NatsBroker:
         self._consumers = [] if kind is None else [f"{kind}-{level}" for level in LEVELS]
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
-        self._behind = True  # more waits there than came last time, or may do so
+        self._last: list[Msg] | None = None  # what came last, if we have ever asked
 
     async def open(self) -> None:
         await self._call(self._make)
@@ -47,13 +47,17 @@ class NatsBroker:
     async def receive(self, seconds: float, most: int) -> list[Delivery]:
         """What is there already, high before low; else the first that comes."""
         messages: list[Msg] = []
-        if self._behind or seconds <= 0:
+        if self._behind() or seconds <= 0:
             messages = await self._call(lambda connection: sweep(connection, self._consumers, most))
         if not messages and seconds > 0:
             wait = seconds + CALL_SECONDS
             messages = await self._call(lambda connection: linger(connection, self._consumers, seconds), wait)
-        self._behind = any(message.metadata.num_pending for message in messages)
+        self._last = messages
         return await self._read(messages)
+
+    def _behind(self) -> bool:
+        """Whether more waits there than came last time, or may do so. Asked late: what came is seen to first."""
+        return self._last is None or any(message.metadata.num_pending for message in self._last)
 
     async def settle(self, seen: list[Delivery]) -> None:
         await self._answer([delivery.receipt for delivery in seen], ACK)
@@ -72,7 +76,7 @@ class NatsBroker:
         return await self._connection.within(work(self._connection), seconds)
 
     async def _make(self, connection: Connection) -> None:
-        self._behind = True
+        self._last = None
         streams = connection.client.jetstream(timeout=CALL_SECONDS)
         await _make_stream(streams)
         for name, subject in zip(self._consumers, SUBJECTS.values(), strict=False):

@@ -49,7 +49,8 @@ async def linger(connection: Connection, consumers: Sequence[str], seconds: floa
             await inbox.ask(consumer, batch=1, expires=int(seconds * SECOND))
         for _ in consumers:
             if message := await inbox.next():
-                return sorted([message, *inbox.here()], key=lambda each: consumers.index(each.metadata.consumer))
+                found = [message, *inbox.here()]
+                return sorted(found, key=lambda each: consumers.index(each.metadata.consumer)) if found[1:] else found
     return []
 
 
