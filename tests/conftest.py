@@ -1,6 +1,7 @@
 """Databases for tests: `--store` picks the stores, and each test gets an empty, migrated database of its own.
 
-PostgreSQL is the server of HOLDFAST_TEST_DATABASE_URL, else one started for the run and shared by all its processes.
+PostgreSQL is the server of HOLDFAST_TEST_DATABASE_URL, else one that each process of the run starts for itself: readers
+of the log wait for whatever is open on their server, and a test must not wait for the database that another one makes.
 """
 
 import os
@@ -8,7 +9,6 @@ import secrets
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -51,20 +51,11 @@ def stores_of(item: pytest.Item) -> set[str]:
     return {store for store in STORES if item.get_closest_marker(store) or f"fresh_{store}_url" in fixtures}
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """xdist: the first process starts the server and tells the others where it is."""
-    if node.config.getoption("store") != "sqlite":
-        node.workerinput["postgres_url"] = find_or_start_server(node.config)
-
-
 def find_or_start_server(config: pytest.Config) -> str:
     if url := os.environ.get("HOLDFAST_TEST_DATABASE_URL"):
         return url
-    if hasattr(config, "workerinput"):
-        return str(config.workerinput["postgres_url"])
     if SERVER not in config.stash:
-        config.stash[SERVER] = PostgresServer()
+        config.stash[SERVER] = PostgresServer(settings=["autovacuum_naptime=1h"])  # it would be in the way, too
         config.add_cleanup(config.stash[SERVER].close)
         config.stash[SERVER].start()
     return config.stash[SERVER].dsn()
