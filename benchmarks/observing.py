@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from benchmarks.databases import Host, host
 from benchmarks.remote import app, left, on_the_database
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
-from benchmarks.rounds import Contestant, Score, race
+from benchmarks.rounds import Contestant, Score, one_by_one
 from benchmarks.sides import Ours
 from benchmarks.work import filled
 from holdfast.clock import Clock
@@ -102,18 +102,6 @@ async def drain(source: Source, seen: Seen, *, jobs: int) -> int:
     return jobs
 
 
-async def in_turns(store: str, contestants: list[Contestant], rounds: int) -> dict[str, Score]:
-    """A drain cannot be cut into slices, so it is whole rounds in which now one and now the other is first."""
-    scores = {contestant.name: Score() for contestant in contestants}
-    for number in range(rounds + 1):
-        order = contestants[:: -1 if number % 2 else 1]
-        taken = await race(f"{store}, {number} of {rounds}", order, rounds=1, slices=1)
-        if number:  # after one to warm up
-            for name, score in scores.items():
-                score.rounds += taken[name].rounds
-    return scores
-
-
 async def pair(store: str, machine: Host, what: str, *, rounds: int, jobs: int) -> dict[str, Score]:
     async with AsyncExitStack() as stack:
         contestants = []
@@ -123,7 +111,7 @@ async def pair(store: str, machine: Host, what: str, *, rounds: int, jobs: int) 
             source = await stack.enter_async_context(on_the_database(ours))
             run = partial(drain, source, stack.enter_context(seen(ours, name)), jobs=jobs)
             contestants.append(Contestant(name, ours.database, partial(filled, ours, jobs=jobs), run))
-        return await in_turns(f"{store}, {what}", contestants, rounds)
+        return await one_by_one(f"{store}, {what}", contestants, rounds)
 
 
 async def draining(store: str, machine: Host, **sizes: int) -> list[dict[str, Any]]:

@@ -12,8 +12,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from statistics import median
+from typing import TypeVar
 
 from benchmarks.databases import Database
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,22 @@ async def race(title: str, contestants: list[Contestant], *, rounds: int, slices
             for name, score in scores.items():
                 score.rounds.append(taken[name])
     return scores
+
+
+async def one_by_one(title: str, contestants: list[Contestant], rounds: int) -> dict[str, Score]:
+    """For work that cannot be cut into slices: each begins alone and on equal terms, and each is first in turn."""
+    scores = {contestant.name: Score() for contestant in contestants}
+    for number in range(rounds + 1):
+        for contestant in turned(contestants, number):
+            taken = await race(f"{title}, {contestant.name}, {number} of {rounds}", [contestant], rounds=1, slices=1)
+            if number:  # after one to warm up
+                scores[contestant.name].rounds += taken[contestant.name].rounds
+    return scores
+
+
+def turned(items: list[T], number: int) -> list[T]:
+    first = number % len(items)
+    return items[first:] + items[:first]
 
 
 async def _round(contestants: list[Contestant], slices: int) -> dict[str, Round]:
