@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from itertools import chain
 from typing import Any
 
 import asyncpg
@@ -42,7 +43,8 @@ def columns_on_sqlite(connection: sqlite3.Connection, query: Query) -> list[str]
 async def test_every_query_answers_with_the_same_columns_on_both(
     postgres: asyncpg.Connection, sqlite: sqlite3.Connection
 ) -> None:
-    for query in q.all():
+    forms = [(query, query.brief, query.heard) if query.recorded else (query,) for query in q.all()]
+    for query in chain.from_iterable(forms):
         prepared = await postgres.prepare(rendered(query, POSTGRES).text)
         on_postgres = [attribute.name for attribute in prepared.get_attributes()]
         on_sqlite = columns_on_sqlite(sqlite, query)
