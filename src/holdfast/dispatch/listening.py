@@ -60,7 +60,7 @@ class Listener:
         self._for_others: list[Delivery] = []
         self._useless = 0
         self._stirred = asyncio.Event()
-        self._receiving: asyncio.Timeout | None = None  # cut short so; a task of its own would hear later
+        self._receiving: asyncio.Timeout | None = None  # what cuts it short
         breaker.watchers.append(heard)
 
     @property

@@ -58,7 +58,7 @@ class Attempts:
             around = self._known_around(log.form, least, run, outcome, state)
             if around is not None:
                 trace = None if run.span is None else run.span.get_span_context().trace_id or None
-                pieces += head, around[0], run.lease.id, timed(run.ran or 0.0, trace), around[1]
+                pieces += (head, around[0], run.lease.id, timed(run.ran or 0.0, trace), around[1])
         log.put(pieces)
 
     def _known_around(
@@ -70,10 +70,8 @@ class Attempts:
             return self._around(form, least, run, outcome, state)
         if run.ran is None:  # given back before it began
             return None
-        key = (
-            *(lease.type, lease.queue, lease.tenant, lease.lifecycle, lease.attempt, lease.max_attempts),
-            *(kind, state, least),
-        )
+        facts = (lease.type, lease.queue, lease.tenant, lease.lifecycle, lease.attempt, lease.max_attempts)
+        key = (facts, kind, state, least)
         try:
             return self._known[key]
         except KeyError:
