@@ -101,6 +101,7 @@ class Opened:
 
     async def tell(self) -> None:
         """What was created and not yet told is told, and then nothing more."""
+        self.engine.flush_hints()
         if self.dispatch is not None:
             await self.dispatch.close()
         if self.notifier is not None:

@@ -232,14 +232,14 @@ async def test_without_a_database_hints_are_lost_and_nothing_else(caplog: pytest
         server.stop()
         for number in range(3):
             notifier({f"q{number}"})
-            await notifier.close()
+            await notifier.flush()
         assert caplog.text.count("cannot wake other processes") == 1
         server.start()
         notifier({"again"})
-        await notifier.close()
+        await notifier.flush()
         caplog.clear()
         server.stop()
         notifier({"and again"})
-        await notifier.close()
+        await notifier.flush()
         assert caplog.text.count("cannot wake other processes") == 1
         await store.close()

@@ -58,6 +58,7 @@ class Sender:
             await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         if self._task is not None:
             self._task.cancel()
+            await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         await self._broker.close()
 
     async def _send_all(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -51,6 +50,7 @@ from holdfast.model.names import check_name
 from holdfast.model.outline import Outline
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
+from holdfast.store.later import LaterHints
 
 _Answer = TypeVar("_Answer")
 
@@ -58,7 +58,7 @@ _Answer = TypeVar("_Answer")
 class Engine(Keyring, Mailing):
     """The verbs of jobs and workers are here; those of keys in `keyring.py`, those of webhooks in `mailing.py`."""
 
-    _home: asyncio.AbstractEventLoop | None = None  # whose connections the store and the wakers use
+    later: LaterHints | None = None  # of the event loop whose connections the store and the wakers use
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Engine(Keyring, Mailing):
     ) -> None:
         self.store = store
         with suppress(RuntimeError):  # made outside of any event loop
-            self._home = asyncio.get_running_loop()
+            self.later = LaterHints()
         clock, lifecycles = clock or Clock(), lifecycles or Lifecycles()
         self.rules = Rules(
             clock=clock,
@@ -84,7 +84,13 @@ class Engine(Keyring, Mailing):
         self.guard = self.rules.hooks.guard
         self.effect = self.rules.hooks.effect
 
+    def flush_hints(self) -> None:
+        """Send the hints about jobs in callers' transactions that are still scheduled, and none after that."""
+        if self.later is not None:
+            self.later.flush()
+
     async def close(self) -> None:
+        self.flush_hints()
         await self.store.close()
 
     # -- declaring and creating -------------------------------------------------------------------------------
@@ -202,7 +208,7 @@ class Engine(Keyring, Mailing):
     async def _write_through(self, connection: Any, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
         if connection is None:
             return await self.store.write(work)
-        async with borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids, self._home) as tx:
+        async with borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids, self.later) as tx:
             return await work(tx)
 
     async def accept(self, *job_ids: str, actor: Actor = Actor.API) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -15,15 +14,14 @@ from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.names import kind_of
-from holdfast.store.base import Row, Tx, tell
+from holdfast.store.base import Row, Tx
+from holdfast.store.later import LaterHints
 from holdfast.store.postgres import PostgresTx, bind, require_commit
 from holdfast.store.postgres import in_our_words as postgres_words
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, SQLITE, render
 from holdfast.store.sqlite import SqliteTx, finish, prepare
 from holdfast.store.sqlite import in_our_words as sqlite_words
-
-LATER_SECONDS = (0.02, 0.2, 1.0)  # after our part of the transaction
 
 _NUMBERED = re.compile(r"\$(\d+)")
 # We read before we write, and a read that has gone stale cannot become a write: take the write lock first.
@@ -32,21 +30,20 @@ _BEGIN = "BEGIN IMMEDIATE"
 
 @asynccontextmanager
 async def borrow(
-    connection: Any, dialect: str, clock: Clock, ids: Ids, home: asyncio.AbstractEventLoop | None = None
+    connection: Any, dialect: str, clock: Clock, ids: Ids, later: LaterHints | None = None
 ) -> AsyncIterator[Tx]:
     """A transaction over an open connection of asyncpg, psycopg (either kind), sqlite3 or aiosqlite.
 
     What is done in it stands behind a savepoint: a caller who catches our error and commits keeps all or nothing.
-    `home`: where hints are given from; the caller may be in a thread that has no event loop, or another one.
+    `later` sends the hints: the caller may be in a thread without an event loop, or in another loop.
     """
     _check(connection, dialect)
     try:
         tx = await _over(connection, clock, ids)
         async with _behind_savepoint(connection, open_already=await _is_open(connection)):
             yield tx
-        if isinstance(tx, _BorrowedAsyncpg) and tx.callbacks and home is not None:
-            with suppress(RuntimeError):  # it has ended
-                home.call_soon_threadsafe(_hint_later, home, tx.callbacks)
+        if isinstance(tx, _BorrowedAsyncpg) and tx.callbacks and later is not None:
+            later.add(tx.callbacks)
     except asyncpg.PostgresError as error:
         raise postgres_words(str(error.sqlstate), str(error)) from error
     except sqlite3.Error as error:
@@ -144,12 +141,6 @@ class _BorrowedAsyncpg(PostgresTx):
         """We never learn when the caller commits, or whether."""
         if hint:
             self.callbacks.append(callback)
-
-
-def _hint_later(home: asyncio.AbstractEventLoop, callbacks: list[Callable[[], None]]) -> None:
-    """Most callers commit soon. A hint that comes too early is lost, and then polling finds the job."""
-    for seconds in LATER_SECONDS:
-        home.call_later(seconds, tell, callbacks)
 
 
 class _BorrowedPsycopg(_BorrowedAsyncpg):

@@ -134,14 +134,22 @@ class Notifier:
         self._waiting: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._failing = False
+        self._closed = False
 
     def __call__(self, queues: Collection[str]) -> None:
+        if self._closed:  # its connections are about to go: the job is found by polling
+            return
         self._waiting.update(queues)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     async def close(self) -> None:
-        """What waits is sent first."""
+        """What waits is sent first; what comes after that is dropped."""
+        self._closed = True
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Wait until everything that waits is sent."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
