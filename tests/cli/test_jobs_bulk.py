@@ -213,4 +213,4 @@ def test_a_job_of_an_apps_own_lifecycle_can_be_redriven_without_the_app(
 
     [[_, said]] = holdfast("jobs", "redrive", meanwhile(story)).rows
     job = holdfast("jobs", "show", said.removeprefix("redriven as "), "--json").json
-    assert (job["lifecycle"], job["word"], job["state"]) == ("own", "in line", State.QUEUED)
+    assert (job["lifecycle"], job["state"], job["storedState"]) == ("own", "in line", State.QUEUED)

@@ -28,7 +28,7 @@ def test_each_filter_finds_its_jobs_and_all_must_hold(holdfast: Holdfast, meanwh
         (["--state", "queued"], [other, mail]),
         (["--status", "FAILED"], [broken]),
         (["--state", "dead,queued"], [broken, other, mail]),
-        (["--state", "pending", "--queue", "default"], [other]),
+        (["--status", "pending", "--queue", "default"], [other]),
         (["--since", "1h"], [broken, other, mail]),
         (["--until", "1h"], []),
         (["--since", "2100-01-01"], []),
@@ -63,7 +63,7 @@ def test_states_are_told_in_the_words_of_their_lifecycle(holdfast: Holdfast, mea
     meanwhile(story)
     assert [row[3] for row in holdfast("jobs", "list").rows] == ["ready", "dead_letter"]
     views = holdfast("jobs", "list", "--json").json["jobs"]
-    assert [(view["word"], view["state"], view["status"]) for view in views] == [
+    assert [(view["state"], view["storedState"], view["status"]) for view in views] == [
         ("ready", "succeeded", "COMPLETED"),
         ("dead_letter", "dead", "FAILED"),
     ]
@@ -83,7 +83,7 @@ def test_no_token_is_ever_shown(holdfast: Holdfast, meanwhile: Meanwhile) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--state", "asleep"], "'asleep' is no state; there are: created, queued, running"),
+        (["--state", "asleep"], "unknown state 'asleep'; known: created, queued, running"),
         (["--since", "yesterday"], "'yesterday' is neither a duration (30m, 1h) nor a time"),
         (["--since", "9999999999999d"], "is longer than anything can be ago"),
         (["--since", "1000000d"], "created_after must lie between 1970-01-01 and 2200-01-01"),

@@ -46,8 +46,13 @@ def test_a_dead_job_shows_how_it_died(holdfast: Holdfast, meanwhile: Meanwhile) 
     assert "E_DISK: no space\n" in shown.out, "a long text keeps its lines"
     assert "attempts that ended" in shown.out
     job = holdfast("jobs", "show", job_id, "--json").json
-    assert (job["word"], job["state"], job["status"], job["reason"]) == ("dead_letter", "dead", "FAILED", "E_DISK")
-    assert [(attempt["outcome"], attempt["toState"]) for attempt in job["attempts"]] == [("failed", "dead")]
+    assert (job["state"], job["storedState"], job["status"], job["reason"]) == (
+        "dead_letter",
+        "dead",
+        "FAILED",
+        "E_DISK",
+    )
+    assert [(attempt["outcome"], attempt["state"]) for attempt in job["attempts"]] == [("failed", "dead_letter")]
 
 
 def test_what_a_worker_wrote_cannot_steer_the_terminal(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
@@ -86,7 +91,7 @@ def test_history_as_json_is_one_object_a_line(holdfast: Holdfast, meanwhile: Mea
 
     job_id = meanwhile(succeeded)
     events = [json.loads(line) for line in holdfast("jobs", "events", job_id, "--json").out.splitlines()]
-    assert [(event["seq"], event["verb"], event["toState"]) for event in events] == [
+    assert [(event["seq"], event["verb"], event["to"]) for event in events] == [
         *((1, "create", "queued"), (2, "claim", "running"), (3, "complete", "succeeded"))
     ]
     assert {event["jobId"] for event in events} == {job_id}

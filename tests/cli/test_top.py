@@ -56,7 +56,7 @@ def test_json_tells_what_waits_what_runs_and_what_ended(holdfast: Holdfast, mean
     assert (worker["name"], worker["leases"], worker["status"]) == ("busy-bee", 1, "active")
     [job] = seen["running"]
     assert (job["jobType"], job["attempt"], job["percent"], job["step"]) == ("render", 1, 50.0, "encode")
-    assert [(job["state"], job["word"], job["code"]) for job in seen["ended"]] == [
+    assert [(job["storedState"], job["state"], job["code"]) for job in seen["ended"]] == [
         ("dead", "dead", "E_SMTP"),
         ("succeeded", "succeeded", None),
     ]
@@ -239,8 +239,9 @@ def _ended(number: str, words: str) -> EndedLine:
         job_id=f"01900000-0000-7000-8000-{number}",
         job_type=words,
         queue=words,
-        state="dead",
-        word=words,
+        status="FAILED",
+        state=words,
+        stored_state="dead",
         code=words,
         attempt=1,
         max_attempts=5,

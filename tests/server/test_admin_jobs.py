@@ -38,14 +38,15 @@ async def test_jobs_are_listed_by_filter_the_newest_first_and_page_by_page(op: O
     assert rest["nextCursor"] is None
 
 
-async def test_states_are_asked_for_by_either_kind_of_word(op: Operator) -> None:
+async def test_jobs_are_found_by_state_and_by_status(op: Operator) -> None:
     lost, waiting = await dead(op.engine, code="E_DISK"), (await op.engine.create(NewJob(type="a"))).id
 
     async def found(**query: str) -> list[str]:
-        return [job["jobId"] for job in (await op.get("/jobs", **query))["jobs"]]
+        answer = await op.served.http.get("/api/admin/jobs", params=query, headers=op.headers)
+        return [job["jobId"] for job in answer.json()["jobs"]]
 
-    assert await found(state="dead") == await found(state="FAILED") == await found(errorCode="E_DISK") == [lost]
-    assert await found(state="queued,FAILED") == [waiting, lost]
+    assert await found(state="dead") == await found(status="FAILED") == await found(errorCode="E_DISK") == [lost]
+    assert await found(state="queued,dead") == await found(status="PENDING,FAILED") == [waiting, lost]
     refused = await op.get("/jobs", state="deaf", status=422)
     assert (refused["code"], "did you mean 'dead'?" in refused["detail"]) == ("unknown_state", True)
 

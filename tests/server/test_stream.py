@@ -52,8 +52,8 @@ class TestOfOneJob:
         async with watching(served, f"/jobs/{job.id}/events") as reader:
             said = await reader.rest()
         assert [(each.id, each.name, each.data["verb"]) for each in said] == [
-            ("1", "job", "create"),
-            ("2", "job", "claim"),
+            ("1", "create", "create"),
+            ("2", "claim", "claim"),
             ("3", "progress", "progress"),
             ("4", "complete", "complete"),
         ]
@@ -191,7 +191,7 @@ class TestForOperators:
             job = await served.engine.create(NewJob(type="t", tenant="them", queue="q"))
             [lease] = await served.engine.claim(worker, types=["t"])
             await served.engine.fail(worker, lease.id, lease.token, "E_X", "broken", permanent=True)
-            said = [await _next_of(reader, "job", "complete") for _ in range(3)]
+            said = [await _next_of(reader, "create", "claim", "fail") for _ in range(3)]
         assert [each.event for each in said] == [(job.id, 1), (job.id, 2), (job.id, 3)]
         data = said[2].data
         assert (data["tenant"], data["queue"], data["attempt"], data["workerId"]) == ("them", "q", 1, worker)
@@ -202,7 +202,7 @@ class TestForOperators:
             await reader.block()
             for tenant in ("them", "us"):
                 await served.engine.create(NewJob(type="t", tenant=tenant))
-            assert (await _next_of(reader, "job")).data["tenant"] == "us"
+            assert (await _next_of(reader, "create")).data["tenant"] == "us"
 
     async def test_they_hear_of_workers_and_clients_do_not(self, served: Served) -> None:
         """R003-118, R003-121: online, busy, idle, disabled and offline, each once."""

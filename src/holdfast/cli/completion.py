@@ -9,10 +9,14 @@ from shlex import quote
 from typing import Any
 
 from holdfast.cli.parser import command
-from holdfast.lifecycle import BUILT_IN, WORDS
+from holdfast.lifecycle import BUILT_IN, STATUS, State
 
 # What may stand where the parser itself takes any text.
-_VALUES = {"states": list(WORDS), "lifecycle": [machine.name for machine in BUILT_IN]}
+_VALUES: dict[str, list[str]] = {
+    "state": [state.value for state in State],
+    "status": list(dict.fromkeys(STATUS.values())),
+    "lifecycle": [machine.name for machine in BUILT_IN],
+}
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from holdfast.dispatch.breaker import Breaker
 from holdfast.ids import Ids
 
 CHANGED = "holdfast:changed"  # among servers: look into the event log
-WORKER_STATUS, PROGRESS, COMPLETE = "holdfast:worker_status", "holdfast:progress:", "holdfast:complete:"
-OURS = ("holdfast:worker_status", "holdfast:progress:*", "holdfast:complete:*")
+WORKER_STATUS = "holdfast:worker_status"
+TOLD_VERBS = ("progress", "complete", "fail", "cancel", "reject", "reap")  # a report, and every verb that can end a job
+OURS = (WORKER_STATUS, *(f"holdfast:{verb}:*" for verb in TOLD_VERBS))
 SPEAKER = "holdfast:speaker"
 SPEAKS_SECONDS = 3.0  # without a word from the speaker, another speaks
 CALL_SECONDS = 1.5
@@ -32,6 +33,11 @@ return 1
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
+
+
+def channel(verb: str, job_id: str) -> str:
+    """Where a job's progress, or its end, is published."""
+    return f"holdfast:{verb}:{job_id}"
 
 
 class Live:
@@ -101,8 +107,8 @@ class Live:
     async def say(self, words: list[tuple[str, Mapping[str, Any]]]) -> None:
         """(channel, what) to each."""
         pipeline = self.redis.pipeline(transaction=False)
-        for channel, what in words:
-            pipeline.execute_command("PUBLISH", channel, _encode(what))
+        for place, what in words:
+            pipeline.execute_command("PUBLISH", place, _encode(what))
         await self.ask(pipeline.execute())
 
     async def ask(self, asked: Any) -> Any:

@@ -26,10 +26,11 @@ NOWHERE = "00000000-0000-0000-0000-000000000000"
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs; everything given must hold."""
+    """Which jobs; everything given must hold. `engine/states.py` makes `states` and `lifecycle_states` of words."""
 
     tenant: str | None = None
     states: list[str] | None = None
+    lifecycle_states: list[str] | None = None
     types: list[str] | None = None
     queues: list[str] | None = None
     tag: str | None = None
@@ -41,7 +42,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def params(self) -> dict[str, Any]:
         """What was given, if a job can be like that at all."""
         given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        for several in given.keys() & {"states", "types", "queues"}:
+        for several in given.keys() & {"states", "lifecycle_states", "types", "queues"}:
             given[several] = _listed(given[several], several)
         known = [state.value for state in State]
         for state in given.get("states", ()):

@@ -10,7 +10,7 @@ from holdfast.lifecycle.images import IMAGES
 from holdfast.lifecycle.machine import VERBS, Machine
 from holdfast.lifecycle.orchestration import ORCHESTRATION
 from holdfast.lifecycle.policy import Idempotency, Policy, Reaping, Treatment
-from holdfast.lifecycle.states import BIT, FINAL, PAIRS, STATUS, WORDS, Actor, Move, State
+from holdfast.lifecycle.states import BIT, FINAL, PAIRS, STATUS, Actor, Move, State
 from holdfast.lifecycle.transcode import TRANSCODE
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "PAIRS",
     "STATUS",
     "VERBS",
-    "WORDS",
     "Actor",
     "Idempotency",
     "Lifecycles",

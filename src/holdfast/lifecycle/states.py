@@ -95,8 +95,3 @@ STATUS = {
     State.CANCELED: "CANCELED",
     State.REJECTED: "REJECTED",
 }
-
-# By which words somebody may ask for jobs: the eight stored states, and in lower case the six that clients see.
-WORDS = {state.value: [state] for state in State} | {
-    status.lower(): [state for state in State if STATUS[state] == status] for status in STATUS.values()
-}

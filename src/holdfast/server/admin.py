@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from holdfast.engine import Filter
 from holdfast.engine.audit import Deed
 from holdfast.engine.rules import Rules
-from holdfast.errors import UnknownName
-from holdfast.lifecycle import WORDS, State
+from holdfast.engine.states import state_filter
+from holdfast.lifecycle import State
 from holdfast.server.route import Asked
 from holdfast.server.server import Server
 from holdfast.store import Tx
@@ -36,12 +36,12 @@ async def operate(
     return await engine.audited(lambda tx: work(tx, engine.rules), tell)
 
 
-def filter_of(asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
-    """`otherwise` are the states that are meant where none is named."""
-    states = states_of(asked_for.state) if asked_for.state is not None else list(otherwise)
+def filter_of(server: Server, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
+    """`otherwise` are the states that are meant where neither state nor status is given."""
+    machines = server.engine.rules.lifecycles
     return Filter(
         tenant=asked_for.tenant,
-        states=sorted(states) if states else None,
+        **state_filter(machines, state=asked_for.state, status=asked_for.status, otherwise=otherwise),
         types=None if asked_for.job_type is None else [asked_for.job_type],
         queues=None if asked_for.queue is None else [asked_for.queue],
         tag=asked_for.tag,
@@ -49,13 +49,3 @@ def filter_of(asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter
         created_before=asked_for.created_before,
         error_code=asked_for.error_code,
     )
-
-
-def states_of(listed: str) -> set[State]:
-    """`dead,canceled`, or `FAILED,CANCELED`: the stored states behind words of either kind."""
-    found: set[State] = set()
-    for word in listed.split(","):
-        if word.lower() not in WORDS:
-            raise UnknownName.of("state", word[:80], list(WORDS))
-        found |= set(WORDS[word.lower()])
-    return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.dispatch.live import COMPLETE, PROGRESS, WORKER_STATUS, Live
+from holdfast.dispatch.live import WORKER_STATUS, Live, channel
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STATUS, State
 from holdfast.model import Event
@@ -64,8 +64,8 @@ def _word(event: Event) -> tuple[str, Mapping[str, Any]] | None:
     if kind == "worker_status":
         return WORKER_STATUS, {"workerId": event.job_id, "status": event.reason, "at": event.at}
     said = {"jobId": event.job_id, "tenant": event.tenant, "seq": event.seq, "at": event.at}
-    if kind == "complete":
-        return f"{COMPLETE}{event.job_id}", {**said, "status": STATUS[State(event.to_state or "")]}
+    if sse.is_over(event):
+        return channel(kind, event.job_id), {**said, "status": STATUS[State(event.to_state or "")]}
     if kind == "progress":
-        return f"{PROGRESS}{event.job_id}", {**said, "status": "RUNNING", "percent": event.percent}
+        return channel(kind, event.job_id), {**said, "status": "RUNNING", "percent": event.percent}
     return None

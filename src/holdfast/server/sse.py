@@ -35,10 +35,8 @@ def is_over(event: Event) -> bool:
 
 
 def name_of(event: Event) -> str:
-    """003's channels: `progress`, `complete` and `worker_status`; every other move of a job is a `job`."""
-    if is_of_worker(event):
-        return "worker_status"
-    return "complete" if is_over(event) else "progress" if event.verb == "progress" else "job"
+    """The verb, so that `complete` is told of success alone; `worker_status` where it is about a worker."""
+    return "worker_status" if is_of_worker(event) else event.verb
 
 
 def for_client(event: Event, about: About | None) -> JobEvent:

@@ -64,6 +64,9 @@ _NO_REASON = re.compile(r"\breason\s*=\s*NULL")
 FILTERS = {
     "tenant": "tenant = :tenant",
     "states": "state {in:states text}",
+    # "LIFECYCLE STATE", or "* STATE" for every lifecycle
+    "lifecycle_states": "(lifecycle || ' ' || state {in:lifecycle_states text}"
+    " OR '* ' || state {in:lifecycle_states text})",
     "types": "type {in:types text}",
     "queues": "queue {in:queues text}",
     "tag": "EXISTS (SELECT 1 FROM {items:jobs.tags} AS t WHERE t.value = :tag)",

@@ -16,10 +16,11 @@ class Nothing(Body):
 
 
 class JobFilter(Body):
-    """Which jobs; everything given must hold. `state` takes stored states and statuses, with commas between them."""
+    """Which jobs; everything given must hold. `state` and `status` take several words, separated by commas."""
 
     tenant: str | None = None
     state: str | None = None
+    status: str | None = None
     job_type: str | None = None
     queue: str | None = None
     tag: str | None = None
@@ -71,7 +72,8 @@ class JobContents(Answer):
 
 
 class AdminJob(Answer):
-    """A job as operators see it. `state` is its lifecycle's own word, `storedState` the one that filters take."""
+    """A job as operators see it. `status` is one of the six words of clients, `state` the word of the job's
+    lifecycle, `storedState` the platform's name for that state, the same in every lifecycle."""
 
     job_id: str
     tenant: str

@@ -40,7 +40,7 @@ def events(options: argparse.Namespace) -> int:
         machine = (await machines_of(engine, [job]))[job.id]
         async for event in _events(engine, job.id, follow=options.follow):
             if options.json:
-                print_json_line(event_view(event))
+                print_json_line(event_view(event, machine))
             else:
                 print(_line(event, machine), flush=options.follow)
         return 0

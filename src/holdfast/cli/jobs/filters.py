@@ -6,23 +6,24 @@ import argparse
 from typing import TYPE_CHECKING
 
 from holdfast.cli.times import before, past
-from holdfast.lifecycle import WORDS, State
+from holdfast.lifecycle import STATUS, State
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Filter
 
-GIVEN = ("states", "types", "queues", "tag", "error_code", "since", "until")
+GIVEN = ("state", "status", "types", "queues", "tag", "error_code", "since", "until")
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state",
-        "--status",
-        dest="states",
-        type=_states,
-        action="extend",
         metavar="STATE,...",
-        help=f"in one of these states: {', '.join(WORDS)}",
+        help=f"in one of these states: {', '.join(State)}, or a lifecycle's own words for them",
+    )
+    parser.add_argument(
+        "--status",
+        metavar="STATUS,...",
+        help=f"with one of these statuses: {', '.join(dict.fromkeys(STATUS.values()))}",
     )
     parser.add_argument("--type", dest="types", action="append", metavar="TYPE", help="of this type; may be repeated")
     parser.add_argument(
@@ -38,27 +39,18 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _states(text: str) -> list[State]:
-    found: list[State] = []
-    for word in text.split(","):
-        if word.lower() not in WORDS:
-            raise argparse.ArgumentTypeError(f"{word!r} is no state; there are: {', '.join(WORDS)}")
-        found += WORDS[word.lower()]
-    return found
-
-
 def any_given(options: argparse.Namespace) -> bool:
     return any(getattr(options, name) is not None for name in GIVEN)
 
 
 async def filter_of(engine: Engine, options: argparse.Namespace, states: tuple[State, ...] = ()) -> Filter:
-    """What was asked for; `states` where nothing was said about them."""
+    """What was asked for; `states` where neither --state nor --status is given."""
     from holdfast.engine import Filter
+    from holdfast.engine.states import state_filter
 
     now = await engine.now()
-    wanted = options.states or states
     return Filter(
-        states=sorted({state.value for state in wanted}) if wanted else None,
+        **state_filter(engine.rules.lifecycles, state=options.state, status=options.status, otherwise=states),
         types=options.types,
         queues=options.queues,
         tag=options.tag,
@@ -66,3 +58,9 @@ async def filter_of(engine: Engine, options: argparse.Namespace, states: tuple[S
         created_before=before(now, options.until),
         error_code=options.error_code,
     )
+
+
+def status_meant(options: argparse.Namespace) -> str | None:
+    """The status that was given as a state: `--state failed` means a lifecycle's word, not the status FAILED."""
+    words = (options.state or "").split(",")
+    return next((word.upper() for word in words if word.upper() in STATUS.values() and word not in list(State)), None)

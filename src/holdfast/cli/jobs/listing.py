@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.database import machines_of, with_engine
-from holdfast.cli.jobs.filters import add_filters, filter_of
+from holdfast.cli.jobs.filters import add_filters, filter_of, status_meant
 from holdfast.cli.jobs.views import job_view, state_cell
 from holdfast.cli.output import Cell, print_json, print_table, time_text
 from holdfast.cli.parser import command
@@ -42,6 +42,8 @@ def list_jobs(options: argparse.Namespace) -> int:
             return 0
         rows = (_row(job, machines[job.id]) for job in page.jobs)
         print_table(["job", "type", "queue", "state", "attempt", "progress", "created (UTC)", "reason"], rows)
+        if not page.jobs and (status := status_meant(options)):
+            print(f"no job is in that state; to find jobs by status, use --status {status}", file=sys.stderr)
         if page.next:
             print(f"there are more: add --cursor {page.next}", file=sys.stderr)
         return 0

@@ -60,7 +60,7 @@ def show(options: argparse.Namespace) -> int:
 def _view(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part]) -> dict[str, Any]:
     return {
         **job_view(job, machine),
-        "attempts": [attempt_view(attempt) for attempt in attempts],
+        "attempts": [attempt_view(attempt, machine) for attempt in attempts],
         "parts": [camel_keys(msgspec.structs.asdict(part)) for part in parts],
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from holdfast.cli.output import Styled, camel_keys
-from holdfast.lifecycle import Machine, State
+from holdfast.lifecycle import STATUS, Machine, State
 from holdfast.model import Attempt, Event, Job
 
 STYLES = {
@@ -22,19 +22,20 @@ STYLES = {
 }
 # Told under another name or within another object, or nobody's business: a token lets its holder write.
 _ELSEWHERE = {
-    *("id", "type", "policy", "lane", "due", "percent", "step", "eta_at"),
+    *("id", "type", "state", "policy", "lane", "due", "percent", "step", "eta_at"),
     *("lease_worker", "lease_instance", "lease_token", "lease_expires_at", "last_worker"),
 }
 
 
 def job_view(job: Job, machine: Machine) -> dict[str, Any]:
-    """`status` is what clients see, `state` what is stored, `word` what its lifecycle calls it."""
+    """`status` is one of the six, `state` the word of its lifecycle, `storedState` the same in every lifecycle."""
     rest = {name: value for name, value in asdict(job).items() if name not in _ELSEWHERE}
     return {
         "jobId": job.id,
         "jobType": job.type,
         "status": job.status,
-        "word": machine.words[job.state],
+        "state": machine.words[job.state],
+        "storedState": job.state,
         **camel_keys(rest),
         "progress": _progress(job),
         "lease": _lease(job),
@@ -54,13 +55,18 @@ def _lease(job: Job) -> dict[str, Any] | None:
     return {"workerId": job.lease_worker, "instanceId": job.lease_instance, "expiresAt": job.lease_expires_at}
 
 
-def attempt_view(attempt: Attempt) -> dict[str, Any]:
+def attempt_view(attempt: Attempt, machine: Machine) -> dict[str, Any]:
     fields = asdict(attempt)
-    return camel_keys({name: value for name, value in fields.items() if name not in ("job_id", "token")})
+    kept = {name: value for name, value in fields.items() if name not in ("job_id", "token", "to_state")}
+    return {**camel_keys(kept), "state": machine.words[State(attempt.to_state)]}
 
 
-def event_view(event: Event) -> dict[str, Any]:
-    return camel_keys(asdict(event))
+def event_view(event: Event, machine: Machine) -> dict[str, Any]:
+    """As the stream of the job tells it: `from` and `to` are words of its lifecycle."""
+    fields = asdict(event)
+    moved = {"from": fields.pop("from_state"), "to": fields.pop("to_state")}
+    words = {name: machine.words[State(state)] if state else None for name, state in moved.items()}
+    return {**camel_keys(fields), **words, "status": STATUS[State(event.to_state or State.RUNNING)]}
 
 
 def state_cell(job: Job, machine: Machine) -> Styled:

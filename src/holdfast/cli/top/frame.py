@@ -63,13 +63,14 @@ class RunningLine(Line, frozen=True, kw_only=True):
 
 
 class EndedLine(Line, frozen=True, kw_only=True):
-    """`word` is what the job's lifecycle calls the state; `seconds` is how long its last execution took."""
+    """`state` is the word of the job's lifecycle; `seconds` is how long its last execution took."""
 
     job_id: str
     job_type: str
     queue: str
+    status: str
     state: str
-    word: str
+    stored_state: str
     code: str | None
     attempt: int
     max_attempts: int

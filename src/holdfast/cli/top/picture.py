@@ -177,7 +177,7 @@ def _ended_row(job: EndedLine, now: datetime, *, whole: bool) -> list[Cell]:
         f"{job.attempt}/{job.max_attempts}",
         age_text(now, job.at),
         "" if job.seconds is None else _took(job.seconds),
-        Styled(job.word, STATE_STYLES[State(job.state)]),
+        Styled(job.state, STATE_STYLES[State(job.stored_state)]),
         job.code or "",
     ]
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.top.frame import EndedLine, Frame, QueueLine, RunningLine, WorkerLine, totals_of
-from holdfast.lifecycle import State
+from holdfast.lifecycle import STATUS, State
 from holdfast.model import Worker
 from holdfast.store import q
 
@@ -126,13 +126,14 @@ class Watch:
         return seconds if 0 < seconds < GAP_SECONDS else 0.0
 
     async def _ending(self, tx: Tx, row: Row) -> EndedLine:
-        machine = (await self._engine.rules.registry.snapshot(tx, row["policy"])).machine
+        machine, state = (await self._engine.rules.registry.snapshot(tx, row["policy"])).machine, State(row["to_state"])
         return EndedLine(
             job_id=row["job_id"],
             job_type=row["type"],
             queue=row["queue"],
-            state=row["to_state"],
-            word=machine.words[State(row["to_state"])],
+            status=STATUS[state],
+            state=machine.words[state],
+            stored_state=state.value,
             code=row["reason"],
             attempt=row["attempt"],
             max_attempts=row["max_attempts"],
