@@ -89,6 +89,7 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
                 concurrency=slots,
                 queues=wish.queues,
                 stop_grace_seconds=settings.stop_grace_seconds,
+                timeout_grace_seconds=settings.timeout_grace_seconds,
                 replaceable=wish.replaceable,
             ),
             around=app.surroundings,

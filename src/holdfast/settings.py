@@ -44,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     concurrency: int = 10
     stop_grace_seconds: float = 25
+    timeout_grace_seconds: float = 0
     watchdog_seconds: float = 300
     child_jobs_max: int | None = None
     child_memory_max_mb: int | None = None
@@ -111,6 +112,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "idempotency_ttl": (86_400, 10**9 - 1),
     "concurrency": (1, 1000),
     "stop_grace_seconds": _FROM_ZERO,
+    "timeout_grace_seconds": _FROM_ZERO,
     "watchdog_seconds": _FROM_ZERO,
     "child_jobs_max": (1, 10**9 - 1),
     "child_memory_max_mb": (1, 10**9 - 1),

@@ -216,7 +216,7 @@ async def test_a_timeout_is_a_failed_job(app: App, jobs: Jobs) -> None:
     await sleep.enqueue()
     with pytest.raises(JobFailed) as raised:
         await jobs.drain()
-    assert raised.value.code == "E_TIMEOUT"
+    assert raised.value.code == "timeout"
 
 
 async def test_a_snoozed_job_is_no_error_and_waits(app: App, jobs: Jobs) -> None:

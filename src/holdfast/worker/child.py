@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from holdfast import errors
+from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Part
 from holdfast.model.json import encode
@@ -120,7 +121,7 @@ async def _open(worker: Channel[Any], reference: str, path: list[str], settings:
 class _Child:
     def __init__(self, app: App, state: Any, worker: Channel[Any], traces: Traces | None) -> None:
         self._app, self._state, self._worker, self._traces = app, state, worker, traces
-        self._line = _Line(worker)
+        self._line, self._clock = _Line(worker), Clock()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-job")
         self._threads.submit(int).result()  # the thread is there before a limit of memory is
         self._context: Context | None = None
@@ -151,9 +152,11 @@ class _Child:
             return await invoke(handler, context, context.lease.payload, self._app.surroundings, self._threads)
 
     async def _report(self, context: Context, task: asyncio.Task[Outcome]) -> None:
+        since = self._clock.monotonic()
         await asyncio.wait({task})
+        seconds = self._clock.monotonic() - since
         self._context = self._task = None
-        await self._worker.send(Ended(rss_bytes(), _packed_outcome(_readable(_outcome(context, task)))))
+        await self._worker.send(Ended(rss_bytes(), _packed_outcome(_readable(_outcome(context, task))), seconds))
 
     def _tell(self, word: Word) -> None:
         """A flag for every handler; async ones are interrupted too, unless the worker only warns."""

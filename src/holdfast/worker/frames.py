@@ -88,10 +88,11 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """An `Outcome`, likewise read in two steps."""
+    """An `Outcome`, likewise read in two steps, and for how long the handler ran."""
 
     rss_bytes: int
     outcome: msgspec.Raw
+    seconds: float
 
 
 FromWorker = Open | Run | Tell | Answer

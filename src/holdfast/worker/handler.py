@@ -52,15 +52,24 @@ class Surroundings:
 
 
 async def invoke(
-    handler: Handler, context: Context, payload: Any, around: Surroundings, threads: Executor | None = None
+    handler: Handler,
+    context: Context,
+    payload: Any,
+    around: Surroundings,
+    threads: Executor | None = None,
+    returned: Callable[[], None] | None = None,
 ) -> Outcome:
-    """Run the handler to its end, and say how it ended. Only cancellation gets through."""
+    """Run the handler to its end, and say how it ended. Only cancellation gets through.
+
+    `returned` is called in the handler's thread as soon as it has returned: the event loop may be busy then. With
+    middleware it is not called, because the attempt goes on after the handler.
+    """
     try:
         arguments = handler.signature.arguments(payload)
         if around.middleware:
             value = await _through(handler, context, arguments, around.middleware, threads)
         else:
-            value = await _call(handler, context, arguments, threads)
+            value = await _call(handler, context, arguments, threads, returned)
         if isinstance(value, SAID):
             raise value
         return Completed(handler.signature.result(value))
@@ -72,7 +81,13 @@ async def invoke(
         return of_error(error, handler.codes)
 
 
-async def _call(handler: Handler, context: Context, arguments: dict[str, Any], threads: Executor | None) -> Any:
+async def _call(
+    handler: Handler,
+    context: Context,
+    arguments: dict[str, Any],
+    threads: Executor | None,
+    returned: Callable[[], None] | None = None,
+) -> Any:
     name = handler.signature.context
     if handler.is_async:
         if name is not None:
@@ -81,14 +96,19 @@ async def _call(handler: Handler, context: Context, arguments: dict[str, Any], t
     loop = asyncio.get_running_loop()
     if name is not None:
         arguments[name] = SyncContext(context, loop)
-    return await loop.run_in_executor(threads, copy_context().run, _in_thread, handler.function, arguments)
+    return await loop.run_in_executor(threads, copy_context().run, _in_thread, handler.function, arguments, returned)
 
 
-def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def _in_thread(
+    function: Callable[..., Any], arguments: dict[str, Any], returned: Callable[[], None] | None = None
+) -> Any:
     try:
         return function(**arguments)
     except StopIteration as error:  # the one exception that cannot be handed to whoever awaits it
         raise RuntimeError("the handler raised StopIteration") from error
+    finally:
+        if returned is not None:
+            returned()
 
 
 async def _through(

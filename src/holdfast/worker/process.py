@@ -51,6 +51,7 @@ class Execution:
 
     def __init__(self, child: Child) -> None:
         self.pid = child.pid
+        self.seconds: float | None = None  # for how long the handler ran, once it has ended by itself
         self._child: Child | None = child
 
     def cancel(self) -> None:
@@ -133,6 +134,7 @@ class Child:
             return await self._crashed(handler, since)
         self.busy = False
         self._jobs += 1
+        execution.seconds = ended.seconds
         return _outcome(ended)
 
     def fit(self, jobs_max: int | None, rss_max_bytes: int | None) -> bool:

@@ -31,7 +31,7 @@ class Ending(Enum):
 class Run:
     __slots__ = (
         *("begun_at", "claimed_at", "context", "ending", "execution", "finished", "handler", "interrupt", "lease"),
-        *("place", "policy", "progress_at", "ran", "span", "started", "task", "told", "why"),
+        *("place", "policy", "progress_at", "ran", "returned_at", "span", "started", "task", "told", "why"),
     )
 
     def __init__(self, lease: Lease, policy: Policy, handler: Handler, *, now: float, place: int) -> None:
@@ -41,6 +41,7 @@ class Run:
         self.started = False  # it has a slot
         self.begun_at: float | None = None  # since when its handler can run
         self.progress_at = now
+        self.returned_at: float | None = None  # when its handler ended; the event loop may hear of it later
         self.ran: float | None = None  # for how many seconds, when it has ended; None if it never began
         self.finished = False  # the handler has ended; only the report may still be under way
         self.context: Context | None = None
@@ -67,7 +68,7 @@ class Run:
         assert self.begun_at is not None  # noqa: S101
         policy, ran = self.policy, now - self.begun_at
         if policy.timeout_seconds is not None and ran >= policy.timeout_seconds:
-            return Failed("E_TIMEOUT", f"the attempt ran longer than its timeout of {policy.timeout_seconds:g} s")
+            return Failed("timeout", f"the attempt ran longer than its timeout of {policy.timeout_seconds:g} s")
         if policy.max_runtime_seconds is not None and ran >= policy.max_runtime_seconds:
             return Failed("max_runtime", f"the job ran longer than {policy.max_runtime_seconds:g} s")
         if policy.no_progress_seconds is not None and now - self.progress_at >= policy.no_progress_seconds:
@@ -107,20 +108,41 @@ class Run:
         return True
 
     def outcome(self, said: Outcome | None) -> Outcome:
-        """What to report: a success stands, unless the lease is lost; otherwise the reason for the end counts.
+        """What to report. Nothing that the handler says after its time is up counts, success included.
 
         `said` is None when the handler was interrupted, or would not stop.
         """
         match self.ending:
             case Ending.LOST:
                 return Abandoned()
-            case Ending.TIMED_OUT if not isinstance(said, Completed):
-                return self.why or Failed("E_TIMEOUT")
+            case Ending.TIMED_OUT:
+                return self.why or Failed("timeout")
+            case None if (late := self._late) is not None:
+                return late
             case Ending.STOPPED if said is None or (isinstance(said, Failed) and not said.deliberate):
                 return Released()  # it was interrupted, and whatever it said came of that
             case Ending.CANCELED if said is None or _killed(said):
                 return Released()
+        if isinstance(said, Completed) and (late := self._late) is not None:
+            return late
         return said if said is not None else Failed("E_CANCELLED", "the handler was cancelled from inside")
+
+    def returns(self, now: float) -> None:
+        """Its handler has ended, in whatever thread."""
+        self.returned_at = now
+
+    def ends(self, now: float) -> None:
+        """The event loop hears that its handler has ended."""
+        if self.begun_at is not None:
+            self.returned_at = now if self.returned_at is None else min(now, self.returned_at)
+            self.ran = self.returned_at - self.begun_at
+
+    @property
+    def _late(self) -> Failed | None:
+        """The clock that ran out before the handler ended, although the runtime had not noticed yet."""
+        if self.begun_at is None or self.returned_at is None:
+            return None
+        return self.overrun(self.returned_at)
 
 
 def _killed(said: Outcome) -> bool:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from holdfast.worker.keeper import News
 
 TICK_SECONDS = 0.2
+LATE_SECONDS = 0.5  # a tick that comes so late
+INTERRUPT_SECONDS = 1.0  # for an interrupt to take effect
 BUFFERED_SECONDS_MAX = 1.0  # a job that waits longer than this in here is given back: others may start it sooner
 FENCE = 0.8  # of a lease not renewed: the worker itself stops what it runs
 WAIT_SECONDS = 5.0
@@ -55,6 +57,7 @@ class Plan:
     queues: list[str] | None = None
     stop_grace_seconds: float = 25
     kill_grace_seconds: float = 5  # after being told to end, before a child is killed or a thread given up
+    timeout_grace_seconds: float = 0  # the same, for an attempt whose time is up
     replaceable: bool = False  # somebody starts another process when this one ends
     kept: bool = True  # a keeper renews the leases; without one nobody does
 
@@ -87,7 +90,7 @@ class Worker:
         self._buffer: deque[Run] = deque()
         self._runs: dict[str, Run] = {}  # by token: everything this worker holds, waiting, running or to be reported
         self._busy = 0
-        self.stuck = 0  # handlers that would not end: their threads and tasks are still there
+        self._stuck: set[Run] = set()  # handlers that would not end: their threads and tasks are still there
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -136,6 +139,11 @@ class Worker:
     @property
     def held(self) -> int:
         return len(self._runs)
+
+    @property
+    def stuck(self) -> int:
+        """Slots whose handlers would not end."""
+        return len(self._stuck)
 
     @property
     def taken(self) -> int:
@@ -310,7 +318,14 @@ class Worker:
                 said = await self._in_child(run)
             else:
                 self._begins(run, run.cancel_task if run.handler.is_async else None)
-                said = await invoke(run.handler, run.context, run.lease.payload, self._around, self._threads)
+                said = await invoke(
+                    run.handler,
+                    run.context,
+                    run.lease.payload,
+                    self._around,
+                    self._threads,
+                    lambda: run.returns(self._clock.monotonic()),
+                )
         except asyncio.CancelledError:
             if run.ending is None and self._stopping.is_set():
                 run.ending = Ending.STOPPED
@@ -336,37 +351,41 @@ class Worker:
         run.interrupt = run.cancel_task  # kills the child that is being started
         lease = run.lease if self._traces is None else self._traces.carrying(run.lease, run.span)
         said = await self._children.run(lease, run.handler, _Line(self, run), alone=run.alone, on_started=started)
+        if run.execution is not None and run.execution.seconds is not None and run.begun_at is not None:
+            run.returns(run.begun_at + run.execution.seconds)
         if run.alone and isinstance(said, Failed) and said.code == "E_CRASHED" and run.ending is None:
             return Failed("poison", f"alone in its process, it killed it again: {said.message}", said.context, True)
         return said
 
     def _end_child(self, run: Run, execution: Execution) -> None:
-        match run.ending:
-            case Ending.STOPPED:  # it was warned when the worker was told to stop
-                execution.kill()
-                return
-            case Ending.LOST:
-                execution.lose()
-            case _:
-                execution.cancel()
-        asyncio.get_running_loop().call_later(self._patience(run), execution.kill)
+        patience = self._patience(run)
+        if run.ending is Ending.STOPPED or patience <= 0:  # it was warned when the worker was told to stop
+            execution.kill()
+            return
+        if run.ending is Ending.LOST:
+            execution.lose()
+        else:
+            execution.cancel()
+        asyncio.get_running_loop().call_later(patience, execution.kill)
 
     def _patience(self, run: Run) -> float:
         """How long an execution that was told to end may take: less than the engine itself waits after a cancel."""
         if run.ending is Ending.CANCELED:
             return 0.8 * run.policy.cancel_grace_seconds
+        if run.ending is Ending.TIMED_OUT:
+            return self.plan.timeout_grace_seconds
         return self.plan.kill_grace_seconds
 
     def _ended(self, run: Run, said: Outcome | None) -> None:
         if run.finished:  # it was given up on, and now it has ended after all
-            self.stuck -= 1
+            self._stuck.discard(run)
             self._room.set()
             self._fill()
             return
         run.finished = True
         self._busy -= 1
-        if run.begun_at is not None:
-            run.ran = self._clock.monotonic() - run.begun_at
+        run.ends(self._clock.monotonic())
+        if run.ran is not None:
             self._pace.ended(run.ran)
         self._say(run, run.outcome(said))
         self._fill()
@@ -375,17 +394,27 @@ class Worker:
 
     def _give_up(self, run: Run) -> None:
         """It was told to end and did not. Say so in its place; its slot is not free until it has really ended."""
-        log.error("job %s (%s) does not end; its slot is lost until it does", run.lease.id, run.lease.type)
+        log.warning(
+            "job %s (%s) was told to end and still runs%s; its result will be discarded, and its slot stays occupied "
+            "until it ends",
+            *(run.lease.id, run.lease.type, "" if run.interrupt else " in a thread, which cannot be stopped"),
+        )
         run.finished = True
         self._busy -= 1
-        self.stuck += 1
-        if run.begun_at is not None:
-            run.ran = self._clock.monotonic() - run.begun_at
+        self._stuck.add(run)
+        run.ends(self._clock.monotonic())
+        if run.context is not None:
+            run.context.lost = True  # what it reports from now on is refused
         self._say(run, run.outcome(None))
         self._is_idle()
-        if self.plan.replaceable and self.stuck * 2 > self.plan.concurrency:
+
+    def _make_way(self, now: float) -> None:
+        """When most slots have been occupied for long by handlers that were told to end, a new process is better."""
+        stuck = sum(now - run.told > self.plan.kill_grace_seconds for run in self._stuck)
+        if self.plan.replaceable and stuck * 2 > self.plan.concurrency and not self._stopping.is_set():
             log.error(
-                "%d of %d slots are lost: this process ends, another takes its place", self.stuck, self.plan.concurrency
+                "%d of %d slots are occupied by handlers that do not end: this process ends, another takes its place",
+                *(stuck, self.plan.concurrency),
             )
             self.stop()
 
@@ -418,7 +447,10 @@ class Worker:
                 if not run.finished:
                     self._check(run, now)
             self._give_back_stale(now)
+            self._make_way(now)
             await self._clock.sleep(TICK_SECONDS)
+            if self._clock.monotonic() - now > LATE_SECONDS:
+                await self._clock.sleep(TICK_SECONDS)  # the loop was held up: first hear what has ended meanwhile
 
     def _check(self, run: Run, now: float) -> None:
         if self._is_unkept(run, now) and run.ending is not Ending.LOST:
@@ -426,8 +458,11 @@ class Worker:
             self._lose(run)
         elif run.begun_at is not None and run.ending is None and (overrun := run.overrun(now)) is not None:
             run.end(Ending.TIMED_OUT, now, overrun)
-        if run.ending is not None and not run.finished and now - run.told > self._patience(run) + 1:
+        if run.ending is not None and not run.finished and now - run.told >= self._time_to_end(run):
             self._give_up(run)
+
+    def _time_to_end(self, run: Run) -> float:
+        return self._patience(run) + (INTERRUPT_SECONDS if run.interrupt is not None else 0)
 
     def _is_unkept(self, run: Run, now: float) -> bool:
         return self.plan.kept and now - self._board.kept_since(run.place) > FENCE * run.policy.lease_seconds

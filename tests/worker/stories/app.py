@@ -69,6 +69,40 @@ def holding_the_gil(ctx: SyncContext, seconds: int = 0) -> int:
 
 
 @app.job()
+async def sleeps_on_the_loop(seconds: float) -> str:
+    time.sleep(seconds)  # noqa: ASYNC251
+    return "late"
+
+
+@app.job()
+def waits_for_a_file(path: str) -> str:
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    return "late"
+
+
+@app.job()
+async def returns_when_interrupted(seconds: float) -> str:
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(seconds)
+    return "late"
+
+
+@app.job(isolation="process")
+async def returns_when_interrupted_in_a_process(seconds: float) -> str:
+    return await returns_when_interrupted(seconds)
+
+
+@app.job(isolation="process")
+async def cleans_up_in_a_process(ctx: Context) -> None:
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(0.5)
+        note("cleaned up", ctx)
+
+
+@app.job()
 async def until_told(ctx: Context) -> str:
     """Saves what it has as soon as the worker says that it stops."""
     while not ctx.stopping:  # noqa: ASYNC110
