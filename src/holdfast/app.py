@@ -6,8 +6,9 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from difflib import get_close_matches
 from functools import update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -24,7 +25,7 @@ from holdfast.model import JobType, NewJob
 from holdfast.model.names import quoted
 from holdfast.observe.tracing import traces
 from holdfast.opened import OpenedByLoop
-from holdfast.options import Options, Seconds, names, refuse_unknown, seconds
+from holdfast.options import JobOptions, Names, Options, PolicyKnobs, Seconds, Treated, names, refuse_unknown, seconds
 from holdfast.settings import Settings, load
 from holdfast.store import SqliteStore
 from holdfast.store.sqlite import finish
@@ -52,37 +53,51 @@ class Definition(Generic[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.handler.function(*args, **kwargs)
 
-    def options(self, **options: Any) -> Definition[P, R]:
+    def options(self, **options: Unpack[JobOptions]) -> Definition[P, R]:
         """The same job type, to be enqueued with these options."""
         return Definition(self._app, self.handler, self._options.but(**options))
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        new = self._new(args, kwargs)
+        new = self._new(args, kwargs, "enqueue")
         return self._handle(await self._app.create(new, connection=self._options.connection))
 
     async def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """One job for each mapping of arguments; all or none. A key would make them one job, so there is none."""
-        new = self._new_for_each(calls)
+        new = self._new_for_each(calls, "enqueue_many")
         return [self._handle(made) for made in await self._app.create_all(new, connection=self._options.connection)]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        new = self._new(args, kwargs)
+        new = self._new(args, kwargs, "enqueue_sync")
         return self._handle(self._app.create_sync(new, connection=self._options.connection))
 
     def enqueue_many_sync(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
-        new = self._new_for_each(calls)
+        new = self._new_for_each(calls, "enqueue_many_sync")
         return [self._handle(made) for made in self._app.create_all_sync(new, connection=self._options.connection)]
 
-    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: str) -> NewJob:
+        self._refuse_options(kwargs, called)
         return self._options.new_job(self.name, self.handler.signature.payload(args, kwargs))
 
-    def _new_for_each(self, calls: Iterable[Mapping[str, Any]]) -> list[NewJob]:
+    def _refuse_options(self, kwargs: dict[str, Any], called: str) -> None:
+        """An argument that the handler does not have: an option in the wrong place, or a typo."""
+        signature = self.handler.signature
+        unknown = () if signature.open else kwargs.keys() - signature.names
+        for name in (name for name in unknown if isinstance(name, str)):
+            if name in Options.__dataclass_fields__:
+                shown = f"{self.handler.function.__name__}.options({name}={quoted(kwargs[name])}).{called}(...)"
+                help_ = f" {name!r} is an option of the job: write {shown}"
+            else:
+                help_ = "".join(f" did you mean {near!r}?" for near in get_close_matches(name, signature.names, n=1))
+                help_ = help_ or f" it has {', '.join(signature.names) or 'none'}"
+            raise Invalid(f"{self.name} has no parameter {name!r};{help_}", code="invalid_payload")
+
+    def _new_for_each(self, calls: Iterable[Mapping[str, Any]], called: str) -> list[NewJob]:
         if self._options.idempotency_key is not None:
             raise Invalid("an idempotency key names one job, not many", code="invalid_idempotency_key")
         new = []
         for place, call in enumerate(calls):
             try:
-                new.append(self._new((), _arguments(call)))
+                new.append(self._new((), _arguments(call), called))
             except Invalid as error:  # in thousands of calls, say which one
                 raise Invalid(f"call {place}: {error.message}", code=error.code, **error.fields) from None
         return new
@@ -177,13 +192,13 @@ class App:
         lifecycle: str = "default",
         max_attempts: int | None = None,
         timeout: Seconds | None = None,
-        requires: Iterable[str] = (),
-        prefers: Iterable[str] = (),
-        isolation: str | None = None,
-        errors: Mapping[type[BaseException] | str, str] | None = None,
+        requires: Names = (),
+        prefers: Names = (),
+        isolation: Literal["loop", "thread", "process"] | None = None,
+        errors: Mapping[Any, Treated] | None = None,
         memory_mb: int | None = None,
         cpu_seconds: float | None = None,
-        **policy: Any,
+        **policy: Unpack[PolicyKnobs],
     ) -> Define:
         """Make a function the handler of a job type, by default of its own name.
 
@@ -367,13 +382,13 @@ _OWN_WORDS = [name for name, word in inspect.signature(App.job).parameters.items
 
 
 def _knobs(
-    policy: dict[str, Any],
-    errors: Mapping[type[BaseException] | str, str],
+    policy: PolicyKnobs,
+    errors: Mapping[Any, Treated],
     *,
     max_attempts: int | None,
     timeout: Seconds | None,
 ) -> dict[str, Any]:
-    knobs = dict(policy)
+    knobs: dict[str, Any] = {**policy}
     if max_attempts is not None:
         knobs["max_attempts"] = max_attempts
     if timeout is not None:

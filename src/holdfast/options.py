@@ -6,12 +6,65 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from holdfast.errors import Invalid
 from holdfast.model import NewJob
 
 Seconds = float | timedelta
+Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]  # a single string would be taken for its letters
+Treated = Literal["transient", "throttled", "permanent"]
+
+
+class PolicyKnobs(TypedDict, total=False):
+    """The fields of `Policy` that `@app.job` takes by name, for type checkers and completion."""
+
+    lease_seconds: float
+    heartbeat_seconds: float
+    max_lost: int
+    backoff_base_seconds: float
+    backoff_factor: float
+    backoff_cap_seconds: float
+    backoff_jitter: float
+    throttle_cap_seconds: float
+    unknown_errors: Treated
+    late_writes: bool
+    reaping: Literal["expired", "expired_and_offline"]
+    offline_seconds: float
+    timeout_seconds: float | None
+    no_progress_seconds: float | None
+    max_runtime_seconds: float | None
+    cancel_grace_seconds: float
+    defer_seconds: float
+    idempotency: Literal["forever", "window", "until_failed"]
+    idempotency_window_seconds: float
+
+
+class PolicyOptions(PolicyKnobs, total=False):
+    """Every field of `Policy`."""
+
+    max_attempts: int
+    errors: Mapping[str, Treated]
+
+
+class JobOptions(TypedDict, total=False):
+    """What `.options()` takes: the fields of `Options` below."""
+
+    queue: str | None
+    priority: int
+    delay: Seconds | None
+    run_at: datetime | None
+    idempotency_key: str | None
+    max_attempts: int | None
+    timeout: Seconds | None
+    tags: Names | None
+    lifecycle: str | None
+    requires: Names | None
+    prefers: Names | None
+    tenant: str
+    partition_key: str | None
+    policy: PolicyOptions
+    connection: Any
 
 
 @dataclass(frozen=True, kw_only=True)

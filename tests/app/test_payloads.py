@@ -206,9 +206,9 @@ class TestRefusals:
             (Address, {}, "missing required field `street`"),
             (Order, {"number": "1"}, "Expected `int`, got `str`"),
             (Line, {"sku": "a", "price": "dear"}, "price"),
-            (int, object(), "is not JSON: an object"),
-            (Any, object(), "is not JSON: an object"),
-            (Any, {1, object()}, "is not JSON: an object"),
+            (int, object(), "as JSON: value is an object"),
+            (Any, object(), "as JSON: value is an object"),
+            (Any, {1, object()}, "as JSON: value[...] is an object"),
         ],
     )
     async def test_a_wrong_value_is_refused(self, app: App, kind: Any, value: Any, says: str) -> None:

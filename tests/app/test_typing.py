@@ -4,11 +4,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
+from holdfast import App
+from holdfast.errors import Invalid
+from holdfast.lifecycle import Policy
+from holdfast.options import JobOptions, Options, PolicyOptions
+
 APP = """
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from holdfast import App, Context, JobHandle, SyncContext
 
@@ -37,7 +44,7 @@ def in_process(ctx: SyncContext, number: int, *, base: float = 2) -> float:
     return base * number
 
 
-@app.job()
+@app.job(errors={ValueError: "permanent", "E_BUSY": "throttled"}, lease_seconds=60, requires=["gpu"])
 def in_thread(number: int) -> list[int]:
     return [number]
 
@@ -61,7 +68,20 @@ LINES = [
     ("reveal_type(await (await plain.enqueue(1)).result(timeout=5))", "int"),
     ("reveal_type(await (await in_process.enqueue(1)).result())", "float"),
     ("reveal_type(await (await in_thread.options(priority=1).enqueue(1)).result())", "list[int]"),
+    ("plain.options(queue='q', delay=timedelta(minutes=1), timeout=1.5, tags=('a',), requires={'gpu'})", ""),
+    ("plain.options(run_at=datetime.now(UTC), idempotency_key=None, tenant='t', connection=object())", ""),
+    ("plain.options(policy={'lease_seconds': 5, 'errors': {'E': 'permanent'}})", ""),
+    ("app.job(backoff_base_seconds=1, isolation='process', errors={ValueError: 'permanent'})", ""),
     # Wrong: found before it runs.
+    ("plain.options(dealy=3)", 'Unexpected keyword argument "dealy" for "options"'),
+    ("plain.options(priority='high')", 'Argument "priority" to "options" of "Definition" has incompatible type "str"'),
+    ("plain.options(delay='3s')", 'Argument "delay" to "options" of "Definition" has incompatible type "str"'),
+    ("plain.options(tags='urgent')", 'Argument "tags" to "options" of "Definition" has incompatible type "str"'),
+    ("plain.options(policy={'lease': 5})", 'Extra key "lease"'),
+    ("plain.options(policy={'errors': {'E': 'later'}})", "incompatible type"),
+    ("app.job(lease='5')", 'Unexpected keyword argument "lease" for "job"'),
+    ("app.job(backoff_factor='2')", 'Argument "backoff_factor" to "job" of "App" has incompatible type "str"'),
+    ("app.job(isolation='vm')", 'Argument "isolation" to "job" of "App" has incompatible type'),
     ("await send_email.enqueue(to=1)", 'Argument "to" to "enqueue" of "Definition" has incompatible type "int"'),
     ("await send_email.enqueue()", 'Missing positional argument "to"'),
     ('await send_email.enqueue(to="a", copy=2)', 'Unexpected keyword argument "copy"'),
@@ -72,6 +92,22 @@ LINES = [
     ('await in_thread.options(priority=1).enqueue("1")', 'incompatible type "str"; expected "int"'),
     ("number: str = await (await plain.enqueue(1)).result()", "Incompatible types in assignment"),
 ]
+
+
+def test_the_types_name_every_option_and_every_field_of_the_policy() -> None:
+    assert set(get_type_hints(JobOptions)) == set(Options.__dataclass_fields__)
+    assert set(get_type_hints(PolicyOptions)) == set(Policy.__struct_fields__)
+
+
+@pytest.mark.parametrize(("typo", "meant"), [("dealy", "delay"), ("tag", "tags"), ("idempotency", "idempotency_key")])
+def test_an_unknown_option_names_the_nearest_when_it_runs(typo: str, meant: str) -> None:
+    app = App()
+
+    @app.job()
+    async def plain() -> None: ...
+
+    with pytest.raises(Invalid, match=f"unknown option '{typo}'; did you mean '{meant}'?"):
+        plain.options(**{typo: 1})  # type: ignore[misc]
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
 from holdfast.model.names import kind_of
 from holdfast.worker.context import Context, SyncContext
+from holdfast.worker.not_json import find_fault
 from holdfast.worker.outcomes import SAID
 
 _CONTEXTS = (Context, SyncContext)
@@ -30,9 +31,9 @@ class Signature:
         self._type, self._what = job_type, f"payload of {job_type}"
         hints = _hints(function, job_type)
         parameters = inspect.signature(function).parameters.values()
-        self.context = next((p.name for p in parameters if hints.get(p.name) in _CONTEXTS), None)
+        self.context = next((p.name for p in parameters if _without_none(hints.get(p.name)) in _CONTEXTS), None)
         own = [parameter for parameter in parameters if parameter.name != self.context]
-        _refuse_odd(function, job_type, hints.get(self.context or ""))
+        _refuse_odd(function, job_type, _without_none(hints.get(self.context or "")))
         _refuse_unnamed(own, job_type)
         _refuse_unannotated(own, job_type)
         self._rest = next((hints.get(p.name, Any) for p in own if p.kind is p.VAR_KEYWORD), None)
@@ -46,7 +47,8 @@ class Signature:
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The call as JSON, if the function could take it."""
-        payload: dict[str, Any] = _plain(self._named(args, kwargs) if args else kwargs, self._what, "invalid_payload")
+        named = self._named(args, kwargs) if args else kwargs
+        payload: dict[str, Any] = _plain(named, f"arguments of {self._type}", "invalid_payload")
         self._check(payload)
         return payload
 
@@ -77,7 +79,7 @@ class Signature:
         """What the function returned, as JSON, if it is what its annotation promises."""
         if value is None and self._free:
             return None
-        plain = _plain(value, f"result of {self._type}", "result_not_json")
+        plain = _plain(value, f"result of {self._type}", "result_not_json", path="result")
         encode(plain, "result", max_bytes=RESULT_BYTES_MAX)
         self.returned(plain)
         return plain
@@ -95,6 +97,16 @@ def _hints(function: Callable[..., Any], job_type: str) -> dict[str, Any]:
             f"job type {job_type}: cannot read the annotations of {function.__qualname__}: {error}",
             code="invalid_handler",
         ) from error
+
+
+def _without_none(annotation: Any) -> Any:
+    """`Context | None = None`, of a function that is also called directly, means `Context` to a worker."""
+    kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
+    return kinds[0] if _is_union(annotation) and len(kinds) == 1 else annotation
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 
 
 def _refuse_odd(function: Callable[..., Any], job_type: str, context: Any) -> None:
@@ -141,7 +153,7 @@ def _shape(named: list[inspect.Parameter], hints: dict[str, Any], job_type: str,
 
 def _promised(returns: Any, job_type: str) -> Any:
     """What a result can be. `-> dict | Snooze`: what a handler says by returning it is no result."""
-    if typing.get_origin(returns) in (typing.Union, types.UnionType):
+    if _is_union(returns):
         results = [kind for kind in typing.get_args(returns) if kind not in SAID]
         returns = functools.reduce(operator.or_, results) if results else Any
     if returns in (*SAID, typing.NoReturn, typing.Never):
@@ -166,11 +178,18 @@ def _converted(plain: Any, kind: Any, what: str, code: str) -> Any:
         raise Invalid(f"{what}: {error}", code=code) from None
 
 
-def _plain(value: Any, what: str, code: str) -> Any:
+def _plain(value: Any, what: str, code: str, path: str = "") -> Any:
     try:
-        return msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True)
-    except (TypeError, ValueError, RecursionError, NotImplementedError) as error:
-        raise Invalid(f"{what} is not JSON: {error}", code=code) from None
+        return _builtins(value)
+    except (TypeError, ValueError, RecursionError, NotImplementedError):
+        fault = find_fault(value, path, _builtins)
+        raise Invalid(
+            f"cannot store the {what} as JSON: {fault}; use plain types, a dataclass or a model", code=code
+        ) from None
+
+
+def _builtins(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True)
 
 
 def _to_json(value: Any) -> Any:
