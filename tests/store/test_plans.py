@@ -22,8 +22,8 @@ INSERT INTO workers (id, kind, capabilities, offers, metadata, liveness, registe
 SELECT gen_random_uuid(), 'local', '{}', '[]', '{}', 'idle', now(), 10, 90 FROM generate_series(1, 20);
 INSERT INTO lanes (tenant, queue, type, requires, prefers, defer_seconds)
 SELECT 'default', 'default', 'type ' || n, '[]', '[]', 0 FROM generate_series(1, 50) AS n;
-INSERT INTO policies (digest, body, waits_for_offline, offline_seconds, cancel_grace_seconds)
-VALUES ('d', '{}', FALSE, 90, 30);
+INSERT INTO policies (digest, body, moves, waits_for_offline, offline_seconds, cancel_grace_seconds)
+VALUES ('d', '{}', 32767, FALSE, 90, 30);
 INSERT INTO jobs (id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, epoch,
                   max_attempts, run_at, created_at, updated_at, finished_at, lease_seconds, late_writes, lease_worker,
                   lease_token, lease_expires_at, payload)

@@ -7,18 +7,22 @@ ones in force when it was created. That makes a snapshot of the whole policy on 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.clock import Clock
 from holdfast.lifecycle import Lifecycles, Machine, Policy, Reaping
-from holdfast.lifecycle.render import from_data, to_data
+from holdfast.lifecycle.policy import readable
+from holdfast.lifecycle.render import from_stored, to_data
 from holdfast.model import JobType, NewJob
 from holdfast.model.names import check_names
 from holdfast.store import Row, Tx, q
+
+log = logging.getLogger(__name__)
 
 REMEMBERED_MAX = 10_000
 TYPES_FRESH_SECONDS = 5  # how long another process's declaration may go unnoticed
@@ -56,13 +60,19 @@ class Registry:
         self._types_until = -1.0
         self._resolved: dict[bytes, Resolved] = {}
         self._snapshots: dict[int, Snapshot] = {}
+        self._warned: set[str] = set()
 
     def forget_types(self) -> None:
         self._types_until = -1.0
 
+    def forget(self) -> None:
+        """All that was read from the database, which may be another one by now."""
+        self._types, self._types_until = {}, -1.0
+        self._resolved, self._snapshots = {}, {}
+
     async def types(self, tx: Tx) -> dict[str, JobType]:
         if self._clock.monotonic() >= self._types_until:
-            found = await _types_kept(tx)
+            found = await self._types_kept(tx)
             if found != self._types:
                 self._types, self._resolved = found, {}
             self._types_until = self._clock.monotonic() + TYPES_FRESH_SECONDS
@@ -72,9 +82,19 @@ class Registry:
         """Where jobs of this type go that ask for no queue, by what was last heard of the types."""
         return (self._types.get(name) or JobType(name=name)).queue
 
+    async def _types_kept(self, tx: Tx) -> dict[str, JobType]:
+        """A row that cannot be read counts as not declared, and hides none of the others."""
+        kept: dict[str, JobType] = {}
+        for row in await tx.all(q.job_types):
+            try:
+                kept[row["name"]] = _type_from_row(row)
+            except (msgspec.DecodeError, UnicodeError):  # not JSON, or of another shape
+                self._warn(f"job type {row['name']!r}", [f"its declaration ({row['name']})"])
+        return kept
+
     async def news(self, tx: Tx, declared: Sequence[JobType]) -> list[JobType]:
         """Those of which the database keeps something else, or nothing."""
-        kept = await _types_kept(tx)
+        kept = await self._types_kept(tx)
         return [one for one in declared if kept.get(one.name) != one.in_order]
 
     async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved], *, alone: bool = False) -> Resolved:
@@ -89,7 +109,7 @@ class Registry:
             raise NeedsTransaction
         declared = types.get(new.type) or JobType(name=new.type)
         machine = self._lifecycles[new.lifecycle or declared.lifecycle]
-        policy = machine.policy.over({**self._below(machine), **declared.policy, **(new.policy or {})})
+        policy = self._policy_of(machine, declared).over(new.policy or {})
         queue = new.queue or declared.queue
         requires = check_names(declared.requires if new.requires is None else new.requires, "capability")
         prefers = check_names(declared.prefers if new.prefers is None else new.prefers, "capability")
@@ -104,6 +124,12 @@ class Registry:
         tx.after_commit(lambda: _remember(home, key, resolved))
         return resolved
 
+    def _policy_of(self, machine: Machine, declared: JobType) -> Policy:
+        knobs, ignored = readable(declared.policy)
+        if ignored:
+            self._warn(f"the policy of job type {declared.name!r}", ignored)
+        return machine.policy.over({**self._below(machine), **knobs})
+
     def _below(self, machine: Machine) -> dict[str, float | None]:
         """Settings fill in what the lifecycle leaves at its default."""
         standard = Policy()
@@ -117,12 +143,34 @@ class Registry:
         if (known := self._snapshots.get(policy_id)) is not None:
             return known
         row = await tx.one(q.policy_body, id=policy_id)
-        assert row is not None, f"policy {policy_id} is interned and never deleted"  # noqa: S101
-        body = msgspec.json.decode(row["body"])
-        machine = from_data(body["lifecycle"])
-        found = Snapshot(machine, machine.policy.over(body["policy"]))
+        found, ignored = _read_snapshot(row)
+        if ignored:
+            self._warn(f"policy {policy_id}", ignored)
         tx.after_commit(lambda: _remember(self._snapshots, policy_id, found))
         return found
+
+    def _warn(self, what: str, ignored: list[str]) -> None:
+        """Once for each name in this process: there may be thousands of policies with it."""
+        if news := [name for name in ignored if name not in self._warned]:
+            self._warned.update(news)
+            log.warning(
+                "%s has parts that this version of Holdfast cannot read and ignores: %s. A newer version wrote it, or "
+                "the row is damaged. Its jobs go on with what can be read; upgrade this process to respect the rest",
+                what,
+                ", ".join(news),
+            )
+
+
+def _read_snapshot(row: Row | None) -> tuple[Snapshot, list[str]]:
+    """As far as this version can read it: one that it cannot read at all must not hold up the jobs of others."""
+    try:
+        body = {} if row is None else msgspec.json.decode(row["body"])
+    except (msgspec.DecodeError, UnicodeError):
+        body = {}
+    body = body if isinstance(body, dict) else {}
+    machine, ignored = from_stored(body.get("lifecycle"), 0 if row is None else row["moves"])
+    policy, more = machine.policy.over_stored(body.get("policy"))
+    return Snapshot(machine, policy), list(dict.fromkeys([*ignored, *more]))
 
 
 _Key = TypeVar("_Key")
@@ -144,6 +192,7 @@ async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> int:
         q.put_policy,
         digest=digest,
         body=body,
+        moves=machine.mask,
         waits_for_offline=policy.reaping is Reaping.EXPIRED_AND_OFFLINE,
         offline_seconds=policy.offline_seconds,
         no_progress_seconds=policy.no_progress_seconds,
@@ -172,17 +221,13 @@ async def _intern_lane(
     return int(row["id"])
 
 
-async def _types_kept(tx: Tx) -> dict[str, JobType]:
-    return {row["name"]: _type_from_row(row) for row in await tx.all(q.job_types)}
-
-
 def _type_from_row(row: Row) -> JobType:
     get = row.__getitem__
     return JobType(
         name=get("name"),
         lifecycle=get("lifecycle"),
         queue=get("queue"),
-        policy=msgspec.json.decode(get("policy")),
-        requires=msgspec.json.decode(get("requires")),
-        prefers=msgspec.json.decode(get("prefers")),
+        policy=msgspec.json.decode(get("policy"), type=dict[str, Any]),
+        requires=msgspec.json.decode(get("requires"), type=list[str]),
+        prefers=msgspec.json.decode(get("prefers"), type=list[str]),
     )

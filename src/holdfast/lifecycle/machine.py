@@ -50,6 +50,7 @@ def _known(names: type[_Name], kind: str, name: str, line: str) -> _Name:
 
 
 _CANON = {(move.verb, move.source, move.target): move for move in read_moves(CANON)}
+LAWFUL = frozenset(_CANON)  # verb, source and target of each move that any lifecycle may have
 VERBS = tuple(dict.fromkeys(move.verb for move in _CANON.values()))
 
 
@@ -77,6 +78,13 @@ class Machine:
         self.policy = policy or Policy()
         self.accept_separately = accept_separately
         self._check()
+
+    @classmethod
+    def of_mask(cls, name: str, mask: int) -> Machine:
+        """A lifecycle of which only the legal pairs of states are known: each move that they allow, in plain words."""
+        moves = [move for move in _CANON.values() if BIT[move.source, move.target] & mask]
+        states = {state for move in moves for state in (move.source, move.target)}
+        return cls(name, words={state: state.value for state in State if state in states}, moves=map(str, moves))
 
     @property
     def initial(self) -> State:

@@ -98,6 +98,41 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         except msgspec.ValidationError as error:
             raise Invalid(f"policy: {error}", code="invalid_policy") from None
 
+    def over_stored(self, stored: Any) -> tuple[Policy, list[str]]:
+        """This policy with knobs that were stored, perhaps by a newer version, and the names of those left out.
+
+        A knob or a value that this version does not know is left out, so that both versions can work on one database.
+        """
+        known, ignored = readable(stored)
+        try:
+            return self.over(known), ignored
+        except Invalid:  # each is readable, but together they are no policy
+            return self, sorted(stored)
+
+
+def readable(stored: Any) -> tuple[dict[str, Any], list[str]]:
+    """Those of stored knobs that this version knows, and the names of the others."""
+    if not isinstance(stored, dict):
+        return {}, ["everything"]
+    known: dict[str, Any] = {}
+    for name, value in stored.items():
+        if name == "errors" and isinstance(value, dict):
+            known[name] = {error: how for error, how in value.items() if how in list(Treatment)}
+        elif name in _KINDS and _is_a(value, _KINDS[name]):
+            known[name] = value
+    return known, sorted(name for name, value in stored.items() if name not in known or known[name] != value)
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+_KINDS = {field.name: field.type for field in msgspec.structs.fields(Policy)}
+
 
 def _refuse_unknown(changes: dict[str, Any]) -> None:
     """Words that are none of ours; the nearest one is most often what was meant."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Invalid
-from holdfast.lifecycle.machine import Machine
+from holdfast.errors import HoldfastError, Invalid
+from holdfast.lifecycle.default import DEFAULT
+from holdfast.lifecycle.machine import LAWFUL, Machine, read_moves
 from holdfast.lifecycle.policy import Policy
-from holdfast.lifecycle.states import FINAL
+from holdfast.lifecycle.states import ALL_BITS, FINAL, Move, State
 
 
 def mermaid(machine: Machine) -> str:
@@ -40,14 +41,16 @@ def to_data(machine: Machine) -> dict[str, Any]:
     }
 
 
+_KEYS = {"name", "about", "words", "moves", "accept_separately", "policy"}
+
+
 def from_data(data: dict[str, Any]) -> Machine:
-    known = {"name", "about", "words", "moves", "accept_separately", "policy"}
-    unknown = sorted(data.keys() - known)
+    unknown = sorted(data.keys() - _KEYS)
     missing = sorted({"name", "words", "moves"} - data.keys())
     if unknown or missing:
         what = f"unknown {unknown}" if unknown else f"missing {missing}"
         raise Invalid(
-            f"lifecycle {data.get('name', '?')!r}: {what}; keys are {sorted(known)}", code="invalid_lifecycle"
+            f"lifecycle {data.get('name', '?')!r}: {what}; keys are {sorted(_KEYS)}", code="invalid_lifecycle"
         )
     return Machine(
         data["name"],
@@ -57,6 +60,46 @@ def from_data(data: dict[str, Any]) -> Machine:
         accept_separately=data.get("accept_separately", False),
         about=data.get("about", ""),
     )
+
+
+def from_stored(data: Any, mask: int) -> tuple[Machine, list[str]]:
+    """A lifecycle as it was stored, perhaps by a newer version, and what this version could not read of it.
+
+    What remains need not make a lifecycle. Then `mask` does: the pairs of states that the database allows its jobs.
+    """
+    try:
+        words = {state: word for state, word in data["words"].items() if state in list(State)}
+        policy, ignored = Policy().over_stored(data.get("policy", {}))
+        machine = Machine(
+            data["name"],
+            words=words,
+            moves=[str(move) for move in map(_known_move, data["moves"]) if move is not None],
+            policy=policy,
+            accept_separately=bool(data.get("accept_separately", False)),
+            about=str(data.get("about", "")),
+        )
+        if mask & ALL_BITS & ~machine.mask == 0:
+            return machine, [*sorted(data.keys() - _KEYS), *sorted(data["words"].keys() - words.keys()), *ignored]
+    except (HoldfastError, KeyError, TypeError, AttributeError):
+        pass
+    name = data.get("name") if isinstance(data, dict) else None
+    return _of_mask(name if isinstance(name, str) else "unknown", mask), ["lifecycle"]
+
+
+def _of_mask(name: str, mask: int) -> Machine:
+    try:
+        return Machine.of_mask(name, mask)
+    except HoldfastError:
+        return DEFAULT
+
+
+def _known_move(line: Any) -> Move | None:
+    """None where it names a verb, a state or an actor of a newer version."""
+    try:
+        [move] = read_moves([line])
+        return move if move[:3] in LAWFUL else None
+    except (HoldfastError, ValueError, TypeError):
+        return None
 
 
 def from_toml(text: str) -> Machine:

@@ -83,6 +83,7 @@ PAIRS = (
     (State.RETRYING, State.CANCELED),
 )
 BIT = {pair: 1 << place for place, pair in enumerate(PAIRS)}
+ALL_BITS = sum(BIT.values())
 
 # What a client of `/jobs` sees, whatever the lifecycle calls it.
 STATUS = {

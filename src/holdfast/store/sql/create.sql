@@ -42,9 +42,9 @@ UPDATE jobs
 RETURNING id
 
 -- name: put_policy
-INSERT INTO policies (digest, body, waits_for_offline, offline_seconds, no_progress_seconds, max_runtime_seconds,
-                      cancel_grace_seconds)
-VALUES (:digest, :body, :waits_for_offline, :offline_seconds, :no_progress_seconds, :max_runtime_seconds,
+INSERT INTO policies (digest, body, moves, waits_for_offline, offline_seconds, no_progress_seconds,
+                      max_runtime_seconds, cancel_grace_seconds)
+VALUES (:digest, :body, :moves, :waits_for_offline, :offline_seconds, :no_progress_seconds, :max_runtime_seconds,
         :cancel_grace_seconds)
     ON CONFLICT (digest) DO NOTHING
 RETURNING id
@@ -53,7 +53,7 @@ RETURNING id
 SELECT id FROM policies WHERE digest = :digest
 
 -- name: policy_body
-SELECT body FROM policies WHERE id = :id
+SELECT body, moves FROM policies WHERE id = :id
 
 -- name: put_lane
 INSERT INTO lanes (tenant, queue, type, requires, prefers, defer_seconds)

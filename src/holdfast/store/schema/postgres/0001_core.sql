@@ -11,11 +11,13 @@ CREATE TABLE job_types (
 );
 
 -- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.
--- What the reaper judges by stands in columns, the rest of a policy in its body.
+-- What the reaper judges by stands in columns, the rest of a policy in its body. `moves` are the legal moves of the
+-- lifecycle as bits: a process that cannot read the body, because a newer version wrote it, goes on by these.
 CREATE TABLE policies (
     id                   integer          GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     digest               text             NOT NULL UNIQUE,
     body                 text             NOT NULL,
+    moves                integer          NOT NULL,
     waits_for_offline    boolean          NOT NULL,
     offline_seconds      double precision NOT NULL,
     no_progress_seconds  double precision,

@@ -12,11 +12,13 @@ CREATE TABLE job_types (
 ) STRICT;
 
 -- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.
--- What the reaper judges by stands in columns, the rest of a policy in its body.
+-- What the reaper judges by stands in columns, the rest of a policy in its body. `moves` are the legal moves of the
+-- lifecycle as bits: a process that cannot read the body, because a newer version wrote it, goes on by these.
 CREATE TABLE policies (
     id                   integer PRIMARY KEY AUTOINCREMENT,
     digest               text    NOT NULL UNIQUE,
     body                 text    NOT NULL,
+    moves                integer NOT NULL,
     waits_for_offline    integer NOT NULL,
     offline_seconds      real    NOT NULL,
     no_progress_seconds  real,
