@@ -9,12 +9,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.batches import Batches
+from holdfast.batches import Apart, Batches
 from holdfast.brokers import open_dispatch
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listening import Listener
 from holdfast.engine import Created, Engine, Limits, Retention
+from holdfast.engine.create import Ready
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.loops import Maintenance, WorkerLog
@@ -128,6 +129,15 @@ async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, 
     return Opened(engine, Batches(engine.create_many), notifier=notifier, dispatch=dispatch)
 
 
+def _creates(engine: Engine) -> Batches[Ready, Created]:
+    return Batches(engine.hand_in_each, turns=GATHERING_TURNS, answers_each=True)
+
+
+def _has_key(one: Ready) -> bool:
+    """Then its insert may have to wait for another transaction with the same key."""
+    return one.job.idempotency_key is not None
+
+
 @asynccontextmanager
 async def open_server(
     settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids, open_to_anybody: bool
@@ -156,7 +166,7 @@ async def open_server(
                 open_to_anybody=open_to_anybody,
                 rate_per_second=settings.rate_per_second,
             ),
-            Batches(engine.hand_in_each, turns=GATHERING_TURNS),
+            Apart(_has_key, waiting=_creates(engine), others=_creates(engine)),
             outlines,
             Cursors(engine),
             feed,

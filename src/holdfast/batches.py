@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from holdfast.clock import turn
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError, Locked, RowRefused, StoreError
+
+AT_ONCE_MAX = 4  # items that are sent one by one because one of them is locked
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -17,16 +19,20 @@ class Batches(Generic[Item, Answer]):
     """A lone caller never waits for company, and a crowd of callers shares the cost of a commit.
 
     `turns` of the event loop before each batch let in those who came at the same moment: a server has many who do.
+    `answers_each`: `send` commits for some items before it knows the answers to others. It answers every item itself,
+    and what it raises is the answer to all of them: nothing is sent again. Otherwise see `each`.
     """
 
     def __init__(
         self,
-        send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]],
+        send: Callable[[list[Item]], Awaitable[Sequence[Answer | Exception]]],
         *,
         most: int = 500,
         turns: int = 0,
+        answers_each: bool = False,
     ) -> None:
         self._send = send
+        self._answers_each = answers_each
         self._most = most
         self._turns = turns
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
@@ -64,7 +70,7 @@ class Batches(Generic[Item, Answer]):
             self._waiting = [(item, future) for item, future in self._waiting if not future.done()]
             if self._waiting:
                 self._sending = asyncio.create_task(self._send_all())
-        if isinstance(answer, HoldfastError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -83,8 +89,9 @@ class Batches(Generic[Item, Answer]):
 
     async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         answers: Sequence[Answer | Exception]
+        items = [item for item, _ in batch]
         try:
-            answers = await each(self._send, [item for item, _ in batch])
+            answers = await (self._send(items) if self._answers_each else each(self._send, items))
         except Exception as error:  # our own mistake: whoever asked hears of it, whoever asks next is not held up
             answers = [error] * len(batch)
         for (_, future), answer in zip(batch, answers, strict=True):
@@ -94,16 +101,45 @@ class Batches(Generic[Item, Answer]):
 async def each(
     send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], items: list[Item]
 ) -> list[Answer | HoldfastError]:
-    """An answer or a refusal for each: one that is wrong does not take the others with it."""
+    """An answer or a refusal for each: one that is wrong does not take the others with it.
+
+    Parts of the items are sent again after a refusal. So `send` must have written nothing when it raises one, or lose
+    nothing by being repeated.
+    """
     try:
         return list(await send(items))
-    except StoreError as error:
-        return [error] * len(items)
     except HoldfastError as error:
-        if len(items) == 1:
-            return [error]
+        if len(items) == 1 or (isinstance(error, StoreError) and not isinstance(error, RowRefused | Locked)):
+            return [error] * len(items)
+        if isinstance(error, Locked):  # to find the locked one by halves would mean to wait for it each time
+            return await _one_by_one(send, items)
         middle = len(items) // 2
         return [*await each(send, items[:middle]), *await each(send, items[middle:])]
+
+
+async def _one_by_one(
+    send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], items: list[Item]
+) -> list[Answer | HoldfastError]:
+    room = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def send_one(item: Item) -> Answer | HoldfastError:
+        async with room:
+            [answer] = await each(send, [item])
+            return answer
+
+    return await asyncio.gather(*(send_one(item) for item in items))
+
+
+class Apart(Generic[Item, Answer]):
+    """Two kinds of items in batches of their own: those that may have to wait never delay the others."""
+
+    def __init__(
+        self, may_wait: Callable[[Item], bool], waiting: Batches[Item, Answer], others: Batches[Item, Answer]
+    ) -> None:
+        self._may_wait, self._waiting, self._others = may_wait, waiting, others
+
+    async def put(self, item: Item) -> Answer:
+        return await (self._waiting if self._may_wait(item) else self._others).put(item)
 
 
 def _settle(future: asyncio.Future[Answer], answer: Answer | Exception) -> None:

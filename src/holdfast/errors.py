@@ -16,8 +16,10 @@ HoldfastError
 ├── Refused            a guard said no
 └── StoreError         the database could not do it
     ├── StoreUnavailable   nothing was written; try again
+    │   └── Locked             another transaction that has not ended holds what is needed
     ├── OutcomeUnknown     the commit's answer was lost; it may or may not have happened
-    └── SchemaStale        the database needs `migrate`
+    ├── SchemaStale        the database needs `migrate`
+    └── RowRefused         it cannot store this row; nothing was written, and sending it again will not help
 
 JobFailed stands beside them: nothing failed but the job.
 """
@@ -109,12 +111,20 @@ class StoreUnavailable(StoreError):
     code = "store_unavailable"
 
 
+class Locked(StoreUnavailable):
+    code = "locked"
+
+
 class OutcomeUnknown(StoreError):
     code = "outcome_unknown"
 
 
 class SchemaStale(StoreError):
     code = "schema_stale"
+
+
+class RowRefused(StoreError):
+    code = "constraint_violated"
 
 
 class JobFailed(HoldfastError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,7 +12,7 @@ from holdfast.engine.accept import accept as accept_jobs
 from holdfast.engine.move import move
 from holdfast.engine.registry import NeedsTransaction, Resolved
 from holdfast.engine.rules import Rules
-from holdfast.errors import Conflict, HoldfastError, Invalid, KeyReused, Refused
+from holdfast.errors import Conflict, HoldfastError, Invalid, KeyReused, Locked, Refused
 from holdfast.lifecycle import FINAL, STATUS, Actor, Idempotency, State
 from holdfast.model import NewJob
 from holdfast.model.hint import HINTS_MAX, Hint
@@ -118,10 +120,35 @@ async def create_new(
 async def _insert(tx: Tx, rules: Rules, batch: _Batch, *, actor: Actor) -> set[str]:
     """In the order of keys, so that two batches with the same keys never wait for each other crosswise."""
     fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
-    rows = await move(tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=fresh, kind=batch.kinds)
+    rows = await _insert_rows(tx, rules, fresh, batch.kinds, actor=actor)
     if rows:
         tx.after_commit(lambda: rules.hint(batch.hints()), hint=True)
     return {row["id"] for row in rows}
+
+
+async def _insert_rows(
+    tx: Tx, rules: Rules, fresh: list[tuple[Any, ...]], kinds: list[tuple[Any, ...]], *, actor: Actor
+) -> list[Row]:
+    lock_timeout = None if tx.lock_seconds is None else str(round(tx.lock_seconds * 1000))
+    return await move(
+        tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=fresh, kind=kinds, lock_timeout=lock_timeout
+    )
+
+
+@contextmanager
+def naming_key(jobs: list[NewJob]) -> Iterator[None]:
+    """A lock that a create waits for in vain is that of a key in a transaction that has not ended."""
+    try:
+        yield
+    except Locked as error:
+        keys = [job.idempotency_key for job in jobs if job.idempotency_key is not None]
+        if not keys:  # a lane or a policy that the other transaction is the first to use
+            raise
+        which = f"idempotency key {keys[0]!r} is" if len(keys) == 1 else f"one of {len(keys)} idempotency keys is"
+        raise Locked(
+            f"{which} held by a transaction that has not ended yet; nothing was written: try again",
+            code="idempotency_key_locked",
+        ) from error
 
 
 class _Batch(NamedTuple):
@@ -244,7 +271,7 @@ async def _existing(
             return await _repeated(tx, rules, holder, actor=actor, accept=accept)
         if holder is not None:
             await tx.one(q.free_key, id=holder["id"])
-        if await move(tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=[row], kind=batch.kinds):
+        if await _insert_rows(tx, rules, [row], batch.kinds, actor=actor):
             return Created(row[_ID], batch.state(row))
         holders |= await _holders(tx, [job])
     return Conflict(

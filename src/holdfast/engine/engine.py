@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.engine import accept as _accept
@@ -20,6 +20,7 @@ from holdfast.engine import depths as _depths
 from holdfast.engine import fail as _fail
 from holdfast.engine import heartbeat as _heartbeat
 from holdfast.engine import look as _look
+from holdfast.engine import many_callers as _many_callers
 from holdfast.engine import openings as _openings
 from holdfast.engine import progress as _progress
 from holdfast.engine import prune as _prune
@@ -134,12 +135,15 @@ class Engine(Keyring, Mailing):
             )
         keyless = all(job.idempotency_key is None for job in jobs)
         alone = (keyless or len(jobs) == 1) and not self.rules.hooks.any_for("create")
-        try:
-            return await self.store.write(
-                lambda tx: _create.create(tx, self.rules, jobs, actor=actor, accept=accept, alone=alone), alone=alone
-            )
-        except NeedsTransaction:
-            return await self.store.write(lambda tx: _create.create(tx, self.rules, jobs, actor=actor, accept=accept))
+
+        async def work(tx: Tx, *, alone: bool = False) -> list[_create.Created]:
+            return await _create.create(tx, self.rules, jobs, actor=actor, accept=accept, alone=alone)
+
+        with _create.naming_key(jobs):
+            try:
+                return await self.store.write(partial(work, alone=alone), alone=alone, retry_locked=False)
+            except NeedsTransaction:
+                return await self.store.write(work, retry_locked=False)
 
     async def create_all(
         self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, connection: Any = None
@@ -157,48 +161,18 @@ class Engine(Keyring, Mailing):
 
     async def hand_in(self, jobs: list[NewJob]) -> list[_create.Created]:
         """From outside: created, all or none; then accepted, in a commit of its own where the lifecycle wants that."""
-        return await self._accept_made(await self.create_many(jobs, accept=None))
+        made: list[_create.Created | Exception] = [*await self.create_many(jobs, accept=None)]
+        return [_raised([one]) for one in await _many_callers.accept_each(self.accept_made, made)]
 
-    async def hand_in_each(self, jobs: list[_create.Ready]) -> list[_create.Created | HoldfastError]:
-        """The same for requests that only share the way: one that is refused takes none of the others with it."""
-        made = await self.create_each(jobs)
-        try:
-            accepted = iter(await self._accept_made([one for one in made if isinstance(one, _create.Created)]))
-            return [next(accepted) if isinstance(one, _create.Created) else one for one in made]
-        except StoreError as error:
-            return [error if isinstance(one, _create.Created) and one.waits else one for one in made]
+    async def hand_in_each(self, jobs: list[_create.Ready]) -> list[_create.Created | Exception]:
+        """The same for requests that only share the way: each has its own answer, and this raises nothing."""
+        return await _many_callers.accept_each(self.accept_made, await self.create_each(jobs))
 
-    async def create_each(self, jobs: list[_create.Ready]) -> list[_create.Created | HoldfastError]:
-        """In one statement, unless a key is taken; what is to be accepted separately is left to whoever accepts it."""
+    async def create_each(self, jobs: list[_create.Ready]) -> list[_create.Created | Exception]:
+        """What is to be accepted separately is left to whoever accepts it."""
         if self.rules.hooks.any_for("create"):  # a guard may refuse half-way, after it has written
-            return [await _answer(self.create(one.job, accept=None)) for one in jobs]
-
-        async def work(tx: Tx, *, alone: bool) -> list[_create.Created | None]:
-            return await _create.create_new(tx, self.rules, jobs, actor=Actor.CLIENT, accept=None, alone=alone)
-
-        try:
-            new = await self.store.write(partial(work, alone=True), alone=True)
-        except NeedsTransaction:
-            new = await self.store.write(partial(work, alone=False))
-        taken = [job for job, one in zip(jobs, new, strict=True) if one is None]
-        if not taken:
-            return cast("list[_create.Created | HoldfastError]", new)
-        held: list[_create.Created | HoldfastError]
-        try:
-            held = await self.store.write(
-                lambda tx: _create.create_each(tx, self.rules, taken, actor=Actor.CLIENT, accept=None)
-            )
-        except StoreError as error:  # the new ones are on disk: this is no answer to them
-            held = [error] * len(taken)
-        others = iter(held)
-        return [next(others) if one is None else one for one in new]
-
-    async def _accept_made(self, made: list[_create.Created]) -> list[_create.Created]:
-        waiting = [one.id for one in made if one.waits]
-        if not waiting:
-            return made
-        accepted = await self.accept_made(waiting)
-        return [one.accepted() if one.id in accepted else one for one in made]
+            return await _many_callers.create_one_by_one(partial(self.create, accept=None), jobs)
+        return await _many_callers.create_in_few_commits(self.store, self.rules, jobs)
 
     async def accept_made(self, job_ids: list[str]) -> list[str]:
         """Those of them that the API is to accept; nobody has run them before."""
@@ -631,10 +605,10 @@ class Engine(Keyring, Mailing):
         return await self.store.read(lambda tx: _why.why(tx, self.rules, job_id, tenant))
 
 
-def _raised(answers: Sequence[_Answer | HoldfastError]) -> _Answer:
+def _raised(answers: Sequence[_Answer | Exception]) -> _Answer:
     """The one answer of a batch of one; a refusal is raised."""
     [answer] = answers
-    if isinstance(answer, HoldfastError):
+    if isinstance(answer, Exception):
         raise answer
     return answer
 

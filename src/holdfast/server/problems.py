@@ -36,6 +36,7 @@ _BY_CODE = {
     "head_too_large": 431,
     "too_many_connections": 503,
     "wrong_host": 421,
+    "value_refused": 422,
     "internal_error": 500,
 }
 _TOO_LARGE = "_too_large"

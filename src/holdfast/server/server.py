@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from holdfast.batches import Batches
+from holdfast.batches import Apart, Batches
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine
@@ -43,7 +43,7 @@ class Server:
     ids: Ids
     settings: Settings
     auth: Auth
-    creates: Batches[Ready, Created]
+    creates: Apart[Ready, Created]
     outlines: Batches[tuple[str, str], Outline]  # of (job, tenant)
     cursors: Cursors
     feed: Feed

@@ -24,9 +24,11 @@ class Tx(Protocol):
     """One transaction. A query that moves jobs writes its history with them, in the same transaction.
 
     `alone`: there is no transaction around the statements, each commits by itself.
+    `lock_seconds`: how long a statement with `{lock_timeout}` waits for another transaction; None: without a limit.
     """
 
     alone: bool
+    lock_seconds: float | None
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
@@ -74,8 +76,11 @@ class Store(Protocol):
 
     watch: Watch | None
 
-    async def write(self, work: Work[T], *, alone: bool = False) -> T:
-        """Run work in a transaction. `alone` says that it is one statement and needs no BEGIN around it."""
+    async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
+        """Run work in a transaction. `alone` says that it is one statement and needs no BEGIN around it.
+
+        Without `retry_locked`, `Locked` is raised as soon as a lock was not to be had in time.
+        """
         ...
 
     async def read(self, work: Work[T]) -> T: ...

@@ -132,6 +132,8 @@ async def _awaited(value: Any) -> Any:
 
 
 class _BorrowedAsyncpg(PostgresTx):
+    lock_seconds: float | None = None  # how long the caller's transaction waits is the caller's decision
+
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:

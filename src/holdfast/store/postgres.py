@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Watch, Watched, Work, check_params, tell
 from holdfast.store.connections import Connections
@@ -22,6 +22,7 @@ TRIES_MAX = 6
 PAUSE_SECONDS = 0.02
 CONNECT_SECONDS = 10.0
 ROLLBACK_SECONDS = 1.0
+LOCK_SECONDS = 0.5  # a statement that says {lock_timeout} waits no longer for another transaction
 
 # The server says it rolled back, or was never asked: running the work again is safe.
 _NOT_DONE = (
@@ -48,6 +49,8 @@ FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientE
 
 
 class PostgresTx:
+    lock_seconds: float | None = LOCK_SECONDS
+
     def __init__(self, connection: Any, clock: Clock, *, alone: bool = False, watch: Watch | None = None) -> None:
         self._connection = connection
         self._clock = clock
@@ -135,14 +138,18 @@ class PostgresStore:
     async def read(self, work: Work[T]) -> T:
         return await self._persist(work, self._way(alone=True), harmless=True)
 
-    async def write(self, work: Work[T], *, alone: bool = False) -> T:
-        return await self._persist(work, self._way(alone=alone), harmless=False)
+    async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
+        way = self._way(alone=alone, retry_locked=retry_locked)
+        return await self._persist(work, way, harmless=False, retry_locked=retry_locked)
 
-    def _way(self, *, alone: bool) -> Any:
+    def _way(self, *, alone: bool, retry_locked: bool = True) -> Any:
         """Behind a pooler only what stands in one transaction is sure to run on one connection, as it was set up."""
-        return self._run_alone if alone and not self._pooled else self._run_in_transaction
+        if alone and not self._pooled:
+            return self._run_alone
+        begin = _BEGIN_POOLED if self._pooled else "BEGIN"
+        return partial(self._run_in_transaction, begin if retry_locked else f"{begin}; {_LOCK_TIMEOUT}")
 
-    async def _persist(self, work: Work[T], run: Any, *, harmless: bool) -> T:
+    async def _persist(self, work: Work[T], run: Any, *, harmless: bool, retry_locked: bool = True) -> T:
         """Run, and run again while the database says it rolled back or could not be reached."""
         if self._closed:
             raise StoreUnavailable("the store is closed", code="store_closed")
@@ -153,6 +160,10 @@ class PostgresStore:
             except (*_NOT_DONE, *_CUT_OFF, OutcomeUnknown) as error:
                 if isinstance(error, ValueError) or (isinstance(error, OutcomeUnknown) and not harmless):
                     raise  # asyncpg calls an argument it cannot encode an InterfaceError too; that is our own mistake
+                if isinstance(error, asyncpg.LockNotAvailableError) and not retry_locked:
+                    raise Locked(
+                        f"a transaction that has not ended yet is in the way, nothing was written: try again ({error})"
+                    ) from error
                 last = error
             except asyncpg.PostgresError as error:
                 raise in_our_words(str(error.sqlstate), str(error)) from error
@@ -161,14 +172,14 @@ class PostgresStore:
             f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: {last}"
         ) from last
 
-    async def _run_in_transaction(self, work: Work[T]) -> T:
+    async def _run_in_transaction(self, begin: str, work: Work[T]) -> T:
         with Watched(self.watch, CONNECT, self._clock):
             connection = await self._connections.take()
         try:
             tx = PostgresTx(connection, self._clock, watch=self.watch)
             try:
                 with Watched(self.watch, BEGIN, self._clock):
-                    await connection.execute(_BEGIN_POOLED if self._pooled else "BEGIN")
+                    await connection.execute(begin)
                 result = await work(tx)
             except BaseException:
                 await _roll_back(connection)
@@ -242,10 +253,12 @@ def _unknown(error: BaseException) -> OutcomeUnknown:
     )
 
 
+# By the state that PostgreSQL reports, or by its class: a value out of range, a limit of an index, a constraint.
+_CODES = {"42P01": "missing_table", "42703": "missing_table", "22": "value", "54": "value", "23": "constraint"}
+
+
 def in_our_words(state: str, message: str) -> HoldfastError:
-    code = {"42P01": "missing_table", "42703": "missing_table"}.get(
-        state, "constraint" if state.startswith("23") else state
-    )
+    code = _CODES.get(state) or _CODES.get(state[:2], state)
     return refusal(code, message) or StoreUnavailable(f"PostgreSQL refused: {message}", code="store_refused")
 
 
@@ -255,6 +268,7 @@ def in_our_words(state: str, message: str) -> HoldfastError:
 # that fits a batch of one fits a batch of a thousand: it need not be made anew each time.
 _PLANNER = ("enable_bitmapscan = off", "enable_seqscan = off", "plan_cache_mode = force_generic_plan")
 
+_LOCK_TIMEOUT = f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}"
 _BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in _PLANNER)])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from holdfast.errors import Conflict, HoldfastError, IllegalMove, SchemaStale, StoreError, StoreUnavailable
+from holdfast.errors import Conflict, HoldfastError, IllegalMove, RowRefused, SchemaStale, StoreUnavailable
 
 
 def refusal(code: str, message: str) -> HoldfastError | None:
@@ -18,7 +18,9 @@ def refusal(code: str, message: str) -> HoldfastError | None:
     if "events_actor" in message:
         return IllegalMove("this actor may not make this move", code="actor_not_allowed")
     if code == "constraint":
-        return StoreError(f"the database refused the row: {message}", code="constraint_violated")
+        return RowRefused(f"the database refused the row: {message}")
+    if code == "value":
+        return RowRefused(f"the database cannot store a value of the row: {message}", code="value_refused")
     return None
 
 

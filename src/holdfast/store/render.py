@@ -13,6 +13,7 @@
 {token}                 a fresh lease token, one per row
 {moved}                 what a move answers with, and what its history needs: on SQLite, where the row is
 {lease ended}           the assignments that take a lease away
+{lock_timeout}          true; the transaction waits at most :lock_timeout milliseconds for a lock, if that is given
 {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
 {filters}               the one dynamic WHERE, from a fixed set
 {horizon}               events at or above it may still gain earlier neighbours
@@ -356,6 +357,12 @@ def _sqlite_any(wanted: str) -> str:
 # The statement's own time: it does not stand still for a whole transaction, and it may be an index condition.
 _POSTGRES_NOW = "coalesce(:now::timestamptz, statement_timestamp())"
 
+# Set by the statement itself, so that one without a transaction around it has a limit too. A subquery runs once.
+_LOCK_TIMEOUT = (
+    "(SELECT set_config('lock_timeout', coalesce(:lock_timeout::text, current_setting('lock_timeout')), TRUE))"
+    " IS NOT NULL"
+)
+
 _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
     POSTGRES: {
         "now": lambda _: _POSTGRES_NOW,
@@ -365,6 +372,7 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "skip_locked": lambda _: "FOR UPDATE SKIP LOCKED",
         "skip_locked of jobs": lambda _: "FOR UPDATE OF jobs SKIP LOCKED",
         "locked": lambda _: "FOR UPDATE OF jobs",
+        "lock_timeout": lambda _: _LOCK_TIMEOUT,
         "token": lambda _: "gen_random_uuid()",
         "rows": _postgres_rows,
         "in": _postgres_in,
@@ -380,6 +388,7 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "skip_locked": lambda _: "",
         "skip_locked of jobs": lambda _: "",
         "locked": lambda _: "",
+        "lock_timeout": lambda _: "coalesce(:lock_timeout, '') IS NOT NULL",
         "token": lambda _: "new_token()",
         "rows": _sqlite_rows,
         "in": lambda wanted: f"IN (SELECT value FROM json_each(:{wanted.split()[0]}))",

@@ -42,6 +42,7 @@ _encode = msgspec.json.Encoder().encode
 
 class SqliteTx:
     alone = False
+    lock_seconds: float | None = None  # there is one writer, and no other transaction to wait for
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, watch: Watch | None = None) -> None:
         self._connection = connection
@@ -193,7 +194,7 @@ class SqliteStore:
             for connection in self._connections:
                 connection.close()
 
-    async def write(self, work: Work[T], *, alone: bool = False) -> T:
+    async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
         if self._closed:
             raise StoreUnavailable("the store is closed", code="store_closed")
         loop = asyncio.get_running_loop()
@@ -389,4 +390,6 @@ def in_our_words(error: BaseException) -> HoldfastError:
         code = "missing_table"
     elif isinstance(error, sqlite3.IntegrityError):
         code = "constraint"
+    elif isinstance(error, sqlite3.DataError):
+        code = "value"
     return refusal(code, text) or StoreUnavailable(f"SQLite refused: {text}", code="store_refused")

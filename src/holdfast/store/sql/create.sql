@@ -1,7 +1,7 @@
 -- name: insert_jobs
 -- create
 -- What many jobs of a batch share comes once, as their kind. A key that is taken inserts nothing: the caller looks up
--- whose it is.
+-- whose it is. A key that another transaction has inserted and not yet committed is waited for, but not for long.
 INSERT INTO jobs (
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
@@ -19,7 +19,7 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
                   moves integer, state text, version integer, lease_seconds float8, late_writes boolean,
                   max_attempts integer)}
     ON kind.number = coalesce(fresh.kind, 0)
- WHERE TRUE
+ WHERE {lock_timeout}
     ON CONFLICT (tenant, idempotency_key) WHERE key_live DO NOTHING
 RETURNING {moved}
 

@@ -1,0 +1,107 @@
+"""Jobs of many callers in few commits. Each is stored or refused by itself, and none is ever stored twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar, cast
+
+from holdfast.batches import each
+from holdfast.engine import create as _create
+from holdfast.engine.create import Created, Ready
+from holdfast.engine.registry import NeedsTransaction
+from holdfast.engine.rules import Rules
+from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreUnavailable
+from holdfast.lifecycle import Actor
+from holdfast.model import NewJob
+from holdfast.store import PostgresStore, SqliteStore, Tx
+
+Answers = list[Created | Exception]
+_Stores = PostgresStore | SqliteStore
+_Answer = TypeVar("_Answer")
+
+
+async def create_in_few_commits(store: _Stores, rules: Rules, jobs: list[Ready]) -> Answers:
+    """In one statement, unless a key is taken. What was committed is answered as such, whatever becomes of the rest."""
+    new: list[Created | Exception | None] = await each(partial(_create_new, store, rules), jobs)
+    taken = [job for job, one in zip(jobs, new, strict=True) if one is None]
+    others = iter(cast("Answers", await each(partial(_create_taken, store, rules), taken) if taken else []))
+    return [next(others) if one is None else one for one in new]
+
+
+async def _create_new(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequence[Created | Exception | None]:
+    async def work(tx: Tx, *, alone: bool) -> list[Created | None]:
+        return await _create.create_new(tx, rules, jobs, actor=Actor.CLIENT, accept=None, alone=alone)
+
+    async def write() -> list[Created | None]:
+        try:
+            return await store.write(partial(work, alone=True), alone=True, retry_locked=False)
+        except NeedsTransaction:
+            return await store.write(partial(work, alone=False), retry_locked=False)
+
+    return await _answered(write(), jobs)
+
+
+async def _create_taken(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequence[Created | Exception]:
+    async def work(tx: Tx) -> list[Created | HoldfastError]:
+        return await _create.create_each(tx, rules, jobs, actor=Actor.CLIENT, accept=None)
+
+    return await _answered(store.write(work, retry_locked=False), jobs)
+
+
+async def _answered(write: Awaitable[list[_Answer]], jobs: list[Ready]) -> Sequence[_Answer | Exception]:
+    """A mistake of our own is the answer to these jobs, and not to those that are stored already."""
+    try:
+        with _create.naming_key([one.job for one in jobs]):
+            return await write
+    except HoldfastError:
+        raise
+    except Exception as error:
+        return [error] * len(jobs)
+
+
+async def create_one_by_one(create: Callable[[NewJob], Awaitable[Created]], jobs: list[Ready]) -> Answers:
+    """A commit for each job. After trouble with the database the rest is not tried: it would take as long for each."""
+    answers: Answers = []
+    for one in jobs:
+        try:
+            answers.append(await create(one.job))
+        except Exception as error:
+            answers.append(error)
+            if isinstance(error, StoreUnavailable | OutcomeUnknown) and not isinstance(error, Locked):
+                untried = StoreUnavailable(f"not tried after trouble with the database, nothing was written: {error}")
+                return answers + [untried] * (len(jobs) - len(answers))
+    return answers
+
+
+async def accept_each(accept: Callable[[list[str]], Awaitable[list[str]]], made: Answers) -> Answers:
+    """Accept those that still wait for it. To repeat this is harmless, and creating is over."""
+    waiting = [one for one in made if isinstance(one, Created) and one.waits]
+    if not waiting:
+        return made
+
+    async def accepted(some: list[Created]) -> list[Created]:
+        done = await accept([one.id for one in some])
+        return [one.accepted() if one.id in done else one for one in some]
+
+    answers: Sequence[Created | Exception]
+    try:
+        answers = await each(accepted, waiting)
+    except Exception as error:
+        answers = [error] * len(waiting)
+    told = {
+        one.id: not_accepted(one.id, answer) if isinstance(answer, Exception) else answer
+        for one, answer in zip(waiting, answers, strict=True)
+    }
+    return [told.get(one.id, one) if isinstance(one, Created) else one for one in made]
+
+
+def not_accepted(job_id: str, error: Exception) -> OutcomeUnknown:
+    """Not a failure of the create: that has happened."""
+    unknown = OutcomeUnknown(
+        f"job {job_id} is stored but not yet accepted ({error}); repeat the request with the same key, or maintenance "
+        "accepts the job later",
+        job_id=job_id,
+    )
+    unknown.__cause__ = error
+    return unknown

@@ -1,0 +1,145 @@
+"""Creates of many callers share a commit: what hurts one of them is answered to that one, and no job is made twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.engine.create import ready
+from holdfast.errors import Conflict, HoldfastError, Locked
+from holdfast.lifecycle import State
+from holdfast.model import JobType, NewJob
+from tests.engine.steps import ask
+from tests.server.steps import Served, serving
+
+ANSWER_SECONDS = 60  # only a hang takes as long
+
+
+async def hand_in(served: Served, **body: Any) -> tuple[int, str | None]:
+    answer = await served.http.post("/jobs", json={"jobType": "REPORT", "payload": {}, **body}, timeout=ANSWER_SECONDS)
+    return answer.status_code, answer.json().get("code")
+
+
+async def jobs_stored(engine: Engine) -> int:
+    [row] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
+    return int(row["jobs"])
+
+
+async def test_an_error_after_the_commit_does_not_create_the_jobs_again(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """15 requests became 41 jobs: the error of the acceptance was taken for that of the creates."""
+
+    async def failing(*_: Any) -> Any:
+        raise Conflict("no error that anybody expects here")
+
+    async with serving(store_url) as served:
+        await served.engine.declare(JobType(name="REPORT", lifecycle="orchestration"))
+        monkeypatch.setattr(Engine, "accept_made", failing)
+        answers = await asyncio.gather(*(hand_in(served) for _ in range(15)))
+        assert answers == [(503, "outcome_unknown")] * 15
+        assert await jobs_stored(served.engine) == 15
+
+
+async def test_a_job_that_cannot_be_accepted_does_not_keep_its_neighbours_from_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [ready(NewJob(type=f"t{n}", lifecycle="orchestration")) for n in range(9)]
+    accept_made, wrong = Engine.accept_made, set[str]()
+
+    async def refusing_one(self: Engine, ids: list[str]) -> list[str]:
+        rows = await ask(self, "SELECT id FROM jobs WHERE type = 't4'")
+        wrong.update(row["id"] for row in rows)
+        if wrong.intersection(ids):
+            raise Conflict("not this one")
+        return await accept_made(self, ids)
+
+    monkeypatch.setattr(Engine, "accept_made", refusing_one)
+    answers = await engine.hand_in_each(jobs)
+    assert [isinstance(answer, HoldfastError) for answer in answers] == [n == 4 for n in range(9)]
+    states = await ask(engine, "SELECT state, count(*) AS jobs FROM jobs GROUP BY state ORDER BY state")
+    assert [tuple(row) for row in states] == [(State.CREATED, 1), (State.QUEUED, 8)]
+
+
+async def test_a_mistake_in_a_guard_is_no_answer_to_jobs_that_are_stored(engine: Engine) -> None:
+    @engine.guard("create")
+    async def mistaken(tx: Any, job: NewJob) -> None:
+        if job.type == "t1":
+            raise ZeroDivisionError
+
+    answers = await engine.hand_in_each([ready(NewJob(type=f"t{n}")) for n in range(3)])
+    assert [type(answer).__name__ for answer in answers] == ["Created", "ZeroDivisionError", "Created"]
+    assert await jobs_stored(engine) == 2
+
+
+# -- a key in a transaction that does not end ------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def key_held_in_an_open_transaction(engine: Engine, url: str, key: str) -> AsyncIterator[None]:
+    """As by a service that creates a job in its own transaction and then waits for something else."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await engine.create(NewJob(type="REPORT", idempotency_key=key), connection=connection)
+            yield
+    finally:
+        await connection.close()
+
+
+async def test_a_key_in_an_open_transaction_holds_up_no_other_create(fresh_postgres_url: str) -> None:
+    """Eleven of eleven creates were answered 503 after half a minute."""
+    url = fresh_postgres_url
+    async with serving(url) as served:
+        await hand_in(served)  # lane and policy are known from here on
+        async with key_held_in_an_open_transaction(served.engine, url, "held"):
+            blocked = asyncio.create_task(hand_in(served, idempotencyKey="held"))
+            others = [hand_in(served) for _ in range(5)]
+            others += [hand_in(served, idempotencyKey=f"free-{n}") for n in range(5)]
+            assert await asyncio.gather(*others) == [(202, None)] * 10
+            assert await blocked == (503, "idempotency_key_locked")
+        assert await hand_in(served, idempotencyKey="held") == (202, None)
+        assert await jobs_stored(served.engine) == 12
+
+
+async def test_the_neighbours_of_a_locked_key_in_one_batch_are_stored(fresh_postgres_url: str) -> None:
+    async with serving(fresh_postgres_url) as served:
+        await hand_in(served)
+        jobs = [ready(NewJob(type="REPORT", idempotency_key=key)) for key in ("a", "held", "b", "c")]
+        async with key_held_in_an_open_transaction(served.engine, fresh_postgres_url, "held"):
+            answers = await served.engine.hand_in_each(jobs)
+        assert [type(answer).__name__ for answer in answers] == ["Created", "Locked", "Created", "Created"]
+        assert "'held'" in str(answers[1])
+
+
+async def test_a_single_create_with_a_locked_key_is_told_to_try_again(fresh_postgres_url: str) -> None:
+    async with serving(fresh_postgres_url) as served:
+        await hand_in(served)
+        async with key_held_in_an_open_transaction(served.engine, fresh_postgres_url, "held"):
+            with pytest.raises(Locked) as error:
+                await served.engine.create(NewJob(type="REPORT", idempotency_key="held"))
+        assert error.value.code == "idempotency_key_locked"
+
+
+async def test_a_callers_transaction_waits_for_a_key_as_long_as_the_caller_says(fresh_postgres_url: str) -> None:
+    """Our limit is not left behind on a connection that is not ours."""
+    async with serving(fresh_postgres_url) as served:
+        connection = await asyncpg.connect(fresh_postgres_url)
+        async with connection.transaction():
+            await served.engine.create(NewJob(type="REPORT", idempotency_key="k"), connection=connection)
+            assert await connection.fetchval("SHOW lock_timeout") == "0"
+        await connection.close()
+
+
+async def test_a_job_type_first_used_in_an_open_transaction_holds_up_no_other_type(fresh_postgres_url: str) -> None:
+    """Its lane is not committed yet: whoever needs the same one is told to try again."""
+    async with serving(fresh_postgres_url) as served:
+        await hand_in(served, jobType="OTHER")
+        async with key_held_in_an_open_transaction(served.engine, fresh_postgres_url, "held"):
+            answers = await asyncio.gather(hand_in(served), hand_in(served, jobType="OTHER"))
+        assert answers == [(503, "locked"), (202, None)]
+        assert await hand_in(served) == (202, None)
