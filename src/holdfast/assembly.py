@@ -173,6 +173,7 @@ async def open_server(
             Room(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),
             Pulse(engine, clock, folder_of(settings), tell=turns.hear),
             open_courier(engine, clock, ids, settings),
+            retention=retention(settings),
             traces=traces() if settings.traces else None,
             shared=shared,
             dispatch=opened.dispatch,

@@ -14,7 +14,8 @@ from holdfast.turns import Turns
 
 RETRY_SECONDS = 0.5
 WORKER_LOG_SECONDS = 1.0
-SELDOM = 3  # of so many rounds, one prunes
+SELDOM = 3  # of so many rounds, one prunes; while more waits to be deleted, each of them
+PRUNE_SECONDS = 2.0  # of pruning in one round: then the other steps have their turn
 TOGETHER = 0.5  # of the interval: nobody who misses a turn or two makes a gap that looks as if nobody could sweep
 CLAIMS_KEPT_SECONDS = 3600.0  # whoever repeats a request does so within seconds
 WORKERS_KEPT_SECONDS = 86_400.0  # after a worker process has ended: long enough to be asked about in the morning
@@ -40,6 +41,7 @@ class Maintenance:
         self._turns = turns or Turns(clock, ids)
         self._failures = 0
         self._rounds = 0
+        self._more_to_prune = False
 
     async def run(self) -> None:
         """Until cancelled: again and again, not only at a start (K22)."""
@@ -75,7 +77,7 @@ class Maintenance:
         return await self._engine.chores(workers_kept=WORKERS_KEPT_SECONDS, claims_kept=CLAIMS_KEPT_SECONDS)
 
     def _steps(self, chores: Chores) -> list[Callable[[], Awaitable[int]]]:
-        prunes = self._rounds % SELDOM == 0 and self._retention.deletes
+        prunes = (self._more_to_prune or self._rounds % SELDOM == 0) and self._retention.deletes
         self._rounds += 1
         steps = {
             self._requeue: chores.ripe,
@@ -122,7 +124,14 @@ class Maintenance:
         return await self._engine.prune_worker_log()
 
     async def _prune(self) -> int:
-        return await self._engine.prune(self._retention)
+        """Step after step while they are full, so that deleting keeps up with any rate of work."""
+        until = self._clock.monotonic() + PRUNE_SECONDS
+        self._more_to_prune = False
+        while (gone := await self._engine.prune(self._retention)) >= self._engine.rules.limits.sweep_batch:
+            if self._clock.monotonic() >= until:
+                self._more_to_prune = True
+                break
+        return gone
 
 
 class WorkerLog:

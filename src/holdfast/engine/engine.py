@@ -466,6 +466,10 @@ class Engine(Keyring, Mailing):
     async def prune(self, retention: _prune.Retention, *, limit: int | None = None) -> int:
         return await self.store.write(lambda tx: _prune.prune(tx, self.rules, retention, limit=limit))
 
+    async def overdue(self, retention: _prune.Retention) -> _prune.Overdue:
+        """What `prune` should have deleted some minutes ago: more than a few means that it does not keep up."""
+        return await self.store.read(lambda tx: _prune.overdue(tx, self.rules, retention))
+
     async def mark_silent_workers(self) -> list[Worker]:
         return await self.store.write(lambda tx: _workers.mark_silent(tx, self.rules))
 

@@ -1,4 +1,4 @@
-"""prune: finished jobs leave with their history when their time is over. Off unless asked for; bounded per call."""
+"""prune: finished jobs are deleted with their history when their time is over. Bounded per call."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from datetime import timedelta
 
 import msgspec
 
+from holdfast.engine.deliveries import KEPT_SECONDS as DELIVERIES_KEPT_SECONDS
 from holdfast.engine.rules import Rules
+from holdfast.engine.webhooks import READER
 from holdfast.ids import uuid7_floor
 from holdfast.lifecycle import FINAL, State
 from holdfast.model.numbers import check_limit, check_number
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 DAY = 86_400.0
+UNREAD_SECONDS = 7 * DAY  # so much longer a job is kept, at most, for webhooks that were not told of it
+CLOCKS_SECONDS = 60.0  # by which the clocks of processes may differ
+OVERDUE_SECONDS = 300.0  # after its time a job that is still there counts as overdue
+OVERDUE_MAX = 10_000  # counted
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +38,19 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def deletes(self) -> bool:
         """Anything at all."""
-        return any(getattr(self, state.value) is not None for state in FINAL)
+        return any(True for _ in self.limits())
+
+    def limits(self) -> list[tuple[State, float]]:
+        """The states that are not kept for ever, and how many seconds each is kept."""
+        kept = [(state, getattr(self, state.value)) for state in sorted(FINAL)]
+        return [(state, float(seconds)) for state, seconds in kept if seconds is not None]
+
+
+class Overdue(msgspec.Struct, frozen=True):
+    """What pruning should have deleted some minutes ago, each counted up to `OVERDUE_MAX`."""
+
+    jobs: int = 0
+    deliveries: int = 0
 
 
 async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None = None) -> int:
@@ -40,24 +58,61 @@ async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None
     most = rules.limits.sweep_batch
     bound = most if limit is None else min(check_limit(limit, "jobs"), most)
     gone = 0
-    for state in sorted(FINAL):
-        keep = getattr(retention, state.value)
-        if keep is not None:
-            gone += await _prune_state(tx, rules, state, float(keep), bound)
+    for state, keep in retention.limits():
+        rows = await _candidates(tx, rules, state, keep, bound)
+        unread = await _unread(tx, rows, keep)
+        gone += await _delete(tx, [row["id"] for row in rows if row["id"] not in unread])
     return gone
 
 
-async def _prune_state(tx: Tx, rules: Rules, state: State, keep: float, limit: int) -> int:
+async def _candidates(tx: Tx, rules: Rules, state: State, keep: float, limit: int) -> list[Row]:
     if state is State.SUCCEEDED:
-        # Nothing finishes before it was created: younger ids need no look. A minute covers clocks that differ.
-        newest = uuid7_floor(rules.clock.now() - timedelta(seconds=keep - 60))
-        rows = await tx.all(q.prunable_succeeded, keep_seconds=keep, bound=newest, limit=limit)
-    else:
-        rows = await tx.all(q.prunable_unhappy, state=state.value, keep_seconds=keep, limit=limit)
-    ids = [row["id"] for row in rows]
+        bound = _youngest(rules, keep)
+        return await tx.all(q.prunable_succeeded, keep_seconds=keep, bound=bound, limit=limit)
+    return await tx.all(q.prunable_unhappy, state=state.value, keep_seconds=keep, limit=limit)
+
+
+def _youngest(rules: Rules, keep: float) -> str:
+    """Nothing finishes before it was created: of younger ids none is old enough."""
+    return uuid7_floor(rules.clock.now() - timedelta(seconds=keep - CLOCKS_SECONDS))
+
+
+async def _unread(tx: Tx, rows: list[Row], keep: float) -> set[str]:
+    """The jobs of which a webhook of their tenant has still to be told. If nothing reads for webhooks any more, a job
+    waits for them no longer than `UNREAD_SECONDS` after its time."""
+    if not rows:
+        return set()
+    reader = await tx.one(q.reader, name=READER)
+    if reader is None:  # it begins at the end of the log, behind all of these
+        return set()
+    tenants = {row["tenant"] for row in await tx.all(q.listening_tenants)}
+    waited = timedelta(seconds=keep + UNREAD_SECONDS)
+    ids = [row["id"] for row in rows if row["tenant"] in tenants and row["now_at"] - row["finished_at"] < waited]
+    if not ids:
+        return set()
+    place = {"pos": reader["pos"], "job_id": reader["job_id"], "seq": reader["seq"]}
+    return {row["job_id"] for row in await tx.all(q.unread_jobs, ids=ids, **place)}
+
+
+async def _delete(tx: Tx, ids: list[str]) -> int:
     if not ids:
         return 0
     deleted = [row["id"] for row in await tx.all(q.prune_jobs, ids=ids)]
     for query in (q.prune_events, q.prune_attempts, q.prune_parts):
         await tx.all(query, ids=deleted)
     return len(deleted)
+
+
+async def overdue(tx: Tx, rules: Rules, retention: Retention) -> Overdue:
+    jobs = 0
+    for state, keep in retention.limits():
+        late = keep + OVERDUE_SECONDS
+        if state is State.SUCCEEDED:
+            bound = _youngest(rules, late)
+            [row] = await tx.all(q.overdue_succeeded, keep_seconds=late, bound=bound, limit=OVERDUE_MAX)
+        else:
+            [row] = await tx.all(q.overdue_unhappy, state=state.value, keep_seconds=late, limit=OVERDUE_MAX)
+        jobs += row["jobs"]
+    seconds = DELIVERIES_KEPT_SECONDS + OVERDUE_SECONDS
+    [row] = await tx.all(q.overdue_deliveries, seconds=seconds, limit=OVERDUE_MAX)
+    return Overdue(min(jobs, OVERDUE_MAX), row["deliveries"])

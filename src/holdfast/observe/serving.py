@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from holdfast.engine.depths import Depth, Depths, fullest
+from holdfast.engine.prune import Overdue
 from holdfast.observe.hinting import REAPED, Hinting
 from holdfast.observe.instruments import OTHER, Labels, Registry
 from holdfast.observe.queries import QueryTimes
@@ -89,6 +90,11 @@ class Serving(Registry):
             "holdfast_queue_oldest_wait_seconds", "How long the oldest job that could run has waited.", ("queue",)
         )
         self.age = self.gauge("holdfast_queue_age_seconds", "How long ago the jobs in the queues were counted.")
+        self.overdue = self.gauge(
+            "holdfast_prune_backlog",
+            "Rows that should have been deleted more than 5 minutes ago, by kind, counted up to 10,000.",
+            ("kind",),
+        )
         self.workers = self.gauge("holdfast_workers", "Workers that are registered, by status.", ("status",))
         self.slots = self.gauge("holdfast_cluster_slots", "Jobs that all workers that live can run at once.")
         self.busy = self.gauge("holdfast_cluster_slots_busy", "Jobs that run, on all workers.")
@@ -129,6 +135,9 @@ class Serving(Registry):
         self.slots.set(depths.slots)
         self.busy.set(depths.running)
         self.age.set(age_seconds)
+
+    def show_overdue(self, overdue: Overdue) -> None:
+        self.overdue.values = {("jobs",): overdue.jobs, ("deliveries",): overdue.deliveries}
 
     def _follow(self) -> None:
         """The same requests: counted once, and shown twice."""

@@ -8,8 +8,9 @@ import math
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock
-from holdfast.engine import Engine
+from holdfast.engine import Engine, Retention
 from holdfast.engine.depths import Depths
+from holdfast.engine.prune import Overdue
 from holdfast.errors import NotFound, StoreError
 from holdfast.server.route import Asked, Reply
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.server.server import Server
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OVERDUE_EVERY_SECONDS = 30.0
 WAIT_SECONDS = 0.5  # for new figures; who asks then gets the old ones
 HUNG_UP = 499  # as nginx has it: the client did not wait for its answer
 
@@ -26,11 +28,13 @@ log = logging.getLogger(__name__)
 class Figures:
     """The depths of the queues, as they were last heard of. Nobody asks the database while nobody asks us."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(self, engine: Engine, clock: Clock, retention: Retention) -> None:
+        self._engine, self._clock, self._retention = engine, clock, retention
         self._wanted, self._heard = asyncio.Event(), asyncio.Event()
         self._asking = False
+        self._overdue_at = -math.inf
         self.depths = Depths()
+        self.overdue = Overdue()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -40,11 +44,18 @@ class Figures:
             self._asking = True
             try:
                 self.depths = await self._engine.depths()
+                await self._count_overdue()
             except StoreError as error:  # the age of the figures says it too
                 log.debug("the jobs could not be counted: %s", error)
             finally:
                 self._asking = False
                 self._heard.set()
+
+    async def _count_overdue(self) -> None:
+        """It changes slowly, so it is counted seldom."""
+        now = self._clock.monotonic()
+        if now - self._overdue_at >= OVERDUE_EVERY_SECONDS:
+            self.overdue, self._overdue_at = await self._engine.overdue(self._retention), now
 
     async def fresh(self) -> Depths:
         """New ones if they come soon. While somebody waits for the database already, nobody else does."""
@@ -64,6 +75,7 @@ async def scrape(server: Server, asked: Asked) -> Reply:
     """Fast, whatever the database does."""
     metrics = server.metrics
     metrics.show_depths(await server.figures.fresh(), server.figures.age)
+    metrics.show_overdue(server.figures.overdue)
     metrics.reaped.values[()] = server.engine.rules.reaped
     metrics.streams.set(server.streams.total())
     if (dispatch := server.dispatch) is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.batches import Apart, Batches
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
-from holdfast.engine import Created, Engine
+from holdfast.engine import Created, Engine, Retention
 from holdfast.engine.create import Ready
 from holdfast.ids import Ids
 from holdfast.model.outline import Outline
@@ -50,6 +50,7 @@ class Server:
     room: Room
     pulse: Pulse
     courier: Courier
+    retention: Retention = field(default_factory=Retention)
     traces: Traces | None = None
     shared: Shared | None = None
     dispatch: Dispatch | None = None  # None: hints go by the database alone
@@ -63,7 +64,7 @@ class Server:
 
     def __post_init__(self) -> None:
         self.snapshots, self.grouping = Snapshots(self.engine), Grouping(self.engine)
-        self.figures = Figures(self.engine, self.clock)
+        self.figures = Figures(self.engine, self.clock, self.retention)
         self.engine.store.watch = self.metrics.queries
         self.courier.watch = self.metrics.sent
         self._prefix = f"{self.ids.bits(48):012x}"

@@ -20,7 +20,8 @@ from holdfast.webhooks.sender import TOTAL_SECONDS, Answer, Sender
 
 LISTENING_SECONDS, QUIET_SECONDS = 0.25, 5.0
 BREATH_SECONDS = 0.02  # several that come back at about the same time are one reason to look
-PRUNE_SECONDS = 600.0
+PRUNE_SECONDS = 600.0  # from one pruning of deliveries to the next
+PRUNING_SECONDS = 2.0  # at a time: then what is due is sent
 AT_ONCE, AT_ONCE_EACH = 32, 4  # messages on their way: in all, and to one receiver
 PAGES_MAX = 20  # of the log in one round, so that deliveries get their turn
 
@@ -71,7 +72,7 @@ class Courier:
         try:
             listening = await self.fan_out()
             await self.set_out()
-            await self._prune_now_and_then()
+            await self.prune_now_and_then()
         except Exception as error:
             self._note(error)
             return QUIET_SECONDS
@@ -185,7 +186,12 @@ class Courier:
                 "an alert (%s) was not taken: %s", errand.delivery.event, outcome.tried.error or outcome.tried.status
             )
 
-    async def _prune_now_and_then(self) -> None:
-        if self._clock.monotonic() - self._pruned >= PRUNE_SECONDS:
-            await self._engine.prune_deliveries()
-            self._pruned = self._clock.monotonic()
+    async def prune_now_and_then(self) -> None:
+        """Step after step while they are full; if that takes too long, the next round goes on with it."""
+        began = self._clock.monotonic()
+        if began - self._pruned < PRUNE_SECONDS:
+            return
+        while await self._engine.prune_deliveries() >= self._engine.rules.limits.sweep_batch:
+            if self._clock.monotonic() - began >= PRUNING_SECONDS:
+                return
+        self._pruned = self._clock.monotonic()

@@ -10,6 +10,7 @@ from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.engine import Clause, Engine
+    from holdfast.engine.prune import Overdue
     from holdfast.engine.why import Wanted
     from holdfast.store import Row, Tx
 
@@ -18,6 +19,7 @@ LANES_SHOWN = 5
 
 
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
+    from holdfast.assembly import retention
     from holdfast.engine.why import unserved
     from holdfast.store import q
 
@@ -31,7 +33,7 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
             _deaths(await tx.all(q.recent_deaths, seconds=HOUR)),
         ]
 
-    return await engine.store.read(work)
+    return [*await engine.store.read(work), _retention(await engine.overdue(retention(settings)))]
 
 
 def _maintenance(sweep: Row | None) -> Finding:
@@ -77,3 +79,17 @@ def _deaths(deaths: list[Row]) -> Finding:
     return warn(
         "deaths", f"{count(total, 'job')} died in the last hour: {reasons}", "`holdfast jobs list --state dead`"
     )
+
+
+def _retention(overdue: Overdue) -> Finding:
+    if not overdue.jobs and not overdue.deliveries:
+        return ok("retention", "nothing is left whose time is over")
+    said = f"not deleted although their time is over: {_many(overdue.jobs, 'job')}, "
+    said += _many(overdue.deliveries, "webhook delivery", "webhook deliveries")
+    return warn("retention", said, "run a worker and a server: they delete them; if they run, look at their logs")
+
+
+def _many(number: int, one: str, several: str = "") -> str:
+    from holdfast.engine.prune import OVERDUE_MAX
+
+    return f"{number:,}{' or more' if number >= OVERDUE_MAX else ''} {one if number == 1 else several or one + 's'}"

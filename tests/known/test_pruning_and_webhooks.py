@@ -1,0 +1,114 @@
+"""Pruning keeps up with the work, and deletes no event that a webhook has still to be told of."""
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine, Limits, Retention
+from holdfast.engine.prune import UNREAD_SECONDS
+from holdfast.ids import SeededIds
+from holdfast.loops import Maintenance
+from holdfast.model import NewJob
+from holdfast.webhooks import courier
+from holdfast.webhooks.egress import Egress
+from holdfast.webhooks.sender import Sender
+from tests.engine.log import settled
+from tests.engine.steps import ask
+from tests.webhooks.steps import complete, sent_to, subscribe
+
+AT_ONCE = Retention(succeeded=0, dead=None, canceled=0, rejected=None)
+DAY = 86_400
+
+
+async def read(engine: Engine) -> None:
+    """What a server does for webhooks, after all that is still open on this database server has ended."""
+    await settled(engine)
+    await engine.fan_out_webhooks()
+
+
+async def test_a_webhook_is_told_of_a_job_whose_time_was_over_before_the_webhook_was_read_for(
+    engine: Engine, worker: str
+) -> None:
+    webhook = await subscribe(engine)
+    await read(engine)
+    await complete(engine, worker)
+
+    assert await engine.prune(AT_ONCE) == 0
+    await read(engine)
+
+    told = [delivery.event for delivery in await sent_to(engine, webhook)]
+    assert told == ["job.created", "job.started", "job.completed"]
+    assert await engine.prune(AT_ONCE) == 1
+
+
+async def test_jobs_of_tenants_without_a_webhook_do_not_wait_for_the_reader(engine: Engine, worker: str) -> None:
+    await subscribe(engine, tenant="other")
+    await read(engine)
+    await complete(engine, worker)
+    assert await engine.prune(AT_ONCE) == 1
+
+
+async def test_a_webhook_that_is_switched_off_keeps_nothing_from_being_deleted(engine: Engine, worker: str) -> None:
+    webhook = await subscribe(engine)
+    await read(engine)
+    await complete(engine, worker)
+    await engine.change_webhook(webhook, enabled=False)
+    assert await engine.prune(AT_ONCE) == 1
+
+
+async def test_where_no_server_reads_for_webhooks_any_more_jobs_are_kept_a_week_longer_and_not_for_ever(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    await subscribe(engine)
+    await read(engine)
+    await complete(engine, worker)
+    clock.advance(UNREAD_SECONDS - 1)
+    assert await engine.prune(AT_ONCE) == 0
+    clock.advance(1)
+    assert await engine.prune(AT_ONCE) == 1
+
+
+async def test_a_backlog_of_finished_jobs_is_deleted_in_one_round_of_maintenance(
+    engine: Engine, clock: MovableClock
+) -> None:
+    engine.rules.limits = Limits(sweep_batch=5)
+    for _ in range(6):
+        for job in await engine.create_many([NewJob(type="n") for _ in range(5)]):
+            await engine.cancel(job.id)
+    maintenance = Maintenance(engine, clock, SeededIds(1), every=10, retention=AT_ONCE)
+    while await maintenance.sweep():
+        continue
+    assert await ask(engine, "SELECT id FROM jobs") == []
+
+
+async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courier(
+    engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier, "PRUNE_SECONDS", 0.0)
+    engine.rules.limits = Limits(sweep_batch=2)
+    webhook = await subscribe(engine)
+    await read(engine)
+    for _ in range(4):
+        await complete(engine, worker)
+    await read(engine)
+    await engine.change_webhook(webhook, enabled=False)
+    clock.advance(8 * DAY)
+
+    await courier.Courier(engine, clock, SeededIds(1), Sender(Egress(private=True))).prune_now_and_then()
+
+    assert await ask(engine, "SELECT id FROM deliveries") == []
+
+
+async def test_what_should_have_been_deleted_is_counted(engine: Engine, worker: str, clock: MovableClock) -> None:
+    await subscribe(engine)
+    for _ in range(3):
+        await complete(engine, worker)
+    await read(engine)
+    retention = Retention(succeeded=DAY, dead=None, canceled=None, rejected=None)
+    clock.advance(DAY + 60)
+    assert (await engine.overdue(retention)).jobs == 0  # its turn comes within minutes
+    clock.advance(DAY)
+    assert (await engine.overdue(retention)).jobs == 3
+    clock.advance(6 * DAY)
+    assert (await engine.overdue(retention)).deliveries == 9
+    await engine.prune(retention)
+    assert (await engine.overdue(retention)).jobs == 0
