@@ -26,6 +26,7 @@ NO_TESTS_FAILED, SOME_FAILED = 0, 1
 # The tests that are run against each mutant on every store: those closest to it, then all that could notice.
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
 TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
+PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
@@ -57,6 +58,7 @@ CLOSE = {
     "requeue_due": [*GUARDS, "tests/store/test_plans.py"],
     "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py"],
     "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py"],
+    **{query: ["tests/known/test_pruning_and_webhooks.py"] for query in PRUNING},
     "ahead_in_lane": ["tests/engine/test_why.py"],
     "lane": ["tests/engine/test_guards.py"],
     "jobs_by_id": ["tests/engine/test_hooks.py"],
