@@ -1,6 +1,7 @@
 """Creates of many callers share a commit: what hurts one of them is answered to that one, and no job is made twice."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -143,3 +144,36 @@ async def test_a_job_type_first_used_in_an_open_transaction_holds_up_no_other_ty
             answers = await asyncio.gather(hand_in(served), hand_in(served, jobType="OTHER"))
         assert answers == [(503, "locked"), (202, None)]
         assert await hand_in(served) == (202, None)
+
+
+# -- a row that the database cannot store ----------------------------------------------------------------------------
+
+
+async def test_the_longest_capabilities_that_are_accepted_can_be_stored(engine: Engine) -> None:
+    """Dozens of 200 characters were more than an index of PostgreSQL holds, and the create was answered 503."""
+    names = [secrets.token_hex(100) for _ in range(40)]  # as many as a worker can offer
+    job = NewJob(type="t", requires=names, prefers=[secrets.token_hex(100) for _ in range(50)])
+    made = await engine.hand_in_each([ready(NewJob(type="plain")), ready(job)])
+    assert [type(one).__name__ for one in made] == ["Created", "Created"]
+    worker = await engine.register(capabilities=dict.fromkeys(names, True))
+    assert len(await engine.claim(worker.id, limit=9)) == 2
+    again = await engine.create(job)
+    assert (await engine.get(again.id)).lane == (await engine.get(made[1].id)).lane  # type: ignore[union-attr]
+
+
+async def test_a_row_that_the_database_cannot_store_is_refused_alone(fresh_postgres_url: str) -> None:
+    """An operator's own index on the payload cannot hold every payload; other creates have nothing to do with it."""
+    async with serving(fresh_postgres_url) as served:
+        await ask(served.engine, "CREATE INDEX operators_own ON jobs (payload)")
+        too_long = {"text": secrets.token_hex(4000)}
+        bodies: list[dict[str, Any]] = [{}, {}, {"payload": too_long}, {}, {}]
+        answers = await asyncio.gather(*(hand_in(served, **body) for body in bodies))
+        assert answers == [(202, None)] * 2 + [(422, "value_refused")] + [(202, None)] * 2
+
+
+async def test_a_row_that_a_constraint_refuses_is_refused_alone(fresh_postgres_url: str) -> None:
+    async with serving(fresh_postgres_url) as served:
+        await ask(served.engine, "ALTER TABLE jobs ADD CONSTRAINT operators_own CHECK (priority < 50)")
+        jobs = [ready(NewJob(type="t", priority=priority)) for priority in (0, 60, 10)]
+        answers = await served.engine.hand_in_each(jobs)
+        assert [type(answer).__name__ for answer in answers] == ["Created", "RowRefused", "Created"]

@@ -20,8 +20,8 @@ SET session_replication_role = replica;
 INSERT INTO workers (id, kind, capabilities, offers, metadata, liveness, registered_at, heartbeat_seconds,
                      offline_seconds)
 SELECT gen_random_uuid(), 'local', '{}', '[]', '{}', 'idle', now(), 10, 90 FROM generate_series(1, 20);
-INSERT INTO lanes (tenant, queue, type, requires, prefers, defer_seconds)
-SELECT 'default', 'default', 'type ' || n, '[]', '[]', 0 FROM generate_series(1, 50) AS n;
+INSERT INTO lanes (digest, tenant, queue, type, requires, prefers, defer_seconds)
+SELECT 'digest ' || n, 'default', 'default', 'type ' || n, '[]', '[]', 0 FROM generate_series(1, 50) AS n;
 INSERT INTO policies (digest, body, moves, waits_for_offline, offline_seconds, cancel_grace_seconds)
 VALUES ('d', '{}', 32767, FALSE, 90, 30);
 INSERT INTO jobs (id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, epoch,

@@ -216,7 +216,12 @@ async def _intern_lane(
         "prefers": msgspec.json.encode(prefers).decode(),
         "defer_seconds": float(defer_seconds) if prefers else 0.0,
     }
-    row = await tx.one(q.lane_id, **lane) or await tx.one(q.put_lane, **lane) or await tx.one(q.lane_id, **lane)
+    digest = hashlib.sha256(msgspec.json.encode(lane, order="deterministic")).hexdigest()
+    row = (
+        await tx.one(q.lane_id, digest=digest)
+        or await tx.one(q.put_lane, digest=digest, **lane)
+        or await tx.one(q.lane_id, digest=digest)
+    )
     assert row is not None  # noqa: S101
     return int(row["id"])
 

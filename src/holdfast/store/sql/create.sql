@@ -56,17 +56,10 @@ SELECT id FROM policies WHERE digest = :digest
 SELECT body, moves FROM policies WHERE id = :id
 
 -- name: put_lane
-INSERT INTO lanes (tenant, queue, type, requires, prefers, defer_seconds)
-VALUES (:tenant, :queue, :type, :requires, :prefers, :defer_seconds)
-    ON CONFLICT (tenant, queue, type, requires, prefers, defer_seconds) DO NOTHING
+INSERT INTO lanes (digest, tenant, queue, type, requires, prefers, defer_seconds)
+VALUES (:digest, :tenant, :queue, :type, :requires, :prefers, :defer_seconds)
+    ON CONFLICT (digest) DO NOTHING
 RETURNING id
 
 -- name: lane_id
-SELECT id
-  FROM lanes
- WHERE tenant = :tenant
-   AND queue = :queue
-   AND type = :type
-   AND requires = :requires
-   AND prefers = :prefers
-   AND defer_seconds = :defer_seconds
+SELECT id FROM lanes WHERE digest = :digest

@@ -26,16 +26,17 @@ CREATE TABLE policies (
 );
 
 -- A lane is all jobs that the same workers may take. A claim picks lanes first, then the head of each,
--- so jobs that a worker may not take are never walked through.
+-- so jobs that a worker may not take are never walked through. The digest is of all other columns: together they may be
+-- longer than an index of PostgreSQL can hold.
 CREATE TABLE lanes (
     id            integer          GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    digest        text             NOT NULL UNIQUE,
     tenant        text             NOT NULL,
     queue         text             NOT NULL,
     type          text             NOT NULL,
     requires      text             NOT NULL,
     prefers       text             NOT NULL,
-    defer_seconds double precision NOT NULL,
-    UNIQUE (tenant, queue, type, requires, prefers, defer_seconds)
+    defer_seconds double precision NOT NULL
 );
 
 CREATE TABLE queues (
