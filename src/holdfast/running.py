@@ -237,7 +237,7 @@ async def _stop_when_told(stop: asyncio.Event, worker: Worker) -> None:
     worker.stop()
 
 
-def _children(app: App, wish: Wish, most: int) -> Children | None:
+def _children(app: App, wish: Wish, slots: int) -> Children | None:
     """Where the app cannot be imported again there are no child processes; a job that needs one says so."""
     reference = wish.reference or app.reference
     if reference is None:
@@ -245,13 +245,19 @@ def _children(app: App, wish: Wish, most: int) -> Children | None:
     settings = app.settings
     return Children(
         reference,
-        most=most,
+        most=min(slots, settings.child_processes_max or cores()),
         clock=app.clock,
+        idle_seconds=settings.child_idle_seconds,
         jobs_max=settings.child_jobs_max,
         rss_max_bytes=None if settings.child_memory_max_mb is None else settings.child_memory_max_mb * 2**20,
         settings=msgspec.to_builtins(settings),
         logs=_logs(),
     )
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _logs() -> Logs | None:

@@ -46,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stop_grace_seconds: float = 25
     timeout_grace_seconds: float = 0
     watchdog_seconds: float = 300
+    child_processes_max: int = 0
+    child_idle_seconds: float = 60
     child_jobs_max: int | None = None
     child_memory_max_mb: int | None = None
 
@@ -114,6 +116,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "stop_grace_seconds": _FROM_ZERO,
     "timeout_grace_seconds": _FROM_ZERO,
     "watchdog_seconds": _FROM_ZERO,
+    "child_processes_max": (0, 1000),
+    "child_idle_seconds": _FROM_ZERO,
     "child_jobs_max": (1, 10**9 - 1),
     "child_memory_max_mb": (1, 10**9 - 1),
     "worker_offline_seconds": _POSITIVE,

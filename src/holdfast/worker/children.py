@@ -21,7 +21,8 @@ __all__ = ["Children", "Execution"]
 
 
 class Children:
-    """At most `most` processes, started when needed. Each runs one job at a time."""
+    """At most `most` processes, started when needed; one that has been idle for `idle_seconds` ends. Each runs one job
+    at a time, and a job for which there is none waits."""
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class Children:
         *,
         most: int,
         clock: Clock,
+        idle_seconds: float | None = None,
         jobs_max: int | None = None,
         rss_max_bytes: int | None = None,
         path: Sequence[str] | None = None,
@@ -38,10 +40,11 @@ class Children:
         self._reference, self._clock = reference, clock
         found = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
         self._first = Open(found, settings, logs)  # what each of them is told first
-        self._most, self._jobs_max, self._rss_max_bytes = most, jobs_max, rss_max_bytes
+        self._most, self._idle_seconds = most, idle_seconds
+        self._jobs_max, self._rss_max_bytes = jobs_max, rss_max_bytes
         self._turns = asyncio.Semaphore(most)
         self._alive: set[Child] = set()
-        self._idle: list[Child] = []
+        self._idle: dict[Child, asyncio.TimerHandle | None] = {}  # with what ends it; the last was used last
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
 
@@ -80,9 +83,12 @@ class Children:
         """An idle child, the one used last; or a new one, if need be in the place of an idle one."""
         self._check_open()
         if self._idle and not alone:
-            return self._idle.pop()
+            child, ending = self._idle.popitem()
+            if ending is not None:
+                ending.cancel()
+            return child
         if len(self._alive) >= self._most:
-            self._retire(self._idle[0])
+            self._retire(next(iter(self._idle)))
         child = await Child.spawn(self._reference, self._clock)
         self._alive.add(child)
         child.exited.add_done_callback(lambda _: self._retire(child) if child in self._idle else None)
@@ -103,16 +109,21 @@ class Children:
         if child.busy:
             child.kill()
         if keep and not self._closed.is_set() and child.fit(self._jobs_max, self._rss_max_bytes):
-            self._idle.append(child)
+            self._idle[child] = self._end_later(child)
         else:
             self._retire(child)
+
+    def _end_later(self, child: Child) -> asyncio.TimerHandle | None:
+        if self._idle_seconds is None:
+            return None
+        return asyncio.get_running_loop().call_later(self._idle_seconds, self._retire, child)
 
     def _retire(self, child: Child) -> None:
         if child not in self._alive:
             return
         self._alive.remove(child)
-        if child in self._idle:
-            self._idle.remove(child)
+        if (ending := self._idle.pop(child, None)) is not None:
+            ending.cancel()
         leaving = asyncio.create_task(child.leave())
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
