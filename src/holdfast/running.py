@@ -139,7 +139,12 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
         registered = await engine.register(
             name=wish.name,
             capabilities=wish.capabilities,
-            metadata={"host": platform.node(), "pid": os.getpid(), "jobTypes": sorted(app.handlers)},
+            metadata={
+                "host": platform.node(),
+                "pid": os.getpid(),
+                "jobTypes": sorted(app.handlers),
+                "queues": wish.queues,
+            },
             slots=slots,
             heartbeat_seconds=idle_seconds,
             offline_seconds=settings.worker_offline_seconds,

@@ -101,7 +101,7 @@ def _row(worker: Worker, held: dict[str, int], now: datetime) -> list[Cell]:
         "" if worker.slots is None else f"{worker.slots}",
         f"{age_text(now, worker.last_heartbeat_at)} ago" if worker.last_heartbeat_at else "never",
         ", ".join(worker.offers),
-        "any type" if types is None else ", ".join(types),
+        "any type" if types is None else ", ".join(types) or "has not asked yet",
     ]
 
 

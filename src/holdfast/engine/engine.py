@@ -512,6 +512,11 @@ class Engine(Keyring, Mailing):
     async def worker(self, worker: str) -> Worker:
         return await self.store.read(lambda tx: _workers.get(tx, worker))
 
+    async def note_scope(self, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
+        """What a worker's claims over HTTP ask for."""
+        _claim.check_claim(self.rules, worker, None, queues, types, 1)
+        await self.store.write(lambda tx: _workers.note_scope(tx, worker, types, queues))
+
     async def workers(self) -> list[Worker]:
         async def work(tx: Any) -> list[Worker]:
             return [Worker.from_row(row) for row in await tx.all(q.workers)]

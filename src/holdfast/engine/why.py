@@ -131,6 +131,10 @@ def _narrowed(workers: list[Worker], wanted: Wanted) -> tuple[list[Worker], list
             "the 1 registered worker is not" if len(workers) == 1 else f"none of {len(workers)} registered workers is"
         )
         return [], [Clause("workers", False, f"{whom} enabled and alive")]
+    if not any(worker.scopes for worker in live):
+        one = len(live) == 1
+        who = "the 1 live worker has not asked" if one else f"none of {len(live)} live workers has asked"
+        return [], [Clause("workers", False, f"{who} for a job yet")]
     for fits, otherwise in _conditions(wanted):
         left = [worker for worker in left if fits(worker)]
         if not left:
@@ -142,8 +146,12 @@ def _conditions(wanted: Wanted) -> list[tuple[Callable[[Worker], bool], Clause]]
     """What a worker must meet, and what is said where none of those left does."""
     return [
         (
-            lambda worker: worker.job_types is None or wanted.type in worker.job_types,
+            lambda worker: any(scope.covers(wanted.type) for scope in worker.scopes),
             Clause("type", False, f"no live worker runs jobs of type {wanted.type!r}"),
+        ),
+        (
+            lambda worker: any(scope.covers(wanted.type) and scope.includes(wanted.queue) for scope in worker.scopes),
+            Clause("scope", False, f"no live worker that runs {wanted.type!r} claims from queue {wanted.queue!r}"),
         ),
         (
             lambda worker: worker.tenants is None or wanted.tenant in worker.tenants,

@@ -14,7 +14,10 @@ from holdfast.model import Worker
 from holdfast.model.json import encode_object
 from holdfast.model.names import capabilities_of, check_name, check_names, quoted
 from holdfast.model.numbers import check_count, check_number
+from holdfast.model.worker import ClaimScope
 from holdfast.store import Tx, q
+
+SCOPES_MAX = 20  # of processes that share a key
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +66,17 @@ async def get(tx: Tx, worker: str) -> Worker:
     if row is None:
         raise NotFound(f"no worker {worker}", code="worker_not_found")
     return Worker.from_row(row)
+
+
+async def note_scope(tx: Tx, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
+    """Keep what a worker's claims ask for, so that `why` need not guess; scopes it no longer asks for are dropped."""
+    row, clock = await tx.one(q.worker, id=worker), await tx.one(q.clock)
+    if row is None or clock is None:
+        return
+    scope = ClaimScope(types, queues, clock["now_at"].timestamp())
+    others = [one for one in Worker.from_row(row).scopes if one.at and (one.types, one.queues) != (types, queues)]
+    kept = [scope, *sorted(others, key=lambda one: -one.at)][:SCOPES_MAX]
+    await tx.all(q.note_claim_scopes, id=worker, scopes=msgspec.json.encode(kept).decode())
 
 
 async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> Worker:

@@ -10,12 +10,28 @@ import msgspec
 
 from holdfast.model.json import decode_or_none
 
+LOCAL = "local"  # the kind of workers that work beside the database
+
 
 class Liveness(StrEnum):
     ACTIVE = "active"  # registered or heard from, says nothing about its slots
     IDLE = "idle"
     BUSY = "busy"
     OFFLINE = "offline"
+
+
+class ClaimScope(msgspec.Struct, frozen=True):
+    """Which jobs a worker asks for; None: of any type, from any queue."""
+
+    types: list[str] | None = None
+    queues: list[str] | None = None
+    at: float = 0.0  # seconds since 1970: when it last asked for them
+
+    def covers(self, job_type: str) -> bool:
+        return self.types is None or job_type in self.types
+
+    def includes(self, queue: str) -> bool:
+        return self.queues is None or queue in self.queues
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -28,6 +44,7 @@ class Worker(msgspec.Struct, frozen=True):
     capabilities: Any
     offers: Any
     metadata: Any
+    claim_scopes: Any
     enabled: bool
     liveness: Liveness
     slots: int | None
@@ -39,7 +56,7 @@ class Worker(msgspec.Struct, frozen=True):
     @classmethod
     def from_row(cls, row: Any) -> Worker:
         values = {name: row[name] for name in cls.__struct_fields__}
-        for name in ("tenants", "capabilities", "offers", "metadata"):
+        for name in ("tenants", "capabilities", "offers", "metadata", "claim_scopes"):
             values[name] = decode_or_none(values[name])
         values["enabled"] = bool(values["enabled"])
         values["liveness"] = Liveness(values["liveness"])
@@ -51,10 +68,28 @@ class Worker(msgspec.Struct, frozen=True):
         return self.liveness.value if self.enabled else "disabled"
 
     @property
+    def scopes(self) -> list[ClaimScope]:
+        """What it asks for. Processes that share a key may ask for different things.
+
+        Without a claim over HTTP it is what the worker declared when it registered. A worker beside the database that
+        declared nothing may take anything; one that comes over HTTP and has not claimed yet takes nothing.
+        """
+        if self.claim_scopes:
+            found = msgspec.convert(self.claim_scopes, list[ClaimScope])
+            newest = max(scope.at for scope in found)
+            return [scope for scope in found if newest - scope.at <= self.offline_seconds]
+        types, queues = self._declared("jobTypes"), self._declared("queues")
+        return [ClaimScope(types, queues)] if self.kind == LOCAL or types is not None else []
+
+    @property
     def job_types(self) -> list[str] | None:
-        """Those it says it runs; None: it does not say, and may run any."""
-        types = self.metadata.get("jobTypes") if isinstance(self.metadata, dict) else None
-        return types if isinstance(types, list) else None
+        """Those it asks for; None: any."""
+        types = [scope.types for scope in self.scopes]
+        return None if None in types else sorted({name for some in types for name in some or ()})
+
+    def _declared(self, name: str) -> list[str] | None:
+        found = self.metadata.get(name) if isinstance(self.metadata, dict) else None
+        return found if isinstance(found, list) else None
 
 
 WORKER_COLUMNS = Worker.__struct_fields__

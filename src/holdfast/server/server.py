@@ -25,6 +25,7 @@ from holdfast.server.grouping import Grouping
 from holdfast.server.metrics import Figures
 from holdfast.server.pulse import Pulse
 from holdfast.server.room import Room
+from holdfast.server.scopes import Scopes
 from holdfast.server.shared import Shared
 from holdfast.server.snapshots import Snapshots
 from holdfast.settings import Settings
@@ -63,6 +64,7 @@ class Server:
     _prefix: str = ""
 
     def __post_init__(self) -> None:
+        self.scopes = Scopes(self.engine, self.clock)
         self.snapshots, self.grouping = Snapshots(self.engine), Grouping(self.engine)
         self.figures = Figures(self.engine, self.clock, self.retention)
         self.engine.store.watch = self.metrics.queries

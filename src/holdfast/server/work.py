@@ -64,6 +64,7 @@ async def claim(server: Server, asked: Asked) -> Reply:
     """Leases whose client has hung up are given back: it would not know of them."""
     body: wire.ClaimBody = asked.body
     seat = Seat(_worker(asked), _queues(asked.caller, body.queues or None), body.job_types or None, body.limit)
+    await server.scopes.note(seat)
     with server.interruptible(asked.gone):
         leases = await server.room.claim(_taking(server, asked, seat), seat, seconds=body.wait_seconds, gone=asked.gone)
     if not leases:

@@ -19,6 +19,7 @@ REMEDIES = {
     "queue": "`holdfast queues resume {queue}` opens it.",
     "workers": "`holdfast worker --app module:app` starts one, `holdfast workers list` shows those there are.",
     "type": "`holdfast worker --app module:app` starts one; `holdfast workers list` shows what each runs.",
+    "scope": "Start one without --queues, or with this queue among them; `holdfast workers list` shows them.",
     "tenant": "Register one for it, or one for all tenants.",
     "capabilities": "Start a worker that does; `holdfast workers list` shows what each offers.",
 }

@@ -21,6 +21,10 @@ SELECT {worker} FROM workers WHERE id = :id
 -- name: workers
 SELECT {worker} FROM workers ORDER BY registered_at, id
 
+-- name: note_claim_scopes
+-- Of two servers that write at the same moment one is lost; it notes its scope again within half a minute.
+UPDATE workers SET claim_scopes = :scopes WHERE id = :id RETURNING id
+
 -- name: enable_worker
 UPDATE workers SET enabled = :enabled WHERE id = :id RETURNING {worker}
 

@@ -55,6 +55,7 @@ CREATE TABLE workers (
     capabilities      text             NOT NULL,
     offers            text             NOT NULL,
     metadata          text             NOT NULL,
+    claim_scopes      text,             -- what claims over HTTP ask for: job types and queues
     enabled           boolean          NOT NULL DEFAULT TRUE,
     liveness          text             NOT NULL CHECK (liveness IN ('active', 'idle', 'busy', 'offline')),
     slots             integer,
