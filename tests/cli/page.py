@@ -26,7 +26,8 @@ _COMMAND = re.compile(r"(?m)^\$ (.*)\n((?:(?!\$ ).*\n)*)")
 _ID = re.compile(r"\b(?:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{16})\b")
 _PASSING = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?"), "TIME"),
-    (re.compile(r"\b\d\d:\d\d:\d\d\b"), "TIME"),
+    (re.compile(r"\b(\d\d-\d\d )?\d\d:\d\d:\d\d\b"), "TIME"),
+    (re.compile(r"\bworker [0-9a-f]{8}\b(?!-)"), "WORKER"),
     (re.compile(r"\b\d+ (s|m|h|d)\b"), "SPAN"),
     (re.compile(r" +"), " "),
 )
@@ -62,10 +63,10 @@ async def _work(engine: Engine) -> None:
 
 
 def run(command: str, folder: Path, **variables: str) -> str:
-    """What a person sees who types this, on a terminal of 110 columns."""
+    """What a person sees who types this, on a terminal of 140 columns."""
     here = str(Path(sys.executable).parent)
     _, seen = on_terminal(
-        program=["bash", "-c", f'PATH="{here}:$PATH"; {command}'], folder=folder, columns=110, **variables
+        program=["bash", "-c", f'PATH="{here}:$PATH"; {command}'], folder=folder, columns=140, **variables
     )
     return without_escapes(seen)
 

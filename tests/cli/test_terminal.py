@@ -17,7 +17,7 @@ def two_jobs(tmp_path: Path) -> list[str]:
 
 
 def test_a_list_is_a_table_with_titles_and_whole_ids(tmp_path: Path, two_jobs: list[str]) -> None:
-    for columns in (120, 60):
+    for columns in (120, 200):
         code, seen = on_terminal("jobs", "list", folder=tmp_path, columns=columns)
         assert code == 0
         lines = without_escapes(seen).splitlines()

@@ -16,8 +16,9 @@ def test_a_registered_worker_is_listed_with_what_it_offers(holdfast: Holdfast) -
     assert key.startswith("holdfast_worker_")
     [row] = holdfast("workers", "list").rows
     assert row == [
-        *(worker_id, "encoder-1", "video", "active", "0", "4", row[6], "codecs, codecs:h264, codecs:vp9, gpu"),
-        "any type",
+        *(worker_id, "encoder-1", "video", "active", "0", "4", row[6], "", ""),
+        "codecs, codecs:h264, codecs:vp9, gpu",
+        "has not asked yet",
     ]
     [worker] = holdfast("workers", "list", "--json").json["workers"]
     assert (worker["workerId"], worker["status"], worker["holds"]) == (worker_id, "active", 0)

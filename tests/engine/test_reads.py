@@ -115,6 +115,15 @@ async def test_each_filter_finds_what_it_says(engine: Engine, worker: str, clock
     await finds([], types=[])
 
 
+async def test_jobs_are_found_by_the_beginning_of_their_id(engine: Engine) -> None:
+    ids = sorted(job.id for job in await engine.create_many([NewJob(type="n")] * 3))
+    assert await engine.jobs_beginning(ids[1], limit=5) == [ids[1]]
+    assert await engine.jobs_beginning(ids[0][:8], limit=5) == ids
+    assert await engine.jobs_beginning(ids[0][:9], limit=2) == ids[:2]
+    for no_beginning in ("", "ffff", "0-", f"{ids[0]}0", ids[0][:8] + ids[0][9:]):
+        assert await engine.jobs_beginning(no_beginning, limit=5) == [], no_beginning
+
+
 async def test_a_page_that_makes_no_sense_is_refused(engine: Engine) -> None:
     for wrong in ({"limit": 0}, {"limit": 501}, {"limit": True}, {"cursor": "page 2"}, {"cursor": ""}):
         with pytest.raises(Invalid):

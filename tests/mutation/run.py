@@ -51,6 +51,7 @@ CLOSE = {
     "successors": ["tests/server/test_admin_redrive.py", "tests/store/test_plans.py"],
     **{f"{what}_audit": ["tests/engine/test_audit.py"] for what in ("page", "walk")},
     "last_sweep": ["tests/cli/test_doctor.py"],
+    "note_claim_scopes": ["tests/known/test_why_with_http_workers.py"],
     "forget_workers": ["tests/engine/test_workers.py"],
     "orphans": ["tests/store/test_plans.py", "tests/engine/test_create.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/store/test_plans.py"],
@@ -64,7 +65,10 @@ CLOSE = {
     "jobs_by_id": ["tests/engine/test_hooks.py"],
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "attempts", "parts")},
-    **{read: ["tests/engine/test_reads.py"] for read in ("job", "page_jobs", "count_jobs", "history", "feed_end")},
+    **{
+        read: ["tests/engine/test_reads.py"]
+        for read in ("job", "page_jobs", "count_jobs", "history", "feed_end", "ids_between")
+    },
     **{read: ["tests/engine/test_outlines.py"] for read in ("outlines", "page_outlines", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
     **{f"{what}_workers": ["tests/engine/test_worker_log.py"] for what in ("unsaid", "say", "told")},

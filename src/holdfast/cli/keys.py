@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from holdfast.cli.database import BY, with_engine
+from holdfast.cli.ids import ambiguous, begins
 from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
 from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_table, time_text
 from holdfast.cli.parser import command, group, names
@@ -90,7 +91,7 @@ def _choosable() -> list[Scope]:
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("key", metavar="KEY", help="its id, or the whole key")
+    parser.add_argument("key", metavar="KEY", help="its id, the beginning of its id, or the whole key")
 
 
 def create(options: argparse.Namespace) -> int:
@@ -116,7 +117,7 @@ def create(options: argparse.Namespace) -> int:
 
 def rotate(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        old = _id_of(options.key)
+        old = await _id_of(engine, options.key)
         refuse_taken(options.key_file)
         key, text = await engine.rotate_key(old, overlap_seconds=options.overlap, by=BY)
         _hand_over(options, key, text, await engine.now())
@@ -143,7 +144,7 @@ def list_all(options: argparse.Namespace) -> int:
             print_json({"keys": [_view(key, now) for key in keys]})
         else:
             titles = ["key", "kind", "tenant", "name", "status", "made", "expires", "used", "may"]
-            print_table(titles, (_row(key, now) for key in keys))
+            print_table(titles, (_row(key, now) for key in keys), droppable=["made", "kind"])
         return 0
 
     return with_engine(options, work)
@@ -153,9 +154,13 @@ def _row(key: Key, now: datetime) -> list[Cell]:
     status = key.status(now)
     return [
         *(key.id, key.kind, key.tenant, key.name or "", Styled(status, STYLES[status])),
-        *(time_text(key.created_at), time_text(key.expires_at), time_text(key.used_at)),
+        *(_day(at) for at in (key.created_at, key.expires_at, key.used_at)),
         ", ".join(_rights(key)),
     ]
+
+
+def _day(at: datetime | None) -> Styled:
+    return Styled(time_text(at), short=time_text(at)[:10])
 
 
 def _rights(key: Key) -> list[str]:
@@ -170,7 +175,7 @@ def _view(key: Key, now: datetime) -> dict[str, Any]:
 
 def revoke(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        key = await engine.revoke_key(_id_of(options.key), by=BY)
+        key = await engine.revoke_key(await _id_of(engine, options.key), by=BY)
         if options.json:
             print_json(_view(key, await engine.now()))
         else:
@@ -180,7 +185,12 @@ def revoke(options: argparse.Namespace) -> int:
     return with_engine(options, work)
 
 
-def _id_of(typed: str) -> str:
-    """Somebody who found a key lying about has the whole of it."""
-    found = parse(typed.encode(errors="replace"))
-    return found.id if found else typed
+async def _id_of(engine: Engine, typed: str) -> str:
+    """Of a whole key, as somebody finds it lying about; or of the id that begins so."""
+    if (found := parse(typed.encode(errors="replace"))) is not None:
+        return found.id
+    known = [key.id for key in await engine.keys()]
+    fitting = [typed] if typed in known else [key_id for key_id in known if begins(key_id, typed)]
+    if len(fitting) > 1:
+        raise ambiguous("key", typed, fitting)
+    return fitting[0] if fitting else typed

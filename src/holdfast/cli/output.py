@@ -9,18 +9,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.ids import is_uuid
 from holdfast.redaction import printable
 from holdfast.wire import camel
 
 BAR_WIDTH = 24
-LAST_COLUMN = 20  # at least, if there is so much to say
 
 
 class Styled(NamedTuple):
-    """A text, and how it looks on a terminal."""
+    """A text, how it looks on a terminal, and what stands for it where the terminal is narrow."""
 
     text: str
-    style: str
+    style: str = ""
+    short: str | None = None
 
 
 Cell = str | Styled
@@ -43,11 +44,14 @@ def camel_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {camel(name): value for name, value in fields.items()}
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """The first column is what things are found by: it is never cut. Lines for programs have no titles."""
+def print_table(titles: Sequence[Cell], rows: Iterable[Sequence[Cell]], *, droppable: Sequence[str] = ()) -> None:
+    """The first column is what things are found by: it is never cut. Lines for programs have no titles.
+
+    `droppable` are titles of columns that a narrow terminal can do without, the first of them first.
+    """
     shown = [[_clean(cell) for cell in row] for row in rows]
     if on_terminal():
-        _print_rich(shown, titles)
+        _print_rich(shown, [_clean(title) for title in titles], droppable)
     else:
         for row in shown:
             print("\t".join(cell.text for cell in row))
@@ -64,27 +68,44 @@ def print_facts(facts: Iterable[tuple[str, Cell | None]]) -> None:
         print(f"{name.text:<{width}}" + value.text.replace("\n", "\n" + " " * width))
 
 
-def _print_rich(rows: Sequence[Sequence[Styled]], titles: Sequence[str] = ()) -> None:
-    """Only the last column is wrapped; where the others do not fit, the terminal wraps the line."""
-    from rich.cells import cell_len
+def _print_rich(rows: Sequence[Sequence[Styled]], titles: Sequence[Styled] = (), droppable: Sequence[str] = ()) -> None:
+    """Within the width of the terminal: the last column is wrapped, others are cut where nothing else helps."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    texts = [titles, *([cell.text for cell in row] for row in rows)]
-    *widths, last = [max(map(cell_len, column)) for column in zip(*filter(None, texts), strict=True)] or [0]
+    from holdfast.cli.fitting import fitted
+
+    console = Console(highlight=False)
+    columns = fitted(rows, titles, console.width, droppable)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=bool(titles))
-    for place, width in enumerate([*widths, 0]):
-        table.add_column(titles[place] if titles else "", no_wrap=bool(width), min_width=width, overflow="fold")
-    for row in rows:
+    for place, column in enumerate(columns):
+        last = place == len(columns) - 1
+        table.add_column(
+            column.title,
+            no_wrap=not last,
+            min_width=None if last else column.width,
+            max_width=None if last else column.width,
+            overflow="fold" if last or place == 0 else "ellipsis",
+        )
+    for row in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*(Text(cell.text, cell.style) for cell in row))
-    needed = sum(widths) + 2 * len(widths) + min(last, LAST_COLUMN)
-    Console(highlight=False, width=max(Console().width, needed)).print(table)
+    needed = sum(column.width for column in columns[:-1]) + 2 * len(columns) + 1
+    Console(highlight=False, width=max(console.width, needed)).print(table)
 
 
 def _clean(cell: Cell, keep: str = "") -> Styled:
-    style = cell.style if isinstance(cell, Styled) else ""
-    return Styled(printable(cell.text if isinstance(cell, Styled) else cell, keep), style)
+    if not isinstance(cell, Styled):
+        return Styled(printable(cell, keep))
+    return Styled(printable(cell.text, keep), cell.style, None if cell.short is None else printable(cell.short))
+
+
+def short_id(any_id: str) -> str:
+    """The beginning of an id, long enough to be typed instead of it.
+
+    The id of a job begins with its time, in quarters of a microsecond (UUIDv7); that of a worker is random.
+    """
+    return (any_id[:18] if any_id[14] == "7" else any_id[:8]) if is_uuid(any_id) else any_id
 
 
 def time_text(at: datetime | None) -> str:

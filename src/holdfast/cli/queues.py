@@ -73,7 +73,8 @@ def _print(queues: list[Queue], now: datetime) -> None:
         ]
         for queue in queues
     ]
-    print_table(["queue", *(state.value for state in State), "oldest waits", "claims"], rows)
+    titles: list[Cell] = ["queue", *(state.value for state in State), Styled("oldest waits", short="oldest"), "claims"]
+    print_table(titles, rows, droppable=[State.CREATED, State.REJECTED, State.CANCELED])
 
 
 def _open_or_paused(queue: Queue) -> Cell:

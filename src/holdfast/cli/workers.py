@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from holdfast.cli.database import BY, with_engine
+from holdfast.cli.ids import ambiguous, begins
 from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
 from holdfast.cli.output import Cell, Styled, age_text, camel_keys, count, print_json, print_table
 from holdfast.cli.parser import command, group, names
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine, NewWorker
 
 STYLES = {"disabled": "red", "offline": "dim", "busy": "cyan", "idle": "green", "active": "green"}
+
+TITLES: list[Cell] = [
+    *("worker", "name", "kind", "status", "holds", "slots", Styled("heard of", short="heard"), "host", "pid"),
+    *("offers", "runs"),
+]
 
 
 def add_to(commands: Any) -> None:
@@ -37,7 +43,9 @@ def add_to(commands: Any) -> None:
         ("revoke", revoke, "disable a worker and take its keys back; what it holds goes to others when leases run out"),
     ):
         one = command(verbs, name, run, about=about, examples=[f"holdfast workers {name} encoder-1"])
-        one.add_argument("worker", metavar="WORKER", help="its id, or its name if no other worker has it")
+        one.add_argument(
+            "worker", metavar="WORKER", help="its id or the beginning of it, or its name if no other worker has it"
+        )
 
 
 def _add_register(verbs: Any) -> None:
@@ -84,7 +92,7 @@ def list_all(options: argparse.Namespace) -> int:
         else:
             now = await engine.now()
             rows = (_row(worker, held, now) for worker in workers)
-            print_table(["worker", "name", "kind", "status", "holds", "slots", "heard of", "offers", "runs"], rows)
+            print_table(TITLES, rows, droppable=["offers", "kind", "slots"])
         return 0
 
     return with_engine(options, work)
@@ -100,9 +108,17 @@ def _row(worker: Worker, held: dict[str, int], now: datetime) -> list[Cell]:
         f"{held.get(worker.id, 0)}",
         "" if worker.slots is None else f"{worker.slots}",
         f"{age_text(now, worker.last_heartbeat_at)} ago" if worker.last_heartbeat_at else "never",
+        _told(worker, "host"),
+        _told(worker, "pid"),
         ", ".join(worker.offers),
         "any type" if types is None else ", ".join(types) or "has not asked yet",
     ]
+
+
+def _told(worker: Worker, name: str) -> str:
+    """What it said of itself when it registered."""
+    found = worker.metadata.get(name) if isinstance(worker.metadata, dict) else None
+    return "" if found is None else f"{found}"
 
 
 def _view(worker: Worker, held: dict[str, int]) -> dict[str, Any]:
@@ -177,12 +193,16 @@ def revoke(options: argparse.Namespace) -> int:
 
 
 async def find_worker(engine: Engine, wanted: str) -> Worker:
-    found = [worker for worker in await engine.workers() if wanted in (worker.id, worker.name)]
+    """By its name, its id, or the beginning of its id."""
+    workers = await engine.workers()
+    found = [worker for worker in workers if wanted in (worker.id, worker.name)]
+    found = found or [worker for worker in workers if begins(worker.id, wanted)]
     match found:
         case [worker]:
             return worker
         case []:
             raise NotFound(f"no worker {wanted!r}; `holdfast workers list` names them", code="worker_not_found")
-        case _:
+        case _ if all(worker.name == wanted for worker in found):
             ids = ", ".join(worker.id for worker in found)
             raise Conflict(f"{len(found)} workers are called {wanted!r}; say which: {ids}")
+    raise ambiguous("worker", wanted, [worker.id for worker in found])

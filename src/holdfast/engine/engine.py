@@ -569,6 +569,10 @@ class Engine(Keyring, Mailing):
     ) -> _read.Page:
         return await self.store.read(lambda tx: _read.page(tx, wanted or _read.Filter(), cursor=cursor, limit=limit))
 
+    async def jobs_beginning(self, text: str, *, limit: int) -> list[str]:
+        """The ids that begin with this text."""
+        return await self.store.read(lambda tx: _read.beginning(tx, text, limit=limit))
+
     async def outlines(self, wanted: list[tuple[str, str]]) -> list[Outline | HoldfastError]:
         """Of (job, tenant) each: what clients ask after, many in one query."""
         return await self.store.read(lambda tx: _read.outlines(tx, wanted))

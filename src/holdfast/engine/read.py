@@ -95,6 +95,20 @@ async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
     return Job.from_row(row)
 
 
+async def beginning(tx: Tx, text: str, *, limit: int) -> list[str]:
+    """The ids of jobs that begin so, the oldest first."""
+    digits = text.replace("-", "")
+    check_limit(limit, "ids", most=PAGE_MAX)
+    if not digits or len(digits) > 32 or not _dashed(digits.ljust(32, "0")).startswith(text):
+        return []
+    first, last = (_dashed(digits.ljust(32, filler)) for filler in "0f")
+    return [row["id"] for row in await tx.all(q.ids_between, first=first, last=last, limit=limit)]
+
+
+def _dashed(digits: str) -> str:
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def _unknown(job_id: str) -> NotFound:
     return NotFound(f"no job {quoted(job_id)}", code="job_not_found", job_id=job_id)
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.database import with_engine
 from holdfast.cli.exits import FAILED
+from holdfast.cli.ids import job_ids
 from holdfast.cli.jobs.filters import add_filters, any_given, filter_of
 from holdfast.cli.jobs.tally import Tally, progress_bar
 from holdfast.cli.output import count
@@ -48,7 +49,7 @@ def add_to(verbs: Any) -> None:
 
 def _add(verbs: Any, name: str, run: Run, **words: Any) -> argparse.ArgumentParser:
     parser = command(verbs, name, run, **words)
-    parser.add_argument("jobs", nargs="*", metavar="ID", help="the ids of jobs")
+    parser.add_argument("jobs", nargs="*", metavar="ID", help="the ids of jobs, or the beginning of each")
     add_filters(parser)
     parser.add_argument("--limit", type=_positive, metavar="N", help="at most so many, newest first")
     parser.add_argument("--dry-run", action="store_true", help="say what would happen, and change nothing")
@@ -112,6 +113,7 @@ class _Found(NamedTuple):
 
 async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Found:
     if options.jobs:
+        options.jobs = await job_ids(engine, options.jobs)
         return _Found(None, len(set(options.jobs)))
     wanted = await filter_of(engine, options, verb.states)
     if wanted.created_before is None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.database import machines_of, with_engine
+from holdfast.cli.ids import job_id
 from holdfast.cli.jobs.views import event_view
 from holdfast.cli.output import on_terminal, print_json_line, time_text
 from holdfast.cli.parser import command
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
 
 LOOK_SECONDS = 0.3
-WIDTHS = (4, 19, 9, 24, 10, 7)
+WIDTHS = (3, 14, 8, 20, 2)  # on a terminal; 23 columns are left for the rest
 
 
 def add_to(verbs: Any) -> None:
@@ -30,13 +31,13 @@ def add_to(verbs: Any) -> None:
         more="With --json each line is an object.",
         examples=["holdfast jobs events 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f --follow"],
     )
-    parser.add_argument("job", metavar="ID", help="the id of the job")
+    parser.add_argument("job", metavar="ID", help="the id of the job, or the beginning of it")
     parser.add_argument("--follow", action="store_true", help="go on until the job is finished")
 
 
 def events(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        job = await engine.get(options.job)
+        job = await engine.get(await job_id(engine, options.job))
         machine = (await machines_of(engine, [job]))[job.id]
         async for event in _events(engine, job.id, follow=options.follow):
             if options.json:
@@ -64,11 +65,13 @@ async def _events(engine: Engine, job_id: str, *, follow: bool) -> AsyncIterator
 
 def _line(event: Event, machine: Machine) -> str:
     cells = [f"{event.seq}", time_text(event.at), event.verb, _move(event, machine), f"attempt {event.attempt}"]
-    cells += [event.actor, _rest(event)]
     if not on_terminal():
-        return "\t".join(map(printable, cells))
-    padded = [f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=False)]
-    return printable("  ".join([*padded, cells[-1]]).rstrip())
+        return "\t".join(map(printable, [*cells, event.actor, _rest(event, event.worker_id)]))
+    cells[1], cells[4] = cells[1][len("2026-") :], f"#{event.attempt}"
+    padded = [f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True)]
+    return printable(
+        "  ".join([*padded, _rest(event, event.worker_id and event.worker_id[:8]) or event.actor]).rstrip()
+    )
 
 
 def _move(event: Event, machine: Machine) -> str:
@@ -77,7 +80,7 @@ def _move(event: Event, machine: Machine) -> str:
     return " -> ".join(words)
 
 
-def _rest(event: Event) -> str:
+def _rest(event: Event, worker_id: str | None) -> str:
     progress = f"{event.percent:.0f} %" if event.percent is not None else None
-    worker = f"worker {event.worker_id}" if event.worker_id else None
+    worker = f"worker {worker_id}" if worker_id else None
     return ", ".join(filter(None, (event.reason, event.step, progress, worker)))

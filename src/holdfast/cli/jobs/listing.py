@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.database import machines_of, with_engine
 from holdfast.cli.jobs.filters import add_filters, filter_of, status_meant
 from holdfast.cli.jobs.views import job_view, state_cell
-from holdfast.cli.output import Cell, print_json, print_table, time_text
+from holdfast.cli.output import Cell, Styled, age_text, print_json, print_table, time_text
 from holdfast.cli.parser import command
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
+
+TITLES: list[Cell] = [
+    *("job", "type", "queue", "state", Styled("attempt", short="try"), Styled("progress", short="done")),
+    *(Styled("created (UTC)", short="age"), "reason"),
+]
 
 
 def add_to(verbs: Any) -> None:
@@ -40,8 +46,9 @@ def list_jobs(options: argparse.Namespace) -> int:
             jobs = [job_view(job, machines[job.id]) for job in page.jobs]
             print_json({"jobs": jobs, "nextCursor": page.next})
             return 0
-        rows = (_row(job, machines[job.id]) for job in page.jobs)
-        print_table(["job", "type", "queue", "state", "attempt", "progress", "created (UTC)", "reason"], rows)
+        now = await engine.now()
+        rows = (_row(job, machines[job.id], now) for job in page.jobs)
+        print_table(TITLES, rows, droppable=["progress"])
         if not page.jobs and (status := status_meant(options)):
             print(f"no job is in that state; to find jobs by status, use --status {status}", file=sys.stderr)
         if page.next:
@@ -51,7 +58,7 @@ def list_jobs(options: argparse.Namespace) -> int:
     return with_engine(options, work)
 
 
-def _row(job: Job, machine: Machine) -> list[Cell]:
+def _row(job: Job, machine: Machine, now: datetime) -> list[Cell]:
     return [
         job.id,
         job.type,
@@ -59,6 +66,6 @@ def _row(job: Job, machine: Machine) -> list[Cell]:
         state_cell(job, machine),
         f"{job.attempt}/{job.max_attempts}",
         "" if job.percent is None else f"{job.percent:.0f} %",
-        time_text(job.created_at),
+        Styled(time_text(job.created_at), short=age_text(now, job.created_at)),
         job.reason or "",
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.database import machines_of, with_engine
+from holdfast.cli.ids import job_id
 from holdfast.cli.jobs.views import STYLES, attempt_view, job_view
 from holdfast.cli.output import (
     Cell,
@@ -40,12 +41,12 @@ def add_to(verbs: Any) -> None:
         about="show everything about one job: state, lease, attempts, parts, progress, payload, error",
         examples=["holdfast jobs show 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f", "holdfast jobs show ID --json"],
     )
-    parser.add_argument("job", metavar="ID", help="the id of the job")
+    parser.add_argument("job", metavar="ID", help="the id of the job, or the beginning of it")
 
 
 def show(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        job = await engine.get(options.job)
+        job = await engine.get(await job_id(engine, options.job))
         machine = (await machines_of(engine, [job]))[job.id]
         attempts, parts = await engine.attempts(job.id), await engine.parts(job.id)
         if options.json:

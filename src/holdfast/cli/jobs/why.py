@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.database import with_engine
+from holdfast.cli.ids import job_id
 from holdfast.cli.output import Styled, print_json, print_table
 from holdfast.cli.parser import command
 from holdfast.model import Job
@@ -34,12 +35,13 @@ def add_to(verbs: Any) -> None:
         more="The first condition of the claim that does not hold is the answer; the others follow as a list.",
         examples=["holdfast jobs why 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f"],
     )
-    parser.add_argument("job", metavar="ID", help="the id of the job")
+    parser.add_argument("job", metavar="ID", help="the id of the job, or the beginning of it")
 
 
 def why(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        job, clauses = await engine.get(options.job), await engine.why(options.job)
+        job = await engine.get(await job_id(engine, options.job))
+        clauses = await engine.why(job.id)
         answer = _answer(job, clauses)
         if options.json:
             said = [{"name": clause.name, "holds": clause.holds, "says": clause.says} for clause in clauses]

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.jobs.views import STYLES as STATE_STYLES
-from holdfast.cli.output import Cell, Styled, age_text, bar, count, span_text, time_text
+from holdfast.cli.output import Cell, Styled, age_text, bar, count, short_id, span_text, time_text
 from holdfast.cli.top.frame import EndedLine, Frame, QueueLine, RunningLine, WorkerLine
 from holdfast.cli.top.watch import COUNT_MAX
 from holdfast.cli.workers import STYLES
@@ -68,7 +68,7 @@ def picture(frame: Frame, *, width: int, height: int | None = None, trouble: str
     head = [*_head(frame), *([Text(printable(trouble), "bold red", no_wrap=True)] if trouble else [])]
     sections = [
         _queues(frame),
-        _workers(frame),
+        _workers(frame, whole=width >= WIDE),
         _running(frame, whole=width >= WIDE),
         _ended(frame, whole=width >= WIDE),
     ]
@@ -130,21 +130,21 @@ def _queue(queue: QueueLine, now: datetime) -> list[Cell]:
     ]
 
 
-def _workers(frame: Frame) -> Section:
+def _workers(frame: Frame, *, whole: bool) -> Section:
     live_first = sorted(frame.workers, key=lambda worker: not worker.alive)
-    rows = [_worker(worker, frame.at) for worker in live_first]
-    return Section(["worker", "status<", "busy>", "leases>", "heard of<", "id"], rows, "no worker is alive")
+    rows = [_worker(worker, frame.at, whole=whole) for worker in live_first]
+    return Section(["worker<", "name", "status<", "busy>", "leases>", "heard of<"], rows, "no worker is alive")
 
 
-def _worker(worker: WorkerLine, now: datetime) -> list[Cell]:
+def _worker(worker: WorkerLine, now: datetime, *, whole: bool) -> list[Cell]:
     busy = worker.leases if worker.slots is None else min(worker.leases, worker.slots)
     return [
-        worker.name or worker.worker_id[-12:],
+        _id(worker.worker_id, whole=whole),
+        worker.name or "",
         Styled(worker.status, WORKER_STYLES[worker.status]),
         f"{busy}" if worker.slots is None else f"{busy}/{worker.slots}",
         f"{worker.leases}",
         f"{age_text(now, worker.last_heartbeat_at)} ago" if worker.last_heartbeat_at else "never",
-        worker.worker_id,
     ]
 
 
@@ -187,8 +187,8 @@ def _text(cell: Cell) -> Text:
 
 
 def _id(job_id: str, *, whole: bool) -> str:
-    """The end of an id tells jobs apart; its beginning is the time."""
-    return job_id if whole else f"…{job_id[-12:]}"
+    """What can be pasted behind `holdfast jobs show`: all of it, or as much as tells it apart."""
+    return job_id if whole else short_id(job_id)
 
 
 def _number(number: int) -> str:

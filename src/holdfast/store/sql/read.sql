@@ -4,6 +4,9 @@ SELECT {job} FROM jobs WHERE id = :id
 -- name: jobs_by_id
 SELECT {job} FROM jobs WHERE id {in:ids uuid} ORDER BY id
 
+-- name: ids_between
+SELECT id FROM jobs WHERE id >= :first AND id <= :last ORDER BY id LIMIT {limit}
+
 -- name: page_jobs
 SELECT {job} FROM jobs WHERE {filters} ORDER BY id DESC LIMIT {limit}
 
