@@ -37,6 +37,12 @@ class Breakable(DirectSource):
     async def release(self, items: Any) -> Any:
         return await self._do("release", super().release(items), len(items))
 
+    async def progress(self, reports: Any) -> Any:
+        return await self._do("progress", super().progress(reports), len(reports))
+
+    async def parts(self, job_id: str) -> Any:
+        return await self._do("parts", super().parts(job_id), 1)
+
     async def _do(self, verb: str, work: Any, size: int) -> Any:
         self.calls.append((verb, size))
         if (error := self.broken.get(verb)) is not None:

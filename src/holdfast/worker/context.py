@@ -138,6 +138,7 @@ class Context(_Facts):
         super().__init__(lease, state)
         self._line = line
         self._known: dict[str, Part] | None = None
+        self._unstored: dict[str, Any] = {}  # results of steps that ran, while they are not known to be stored
 
     async def progress(
         self,
@@ -148,7 +149,11 @@ class Context(_Facts):
         counters: dict[str, Any] | None = None,
         checkpoint: Any = None,
     ) -> None:
-        """Kept in the database and told to whoever watches; extends the lease."""
+        """Kept in the database and told to whoever watches; extends the lease.
+
+        As with everything that is reported: while the database is away it waits, until that is back or the lease may be
+        over. Then it raises `LeaseLost`.
+        """
         await self._report(
             percent=percent, step=step, eta_seconds=eta_seconds, counters=counters, checkpoint=checkpoint
         )
@@ -194,6 +199,8 @@ class Context(_Facts):
         return await self._finish_step(name, result)
 
     async def _step_done(self, name: str) -> dict[str, Any] | None:
+        if name in self._unstored:  # whoever called it before was interrupted while its result was being stored
+            await self._store_step(name)
         part = (await self._parts()).get(name)
         if part is None or part.status is not PartStatus.COMPLETED or not isinstance(part.data, dict):
             return None
@@ -201,9 +208,13 @@ class Context(_Facts):
 
     async def _finish_step(self, name: str, result: Any) -> Any:
         """The result as the next attempt would see it, so that a handler is surprised now and not then."""
-        data = decode(encode({"result": result}, "part", max_bytes=PART_BYTES_MAX))
-        await self._finish_part(name, data)
+        self._unstored[name] = data = decode(encode({"result": result}, "part", max_bytes=PART_BYTES_MAX))
+        await self._store_step(name)
         return data["result"]
+
+    async def _store_step(self, name: str) -> None:
+        await self._finish_part(name, self._unstored[name])
+        self._unstored.pop(name, None)
 
     async def _finish_part(self, name: str, data: Any, percent: float | None = None) -> None:
         done = Part(name=name, status=PartStatus.COMPLETED, percent=100, data=data)

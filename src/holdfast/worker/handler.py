@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.model import JobType
 from holdfast.worker.context import Context, ErrorHook, Middleware, SyncContext, log
-from holdfast.worker.outcomes import SAID, Completed, Outcome, Snooze, of_error
+from holdfast.worker.outcomes import SAID, Completed, Outcome, Released, Snooze, of_error
 from holdfast.worker.signature import Signature
 
 
@@ -78,7 +78,10 @@ async def invoke(
     except BaseException as error:  # also SystemExit: a handler does not end its worker
         if around.on_error is not None and not isinstance(error, Snooze):
             await _tell(around.on_error, context, error)
-        return of_error(error, handler.codes)
+        outcome = of_error(error, handler.codes)
+        if isinstance(outcome, Released) and not isinstance(error, Snooze):
+            context.log.warning("the handler met an outage of the database and is tried again soon: %s", error)
+        return outcome
 
 
 async def _call(

@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Invalid
+from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreUnavailable
 
 TRACEBACK_CHARS_MAX = 6000
+OUTAGES = (StoreUnavailable.code, OutcomeUnknown.code)  # the platform's own: no handler fails by them
+OUTAGE_SECONDS = 5.0  # until a handler that met one is tried again
 
 
 class Permanent(Exception):
@@ -108,6 +110,8 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str]) -> 
             return Failed(error.code, error.message, permanent=True)
         case Retry():
             return Failed(error.code, error.message, retry_after_seconds=error.after)
+        case HoldfastError(code=code) if code in OUTAGES:  # as of `enqueue`, in the handler
+            return Released(OUTAGE_SECONDS)
         case Invalid():
             return Failed(error.code, error.message, {"traceback": _told(error)}, permanent=True)
         case _:

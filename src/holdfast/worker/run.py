@@ -75,6 +75,12 @@ class Run:
             return Failed("no_progress", f"no progress was reported for {policy.no_progress_seconds:g} s")
         return None
 
+    def excuse(self, seconds: float) -> None:
+        """It waited that long for the database, through no fault of its own: its clocks stood still."""
+        if self.begun_at is not None:
+            self.begun_at += seconds
+        self.progress_at += seconds
+
     @property
     def seconds_allowed(self) -> float | None:
         clocks = (self.policy.timeout_seconds, self.policy.max_runtime_seconds)

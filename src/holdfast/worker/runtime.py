@@ -12,12 +12,11 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.batches import Batches
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
-from holdfast.model.reports import Advanced, Freed, Progress
+from holdfast.model.reports import Freed, Progress
 from holdfast.worker.board import Board, Header
 from holdfast.worker.context import Context
 from holdfast.worker.deaf import hear
@@ -25,6 +24,7 @@ from holdfast.worker.handler import Handler, Isolation, Surroundings, invoke
 from holdfast.worker.outbox import Outbox
 from holdfast.worker.outcomes import Failed, Outcome, Released, how
 from holdfast.worker.pace import Pace
+from holdfast.worker.reporting import Reporting
 from holdfast.worker.run import Ending, Run
 from holdfast.worker.source import Claims, Source
 
@@ -109,7 +109,7 @@ class Worker:
             figures=figures,
             attempts=attempts,
         )
-        self._reports: Batches[Progress, Advanced] = Batches(source.progress)
+        self._reporting = Reporting(source, self._clock, self._ids, fence=self._fence)
 
     # -- running ----------------------------------------------------------------------------------------------
 
@@ -169,6 +169,11 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._outbox.empty()
+
+    @property
+    def waiting(self) -> set[Run]:
+        """Those whose handlers wait for the database to take a report."""
+        return self._reporting.waiting
 
     def running(self) -> list[Run]:
         return [run for run in self._runs.values() if run.started and not run.finished]
@@ -301,12 +306,16 @@ class Worker:
         """The handler can begin: from now on its clocks run. The time a child process takes to start is not its own."""
         run.begun_at = run.progress_at = self._clock.monotonic()
         run.interrupt = interrupt
-        if (allowed := run.seconds_allowed) is not None:
-            self._board.deadline(run.place, run.begun_at + allowed)
+        self._show_deadline(run)
         if self._figures is not None:
             self._figures.begins(run)
         if run.ending is not None and interrupt is not None:  # it was told to end before it could hear
             interrupt()
+
+    def _show_deadline(self, run: Run) -> None:
+        """To the watchdog, while the place on the board is this run's."""
+        if run.begun_at is not None and not run.finished and (allowed := run.seconds_allowed) is not None:
+            self._board.deadline(run.place, run.begun_at + allowed)
 
     async def _execute(self, run: Run) -> None:
         assert run.context is not None  # noqa: S101
@@ -456,6 +465,8 @@ class Worker:
         if self._is_unkept(run, now) and run.ending is not Ending.LOST:
             log.error("job %s: the lease was not renewed in time; stopping it", run.lease.id)
             self._lose(run)
+        elif run in self.waiting:
+            pass  # for the database: its clocks stand still
         elif run.begun_at is not None and run.ending is None and (overrun := run.overrun(now)) is not None:
             run.end(Ending.TIMED_OUT, now, overrun)
         if run.ending is not None and not run.finished and now - run.told >= self._time_to_end(run):
@@ -466,6 +477,11 @@ class Worker:
 
     def _is_unkept(self, run: Run, now: float) -> bool:
         return self.plan.kept and now - self._board.kept_since(run.place) > FENCE * run.policy.lease_seconds
+
+    def _fence(self, run: Run) -> float | None:
+        """Where a keeper renews, the board says when the lease may be over; elsewhere nobody does, and it is over when
+        its time is."""
+        return None if self.plan.kept else FENCE * run.policy.lease_seconds
 
     def _give_back_stale(self, now: float) -> None:
         stale = []
@@ -511,32 +527,40 @@ class Worker:
     async def report(self, run: Run, report: Progress) -> None:
         run.progress_at = self._clock.monotonic()
         try:
-            advanced = await self._reports.put(report)
+            advanced = await self._reporting.progress(run, report)
         except LeaseLost:
             if self._figures is not None:
                 self._figures.refused()
             self._lose(run)
             raise
+        finally:
+            self._show_deadline(run)
         if advanced.cancel_requested:
             self._cancel(run)
 
-    async def parts(self, job_id: str) -> list[Part]:
-        return await self._source.parts(job_id)
+    async def parts(self, run: Run) -> list[Part]:
+        try:
+            return await self._reporting.parts(run)
+        except LeaseLost:
+            self._lose(run)
+            raise
 
 
 class _Line:
-    """A context's way to the runtime."""
+    """A context's way to the runtime. Reports of one handler go one after the other: the newest is stored last."""
 
-    __slots__ = ("_run", "_worker")
+    __slots__ = ("_run", "_turn", "_worker")
 
     def __init__(self, worker: Worker, run: Run) -> None:
         self._worker, self._run = worker, run
+        self._turn = asyncio.Lock()
 
     async def progress(self, report: Progress) -> None:
-        await self._worker.report(self._run, report)
+        async with self._turn:
+            await self._worker.report(self._run, report)
 
     async def parts(self, job_id: str) -> list[Part]:
-        return await self._worker.parts(job_id)
+        return await self._worker.parts(self._run)
 
 
 async def _first_failure(tasks: list[asyncio.Task[None]], *, until: asyncio.Event) -> None:

@@ -123,6 +123,38 @@ async def innocent(seconds: float = 0.2) -> str:
     return "done"
 
 
+# -- jobs that report what they do, all the time ------------------------------------------------------------------
+
+REPORTS = 40  # of each of these, a tenth of a second apart
+
+
+@app.job(max_attempts=1)
+async def reports_on_the_loop(ctx: Context) -> int:
+    for number in range(REPORTS):
+        await ctx.step(f"step-{number}", note, "stepped", ctx, number=number)
+        await ctx.progress(100 * (number + 1) / REPORTS, counters={"done": number + 1}, checkpoint=number)
+        await asyncio.sleep(0.1)
+    return ctx.fence
+
+
+def _reports(ctx: SyncContext) -> int:
+    for number in range(REPORTS):
+        ctx.step(f"step-{number}", note, "stepped", ctx, number=number)
+        ctx.progress(100 * (number + 1) / REPORTS, counters={"done": number + 1}, checkpoint=number)
+        time.sleep(0.1)
+    return ctx.fence
+
+
+@app.job(max_attempts=1)
+def reports_in_a_thread(ctx: SyncContext) -> int:
+    return _reports(ctx)
+
+
+@app.job(max_attempts=1, isolation="process")
+def reports_in_a_process(ctx: SyncContext) -> int:
+    return _reports(ctx)
+
+
 # -- jobs that something happens to ---------------------------------------------------------------------------
 
 

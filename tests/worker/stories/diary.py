@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.worker.context import Context
+from holdfast.worker.context import Context, SyncContext
 
 VARIABLE = "HOLDFAST_TEST_DIARY"
 
 
-def note(what: str, ctx: Context, **more: Any) -> None:
+def note(what: str, ctx: Context | SyncContext, **more: Any) -> None:
     """One write at the end of the file: whole, whoever else writes and whatever kills us next."""
     line = {"what": what, "job": ctx.job_id, "epoch": ctx.fence, "pid": os.getpid(), "at": time.time(), **more}
     file = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
