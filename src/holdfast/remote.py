@@ -13,7 +13,7 @@ import msgspec
 from holdfast import wire
 from holdfast.client import leases as words
 from holdfast.client.client import Client
-from holdfast.client.problems import refused
+from holdfast.client.problems import refused, unreadable
 from holdfast.clock import Clock
 from holdfast.errors import Forbidden, HoldfastError, LeaseLost, StoreUnavailable, TooMany, Unauthorized
 from holdfast.ids import Ids
@@ -186,7 +186,10 @@ class HttpSource:
         for portion in words.packed(bodies, most=REPORTS_MAX, most_bytes=REPORTS_BYTES_MAX):
             with _in_our_words():
                 answer = await self._client.report(wire.ReportsBody(**{verb: portion}))
-            answers += getattr(answer, verb)
+            told: list[wire.Report] = getattr(answer, verb)
+            if len(told) != len(portion):
+                raise unreadable(self._client.url)
+            answers += told
         return answers
 
     # -- the end ----------------------------------------------------------------------------------------------

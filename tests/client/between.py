@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from holdfast.clock import Clock
 from tests.servers.proxy import Proxy
 
-REFUSAL = "HTTP/1.1 {status} No\r\n{headers}content-length: 0\r\nconnection: close\r\n\r\n"
+REFUSAL = "HTTP/1.1 {status} No\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
 
 
 class Gate(Proxy):
@@ -18,9 +18,11 @@ class Gate(Proxy):
         self._refusals: deque[str] = deque()
         self.refused = 0
 
-    def refuse(self, *statuses: int, **headers: object) -> None:
+    def refuse(self, *statuses: int, body: str = "", **headers: object) -> None:
         lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-        self._refusals.extend(REFUSAL.format(status=status, headers=lines) for status in statuses)
+        self._refusals.extend(
+            REFUSAL.format(status=status, headers=lines, length=len(body), body=body) for status in statuses
+        )
         self.cut()
 
     def lead_to(self, url: str) -> None:
@@ -32,9 +34,10 @@ class Gate(Proxy):
         if not self._refusals:
             await super()._connect(client, answers)
             return
+        refusal = self._refusals.popleft()
         await client.readuntil(b"\r\n\r\n")
         self.refused += 1
-        answers.write(self._refusals.popleft().encode())
+        answers.write(refusal.encode())
         await answers.drain()
         answers.close()
 

@@ -43,34 +43,56 @@ _BY_STATUS: dict[int, type[HoldfastError]] = {
     415: Malformed,
     421: Malformed,
     422: Invalid,
-    502: OutcomeUnknown,
     503: StoreUnavailable,
-    504: OutcomeUnknown,
 }
+_NOT_PASSED_ON = (408, 503)  # by a proxy that says so
+TOO_MANY, SERVER_FAILED = 429, 500
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 def error_of(answer: httpx2.Response, place: str) -> HoldfastError:
-    """The server's own words; of whoever stands before it, only the status is worth repeating."""
-    status, said = answer.status_code, _said(answer)
-    code, message = said.pop("code", None), said.pop("detail", f"{place} answers {status} {answer.reason_phrase}")
+    """The server's own words. What a proxy before it says is never taken for them, whatever its status."""
     wait = answer.headers.get("retry-after", "")  # a date is not worth the trouble of two clocks
-    if status == 429:
-        return TooMany(message, retry_after=float(wait) if wait.isdigit() else 1.0, code=code, **said)
-    if wait.isdigit():
-        said["retry_after"] = float(wait)
+    after = float(wait) if wait.isdigit() else None
+    said = _said(answer)
+    if said is None:
+        return _not_ours(answer, place, after)
+    status, code, message = answer.status_code, said.pop("code"), said.pop("detail")
+    if status == TOO_MANY:
+        return TooMany(message, retry_after=1.0 if after is None else after, code=code, **said)
+    if after is not None:
+        said["retry_after"] = after
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, StoreError)
-    return kind(message, code=code or ("unexpected_answer" if kind is StoreError else None), **said)
+    return kind(message, code=code, **said)
 
 
-def _said(answer: httpx2.Response) -> dict[str, Any]:
-    """A problem's fields in our spelling, without those that are about the answer itself."""
+def _not_ours(answer: httpx2.Response, place: str, after: float | None) -> HoldfastError:
+    """Whether the server ever saw the request is not known, unless the status says that it cannot have."""
+    status = answer.status_code
+    message = f"{place} answers {status} {answer.reason_phrase}"
+    said: dict[str, Any] = {} if after is None else {"retry_after": after}
+    if status == TOO_MANY:
+        return TooMany(message, retry_after=1.0 if after is None else after)
+    if status in _NOT_PASSED_ON:
+        return StoreUnavailable(message, **said)
+    if status >= SERVER_FAILED:
+        return OutcomeUnknown(message, **said)
+    return StoreError(
+        f"{message}, and not as a Holdfast server does; is the address right, is there a proxy in between?",
+        code="unexpected_answer",
+    )
+
+
+def _said(answer: httpx2.Response) -> dict[str, Any] | None:
+    """A problem's fields in our spelling, without those that are about the answer itself. None if it is not ours: our
+    problems have a type that names their code."""
     try:
         fields = msgspec.json.decode(answer.content, type=dict[str, Any])
     except msgspec.DecodeError:
-        return {}
-    if not isinstance(fields.get("code"), str) or not isinstance(fields.get("detail"), str):
-        return {}
+        return None
+    code, detail = fields.get("code"), fields.get("detail")
+    if not isinstance(code, str) or not isinstance(detail, str) or fields.get("type") != f"/docs#{code}":
+        return None
     about = ("type", "title", "status", "message", "retryAfter")
     return {_snake(name): value for name, value in fields.items() if name not in about}
 

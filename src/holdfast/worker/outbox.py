@@ -8,7 +8,16 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, SchemaStale, StoreUnavailable
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    Invalid,
+    LeaseLost,
+    Refused,
+    SchemaStale,
+    StoreError,
+    StoreUnavailable,
+)
 from holdfast.ids import Ids
 from holdfast.model.reports import Done, Failure, Freed, Verdict
 from holdfast.worker.attempts import Attempts
@@ -22,6 +31,11 @@ if TYPE_CHECKING:
 BATCH_MAX = 1000
 LINGER_SECONDS = 0.002  # while other jobs are about to end too; a lone one does not wait
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
+PIECES = 32  # into which a batch with an unknown outcome is cut
+APART_MAX = 4  # of these under way at once
+
+_ABOUT_THE_REPORT = (Invalid, Refused, Conflict)  # it is refused for what it says: other errors never change an outcome
+_NOTHING_DONE = (StoreUnavailable, SchemaStale)
 
 log = logging.getLogger("holdfast.worker")
 
@@ -45,6 +59,8 @@ class Outbox:
         self._clock, self._ids = clock, ids
         self._busy, self._settled = busy, settled
         self._waiting: list[Ended] = []
+        self._apart: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(APART_MAX)
         self._some = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -55,10 +71,20 @@ class Outbox:
         self._some.set()
 
     async def empty(self) -> None:
-        await self._empty.wait()
+        while self._apart or not self._empty.is_set():
+            await self._empty.wait()
+            if self._apart:
+                await asyncio.wait(self._apart)
 
     async def run(self) -> None:
         """Never ends by itself. What could not be delivered is tried again: every report carries its token."""
+        try:
+            await self._run()
+        finally:
+            for task in self._apart:
+                task.cancel()
+
+    async def _run(self) -> None:
         pause = PAUSE_SECONDS
         while True:
             await self._some.wait()
@@ -68,13 +94,16 @@ class Outbox:
             undelivered = await self._deliver(batch)
             if undelivered:
                 self._waiting = undelivered + self._waiting
-                await self._clock.sleep(pause * (0.5 + self._ids.jitter()))
-                pause = min(PAUSE_MAX_SECONDS, pause * 2)
+                pause = await self._rest(pause)
                 continue
             pause = PAUSE_SECONDS
             if not self._waiting:
                 self._some.clear()
                 self._empty.set()
+
+    async def _rest(self, pause: float) -> float:
+        await self._clock.sleep(pause * (0.5 + self._ids.jitter()))
+        return min(PAUSE_MAX_SECONDS, pause * 2)
 
     async def _deliver(self, batch: list[Ended]) -> list[Ended]:
         by_kind: dict[type[Any], list[Ended]] = {}
@@ -94,13 +123,16 @@ class Outbox:
     async def _deliver_group(self, kind: type[Any], group: list[Ended]) -> list[Ended]:
         try:
             answers = await _REPORTS[kind](self._source, group)
-        except (StoreUnavailable, OutcomeUnknown, SchemaStale) as error:
-            log.warning("%d reports could not be delivered, trying again: %s", len(group), error)
-            return group
-        except HoldfastError as error:
+        except _ABOUT_THE_REPORT as error:
             if len(group) == 1:
                 return self._reworded(group[0], error)
             return [one for alone in group for one in await self._deliver_group(kind, [alone])]
+        except HoldfastError as error:
+            log.warning("%d reports could not be delivered, trying again: %s", len(group), error)
+            if len(group) == 1 or not isinstance(error, StoreError) or isinstance(error, _NOTHING_DONE):
+                return group
+            self._settle_apart(group)
+            return []
         for (run, _), answer in zip(group, answers, strict=True):
             if isinstance(answer, LeaseLost):
                 log.warning("job %s: its end was refused, the lease is lost: %s", run.lease.id, answer)
@@ -109,6 +141,23 @@ class Outbox:
         self._attempts.ended(group, answers)
         self._done(group)
         return []
+
+    def _settle_apart(self, group: list[Ended]) -> None:
+        """Nobody knows what became of this batch: one of it may hold up all the others each time, as a row does that
+        somebody has locked. In pieces, and those in pieces again, it holds up nothing but itself."""
+        size = -(-len(group) // PIECES)
+        for start in range(0, len(group), size):
+            task = asyncio.create_task(self._insist(group[start : start + size]))
+            self._apart.add(task)
+            task.add_done_callback(self._apart.discard)
+
+    async def _insist(self, piece: list[Ended]) -> None:
+        pause = PAUSE_SECONDS
+        while piece:
+            async with self._turns:
+                piece = await self._deliver(piece)
+            if piece:
+                pause = await self._rest(pause)
 
     def _reworded(self, ended: Ended, error: HoldfastError) -> list[Ended]:
         """The database will not have it in these words: a guard said no, or the lifecycle has no such move."""
