@@ -34,7 +34,8 @@ PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
 PIECES = 32  # into which a batch with an unknown outcome is cut
 APART_MAX = 4  # of these under way at once
 
-_ABOUT_THE_REPORT = (Invalid, Refused, Conflict)  # it is refused for what it says: other errors never change an outcome
+# Refused for what the report says, or for what an effect of the app made of it: no other error changes an outcome.
+_REFUSALS, _REFUSAL_CODES = (Invalid, Refused, Conflict), ("constraint_violated", "rolled_back")
 _NOTHING_DONE = (StoreUnavailable, SchemaStale)
 
 log = logging.getLogger("holdfast.worker")
@@ -123,11 +124,11 @@ class Outbox:
     async def _deliver_group(self, kind: type[Any], group: list[Ended]) -> list[Ended]:
         try:
             answers = await _REPORTS[kind](self._source, group)
-        except _ABOUT_THE_REPORT as error:
-            if len(group) == 1:
-                return self._reworded(group[0], error)
-            return [one for alone in group for one in await self._deliver_group(kind, [alone])]
         except HoldfastError as error:
+            if isinstance(error, _REFUSALS) or error.code in _REFUSAL_CODES:
+                if len(group) == 1:
+                    return self._reworded(group[0], error)
+                return [one for alone in group for one in await self._deliver_group(kind, [alone])]
             log.warning("%d reports could not be delivered, trying again: %s", len(group), error)
             if len(group) == 1 or not isinstance(error, StoreError) or isinstance(error, _NOTHING_DONE):
                 return group
