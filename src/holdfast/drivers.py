@@ -1,4 +1,4 @@
-"""The driver's own connection behind what a caller hands in: itself, or a session of SQLAlchemy's around it."""
+"""The driver's own connection behind what a caller hands in: itself, or what SQLAlchemy or Django wraps around it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ _ASYNC = ("asyncpg", "aiosqlite")  # of these it cannot be seen: they wrap their
 
 async def driver_connection(given: Any) -> Any:
     """Of a sync session or connection nothing is awaited, so that sync code can run this to its end by itself."""
+    if _is_djangos(given):
+        if given.connection is None:
+            given.ensure_connection()
+        return given.connection
     if not _is_sqlalchemys(given):
         return given
     connection = given if hasattr(given, "exec_driver_sql") else await _awaited(given.connection())
@@ -40,6 +44,11 @@ def _is_sqlalchemys(given: Any) -> bool:
     """Its own classes and those that apps derive from them; not its models and engines, which have no transaction."""
     ours = any(_library(base) == "sqlalchemy" for base in type(given).__mro__)
     return ours and (hasattr(given, "exec_driver_sql") or callable(getattr(given, "connection", None)))
+
+
+def _is_djangos(given: Any) -> bool:
+    """`django.db.connection`, or one of `django.db.connections`."""
+    return any(_library(base) == "django" for base in type(given).__mro__) and hasattr(given, "ensure_connection")
 
 
 def _library(kind: type[Any]) -> str:

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from importlib.util import find_spec
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import asyncpg
 import psycopg
+import psycopg2
+import psycopg2.extras
 import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session, create_async_engine
@@ -70,6 +73,65 @@ async def psycopg_connection(url: str) -> AsyncIterator[Caller]:
     connection = psycopg.connect(url)
     yield Caller(connection, waited(connection.execute), waited(connection.commit), waited(connection.rollback))
     connection.close()
+
+
+@asynccontextmanager
+async def psycopg2_connection(url: str) -> AsyncIterator[Caller]:
+    connection = psycopg2.connect(url)
+    yield Caller(connection, waited(by_cursor(connection)), waited(connection.commit), waited(connection.rollback))
+    connection.close()
+
+
+@asynccontextmanager
+async def psycopg2_dicts(url: str) -> AsyncIterator[Caller]:
+    """In autocommit mode, where the caller begins by hand; rows are dictionaries."""
+    connection = psycopg2.connect(url, cursor_factory=psycopg2.extras.RealDictCursor)
+    connection.autocommit = True
+    run = by_cursor(connection)
+    run("BEGIN")
+    end = waited(lambda how: run(f"{how}; BEGIN"))
+    yield Caller(connection, waited(run), lambda: end("COMMIT"), lambda: end("ROLLBACK"))
+    connection.close()
+
+
+def by_cursor(connection: Any) -> Callable[[str], Any]:
+    def run(sql: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+
+    return run
+
+
+@asynccontextmanager
+async def django_connection(url: str, engine: str) -> AsyncIterator[Caller]:
+    """As between the beginning and the end of `transaction.atomic()`."""
+    connection = django_database(url, engine)
+    connection.set_autocommit(False)
+    run = waited(by_cursor(connection))
+    yield Caller(connection, run, waited(connection.commit), waited(connection.rollback))
+    connection.close()
+
+
+def django_database(url: str, engine: str) -> Any:
+    from django.db.utils import ConnectionHandler
+
+    parts = urlsplit(url)
+    where: dict[str, Any] = {"HOST": parts.hostname, "PORT": parts.port, "USER": parts.username, "NAME": parts.path[1:]}
+    if engine == "sqlite3":
+        where = {"NAME": sqlite_path(url)}
+    return ConnectionHandler({"default": {"ENGINE": f"django.db.backends.{engine}", **where}})["default"]
+
+
+@pytest.fixture(autouse=True)
+def django_in_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests are coroutines; Django would refuse to be called from one."""
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    import django
+    from django.conf import settings
+
+    if not settings.configured:
+        settings.configure(USE_TZ=True)
+        django.setup()
 
 
 @asynccontextmanager
@@ -180,6 +242,9 @@ def ways(store: str, *found: tuple[Callable[..., Any], str] | Callable[..., Any]
 
 SYNC = [
     *ways("postgres", psycopg_connection, (sync_session, "psycopg"), (sync_connection, "psycopg")),
+    *ways("postgres", psycopg2_connection, psycopg2_dicts, (sync_session, "psycopg2")),
+    *ways("postgres", (django_connection, "postgresql")),
+    *ways("sqlite", (django_connection, "sqlite3")),
     *ways("sqlite", sqlite3_connection, sqlite3_autocommit, (sync_session, "pysqlite"), (scoped, "pysqlite")),
 ]
 ASYNC = [

@@ -23,6 +23,7 @@ from holdfast.store.render import POSTGRES, SQLITE, render
 from holdfast.store.sqlite import SqliteTx, finish, prepare
 from holdfast.store.sqlite import in_our_words as sqlite_words
 
+IDLE = 0  # the status of a connection without a transaction, as libpq numbers it
 _NUMBERED = re.compile(r"\$(\d+)")
 # We read before we write, and a read that has gone stale cannot become a write: take the write lock first.
 _BEGIN = "BEGIN IMMEDIATE"
@@ -32,7 +33,7 @@ _BEGIN = "BEGIN IMMEDIATE"
 async def borrow(
     connection: Any, dialect: str, clock: Clock, ids: Ids, later: LaterHints | None = None
 ) -> AsyncIterator[Tx]:
-    """A transaction over an open connection of asyncpg, psycopg (either kind), sqlite3 or aiosqlite.
+    """A transaction over an open connection of asyncpg, psycopg (either kind), psycopg2, sqlite3 or aiosqlite.
 
     What is done in it stands behind a savepoint: a caller who catches our error and commits keeps all or nothing.
     `later` sends the hints: the caller may be in a thread without an event loop, or in another loop.
@@ -49,12 +50,17 @@ async def borrow(
     except sqlite3.Error as error:
         raise sqlite_words(error) from error
     except Exception as error:
-        if (state := getattr(error, "sqlstate", None)) is not None:  # psycopg's, which may not be installed
+        if (state := _sqlstate(error)) is not None:
             raise postgres_words(state, str(error)) from error
         raise
 
 
-_DRIVERS = {"asyncpg": POSTGRES, "psycopg": POSTGRES, "sqlite3": SQLITE, "aiosqlite": SQLITE}
+def _sqlstate(error: Exception) -> str | None:
+    """Of an error of psycopg's or of psycopg2's, neither of which need be installed."""
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+
+
+_DRIVERS = {"asyncpg": POSTGRES, "psycopg": POSTGRES, "psycopg2": POSTGRES, "sqlite3": SQLITE, "aiosqlite": SQLITE}
 _NAMES = {POSTGRES: "PostgreSQL", SQLITE: "SQLite"}
 
 
@@ -85,6 +91,8 @@ async def _over(connection: Any, clock: Clock, ids: Ids) -> Tx:
             return _BorrowedAsyncpg(connection, clock)
         case "psycopg":
             return _BorrowedPsycopg(connection, clock)
+        case "psycopg2":
+            return _BorrowedPsycopg2(connection, clock)
         case "aiosqlite":
             await connection._execute(prepare, connection._conn, ids)
             return _BorrowedAiosqlite(connection, clock)
@@ -101,13 +109,13 @@ async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIter
         if open_already
         else (_BEGIN if _is_sqlite(connection) else "BEGIN", "COMMIT", "ROLLBACK")
     )
-    await _awaited(connection.execute(begin))
+    await _execute(connection, begin)
     try:
         yield
     except BaseException:
-        await _awaited(connection.execute(undo))
+        await _execute(connection, undo)
         raise
-    answer = await _awaited(connection.execute(end))
+    answer = await _execute(connection, end)
     require_commit(getattr(answer, "statusmessage", answer))
 
 
@@ -120,11 +128,26 @@ async def _is_open(connection: Any) -> bool:
     if _is_sqlite(connection):
         by_itself = connection.isolation_level is not None and getattr(connection, "autocommit", None) is not True
         if by_itself and not connection.in_transaction:
-            await _awaited(connection.execute(_BEGIN))  # what the library does before the first change
+            await _execute(connection, _BEGIN)  # what the library does before the first change
         return bool(connection.in_transaction)
     if isinstance(connection, asyncpg.Connection):
         return bool(connection.is_in_transaction())
-    return not connection.autocommit or connection.info.transaction_status.name != "IDLE"
+    return not connection.autocommit or connection.info.transaction_status != IDLE
+
+
+async def _execute(connection: Any, sql: str) -> Any:
+    if _library(connection) == "psycopg2":
+        return _cursor_of_psycopg2(connection, sql)
+    return await _awaited(connection.execute(sql))
+
+
+def _cursor_of_psycopg2(connection: Any, sql: str, params: dict[str, Any] | None = None) -> Any:
+    """A plain one: the caller's own cursor class may give rows of any form."""
+    from psycopg2.extensions import cursor as plain  # type: ignore[import-untyped]
+
+    cursor = connection.cursor(cursor_factory=plain)
+    cursor.execute(sql, params)
+    return cursor
 
 
 async def _awaited(value: Any) -> Any:
@@ -152,11 +175,18 @@ class _BorrowedPsycopg(_BorrowedAsyncpg):
         statement = render(query, POSTGRES, limit, filters)
         values = bind(query, statement, params, self._clock)
         text = _NUMBERED.sub(r"%(p\1)s", statement.text.replace("%", "%%"))
-        cursor = self._connection.execute(text, {f"p{n}": value for n, value in enumerate(values, start=1)})
-        cursor = await _awaited(cursor)
+        cursor = await self._cursor(text, {f"p{n}": value for n, value in enumerate(values, start=1)})
         fetched = await _awaited(cursor.fetchall())
         names = [column.name for column in cursor.description]
         return [_plain(row if isinstance(row, dict) else dict(zip(names, row, strict=True))) for row in fetched]
+
+    async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
+        return await _awaited(self._connection.execute(text, params))
+
+
+class _BorrowedPsycopg2(_BorrowedPsycopg):
+    async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
+        return _cursor_of_psycopg2(self._connection, text, params)
 
 
 class _BorrowedAiosqlite(SqliteTx):
