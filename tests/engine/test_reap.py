@@ -135,6 +135,21 @@ async def test_after_a_gap_in_sweeps_silence_proves_nothing_for_a_while(
     assert [row["id"] for row in await sweep(engine, clock, 0.001)] == [lease.id]
 
 
+@pytest.mark.parametrize("apart", [20, 30, 60, 121, 600])
+async def test_sweeps_far_apart_still_recover_the_job_of_a_lost_worker(
+    engine: Engine, worker: str, clock: MovableClock, apart: float
+) -> None:
+    """No grace begins within a grace: every second sweep at the latest finds the lease over."""
+    await engine.reap()
+    lease = await run(engine, worker)
+    clock.advance(30)
+    freed = []
+    for _ in range(2):
+        clock.advance(apart)
+        freed += await engine.reap()
+    assert [row["id"] for row in freed] == [lease.id]
+
+
 async def test_the_start_of_a_process_begins_no_grace(
     engine: Engine, worker: str, clock: MovableClock, store_url: str
 ) -> None:

@@ -471,7 +471,8 @@ class Model:
         if self.swept_at is None:
             self.swept_at = self.now
         gap = (self.now - self.swept_at).total_seconds()
-        if gap >= 2 * SWEEP_SECONDS:
+        within = self.grace_until is not None and self.grace_until > self.swept_at
+        if gap >= 2 * SWEEP_SECONDS and not within:
             self.grace_until = self.ahead(min(gap, GRACE_SECONDS_MAX))
         if gap >= SWEEP_SECONDS / 2:
             self.swept_at = self.now

@@ -454,7 +454,13 @@ class Engine(Keyring, Mailing):
     async def reap(
         self, *, queues: list[str] | None = None, gone: list[str] | None = None, limit: int | None = None
     ) -> list[Row]:
-        return await self.store.write(lambda tx: _reap.reap(tx, self.rules, queues=queues, gone=gone, limit=limit))
+        in_grace = await self._in_grace()
+        return await self.store.write(
+            lambda tx: _reap.reap(tx, self.rules, queues=queues, gone=gone, in_grace=in_grace, limit=limit)
+        )
+
+    async def _in_grace(self) -> bool:
+        return await self.store.write(lambda tx: _reap.in_grace(tx, self.rules), alone=True)
 
     async def instances(self) -> list[str]:
         """The processes that hold jobs: of these a watcher asks whether they live, and gives the dead to `reap`."""
@@ -471,7 +477,9 @@ class Engine(Keyring, Mailing):
         return await self.store.read(lambda tx: _prune.overdue(tx, self.rules, retention))
 
     async def mark_silent_workers(self) -> list[Worker]:
-        return await self.store.write(lambda tx: _workers.mark_silent(tx, self.rules))
+        if await self._in_grace():
+            return []
+        return await self.store.write(_workers.mark_silent)
 
     async def prune_claims(self, seconds: float) -> int:
         return await self.store.write(lambda tx: _claims.prune_claims(tx, self.rules, seconds))

@@ -20,7 +20,13 @@ _WHY = {
 
 
 async def reap(
-    tx: Tx, rules: Rules, *, queues: list[str] | None = None, gone: list[str] | None = None, limit: int | None = None
+    tx: Tx,
+    rules: Rules,
+    *,
+    queues: list[str] | None = None,
+    gone: list[str] | None = None,
+    in_grace: bool = False,
+    limit: int | None = None,
 ) -> list[Row]:
     """Take leases that are over from whoever held them. Bounded; rows that others are judging are skipped.
 
@@ -33,7 +39,7 @@ async def reap(
         q.lost_jobs,
         queues=queues,
         gone=gone or [],
-        in_grace=await in_grace(tx, rules),
+        in_grace=in_grace,
         limit=most if limit is None else min(check_limit(limit, "jobs"), most),
     )
     decided = []
@@ -92,7 +98,11 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
 
 
 async def in_grace(tx: Tx, rules: Rules) -> bool:
-    """Does silence prove anything yet? Not for a while after a gap in which nobody could sweep."""
+    """Does silence prove anything yet? Not for a while after a gap in which no process could sweep.
+
+    In a transaction of its own: the row of the last sweep is every sweeper's, and must not stay locked while one
+    of them judges jobs.
+    """
     row = await tx.one(q.sweep, pause=pause_of(rules))
     if row is None:
         await tx.one(q.first_sweep)

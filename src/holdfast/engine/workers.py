@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.reap import in_grace
 from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, NotFound
 from holdfast.ids import is_uuid
@@ -86,10 +85,8 @@ async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> Worker:
     return Worker.from_row(row)
 
 
-async def mark_silent(tx: Tx, rules: Rules) -> list[Worker]:
+async def mark_silent(tx: Tx) -> list[Worker]:
     """Workers not heard from for their own threshold go offline; their next heartbeat brings them back."""
-    if await in_grace(tx, rules):
-        return []
     return [Worker.from_row(row) for row in await tx.all(q.silent_workers)]
 
 

@@ -52,6 +52,19 @@ class Connections:
             if now - self._free[0][1] > IDLE_SECONDS_MAX:
                 self._let_go(self._free.popleft()[0])
 
+    @property
+    def in_use(self) -> list[Any]:
+        free = {connection for connection, _ in self._free}
+        return [connection for connection in self._all if connection not in free]
+
+    def drop_idle(self) -> None:
+        """One connection got no answer; those that lay idle meanwhile would cost a timeout each to find out."""
+        while self._free:
+            connection, _ = self._free.pop()
+            self._all.discard(connection)
+            connection.terminate()
+            self._next(None)
+
     async def close(self) -> None:
         """Those in use get a moment to be given back."""
         self._closed = True

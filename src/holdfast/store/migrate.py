@@ -15,6 +15,7 @@ import asyncpg
 
 from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
+from holdfast.store.connecting import open_connection
 from holdfast.store.postgres import FAILED
 from holdfast.store.refusals import unreachable
 from holdfast.store.sqlite import BUSY_SECONDS, connect
@@ -118,7 +119,7 @@ async def _postgres(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 async def _connect_postgres(url: str) -> asyncpg.Connection:
     try:
-        return await asyncpg.connect(url, statement_cache_size=0)
+        return await open_connection(url, statement_cache_size=0)
     except (ValueError, OverflowError) as error:
         own = isinstance(error, asyncpg.InterfaceError)  # what others say may quote a part of the password
         why = error if own else "write postgresql://USER:PASSWORD@HOST:PORT/NAME, special characters as %XX"

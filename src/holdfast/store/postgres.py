@@ -13,7 +13,9 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Watch, Watched, Work, check_params, tell
+from holdfast.store.connecting import open_connection, session_settings, transaction_settings
 from holdfast.store.connections import Connections
+from holdfast.store.half_open import HalfOpenWatch
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal, unreachable
 from holdfast.store.render import POSTGRES, Statement, render
@@ -23,6 +25,7 @@ PAUSE_SECONDS = 0.02
 CONNECT_SECONDS = 10.0
 ROLLBACK_SECONDS = 1.0
 LOCK_SECONDS = 0.5  # a statement that says {lock_timeout} waits no longer for another transaction
+GIVEN_UP_SECONDS = 2.0  # a statement given up after so long makes the idle connections suspect
 
 # The server says it rolled back, or was never asked: running the work again is safe.
 _NOT_DONE = (
@@ -31,6 +34,7 @@ _NOT_DONE = (
     asyncpg.LockNotAvailableError,
     asyncpg.CannotConnectNowError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # "cannot switch to state": the server has just said goodbye on this connection
 )
@@ -115,9 +119,18 @@ class PostgresStore:
     dialect = POSTGRES
     transaction_class = PostgresTx
 
-    def __init__(self, connections: Connections, clock: Clock, ids: Ids, *, pooled: bool = False) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        clock: Clock,
+        ids: Ids,
+        *,
+        pooled: bool = False,
+        half_open: HalfOpenWatch | None = None,
+    ) -> None:
         self.watch: Watch | None = None
         self._connections = connections
+        self._half_open = half_open
         self._pooled = pooled
         self._closed = False
         self._clock = clock
@@ -129,11 +142,15 @@ class PostgresStore:
             pooled = await _behind_pooler(url)
         except FAILED as error:
             raise unreachable(url, error) from error
-        return cls(Connections(partial(_connect, url, pooled=pooled), connections, clock), clock, ids, pooled=pooled)
+        pool = Connections(partial(_connect, url, pooled=pooled), connections, clock)
+        half_open = None if pooled else HalfOpenWatch(url, pool)
+        return cls(pool, clock, ids, pooled=pooled, half_open=half_open)
 
     async def close(self) -> None:
         self._closed = True
         await self._connections.close()
+        if self._half_open is not None:
+            await self._half_open.close()
 
     async def read(self, work: Work[T]) -> T:
         return await self._persist(work, self._way(alone=True), harmless=True)
@@ -172,9 +189,21 @@ class PostgresStore:
             f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: {last}"
         ) from last
 
-    async def _run_in_transaction(self, begin: str, work: Work[T]) -> T:
+    async def _take(self) -> Any:
         with Watched(self.watch, CONNECT, self._clock):
             connection = await self._connections.take()
+        if self._half_open is not None:
+            self._half_open.start()
+        return connection
+
+    def _give(self, connection: Any) -> None:
+        if connection.unanswered >= GIVEN_UP_SECONDS:
+            connection.terminate()
+            self._connections.drop_idle()
+        self._connections.give(connection)
+
+    async def _run_in_transaction(self, begin: str, work: Work[T]) -> T:
+        connection = await self._take()
         try:
             tx = PostgresTx(connection, self._clock, watch=self.watch)
             try:
@@ -187,14 +216,13 @@ class PostgresStore:
             with Watched(self.watch, COMMIT, self._clock):
                 await _commit(connection)
         finally:
-            self._connections.give(connection)
+            self._give(connection)
         tell(tx.callbacks)
         return result
 
     async def _run_alone(self, work: Work[T]) -> T:
         """Each statement commits by itself, so a connection lost in the middle leaves its outcome unknown."""
-        with Watched(self.watch, CONNECT, self._clock):
-            connection = await self._connections.take()
+        connection = await self._take()
         try:
             tx = PostgresTx(connection, self._clock, alone=True, watch=self.watch)
             try:
@@ -207,7 +235,7 @@ class PostgresStore:
                 connection.terminate()  # a statement may still be under way on it
                 raise
         finally:
-            self._connections.give(connection)
+            self._give(connection)
         tell(tx.callbacks)
         return result
 
@@ -269,11 +297,11 @@ def in_our_words(state: str, message: str) -> HoldfastError:
 _PLANNER = ("enable_bitmapscan = off", "enable_seqscan = off", "plan_cache_mode = force_generic_plan")
 
 _LOCK_TIMEOUT = f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}"
-_BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in _PLANNER)])
+_BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in (*_PLANNER, *transaction_settings()))])
 
 
 async def _prepare_own(connection: Any) -> None:
-    await connection.execute("; ".join(f"SET {setting}" for setting in _PLANNER))
+    await connection.execute("; ".join(f"SET {setting}" for setting in (*_PLANNER, *session_settings())))
     await _prepare_lent(connection)
 
 
@@ -282,8 +310,8 @@ async def _prepare_lent(connection: Any) -> None:
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
 
 
-async def _connect(url: str, *, pooled: bool) -> asyncpg.Connection[Any]:
-    connection = await asyncpg.connect(
+async def _connect(url: str, *, pooled: bool) -> Any:
+    connection = await open_connection(
         url, timeout=CONNECT_SECONDS, statement_cache_size=0 if pooled else 1024, command_timeout=30
     )
     try:
@@ -295,7 +323,7 @@ async def _connect(url: str, *, pooled: bool) -> asyncpg.Connection[Any]:
 
 
 async def _behind_pooler(url: str) -> bool:
-    connection = await asyncpg.connect(url, statement_cache_size=0)
+    connection = await open_connection(url, statement_cache_size=0)
     try:
         return await is_pooled(connection)
     finally:

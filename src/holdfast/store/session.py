@@ -13,6 +13,7 @@ import asyncpg
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
+from holdfast.store.connecting import open_connection, session_settings
 from holdfast.store.hints import CHANNEL
 from holdfast.store.postgres import FAILED, is_pooled
 from holdfast.store.refusals import unreachable
@@ -22,13 +23,11 @@ ANSWER_SECONDS = 5.0
 PING_SECONDS, PING_MAX_SECONDS = 5.0, 300.0  # of a process that is alone, and of one among many
 RETURN_SECONDS = (0.1, 0.5)
 
-# Nothing ends an idle session of ours, and the server notices within half a minute that our machine is gone. The lock
-# is shared: after a broken wire the old session may live on for a while, and the new one need not wait for it.
+# Nothing ends an idle session of ours. The lock is shared: after a network failure the server may keep the old session
+# for a while, and the new one need not wait for it.
 _SETTLE = """
 SET idle_session_timeout = 0;
-SET tcp_keepalives_idle = 10;
-SET tcp_keepalives_interval = 5;
-SET tcp_keepalives_count = 3;
+{settings};
 SELECT pg_advisory_lock_shared({key})
 """
 
@@ -112,14 +111,14 @@ class Session:
             return False
 
     async def _connect(self) -> bool:
-        connection = await asyncpg.connect(
+        connection = await open_connection(
             self._url, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS, statement_cache_size=0
         )
         try:
             if await is_pooled(connection):
                 await connection.close(timeout=1)
                 return False
-            await connection.execute(_SETTLE.format(key=self._key))
+            await connection.execute(_settle(self._key))
             await connection.add_listener(CHANNEL, lambda _connection, _pid, _channel, payload: self._heard(payload))
         except BaseException:
             connection.terminate()
@@ -136,3 +135,7 @@ class Session:
         if connection is self._connection:
             self._connection = None
             self._cut.set()
+
+
+def _settle(key: int) -> str:
+    return _SETTLE.format(key=key, settings="; ".join(f"SET {setting}" for setting in session_settings()))

@@ -113,9 +113,10 @@ SELECT swept_at <= {now-:pause} AS stale,
 INSERT INTO sweeps (name, swept_at) VALUES ('reap', {now}) ON CONFLICT (name) DO NOTHING RETURNING name
 
 -- name: mark_sweep
--- After a gap in which nobody swept, silence proves nothing for as long as the gap was, up to a cap.
+-- After a gap in which no process swept, silence proves nothing for as long as the gap was, up to a cap. A gap that
+-- began within such a grace adds nothing to it: sweeps that are far apart would otherwise never find a lease over.
 UPDATE sweeps
-   SET grace_until = CASE WHEN swept_at > {now-2 * :interval} THEN grace_until
+   SET grace_until = CASE WHEN swept_at > {now-2 * :interval} OR grace_until > swept_at THEN grace_until
                           WHEN swept_at <= {now-:grace_seconds} THEN {now+:grace_seconds}
                           ELSE {now} + ({now} - swept_at)
                      END,
