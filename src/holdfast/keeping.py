@@ -41,11 +41,12 @@ class Spec(msgspec.Struct, frozen=True):
     worker: str = ""
     server: str = ""  # instead of the database; then the key in the settings says which worker it is
     instance: str = ""
+    presence: str = ""  # the name of the worker process whose lock we hold on the connection that renews its leases
     logs: Logs | None = None  # as the worker does
 
 
 class _Nobody:
-    """A keeper claims nothing. Nor does it hold what shows that the worker lives: that must end with the worker."""
+    """A keeper claims nothing, so it needs no name and waits for no work."""
 
     instance = "keeper"
     exact = True
@@ -78,8 +79,8 @@ async def _main() -> None:
         configure(spec.logs)
     board = Board(spec.board)
     die_with_parent(parent=board.header().worker)
-    source = await _source(spec)
     poked = asyncio.Event()
+    source = await _source(spec, poked)
     keeping = keep(
         source,
         board,
@@ -95,7 +96,7 @@ async def _main() -> None:
     os._exit(0)  # an answer of the database that never comes must not hold it up
 
 
-async def _source(spec: Spec) -> Source:
+async def _source(spec: Spec, poked: asyncio.Event) -> Source:
     """Loaded as needed: it is a process for each worker process, and should be small."""
     if spec.server:
         from holdfast.client.client import Client
@@ -106,7 +107,14 @@ async def _source(spec: Spec) -> Source:
     from holdfast.assembly import open_engine
     from holdfast.direct import DirectSource
 
-    return DirectSource(await open_engine(spec.settings), _Nobody(), Clock(), worker=spec.worker)
+    engine = await open_engine(spec.settings)
+    if spec.presence:
+        from holdfast.store.postgres import PostgresStore
+        from holdfast.store.presence import key_of
+
+        assert isinstance(engine.store, PostgresStore)  # noqa: S101
+        engine.store.hold(key_of(spec.presence), lost=poked.set)  # a beat then opens the next connection at once
+    return DirectSource(engine, _Nobody(), Clock(), worker=spec.worker)
 
 
 async def _first(tasks: list[asyncio.Task[None]]) -> None:

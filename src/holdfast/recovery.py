@@ -57,16 +57,15 @@ class DeathWatch:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> list[str]:
-        """One look: who was dead at every look for long enough is reaped, and named in the answer."""
+        """One look: the processes that were dead at every look for long enough are reaped, and named in the answer."""
         holding = set(await self._engine.instances()) - self._presence.names
         dead = await self._presence.dead(holding)
         now = self._clock.monotonic()
         if not self._counts(now):
             return []
         self._dead_since = {name: self._dead_since.get(name, now) for name in dead}
-        gone = [name for name, since in self._dead_since.items() if now - since >= WINDOW_SECONDS]
-        if gone:
-            await self._reap(gone)
+        overdue = [(name, now - since) for name, since in self._dead_since.items() if now - since >= WINDOW_SECONDS]
+        gone = [name for name, seconds in overdue if await self._reap(name, seconds)]
         self._forget(holding)
         return gone
 
@@ -77,14 +76,20 @@ class DeathWatch:
             self._dead_since.clear()
         return now >= self._settled_at
 
-    async def _reap(self, gone: list[str]) -> None:
-        full = self._engine.rules.limits.sweep_batch
+    async def _reap(self, name: str, seconds: float) -> bool:
+        """False when it has renewed its leases since: it lives, and has only lost its lock."""
+        full, reaped = self._engine.rules.limits.sweep_batch, 0
         while True:
-            reaped = await self._engine.reap(gone=gone)
-            log.warning("%s seen dead: %d jobs taken from there", ", ".join(gone), len(reaped))
-            if len(reaped) < full:
+            taken = len(await self._engine.reap(gone=[name], unheard_seconds=seconds))
+            reaped += taken
+            if taken < full:
                 break
-        self._reaped.update(gone)
+        if name in await self._engine.instances():
+            del self._dead_since[name]
+            return False
+        log.warning("worker instance %s crashed; requeued %d jobs", name, reaped)
+        self._reaped.add(name)
+        return True
 
     def _forget(self, holding: set[str]) -> None:
         """What is left of them goes once they are known to hold nothing."""

@@ -166,6 +166,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
                     "worker": registered.id,
                     "heartbeat_seconds": settings.heartbeat_seconds,
                     "idle_seconds": idle_seconds,
+                    "presence": presence.lock,
                 },
                 [maintenance.run, DeathWatch(engine, presence, clock, ids, turns).run, hints.run],
                 hear,

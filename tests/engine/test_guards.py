@@ -240,7 +240,7 @@ async def test_a_finished_job_is_never_found_lost(engine: Engine, worker: str, c
     lease = await run(engine, worker, policy={"max_runtime_seconds": 300})
     await engine.complete(worker, lease.id, lease.token)
     clock.advance(3600)
-    assert await look(engine, q.lost_jobs, queues=None, gone=[], in_grace=False, limit=9) == []
+    assert await look(engine, q.lost_jobs, queues=None, gone=[], unheard=0.0, in_grace=False, limit=9) == []
 
 
 async def test_each_kind_of_sweep_keeps_its_own_time(engine: Engine, clock: MovableClock) -> None:

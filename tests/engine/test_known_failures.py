@@ -51,7 +51,9 @@ class Remembering:
 
 async def look(engine: Engine) -> list[Row]:
     """What a reaper sees when it starts."""
-    return await engine.store.read(lambda tx: tx.all(q.lost_jobs, queues=None, gone=[], in_grace=False, limit=100))
+    return await engine.store.read(
+        lambda tx: tx.all(q.lost_jobs, queues=None, gone=[], unheard=0.0, in_grace=False, limit=100)
+    )
 
 
 async def reap_late(engine: Engine, seen: list[Row]) -> list[Row]:

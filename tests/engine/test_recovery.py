@@ -17,7 +17,7 @@ from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from holdfast.store.presence import Presence, open_presence
 from holdfast.turns import Turns
-from tests.engine.steps import run
+from tests.engine.steps import held, run
 from tests.servers.postgres import running
 from tests.store.alive import living
 
@@ -57,6 +57,7 @@ class Steps(MovableClock):
     """Its monotonic time moves too; nobody sleeps."""
 
     at = 0.0
+    with_it: tuple[MovableClock, ...] = ()
 
     def monotonic(self) -> float:
         return self.at
@@ -64,13 +65,19 @@ class Steps(MovableClock):
     async def sleep(self, seconds: float) -> None:
         self.at += seconds
         self.advance(seconds)
+        for clock in self.with_it:
+            clock.advance(seconds)
         await asyncio.sleep(0)
 
 
 class Watching:
+    """Moves the watch's time and the database's time together."""
+
     def __init__(self, engine: Engine) -> None:
         self.presence = Told()
+        assert isinstance(engine.rules.clock, MovableClock)
         self.clock = Steps()
+        self.clock.with_it = (engine.rules.clock,)
         self.turns = Turns(self.clock, Ids())
         self.watch = DeathWatch(engine, self.presence, self.clock, Ids(), self.turns)
         self.looks: list[float] = []
@@ -83,7 +90,7 @@ class Watching:
         return dead
 
     async def look(self, *, after: float = 0.0) -> list[str]:
-        self.clock.at += after
+        await self.clock.sleep(after)
         return await self.watch.look()
 
     def have_passed(self, seconds: float) -> Callable[[], Awaitable[bool]]:
@@ -111,6 +118,23 @@ async def test_dead_is_who_was_dead_at_every_look_for_two_seconds(
     assert (lost.state, lost.reason) == (State.RETRYING, "worker_died")
     assert kept.state is State.RUNNING
     assert len(await engine.claim(worker)) == 1  # at once
+
+
+async def test_a_worker_that_renews_its_leases_is_never_taken_for_dead(
+    engine: Engine, worker: str, watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It lost its lock and cannot take it again; its heartbeats say that it lives. When they stop, it is dead."""
+    job = await run(engine, worker, instance="a")
+    watching.presence.found = {"a"}
+    for _ in range(60):
+        assert await watching.look(after=0.5) == []
+        assert await watching.look(after=0.5) == []
+        assert (await engine.heartbeat(worker, [held(job)])).lost == []
+    assert (await engine.get(job.id)).state is State.RUNNING
+    assert "crashed" not in caplog.text
+    await watching.look(after=1)
+    assert await watching.look(after=WINDOW_SECONDS + 1) == ["a"]
+    assert "worker instance a crashed; requeued 1 jobs" in caplog.text
 
 
 async def test_who_is_seen_alive_in_between_starts_from_the_beginning(

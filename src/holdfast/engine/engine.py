@@ -452,12 +452,16 @@ class Engine(Keyring, Mailing):
         return await self.store.write(lambda tx: _requeue.requeue_due(tx, self.rules))
 
     async def reap(
-        self, *, queues: list[str] | None = None, gone: list[str] | None = None, limit: int | None = None
+        self,
+        *,
+        queues: list[str] | None = None,
+        gone: list[str] | None = None,
+        unheard_seconds: float = 0.0,
+        limit: int | None = None,
     ) -> list[Row]:
+        wanted: dict[str, Any] = {"queues": queues, "gone": gone, "unheard_seconds": unheard_seconds, "limit": limit}
         in_grace = await self._in_grace()
-        return await self.store.write(
-            lambda tx: _reap.reap(tx, self.rules, queues=queues, gone=gone, in_grace=in_grace, limit=limit)
-        )
+        return await self.store.write(lambda tx: _reap.reap(tx, self.rules, in_grace=in_grace, **wanted))
 
     async def _in_grace(self) -> bool:
         return await self.store.write(lambda tx: _reap.in_grace(tx, self.rules), alone=True)

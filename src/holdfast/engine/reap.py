@@ -25,12 +25,14 @@ async def reap(
     *,
     queues: list[str] | None = None,
     gone: list[str] | None = None,
+    unheard_seconds: float = 0.0,
     in_grace: bool = False,
     limit: int | None = None,
 ) -> list[Row]:
     """Take leases that are over from whoever held them. Bounded; rows that others are judging are skipped.
 
-    `gone` names worker instances that were seen to die; their jobs need not wait for the lease.
+    `gone` names worker instances that were seen to die; their jobs need not wait for the lease. One that was renewed in
+    the last `unheard_seconds` stays: whoever renews it is alive.
     """
     most = rules.limits.sweep_batch
     check_list(queues, "queue")
@@ -39,6 +41,7 @@ async def reap(
         q.lost_jobs,
         queues=queues,
         gone=gone or [],
+        unheard=float(unheard_seconds),
         in_grace=in_grace,
         limit=most if limit is None else min(check_limit(limit, "jobs"), most),
     )

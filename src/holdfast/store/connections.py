@@ -20,6 +20,7 @@ CLOSE_SECONDS = 5.0
 class Connections:
     def __init__(self, connect: Callable[[], Awaitable[Any]], most: int, clock: Clock) -> None:
         self._connect, self._most, self._clock = connect, most, clock
+        self.on_open: Callable[[Any], Awaitable[None]] | None = None  # what else each new connection needs
         self._all: set[Any] = set()
         self._opening = 0
         self._free: deque[tuple[Any, float]] = deque()
@@ -79,13 +80,23 @@ class Connections:
     async def _open(self) -> Any:
         self._opening += 1
         try:
-            connection = await self._connect()
+            connection = await self._connected()
         except BaseException:
             self._opening -= 1
             self._next(None)
             raise
         self._opening -= 1
         self._all.add(connection)
+        return connection
+
+    async def _connected(self) -> Any:
+        connection = await self._connect()
+        if self.on_open is not None:
+            try:
+                await self.on_open(connection)
+            except BaseException:
+                connection.terminate()
+                raise
         return connection
 
     async def _turn(self) -> Any:

@@ -152,6 +152,14 @@ class PostgresStore:
         if self._half_open is not None:
             await self._half_open.close()
 
+    def hold(self, key: int, lost: Callable[[], None]) -> None:
+        """Every connection opened from now on holds this lock, shared; `lost` is called whenever one of them ends.
+
+        Not behind a pooler: the lock would belong to the client that gets the connection next.
+        """
+        if not self._pooled:
+            self._connections.on_open = partial(_hold, key, lost)
+
     async def read(self, work: Work[T]) -> T:
         return await self._persist(work, self._way(alone=True), harmless=True)
 
@@ -320,6 +328,11 @@ async def _connect(url: str, *, pooled: bool) -> Any:
         connection.terminate()
         raise
     return connection
+
+
+async def _hold(key: int, lost: Callable[[], None], connection: Any) -> None:
+    await connection.execute(f"SET idle_session_timeout = 0; SELECT pg_advisory_lock_shared({key})")
+    connection.add_termination_listener(lambda _: lost())
 
 
 async def _behind_pooler(url: str) -> bool:

@@ -20,7 +20,7 @@ from holdfast.store.session import Session
 
 LOOK_SECONDS = 0.05  # how often a waiting process looks whether another one wrote to its SQLite file
 
-_SEEN = ".live"  # a name that ends so belongs to a process that holds a lock: without it, that process is dead
+_SEEN = ".live"  # a name of ours that ends so belongs to a process that holds a lock: without it, that process is dead
 _NAME = re.compile(r"[A-Za-z0-9_-]+-\d+-[0-9a-f]{16}\.live")
 
 _LOCKS_HELD = """
@@ -60,6 +60,11 @@ class Presence:
     def names(self) -> set[str]:
         """Every name that this process may have claimed under."""
         return {self._plain, self._plain + _SEEN}
+
+    @property
+    def lock(self) -> str:
+        """The name whose lock the heartbeat process is to hold, too; empty where it need not."""
+        return ""
 
     async def wait(self, seconds: float) -> bool:
         """True as soon as there may be work, False when the time is up."""
@@ -126,14 +131,18 @@ class FilePresence(Presence):
 
 
 class SessionPresence(Presence):
-    """On PostgreSQL: a session that holds an advisory lock and listens. Others find the lock in `pg_locks`."""
+    """On PostgreSQL: a session that holds an advisory lock and listens. Other processes find the lock in `pg_locks`.
+
+    The heartbeat process holds the same lock on the connection by which it renews leases, so that the lock
+    is there as long as leases are renewed, whatever becomes of this session.
+    """
 
     _session: Session | None = None
 
     @classmethod
     async def open(cls, url: str, clock: Clock, ids: Ids, queues: Collection[str] | None) -> SessionPresence:
         presence = cls(ids, queues)
-        key = _key(presence._plain + _SEEN)
+        key = key_of(presence._plain + _SEEN)
         presence._session = await Session.open(url, key, clock, ids, lambda payload: presence.heard(read(payload)))
         if presence._session is None:
             log.warning("PostgreSQL is behind a pooler: no wake-ups, and a crash is found out by its leases")
@@ -144,11 +153,15 @@ class SessionPresence(Presence):
         return self._plain + _SEEN if self._session is not None and self._session.connected else self._plain
 
     @property
+    def lock(self) -> str:
+        return "" if self._session is None else self._plain + _SEEN
+
+    @property
     def era(self) -> int:  # type: ignore[override]
         return 0 if self._session is None else self._session.number
 
     async def dead(self, instances: Iterable[str]) -> set[str]:
-        names = {_key(name): name for name in set(instances) - self.names if name.endswith(_SEEN)}
+        names = {key_of(name): name for name in set(instances) - self.names if _NAME.fullmatch(name)}
         if self._session is None or not names:
             return set()
         held = {row["key"] for row in await self._session.rows(_LOCKS_HELD, list(names))}
@@ -177,5 +190,5 @@ def _host() -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname())[:60] or "host"
 
 
-def _key(name: str) -> int:
+def key_of(name: str) -> int:
     return int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)

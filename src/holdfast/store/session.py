@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import asyncpg
@@ -20,6 +20,8 @@ from holdfast.store.refusals import unreachable
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
+DRIVER_SECONDS = 3600.0  # the driver's own timeout must not come first
+SLICES = 10  # of that time: however long one of them takes because the event loop is blocked, it counts as one
 PING_SECONDS, PING_MAX_SECONDS = 5.0, 300.0  # of a process that is alone, and of one among many
 RETURN_SECONDS = (0.1, 0.5)
 
@@ -71,8 +73,8 @@ class Session:
         if connection is None:
             raise StoreUnavailable("the session with PostgreSQL is cut; it comes back by itself")
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._busy:
-                return await connection.fetch(sql, *values)
+            async with self._busy:
+                return await _answered(connection.fetch(sql, *values, timeout=DRIVER_SECONDS))
         except FAILED as error:
             connection.terminate()
             raise StoreUnavailable(f"the session with PostgreSQL was cut: {error}") from error
@@ -139,3 +141,16 @@ class Session:
 
 def _settle(key: int) -> str:
     return _SETTLE.format(key=key, settings="; ".join(f"SET {setting}" for setting in session_settings()))
+
+
+async def _answered(asking: Coroutine[Any, Any, list[Any]]) -> list[Any]:
+    """The answer, within ANSWER_SECONDS in which our event loop runs: while it is blocked, the server is not silent."""
+    task = asyncio.ensure_future(asking)
+    try:
+        for _ in range(SLICES):
+            await asyncio.wait({task}, timeout=ANSWER_SECONDS / SLICES)
+            if task.done():
+                return task.result()
+        raise TimeoutError(f"no answer within {ANSWER_SECONDS:g} s")
+    finally:
+        task.cancel()

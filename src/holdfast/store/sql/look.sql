@@ -21,8 +21,13 @@ SELECT w.enabled,
  WHERE w.id = :worker
 
 -- name: instances
--- The processes that hold jobs now, so far as they gave a name.
-SELECT DISTINCT lease_instance FROM jobs WHERE state = 'running' AND lease_instance IS NOT NULL
+-- The processes that hold jobs now, so far as they gave a name. A worker with a key speaks over HTTP: it names its
+-- processes as it likes and holds no lock, so a name of its says nothing about who lives.
+SELECT DISTINCT lease_instance
+  FROM jobs
+ WHERE state = 'running'
+   AND lease_instance IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.worker_id = jobs.lease_worker)
 
 -- name: held_by
 SELECT id, lease_token

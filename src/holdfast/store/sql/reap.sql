@@ -1,10 +1,11 @@
 -- name: lost_jobs
 -- Running jobs whose execution is over without a word: the lease ran out (in some lifecycles only once the worker
--- is silent too), the process was seen to die, a clock of the policy ran out, or a cancel was not obeyed in time.
+-- is silent too), the process was seen to die and has not renewed it since, a clock of the policy ran out, or a cancel was not obeyed in time.
 -- There is no index on the expiry: every renewal would then rewrite a wide row. Running jobs are few.
 SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures,
        jobs.lost, jobs.lease_worker, jobs.lease_expires_at, jobs.cancel_requested_at, jobs.error,
-       jobs.lease_instance {in:gone text} AS seen_dead,
+       jobs.lease_instance {in:gone text}
+           AND jobs.lease_expires_at <= {now+jobs.lease_seconds - :unheard} AS seen_dead,
        jobs.claimed_at <= {now-p.max_runtime_seconds} AS over_runtime,
        NOT :in_grace AND coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds} AS no_progress,
        jobs.cancel_requested_at <= {now-p.cancel_grace_seconds} AS over_cancel
@@ -13,6 +14,7 @@ SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.
  WHERE jobs.state = 'running'
    AND {any:queues jobs.queue text}
    AND (jobs.lease_instance {in:gone text}
+           AND jobs.lease_expires_at <= {now+jobs.lease_seconds - :unheard}
         OR jobs.claimed_at <= {now-p.max_runtime_seconds}
         OR jobs.cancel_requested_at <= {now-p.cancel_grace_seconds}
         OR NOT :in_grace

@@ -1,0 +1,128 @@
+"""A worker that lives is not declared dead, whatever happens to the connections by which it is seen."""
+
+import asyncio
+import contextlib
+import time
+
+import asyncpg
+import pytest
+
+from holdfast.store import session
+from holdfast.store.migrate import migrate
+from holdfast.store.presence import key_of, open_presence
+from tests.servers.postgres import running
+from tests.worker.stories import app as jobs
+from tests.worker.stories.stage import Stage, eventually
+from tests.worker.stories_db.conftest import stage  # noqa: F401
+from tests.worker.stories_db.test_wires import OpenStage
+
+pytestmark = pytest.mark.postgres
+
+_HOLDERS = """
+SELECT pid
+  FROM pg_locks
+ WHERE locktype = 'advisory' AND granted AND (classid::bigint << 32 | objid::bigint) = $1
+"""
+
+
+class Operator:
+    """Sees and ends the connections that hold the presence lock of the process that holds jobs."""
+
+    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]", key: int) -> None:
+        self._connection, self._key = connection, key
+
+    @classmethod
+    async def of(cls, on: Stage, url: str) -> "Operator":
+        async def instances() -> list[str]:
+            return await (await on.engine()).instances()
+
+        [instance] = await eventually(instances)
+        assert instance.endswith(".live")
+        return cls(await asyncpg.connect(url), key_of(instance))
+
+    async def holders(self) -> set[int]:
+        return {row["pid"] for row in await self._connection.fetch(_HOLDERS, self._key)}
+
+    async def both_hold(self) -> bool:
+        """The worker's listening session and its heartbeat process."""
+        return len(await self.holders()) == 2
+
+    async def end(self, *pids: int) -> None:
+        for pid in pids or await self.holders():
+            await self._connection.fetch("SELECT pg_terminate_backend($1)", pid)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+
+async def all_connections_left(url: str) -> list["asyncpg.Connection[asyncpg.Record]"]:
+    taken = []
+    with contextlib.suppress(asyncpg.TooManyConnectionsError):
+        while True:
+            taken.append(await asyncpg.connect(url))
+    return taken
+
+
+@pytest.mark.slow
+async def test_a_job_that_blocks_the_event_loop_stays_where_it_is_though_its_connections_are_cut(
+    fresh_postgres_url: str,
+    stage: OpenStage,  # noqa: F811
+) -> None:
+    """The event loop cannot come back to hold the lock; the heartbeat process does."""
+    on = await stage(fresh_postgres_url)
+    await on.start("--queues", "blocked")
+    await on.start("--queues", "watcher")
+    job = await jobs.holding_the_gil.options(queue="blocked").enqueue(seconds=15)
+    await on.started(job)
+    operator = await Operator.of(on, fresh_postgres_url)
+    await eventually(operator.both_hold)
+    ended = 0
+    while not on.diary.notes("returned", job.id):
+        ended += len(await operator.holders())
+        await operator.end()
+        await asyncio.sleep(2.5)
+    assert ended >= 4
+    assert (await on.final(job)).result == 1
+    assert await on.outcomes(job) == ["succeeded"]
+    await operator.close()
+
+
+@pytest.mark.slow
+async def test_at_max_connections_a_living_worker_keeps_its_jobs(stage: OpenStage) -> None:  # noqa: F811
+    """Its listening session is cut and finds no free connection again; its heartbeats go on."""
+    with running(settings=["max_connections=20", "superuser_reserved_connections=0"]) as server:
+        await migrate(server.dsn())
+        on = await stage(server.dsn())
+        await on.start("--queues", "here")
+        await on.start("--queues", "watcher")
+        job = await jobs.on_the_loop.options(queue="here").enqueue(seconds=12)
+        await on.started(job)
+        operator = await Operator.of(on, server.dsn())
+        await eventually(operator.both_hold)
+        crowd = await all_connections_left(server.dsn())
+        await operator.end(min(await operator.holders()))  # the older of the two
+        crowd += await all_connections_left(server.dsn())
+        assert (await on.final(job)).result == 1
+        assert await on.outcomes(job) == ["succeeded"]
+        for connection in crowd:
+            await connection.close()
+        await operator.close()
+        await on.close()
+
+
+async def test_an_event_loop_that_is_blocked_in_pieces_keeps_its_session(
+    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to a ping came while the event loop was blocked: then it did come."""
+    monkeypatch.setattr(session, "PING_SECONDS", 0.01)
+    monkeypatch.setattr(session, "ANSWER_SECONDS", 0.5)
+    presence = await open_presence(fresh_postgres_url)
+    era = presence.era
+    for _ in range(4):
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+        time.sleep(0.7)  # noqa: ASYNC251
+    await asyncio.sleep(0.2)
+    assert presence.era == era
+    assert presence.instance.endswith(".live")
+    await presence.close()
