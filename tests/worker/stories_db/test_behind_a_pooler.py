@@ -43,6 +43,7 @@ async def test_jobs_are_found_by_polling_and_a_crash_by_the_lease(
     )
     doomed = await on.start()
     assert WARNING in doomed.log
+    await eventually(on.all_kept)
     long = await jobs.on_the_loop.enqueue(seconds=4)
     held = await jobs.on_the_loop.enqueue(seconds=100)
     quick = [await jobs.on_the_loop.enqueue() for _ in range(20)]
