@@ -16,6 +16,7 @@ from holdfast.cli import (
     config,
     dev,
     doctor,
+    init,
     jobs,
     keys,
     lifecycle,
@@ -35,13 +36,32 @@ from holdfast.redaction import printable
 log = logging.getLogger("holdfast")
 
 # As `holdfast --help` lists them.
-COMMANDS = (dev, serve, worker, top, migrate, jobs, queues, workers, keys, lifecycle, config, doctor, bench, completion)
+COMMANDS = (
+    init,
+    dev,
+    serve,
+    worker,
+    top,
+    migrate,
+    jobs,
+    queues,
+    workers,
+    keys,
+    lifecycle,
+    config,
+    doctor,
+    bench,
+    completion,
+)
 
 
 def run(arguments: list[str] | None) -> int:
     typed = sys.argv[1:] if arguments is None else arguments
     try:
         _print_anything()
+        if not typed:
+            print(init.BEGIN)
+            return 0
         options = make_parser().parse_args(typed)
         code = int(options.run(options))
         sys.stdout.flush()  # while what goes wrong with it can still be caught
