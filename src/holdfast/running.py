@@ -31,6 +31,7 @@ from holdfast.store.hints import by_queue
 from holdfast.store.presence import Presence
 from holdfast.turns import Turns
 from holdfast.worker.attempts import Attempts
+from holdfast.worker.blocking import watched
 from holdfast.worker.board import Board
 from holdfast.worker.children import Children
 from holdfast.worker.keeper import Keeper, News
@@ -112,6 +113,7 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
 
         keeper = await Keeper.start(board, spec, hear, clock=clock)
         stack.push_async_callback(keeper.close)
+        stack.enter_context(watched(lambda: board.header().tick, worker.running))
         stopping = asyncio.create_task(_stop_when_told(stop, worker))
         beside = [stopping, *(asyncio.create_task(loop()) for loop in post.beside)]
         try:

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
 from holdfast.model.reports import Freed, Progress
+from holdfast.worker.blocking import current
 from holdfast.worker.board import Board, Header
 from holdfast.worker.context import Context
 from holdfast.worker.deaf import hear
@@ -319,6 +320,7 @@ class Worker:
 
     async def _execute(self, run: Run) -> None:
         assert run.context is not None  # noqa: S101
+        current.set(run)
         said: Outcome | None = None
         if self._traces is not None:
             run.span = self._traces.begun(run.lease)
@@ -459,6 +461,7 @@ class Worker:
             self._make_way(now)
             await self._clock.sleep(TICK_SECONDS)
             if self._clock.monotonic() - now > LATE_SECONDS:
+                self._board.tick()
                 await self._clock.sleep(TICK_SECONDS)  # the loop was held up: first hear what has ended meanwhile
 
     def _check(self, run: Run, now: float) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -72,6 +73,16 @@ def holding_the_gil(ctx: SyncContext, seconds: int = 0) -> int:
 async def sleeps_on_the_loop(seconds: float) -> str:
     time.sleep(seconds)  # noqa: ASYNC251
     return "late"
+
+
+@app.job()
+async def blocks_in_a_task_of_its_own(seconds: float) -> None:
+    await asyncio.create_task(sleeps_on_the_loop(seconds))
+
+
+@app.job()
+async def computes_with_the_gil() -> int:
+    return len(re.findall("(a+)+b", "a" * 25))  # the lock is held for all of it
 
 
 @app.job()
