@@ -16,6 +16,7 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
+from holdfast.model.role import name_process
 from holdfast.observe.logs import Logs, configure
 from holdfast.settings import Settings
 from holdfast.worker.board import Board
@@ -63,6 +64,7 @@ def main() -> None:
     for stop in STOPS:  # may be meant for every process of a service; it ends with its worker
         signal.signal(stop, signal.SIG_IGN)
     hear()
+    name_process("worker heartbeat")
     try:
         asyncio.run(_main())
     except HoldfastError as error:

@@ -30,6 +30,7 @@ from holdfast.cli import (
 from holdfast.cli.exits import PIPE_CLOSED, code_of
 from holdfast.cli.parser import Parser, Usage
 from holdfast.errors import HoldfastError
+from holdfast.model.role import name_process
 from holdfast.observe.logs import is_json
 from holdfast.redaction import printable
 
@@ -54,6 +55,9 @@ COMMANDS = (
     completion,
 )
 
+# What PostgreSQL calls the connections of a command; those of the others are `holdfast cli`.
+ROLES = {"dev": "dev", "serve": "server", "worker": "worker"}
+
 
 def run(arguments: list[str] | None) -> int:
     typed = sys.argv[1:] if arguments is None else arguments
@@ -63,6 +67,7 @@ def run(arguments: list[str] | None) -> int:
             print(init.BEGIN)
             return 0
         options = make_parser().parse_args(typed)
+        name_process(ROLES.get(typed[0], "cli"))
         code = int(options.run(options))
         sys.stdout.flush()  # while what goes wrong with it can still be caught
         return code

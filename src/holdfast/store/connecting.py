@@ -9,6 +9,8 @@ from typing import Any
 
 import asyncpg
 
+from holdfast.model.role import application_name
+
 IDLE_IN_TRANSACTION_SECONDS = 10.0
 
 # Our end gives up on a silent peer after 9 s. The server gives up after 20 s: by then a process that is alive has come
@@ -55,8 +57,12 @@ class Connection(asyncpg.Connection):
 
 
 async def open_connection(url: str, **options: Any) -> Connection:
-    """Start-up parameters are left alone: a pooler refuses those that it does not know."""
-    connection: Connection = await asyncpg.connect(url, connection_class=Connection, **options)
+    """The name is the only start-up parameter: poolers know it, and refuse those that they do not know."""
+    named = "application_name=" in url  # by the operator, who knows better
+    settings = None if named else {"application_name": application_name()}
+    connection: Connection = await asyncpg.connect(
+        url, connection_class=Connection, server_settings=settings, **options
+    )
     _keep_alive(connection)
     return connection
 
