@@ -14,6 +14,7 @@ from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import PostgresStore, Tx, postgres, q
 from holdfast.store.migrate import migrate
+from holdfast.store.queries import Query
 from tests.servers.postgres import running
 from tests.servers.proxy import Proxy
 from tests.store.cancel_at import CancelAt
@@ -284,3 +285,13 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_to_roll_back(monk
     async with asyncio.timeout(20):
         await postgres._roll_back(connection)
     assert connection.terminated
+
+
+async def test_a_claim_does_not_wait_for_a_compiler(fresh_postgres_url: str) -> None:
+    """A table that is read whole looks expensive; to compile such a plan took a claim two seconds, each time."""
+    store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids())
+    try:
+        [row] = await store.read(lambda tx: tx.all(Query("jit", "SELECT current_setting('jit') AS jit")))
+        assert row["jit"] == "off"
+    finally:
+        await store.close()

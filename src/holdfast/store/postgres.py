@@ -301,8 +301,9 @@ def in_our_words(state: str, message: str) -> HoldfastError:
 # Before its first ANALYZE a table looks tiny, and the planner would rather collect and sort every ready job than walk
 # the index to the first few. Nothing of ours gains from bitmaps. A small table would be read whole, and its rows locked
 # in the order in which they lie there: by an index they are locked in the order of their ids, as everywhere. And a plan
-# that fits a batch of one fits a batch of a thousand: it need not be made anew each time.
-_PLANNER = ("enable_bitmapscan = off", "enable_seqscan = off", "plan_cache_mode = force_generic_plan")
+# that fits a batch of one fits a batch of a thousand: it need not be made anew each time. A table that must be read
+# whole then looks so expensive that PostgreSQL would compile the plan, for a thousand times as long as it runs.
+_PLANNER = ("enable_bitmapscan = off", "enable_seqscan = off", "plan_cache_mode = force_generic_plan", "jit = off")
 
 _LOCK_TIMEOUT = f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}"
 _BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in (*_PLANNER, *transaction_settings()))])
