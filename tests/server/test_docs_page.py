@@ -8,8 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from holdfast.server import descriptions
 from holdfast.server.app import ROUTES
-from holdfast.server.docs_page import page
+from holdfast.server.docs_page import SERVER, page
 from holdfast.server.openapi import document
 from holdfast.server.pages import codes
 from holdfast.server.samples import ELSEWHERE, LEFT_OUT
@@ -57,8 +58,57 @@ async def test_it_is_found_at_the_root_and_runs_nothing(answer: httpx2.Response)
     assert answer.url.path == "/docs"
     seen = Seen(answer.text)
     assert not {"script", "img", "iframe", "link", "object", "form"}.intersection(seen.tags)
-    assert seen.attributes <= {"id", "href", "charset", "lang"}
+    assert seen.attributes <= {"id", "href", "charset", "lang", "class", "name", "content"}
     assert all(link.startswith(("#", "/")) for link in seen.links)
+
+
+async def test_its_examples_name_the_address_under_which_it_was_asked(fresh_sqlite_url: str) -> None:
+    async with serving(fresh_sqlite_url) as served:
+        asked = await served.http.get("/docs")
+        assert f"curl {served.url}/jobs " in asked.text
+        assert SERVER not in asked.text
+        proxied = {"Host": "jobs.example.com", "X-Forwarded-Proto": "https"}
+        assert "curl https://jobs.example.com/jobs " in (await served.http.get("/docs", headers=proxied)).text
+        for host in ("a'b", "<script>", "x y", "evil.example/path"):
+            assert host not in (await served.http.get("/docs", headers={"Host": host})).text
+
+
+def test_it_is_made_for_phones_too() -> None:
+    text = page(DOCUMENT, codes())
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    assert "<table" not in text  # wider than a phone
+
+
+def test_routes_stand_in_sections_and_every_parameter_is_explained() -> None:
+    assert [tag["name"] for tag in DOCUMENT["tags"]] == ["Jobs", "Worker API", "Admin", "Webhooks", "Keys", "Health"]
+    operations = [each for methods in DOCUMENT["paths"].values() for each in methods.values()]
+    assert {tag for each in operations for tag in each["tags"]} == {tag["name"] for tag in DOCUMENT["tags"]}
+    silent = [
+        (each["operationId"], parameter["name"])
+        for each in operations
+        for parameter in each.get("parameters", [])
+        if not parameter.get("description")
+    ]
+    assert silent == []
+    sent = {
+        name: schema for name, schema in DOCUMENT["components"]["schemas"].items() if "additionalProperties" in schema
+    }
+    assert [
+        (name, field)
+        for name, schema in sent.items()
+        for field, inner in schema.get("properties", {}).items()
+        if not inner.get("description")
+    ] == []
+
+
+def test_nothing_is_explained_that_is_gone() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    queries = {route.query.__name__: route.query for route in ROUTES if route.query is not None}
+    for place, name in descriptions.ELSEWHERE:
+        fields = (
+            queries[place].__struct_encode_fields__ if place in queries else schemas.get(place, {}).get("properties")
+        )
+        assert place == "path" or name in (fields or ()), (place, name)
 
 
 async def test_its_headers_let_nothing_in(answer: httpx2.Response) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from jsonschema import Draft202012Validator, FormatChecker
 
 from holdfast import wire
+from holdfast.model.key import parse
 from holdfast.server.app import ROUTES
 from holdfast.server.openapi import document
 from holdfast.server.route import Route
@@ -69,6 +71,37 @@ def test_every_example_is_what_its_type_takes(route: Route) -> None:
     for kind, said in examples:
         if isinstance(kind, type):
             msgspec.convert(said["content"]["application/json"]["example"], kind)
+
+
+def examples() -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """(where, schema, example) of every example in the document."""
+    operations = [*DOCUMENT["paths"].items(), *DOCUMENT["webhooks"].items()]
+    for path, methods in operations:
+        for method, described in methods.items():
+            where = f"{method} {path}"
+            holders = [*described.get("parameters", [])]
+            for said in (described.get("requestBody", {}), *described["responses"].values()):
+                holders += said.get("content", {}).values()
+            yield from ((where, holder["schema"], holder["example"]) for holder in holders if "example" in holder)
+
+
+def test_every_example_is_valid_by_its_schema() -> None:
+    """As a stranger's validator reads the document, not as our own types do."""
+    found = list(examples())
+    assert len(found) > 100
+    wrong = []
+    for where, schema, example in found:
+        validator = Draft202012Validator(
+            {**schema, "components": DOCUMENT["components"]}, format_checker=FormatChecker()
+        )
+        wrong += [f"{where}: {error.json_path}: {error.message}" for error in validator.iter_errors(example)]
+    assert wrong == []
+
+
+def test_every_key_in_an_example_has_the_form_of_a_real_one() -> None:
+    keys = [each["apiKey"] for each in inside(DOCUMENT) if isinstance(each.get("apiKey"), str)]
+    assert len(keys) >= 2
+    assert all(parse(key.encode()) for key in keys)
 
 
 @pytest.mark.parametrize("route", SHOWN, ids=lambda route: route.name)

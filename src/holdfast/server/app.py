@@ -34,6 +34,7 @@ from holdfast.server.route import (
     PREFER,
     TRACEPARENT,
     Route,
+    tagged,
 )
 from holdfast.server.server import Server
 
@@ -42,6 +43,7 @@ UNKNOWN = "unknown"  # in the metrics, all paths where nothing is
 # fmt: off
 ROUTES = (
     # -- the control plane: clients
+    *tagged("Jobs",
     Route("POST", "/jobs", jobs.create, Scope.JOBS_CREATE, "Hand in a job.",
           body=wire.JobIntent, headers=(IDEMPOTENCY_KEY, PREFER, TRACEPARENT), answers={202: wire.JobAccepted},
           refuses=(409,)),
@@ -58,8 +60,10 @@ ROUTES = (
           headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM, 204: None}, refuses=(404, 422)),
     Route("GET", "/events", stream.of_all, Scope.JOBS_READ, "Watch all jobs.",
           query=stream.EventsQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
+    ),
 
     # -- the worker API
+    *tagged("Worker API",
     Route("POST", "/api/worker/register", work.register, Scope.ADMIN_OPERATE, "Register a worker; shows its key.",
           body=wire.WorkerRegistration, answers={201: wire.WorkerRegistered}),
     Route("POST", "/api/worker/heartbeat", work.heartbeat, Scope.WORK, "Say that you live, and renew your leases.",
@@ -78,8 +82,10 @@ ROUTES = (
           body=wire.RejectBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
     Route("POST", "/api/worker/report", work.report, Scope.WORK, "Many words at once, each settled by itself.",
           body=wire.ReportsBody, answers={200: wire.ReportsAnswer}),
+    ),
 
     # -- the admin API: operators
+    *tagged("Admin",
     Route("GET", "/api/admin/jobs", admin_jobs.page, Scope.ADMIN_READ, "List jobs, as operators see them.",
           query=wire.AdminJobsQuery, answers={200: wire.AdminJobPage}),
     Route("GET", "/api/admin/jobs/{job_id}", admin_jobs.get, Scope.ADMIN_READ, "Everything about a job.",
@@ -125,6 +131,8 @@ ROUTES = (
     Route("POST", "/api/admin/workers/{worker_id}/revoke", admin_workers.revoke, Scope.ADMIN_OPERATE,
           "Take a worker's keys back, and disable it.",
           query=wire.Nothing, answers={200: wire.WorkerView}, refuses=(404,)),
+    ),
+    *tagged("Keys",
     Route("GET", "/api/admin/keys", admin_keys.page, Scope.ADMIN_KEYS, "List the keys, without what makes them keys.",
           query=wire.Nothing, answers={200: wire.KeysAnswer}),
     Route("POST", "/api/admin/keys", admin_keys.create, Scope.ADMIN_KEYS, "Make a key; shows it once.",
@@ -134,6 +142,8 @@ ROUTES = (
           query=wire.RotateQuery, answers={201: wire.KeyIssued}, refuses=(404, 409)),
     Route("POST", "/api/admin/keys/{key_id}/revoke", admin_keys.revoke, Scope.ADMIN_KEYS, "Take a key back.",
           query=wire.Nothing, answers={200: wire.KeyView}, refuses=(404,)),
+    ),
+    *tagged("Admin",
     Route("GET", "/api/admin/lifecycles", admin_system.lifecycles, Scope.ADMIN_READ, "How jobs may move.",
           query=wire.Nothing, answers={200: wire.LifecyclesAnswer}),
     Route("GET", "/api/admin/lifecycles/{name}", admin_system.lifecycle, Scope.ADMIN_READ,
@@ -146,7 +156,10 @@ ROUTES = (
     Route("GET", "/api/admin/audit/verify", admin_system.verify, Scope.ADMIN_READ, "Has anybody changed the audit?",
           query=wire.VerifyQuery, answers={200: wire.VerifyAnswer}),
 
+    ),
+
     # -- webhooks: operators
+    *tagged("Webhooks",
     Route("POST", "/api/admin/webhooks", hooks.subscribe, Scope.ADMIN_WEBHOOKS,
           "Subscribe a webhook; shows its secret.",
           body=wire.WebhookSubscription, answers={201: wire.WebhookSigned}, refuses=(409,)),
@@ -170,19 +183,26 @@ ROUTES = (
           query=wire.DeliveriesQuery, answers={200: wire.DeliveriesAnswer}, refuses=(404,)),
     Route("POST", "/api/admin/deliveries/{delivery_id}/replay", hooks.replay, Scope.ADMIN_WEBHOOKS,
           "Send a message once more, under its old id.", answers={202: wire.DeliveryView}, refuses=(404, 409)),
+    ),
 
     # -- the description of all this: anybody
+    *tagged("Health",
     Route("GET", "/", pages.root, None, "To the documentation.", answers={307: None}, hidden=True),
     Route("GET", "/openapi.json", pages.openapi, None, "This description, for programs.",
           headers=(IF_NONE_MATCH,), answers={200: "application/json", 304: None}),
     Route("GET", "/docs", pages.docs, None, "This description, for people.",
           headers=(IF_NONE_MATCH,), answers={200: "text/html; charset=utf-8", 304: None}),
+    ),
 
     # -- live, for operators
+    *tagged("Admin",
     Route("GET", "/api/admin/events", stream.for_operators, Scope.ADMIN_READ, "Watch all jobs and all workers.",
           query=stream.OperatorEventsQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
 
+    ),
+
     # -- health: anybody
+    *tagged("Health",
     Route("GET", "/livez", health.livez, None, "The process runs.", answers={200: wire.Alive}),
     Route("GET", "/readyz", health.readyz, None, "Requests may be sent here.",
           answers={200: wire.Alive}, refuses=(503,)),
@@ -194,6 +214,7 @@ ROUTES = (
     Route("GET", "/metrics/worker", metrics.scrape_worker, Scope.ADMIN_READ,
           "The same of the worker that `holdfast dev` runs.",
           answers={200: metrics.TEXT}, refuses=(404,), local=True),
+    ),
 )
 # fmt: on
 

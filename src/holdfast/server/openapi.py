@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from http import HTTPStatus
 from importlib.metadata import version
@@ -14,21 +13,35 @@ import msgspec
 from holdfast import wire
 from holdfast.model.key import SCOPES, Kind
 from holdfast.model.webhook import EVENTS
+from holdfast.server.descriptions import described
 from holdfast.server.problems import PROBLEM
 from holdfast.server.route import EVENT_STREAM, Header, Route
-from holdfast.server.samples import Samples
+from holdfast.server.samples import JOB, PATH_EXAMPLES, TIME, Samples
 
 Json = dict[str, Any]
 
-ABOUT = """Durable jobs over HTTP. Clients hand in jobs and ask after them; workers claim them and say what became of
-them.
+ABOUT = """Durable jobs over HTTP. Clients create jobs and read their status; workers claim jobs and report the outcome.
 
-Names are in camelCase; in a request, snake_case is taken too. Unknown fields are refused. Errors are
-`application/problem+json` with a `code` that never changes. Keys go into `Authorization: Bearer`; on a loopback
-address clients need none while there is none."""
+Keys go into the header `Authorization: Bearer`. A key looks like `holdfast_client_...`, `holdfast_worker_...` or
+`holdfast_admin_...`; `holdfast keys create` makes one. On a loopback address clients need no key until the first client
+key exists. Operators may send the admin secret in `X-Admin-Secret` instead.
+
+Names are in camelCase; requests may use snake_case. Unknown fields are refused with 422. Errors are
+`application/problem+json` with a stable `code`."""
+
+# The sections, in their order.
+TAGS = {
+    "Jobs": "For clients: create jobs, read their status, cancel and watch them.",
+    "Worker API": "For workers in any language: claim jobs, keep their leases, report progress and outcomes.",
+    "Admin": "For operators: every detail of jobs, queues, workers and settings, and what can be done about them.",
+    "Webhooks": "For operators: have events of jobs sent to an address, and look at what was sent.",
+    "Keys": "For operators: create, rotate and revoke keys.",
+    "Health": "Health, metrics, and this description.",
+}
 REF = "#/components/schemas/{name}"
 STREAM_EXAMPLE = (
-    'id: 3\nevent: complete\ndata: {"jobId": "...", "seq": 3, "verb": "complete", "status": "COMPLETED"}\n\n'
+    f'id: 3\nevent: complete\ndata: {{"jobId":"{JOB}","seq":3,"at":"{TIME}",'
+    '"verb":"complete","jobType":"send-email","status":"COMPLETED","from":"running","to":"succeeded"}\n\n'
 )
 
 # What any route of a kind may answer, besides its own.
@@ -62,14 +75,19 @@ def document(routes: Iterable[Route]) -> Json:
             "description": ABOUT,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "tags": [{"name": tag, "description": about} for tag, about in _tags(shown).items()],
+        "servers": [{"url": "/"}],
+        "tags": [{"name": tag, "description": about} for tag, about in TAGS.items()],
         "paths": paths,
         "webhooks": {event: {"post": _webhook(event, samples)} for event in EVENTS},
         "components": {
             "schemas": components,
             "responses": {_phrase(status): _refusal(status, samples) for status in _refused(shown)},
             "securitySchemes": {
-                "key": {"type": "http", "scheme": "bearer", "description": "A key of a client, a worker or an admin."},
+                "key": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A key: `holdfast_client_...` and the like.",
+                },
                 "adminSecret": {"type": "apiKey", "in": "header", "name": "X-Admin-Secret"},
             },
         },
@@ -81,6 +99,11 @@ def _components(routes: list[Route]) -> Json:
     for route in routes:
         types += [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
     _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)
+    for name, schema in found.items():
+        if "additionalProperties" in schema:  # what clients send
+            for field, inner in schema.get("properties", {}).items():
+                if about := described(field, name):
+                    schema["properties"][field] = {**inner, "description": about}
     return dict(sorted(found.items()))
 
 
@@ -106,7 +129,7 @@ def _refused(routes: list[Route]) -> list[int]:
 def _operation(route: Route, samples: Samples) -> Json:
     operation: Json = {
         "operationId": "_".join(re.findall(r"\w+", f"{route.method.lower()} {route.path}")),
-        "tags": [_tag(route)],
+        "tags": [route.tag],
         "summary": route.about,
         "security": _security(route),
         "responses": {str(status): _answer(kind, status, samples) for status, kind in route.answers.items()},
@@ -155,8 +178,15 @@ def _refusal(status: int, samples: Samples) -> Json:
 
 def _path_parameters(route: Route) -> list[Json]:
     return [
-        {"name": wire.camel(name), "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _PARAMETER.findall(route.path)
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": described(name, "path"),
+            "schema": {"type": "string"},
+            "example": PATH_EXAMPLES[name],
+        }
+        for name in map(wire.camel, _PARAMETER.findall(route.path))
     ]
 
 
@@ -167,7 +197,13 @@ def _query_parameters(route: Route) -> list[Json]:
     schema = found[route.query.__name__]
     required = schema.get("required", [])
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _without_null(inner)}
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "description": described(name, route.query.__name__),
+            "schema": _without_null(inner),
+        }
         for name, inner in schema["properties"].items()
     ]
 
@@ -214,12 +250,3 @@ def _ref(kind: Any) -> Json:
 
 def _phrase(status: int) -> str:
     return HTTPStatus(status).phrase.replace(" ", "")
-
-
-def _tag(route: Route) -> str:
-    """Routes whose handlers live together stand together."""
-    return route.handler.__module__.rpartition(".")[2]
-
-
-def _tags(routes: list[Route]) -> dict[str, str]:
-    return {_tag(route): str(sys.modules[route.handler.__module__].__doc__) for route in routes}

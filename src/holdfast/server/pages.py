@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
 from functools import cache
 from importlib.resources import files
 
 import msgspec
 
-from holdfast.server.docs_page import STYLE, page
+from holdfast.server.docs_page import SERVER, STYLE, page
 from holdfast.server.openapi import document
 from holdfast.server.route import JSON, Asked, Reply
 from holdfast.server.server import Server
 
 CODES = "codes.json"  # written from docs/errors.md by `python -m tests.docs.generate`
 _HTML = b"text/html; charset=utf-8"
+_HOST = re.compile(rb"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _STYLE_HASH = b64encode(hashlib.sha256(STYLE.encode()).digest())
 _PAGE_HEADERS = (
     (
@@ -36,7 +38,16 @@ async def openapi(server: Server, asked: Asked) -> Reply:
 
 
 async def docs(server: Server, asked: Asked) -> Reply:
-    return _unless_known(asked, _docs(), _HTML, _PAGE_HEADERS)
+    """With examples that name the address under which it was asked for."""
+    here = _address(asked)
+    text = _docs() if here is None else _docs().replace(SERVER.encode(), here)
+    return _unless_known(asked, text, _HTML, _PAGE_HEADERS)
+
+
+def _address(asked: Asked) -> bytes | None:
+    host = asked.headers.get(b"host", b"")
+    scheme = b"https" if asked.headers.get(b"x-forwarded-proto") == b"https" else b"http"
+    return scheme + b"://" + host if _HOST.fullmatch(host) else None
 
 
 def _unless_known(
@@ -49,7 +60,6 @@ def _unless_known(
     return Reply(200, body, headers, content_type)
 
 
-@cache
 def _etag(body: bytes) -> bytes:
     return b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
 

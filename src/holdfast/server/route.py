@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import wire
@@ -87,6 +87,7 @@ class Route:
     watched: bool = False  # it may take long: `gone` is set when the client hangs up
     hidden: bool = False  # not in the OpenAPI document
     local: bool = False  # on a loopback address it is open to whoever is on this machine
+    tag: str = ""  # the section of the documentation
 
     @property
     def name(self) -> str:
@@ -96,3 +97,8 @@ class Route:
     def template(self) -> str:
         """The path as others know it: `/jobs/{jobId}`."""
         return _PARAMETER.sub(lambda found: f"{{{wire.camel(found[1])}}}", self.path)
+
+
+def tagged(tag: str, *routes: Route) -> tuple[Route, ...]:
+    """Routes that stand together in the documentation."""
+    return tuple(replace(route, tag=tag) for route in routes)

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.model.key import Kind, text_of
+
 JOB = "01a1de61-081d-7ef1-9afc-d9ab2f5509bd"
 WORKER = "2243f656-181b-435c-9f97-f600015c57ba"
 TOKEN = "b7a0c9de-5c5b-4f0e-9f63-0d5f0a1c2e3d"  # noqa: S105  (nobody's)
 TIME = "2026-11-15T08:44:23Z"
+KEY_ID, SECRET = "4f9c2d7ab81e06c3", "0123456789abcdef" * 4  # nobody's, in the form of real ones
+PATH_EXAMPLES = {
+    "jobId": JOB,
+    "queue": "mail",
+    "workerId": WORKER,
+    "keyId": KEY_ID,
+    "name": "default",
+    "webhookId": WORKER,
+    "deliveryId": JOB,
+}
 
 # What a field's name says about its value; an unknown name gets what its schema allows.
 NAMED: dict[str, Any] = {
     "actor": "admin secret",
     "active_workers": 3,
-    "answer": "queue 'mail' is paused",
-    "apiKey": "hfw_...",
+    "answer": "Queue 'mail' is paused since 08:44:23 UTC by alice.",
+    "apiKey": text_of(Kind.CLIENT, KEY_ID, SECRET),
     "attempt": 1,
     "cancel": False,
     "capabilities": {"gpu": True},
@@ -24,7 +36,7 @@ NAMED: dict[str, Any] = {
     "database": "ok",
     "deliveryId": JOB,
     "detail": "there is no such job",
-    "digest": "9f86d081...",
+    "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "enabled": True,
     "epoch": 1,
     "errorCode": "E_SMTP",
@@ -38,8 +50,7 @@ NAMED: dict[str, Any] = {
     "jobId": JOB,
     "jobType": "send-email",
     "jobTypes": ["send-email"],
-    "key": "hfc_...",
-    "keyId": "4f9c2d",
+    "keyId": KEY_ID,
     "kind": "remote",
     "lease_seconds": 30,
     "leaseToken": TOKEN,
@@ -100,7 +111,7 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "HeartbeatBody": {"status": "busy"},
     "JobAccepted": {"status": "PENDING"},
     "KeyIntent": {"kind": "client", "name": "the shop"},
-    "KeyView": {"kind": "client", "status": "active", "name": "the shop"},
+    "KeyView": {"kind": "client", "status": "live", "name": "the shop"},
     "LifecycleView": {"name": "default", "words": {"queued": "queued"}},
     "DeliveryView": {"state": "delivered", "message": {}},
     "PartReport": {"name": "720p", "status": "completed"},
@@ -109,6 +120,7 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "SettingView": {"name": "lease_seconds", "value": 30, "origin": "default", "variable": "HOLDFAST_LEASE_SECONDS"},
     "WebhookSubscription": {"name": "the shop"},
     "WebhookView": {"name": "the shop"},
+    "WorkerRegistered": {"apiKey": text_of(Kind.WORKER, KEY_ID, SECRET)},
     "WorkerView": {"status": "busy"},
 }
 # What would contradict the rest of the example.
@@ -117,7 +129,10 @@ LEFT_OUT: dict[str, set[str]] = {
     "WebhookData": {"error"},
     "JobIntent": {"runAt", "delaySeconds"},
     "JobView": {"error"},
+    "BulkCancelBody": {"status", "cursor"},
+    "BulkRedriveBody": {"status", "cursor"},
     "KeyIntent": {"workerId", "queues"},
+    "KeyView": {"workerId", "queues", "revokedAt"},
     "Report": {"code", "detail"},
 }
 
