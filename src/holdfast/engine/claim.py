@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.engine.fail import fail
 from holdfast.engine.held import check_worker
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, NotFound, WorkerDisabled
 from holdfast.lifecycle import Actor
 from holdfast.model import Lease
+from holdfast.model.job import Unreadable
 from holdfast.model.names import check_name, quoted
 from holdfast.model.numbers import check_limit
+from holdfast.model.reports import Failure
 from holdfast.store import Row, Tx, q
 
 PASSES_MAX = 8
@@ -33,20 +36,31 @@ async def claim(
     The look is only a look; each take is one guarded statement. Claim never touches a running job.
     """
     leases: list[Lease] = []
+    unreadable: list[Unreadable] = []
     try:
         for _ in range(PASSES_MAX):
-            before = len(leases)
+            before, buried = len(leases), len(unreadable)
             lanes = await tx.all(q.open_lanes, worker=worker, queues=queues, types=types, limit=rules.limits.lanes_max)
-            await _take(tx, rules, lanes, leases, limit, worker=worker, instance=instance)
-            if len(lanes) < 2 or len(leases) in (before, limit):  # from one lane alone, all that it has was taken
-                break
+            await _take(tx, rules, lanes, leases, unreadable, limit, worker=worker, instance=instance)
+            if len(leases) == limit or (len(unreadable) == buried and (len(lanes) < 2 or len(leases) == before)):
+                break  # from one lane alone, all that it has was taken
+        if unreadable:
+            await _bury(tx, rules, unreadable, worker=worker)
     except Exception:
         if not (leases and tx.alone):  # taken and committed: the worker must hear of them
             raise
     return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
 
 
-async def _take(tx: Tx, rules: Rules, lanes: list[Row], leases: list[Lease], limit: int, **holder: Any) -> None:
+async def _take(
+    tx: Tx,
+    rules: Rules,
+    lanes: list[Row],
+    leases: list[Lease],
+    unreadable: list[Unreadable],
+    limit: int,
+    **holder: Any,
+) -> None:
     """Take from the best lane down to the priority of the next lane's head, then from others at least as urgent.
 
     Whatever stands below may be beaten by what is behind another head, so it needs another look.
@@ -69,7 +83,20 @@ async def _take(tx: Tx, rules: Rules, lanes: list[Row], leases: list[Lease], lim
             limit=limit - len(leases),
             **holder,
         )
-        leases += [Lease.from_row(row) for row in rows]
+        for row in rows:
+            try:
+                leases.append(Lease.from_row(row))
+            except Unreadable as error:
+                unreadable.append(error)
+
+
+async def _bury(tx: Tx, rules: Rules, unreadable: list[Unreadable], *, worker: str) -> None:
+    """No worker can be given these, now or later: they end here, and say why."""
+    failures = [
+        Failure(id=error.id, token=error.token, code=error.code, message=str(error), permanent=True)
+        for error in unreadable
+    ]
+    await fail(tx, rules, failures, worker=worker)
 
 
 async def overdue(tx: Tx, worker: str, queues: list[str] | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from holdfast.engine import claim as _claim
 from holdfast.engine.release import release
 from holdfast.engine.rules import Rules
 from holdfast.model import Lease
-from holdfast.model.job import LEASE_COLUMNS
+from holdfast.model.job import LEASE_COLUMNS, Unreadable
 from holdfast.model.reports import Freed, Held
 from holdfast.store import Tx, q
 
@@ -49,11 +50,11 @@ async def _answered_before(tx: Tx, worker: str, request: str) -> list[Lease] | N
     if row is None:
         return None
     tokens = dict(msgspec.json.decode(row["leases"]))
-    held = {
-        job["id"]: Lease.from_row(job[name] for name in LEASE_COLUMNS)
-        for job in await tx.all(q.jobs_by_id, ids=list(tokens))
-        if job["lease_token"] == tokens[job["id"]]
-    }
+    held = {}
+    for job in await tx.all(q.jobs_by_id, ids=list(tokens)):
+        if job["lease_token"] == tokens[job["id"]]:
+            with suppress(Unreadable):  # since it was given; its lease runs out
+                held[job["id"]] = Lease.from_row(job[name] for name in LEASE_COLUMNS)
     return [held[job_id] for job_id in tokens if job_id in held]
 
 

@@ -13,7 +13,7 @@ from holdfast.errors import Invalid
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import FINAL, STATUS, State
 from holdfast.model.job_type import POLICY_BYTES_MAX
-from holdfast.model.json import check_object, decode, encode, encode_object
+from holdfast.model.json import check_object, decode, decode_or_text, encode, encode_object
 from holdfast.model.names import check_name, check_names, quoted
 from holdfast.model.times import check_time
 
@@ -182,7 +182,7 @@ class Job(msgspec.Struct, frozen=True):
         values[_DUE] = None if values[_DUE] is None else bool(values[_DUE])
         for place in _JSON:
             if values[place] is not None:
-                values[place] = decode(values[place])
+                values[place] = decode_or_text(values[place])
         return cls(*values)
 
     @property
@@ -198,6 +198,16 @@ class Job(msgspec.Struct, frozen=True):
 COLUMNS = Job.__struct_fields__
 _STATE, _DUE = COLUMNS.index("state"), COLUMNS.index("due")
 _JSON = [COLUMNS.index(name) for name in ("payload", "result", "error", "counters", "checkpoint", "tags", "trace")]
+
+
+class Unreadable(Exception):
+    """A claimed job that no worker can be given."""
+
+    code = "unreadable_job"
+
+    def __init__(self, job_id: str, token: str, column: str, error: Exception) -> None:
+        super().__init__(f"the column {column} of job {job_id} is no JSON: {error}")
+        self.id, self.token = job_id, token
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -226,10 +236,14 @@ class Lease(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Lease:
+        """`Unreadable` when the row holds what is no JSON: SQL typed by hand can bring that about."""
         values = list(row)
         for place in _LEASE_JSON:
             if values[place] is not None:
-                values[place] = decode(values[place])
+                try:
+                    values[place] = decode(values[place])
+                except msgspec.DecodeError as error:
+                    raise Unreadable(values[_LEASE_ID], values[_LEASE_TOKEN], LEASE_COLUMNS[place], error) from error
         return cls(*values[:_LEASE])
 
 
@@ -240,4 +254,5 @@ LEASE_COLUMNS = (
     "policy",
 )
 _LEASE = len(LEASE_COLUMNS)
+_LEASE_ID, _LEASE_TOKEN = LEASE_COLUMNS.index("id"), LEASE_COLUMNS.index("lease_token")
 _LEASE_JSON = [LEASE_COLUMNS.index(name) for name in ("payload", "checkpoint", "tags", "trace")]

@@ -44,6 +44,14 @@ def check_object(value: Any, what: str) -> None:
         raise Invalid(f"{what} must be a JSON object, got {type(value).__name__}", code=f"{what}_not_json")
 
 
+def decode_or_text(text: str) -> Any:
+    """What is no JSON, as it stands: whoever looks at it should see what is wrong."""
+    try:
+        return decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
 def decode_or_none(text: str | None) -> Any:
     return None if text is None else decode(text)
 

@@ -47,6 +47,7 @@ WITH picked AS MATERIALIZED (
        AND lane = :lane
        AND priority >= :floor
        AND run_at <= {now-:waits}
+       AND attempt < max_attempts
      ORDER BY priority DESC, id
      LIMIT {limit}
     {skip_locked}

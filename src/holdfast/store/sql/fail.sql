@@ -22,7 +22,7 @@ UPDATE jobs
        failures   = failures + 1,
        error      = failed.error,
        run_at     = {now+failed.delay_seconds},
-       due        = failed.delay_seconds <= 0 AND moves & {bit:retrying>running} <> 0,
+       due        = failed.delay_seconds <= 0 AND moves & {bit:retrying>running} <> 0 AND attempt < max_attempts,
        {lease ended},
        updated_at = {now}
   FROM {rows:failed(id uuid, token uuid, reason text, error text, delay_seconds float8)}

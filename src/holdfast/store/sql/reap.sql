@@ -43,7 +43,7 @@ UPDATE jobs
        lost       = jobs.lost + gone.lost,
        error      = gone.error,
        run_at     = {now+gone.delay_seconds},
-       due        = gone.delay_seconds <= 0 AND moves & {bit:retrying>running} <> 0,
+       due        = gone.delay_seconds <= 0 AND moves & {bit:retrying>running} <> 0 AND attempt < max_attempts,
        {lease ended},
        updated_at = {now}
   FROM {rows:gone(id uuid, token uuid, lost integer, reason text, error text, delay_seconds float8)}

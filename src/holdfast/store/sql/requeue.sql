@@ -6,6 +6,7 @@ WITH ripe AS MATERIALIZED (
      WHERE NOT due
        AND run_at <= {now}
        AND (state = 'queued' OR moves & {bit:retrying>running} <> 0)
+       AND attempt < max_attempts
      ORDER BY run_at
      LIMIT {limit}
     {skip_locked}
@@ -25,6 +26,7 @@ WITH ripe AS MATERIALIZED (
        AND run_at <= {now}
        AND state = 'retrying'
        AND moves & {bit:retrying>running} = 0
+       AND attempt < max_attempts
      ORDER BY run_at
      LIMIT {limit}
     {skip_locked}

@@ -135,6 +135,8 @@ CREATE TABLE jobs (
         ELSE FALSE
     END),
     CONSTRAINT jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
+    -- A claim takes many jobs in one statement, and one that has no attempt left would fail it for all of them.
+    CONSTRAINT jobs_attempt_left CHECK (attempt < max_attempts OR (state <> 'queued' AND due IS NOT TRUE)),
     CONSTRAINT jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
@@ -151,6 +153,9 @@ CREATE FUNCTION holdfast_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' THEN
         RAISE EXCEPTION 'job % is %: only finished jobs may be deleted', OLD.id, OLD.state USING ERRCODE = 'HF001';
+    ELSIF TG_NAME = 'jobs_attempt_left' THEN
+        RAISE EXCEPTION 'job % waits for an attempt: attempt must stay below max_attempts; cancel it instead', OLD.id
+            USING ERRCODE = 'HF001';
     ELSIF TG_OP = 'INSERT' THEN
         RAISE EXCEPTION 'job %: no job starts as %', NEW.id, NEW.state USING ERRCODE = 'HF001';
     ELSIF OLD.finished_at IS NOT NULL THEN
@@ -191,6 +196,11 @@ CREATE TRIGGER jobs_legal_move BEFORE UPDATE ON jobs FOR EACH ROW
                             'retdea querej crecan quecan retcan', left(OLD.state, 3) || left(NEW.state, 3))) / 7)
            END
     )
+    EXECUTE FUNCTION holdfast_refuse_move();
+
+-- Also of a retry that is not due yet. (One that is about to be buried has no attempt left for a moment.)
+CREATE TRIGGER jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts ON jobs FOR EACH ROW
+    WHEN (NEW.state = OLD.state AND NEW.due IS NOT NULL AND NEW.attempt >= NEW.max_attempts)
     EXECUTE FUNCTION holdfast_refuse_move();
 
 CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs FOR EACH ROW

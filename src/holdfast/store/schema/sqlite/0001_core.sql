@@ -136,6 +136,8 @@ CREATE TABLE jobs (
         ELSE FALSE
     END),
     CONSTRAINT jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
+    -- A claim takes many jobs in one statement, and one that has no attempt left would fail it for all of them.
+    CONSTRAINT jobs_attempt_left CHECK (attempt < max_attempts OR (state <> 'queued' AND due IS NOT TRUE)),
     CONSTRAINT jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
 ) STRICT;
 
@@ -205,6 +207,13 @@ BEGIN
                 THEN RAISE(ABORT, 'HF001 the epoch and the lease token of a job change only with its state')
                 ELSE RAISE(ABORT, 'HF001 the lifecycle of the job has no such move')
            END;
+END;
+
+-- Also of a retry that is not due yet. (One that is about to be buried has no attempt left for a moment.)
+CREATE TRIGGER jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts
+    ON jobs WHEN NEW.state = OLD.state AND NEW.due IS NOT NULL AND NEW.attempt >= NEW.max_attempts
+BEGIN
+    SELECT RAISE(ABORT, 'HF001 the job waits for an attempt: attempt must stay below max_attempts; cancel it instead');
 END;
 
 CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs WHEN OLD.finished_at IS NULL

@@ -1,0 +1,67 @@
+"""A row that SQL typed by hand has spoilt is that job's trouble, and no other job waits for it."""
+
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.errors import IllegalMove, RowRefused
+from holdfast.lifecycle import State
+from holdfast.model import NewJob
+from tests.engine.steps import ask, run
+
+
+@pytest.fixture
+async def worker(engine: Engine) -> str:
+    return (await engine.register()).id
+
+
+async def test_a_payload_that_is_no_json_ends_its_own_job_and_no_claim(engine: Engine, worker: str) -> None:
+    """Every claim failed, of all lanes: the jobs beside it were taken, and no worker was told."""
+    jobs = [await engine.create(NewJob(type=f"t{n % 2}", payload={"n": n})) for n in range(6)]
+    spoilt = jobs[2].id
+    await ask(engine, "UPDATE jobs SET payload = '{not json' WHERE id = :id RETURNING id", id=spoilt)
+
+    leases = await engine.claim(worker, limit=10)
+
+    assert sorted(lease.payload["n"] for lease in leases) == [0, 1, 3, 4, 5]
+    job = await engine.get(spoilt)
+    assert (job.state, job.reason, job.payload) == (State.DEAD, "unreadable_job", "{not json")
+    assert "column payload" in job.error["message"]
+
+
+async def test_behind_a_spoilt_job_a_claim_of_one_finds_the_next(engine: Engine, worker: str) -> None:
+    spoilt, good = [await engine.create(NewJob(type="t")) for _ in range(2)]
+    await ask(engine, "UPDATE jobs SET tags = 'x' WHERE id = :id RETURNING id", id=spoilt.id)
+    assert [lease.id for lease in await engine.claim(worker)] == [good.id]
+
+
+async def test_a_spoilt_job_is_left_out_of_a_claim_over_http(engine: Engine, worker: str) -> None:
+    spoilt, good = [await engine.create(NewJob(type="t")) for _ in range(2)]
+    await ask(engine, "UPDATE jobs SET payload = '[' WHERE id = :id RETURNING id", id=spoilt.id)
+    for _ in range(2):  # the request and its repeat
+        assert [lease.id for lease in await engine.claim_once(worker, "request", limit=5) or ()] == [good.id]
+    assert (await engine.get(spoilt.id)).reason == "unreadable_job"
+
+
+async def test_one_spoilt_row_does_not_hide_the_others_from_operators(engine: Engine) -> None:
+    jobs = [await engine.create(NewJob(type="t")) for _ in range(3)]
+    await ask(engine, "UPDATE jobs SET payload = '[' WHERE id = :id RETURNING id", id=jobs[0].id)
+    assert len((await engine.page()).jobs) == 3
+
+
+@pytest.mark.parametrize("column", ["max_attempts = attempt", "attempt = max_attempts, epoch = max_attempts"])
+async def test_a_waiting_job_cannot_be_left_without_an_attempt(engine: Engine, worker: str, column: str) -> None:
+    """Its claim would fail, and with it that of every job taken together with it."""
+    retrying = await run(engine, worker, type="t", max_attempts=3)
+    await engine.fail(worker, retrying.id, retrying.token, "E_AGAIN", retry_after_seconds=3600)
+    queued = await engine.create(NewJob(type="t"))
+    for job_id in (queued.id, retrying.id):
+        with pytest.raises((RowRefused, IllegalMove)):
+            await ask(engine, f"UPDATE jobs SET {column} WHERE id = :id RETURNING id", id=job_id)
+    assert [lease.id for lease in await engine.claim(worker, limit=9)] == [queued.id]
+
+
+@pytest.mark.parametrize("lifecycle", ["default", "orchestration", "transcode"])
+async def test_the_last_failed_attempt_still_ends_a_job(engine: Engine, worker: str, lifecycle: str) -> None:
+    """On its way some lifecycles pass through retrying with no attempt left."""
+    lease = await run(engine, worker, lifecycle=lifecycle, max_attempts=1)
+    assert (await engine.fail(worker, lease.id, lease.token, "E_LAST")).state is State.DEAD
