@@ -242,15 +242,33 @@ class PostgresStore:
             except asyncio.CancelledError:
                 connection.terminate()  # a statement may still be under way on it
                 raise
+            require_replication(connection)
         finally:
             self._give(connection)
         tell(tx.callbacks)
         return result
 
 
+def _hear_warning(connection: Any, message: Any) -> None:
+    if message.server_source_function == "SyncRepWaitForLSN":  # the text is in the language of the server
+        connection.replication_unconfirmed = True
+
+
+def require_replication(connection: Any) -> None:
+    """The wait for a standby can be canceled. The server then warns and reports success, but a failover may still lose
+    the commit."""
+    if connection.replication_unconfirmed:
+        connection.replication_unconfirmed = False
+        raise OutcomeUnknown(
+            "the wait for the synchronous standby was canceled: the commit is on this server, and a failover may lose "
+            "it; repeat the request with the same key or token"
+        )
+
+
 async def _commit(connection: Any) -> None:
     try:
         require_commit(await connection.execute("COMMIT"))
+        require_replication(connection)
     except _CUT_OFF as error:
         raise _unknown(error) from error
     except asyncio.CancelledError:
@@ -304,13 +322,15 @@ def in_our_words(state: str, message: str) -> HoldfastError:
 # that fits a batch of one fits a batch of a thousand: it need not be made anew each time. A table that must be read
 # whole then looks so expensive that PostgreSQL would compile the plan, for a thousand times as long as it runs.
 _PLANNER = ("enable_bitmapscan = off", "enable_seqscan = off", "plan_cache_mode = force_generic_plan", "jit = off")
+# Whatever a role is set to: without warnings a commit that the standby has not confirmed would look like any other.
+_SETTINGS = (*_PLANNER, "client_min_messages = warning")
 
 _LOCK_TIMEOUT = f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}"
-_BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in (*_PLANNER, *transaction_settings()))])
+_BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in (*_SETTINGS, *transaction_settings()))])
 
 
 async def _prepare_own(connection: Any) -> None:
-    await connection.execute("; ".join(f"SET {setting}" for setting in (*_PLANNER, *session_settings())))
+    await connection.execute("; ".join(f"SET {setting}" for setting in (*_SETTINGS, *session_settings())))
     await _prepare_lent(connection)
 
 
@@ -321,8 +341,12 @@ async def _prepare_lent(connection: Any) -> None:
 
 async def _connect(url: str, *, pooled: bool) -> Any:
     connection = await open_connection(
-        url, timeout=CONNECT_SECONDS, statement_cache_size=0 if pooled else 1024, command_timeout=30
+        url,
+        timeout=CONNECT_SECONDS,
+        statement_cache_size=0 if pooled else 1024,
+        command_timeout=30,
     )
+    connection.add_log_listener(_hear_warning)
     try:
         await (_prepare_lent if pooled else _prepare_own)(connection)
     except BaseException:

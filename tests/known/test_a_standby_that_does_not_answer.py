@@ -1,0 +1,85 @@
+"""A commit that its synchronous standby has not confirmed is never reported as success (K44)."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import OutcomeUnknown
+from holdfast.ids import Ids
+from holdfast.model import NewJob
+from holdfast.store import open_store
+from holdfast.store.migrate import migrate
+from tests.servers.postgres import running
+from tests.worker.in_process import until
+
+pytestmark = pytest.mark.postgres
+PATIENCE_SECONDS = 60.0
+SYNCHRONOUS = ["synchronous_commit=on", "lc_messages=C"]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[Engine, Any]]:
+    """An engine, and an administrator's connection that itself waits for no standby."""
+    with running(settings=SYNCHRONOUS) as postgres:
+        await migrate(postgres.dsn())
+        admin = await asyncpg.connect(postgres.dsn())
+        await admin.execute("SET synchronous_commit = local")
+        engine = Engine(await open_store(postgres.dsn(), Clock(), Ids()))
+        await engine.create(NewJob(type="t"))  # everything that a job of this type needs is there
+        yield engine, admin
+        await engine.close()
+        await admin.close()
+
+
+async def require_standby(admin: Any, name: str) -> None:
+    await admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+    await admin.execute("SELECT pg_reload_conf()")
+
+
+WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+async def held_up(admin: Any, act: Callable[[], Awaitable[Any]]) -> tuple[asyncio.Future[Any], int]:
+    """The first that waits for the standby, and its server process: a reload takes a moment to be everywhere."""
+    while True:
+        acting = asyncio.ensure_future(act())
+        await until(lambda acting=acting: seen(admin, acting), seconds=PATIENCE_SECONDS)
+        if not acting.done():
+            return acting, await admin.fetchval(WAITING)
+
+
+async def seen(admin: Any, acting: asyncio.Future[Any]) -> bool:
+    return acting.done() or bool(await admin.fetch(WAITING))
+
+
+def keyed() -> NewJob:
+    return NewJob(type="t", idempotency_key=secrets.token_hex(8))
+
+
+ACTS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
+    "one statement": lambda engine: engine.create(NewJob(type="t")),
+    "a transaction": lambda engine: engine.create_many([keyed(), keyed()]),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+async def test_a_commit_whose_wait_for_the_standby_was_canceled_is_not_reported_as_done(
+    server: tuple[Engine, Any], act: str
+) -> None:
+    """F27: an administrator cancels the wait; the server warns, and says that it has committed."""
+    engine, admin = server
+    await require_standby(admin, "missing_standby")
+    unconfirmed, pid = await held_up(admin, lambda: ACTS[act](engine))
+    await admin.execute("SELECT pg_cancel_backend($1)", pid)
+    with pytest.raises(OutcomeUnknown, match="standby"):
+        await unconfirmed
+
+    await require_standby(admin, "")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await engine.create(NewJob(type="t"))  # the connection goes on as before
