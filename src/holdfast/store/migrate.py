@@ -129,25 +129,29 @@ async def _connect_postgres(url: str) -> asyncpg.Connection:
 
 
 async def _migrate_postgres(url: str) -> list[str]:
-    async with _postgres(url) as connection:  # the lock goes with the session
-        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
-        await connection.execute(_TABLE)
-        done = {row[0] for row in await connection.fetch("SELECT number FROM holdfast_migrations")}
-        left = [migration for migration in migrations("postgres") if migration.number not in done]
-        for migration in left:
-            await _apply_postgres(connection, migration)
-        return [migration.name for migration in left]
+    left = await missing(url)  # most often nothing, and then no other migrator is waited for
+    if not left:
+        return []
+    async with _postgres(url) as connection:
+        return [migration.name for migration in left if await _apply_postgres(connection, migration)]
 
 
-async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) -> None:
+async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) -> bool:
+    """False if it has been applied already. The lock goes with the transaction: a pooler keeps the session open for
+    others, and a lock of the session with it."""
     try:
         async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            await connection.execute(_TABLE)
+            if await connection.fetchval("SELECT 1 FROM holdfast_migrations WHERE number = $1", migration.number):
+                return False
             await connection.execute(migration.sql)
             await connection.execute(
                 "INSERT INTO holdfast_migrations VALUES ($1, $2)", migration.number, migration.name
             )
     except asyncpg.PostgresError as error:
         raise _failed(migration, error) from error
+    return True
 
 
 # -- SQLite -------------------------------------------------------------------------------------------------------
