@@ -22,21 +22,24 @@ async def accept_orphans(tx: Tx, rules: Rules) -> list[Row]:
     seconds = rules.limits.accept_orphans_seconds
     if seconds <= 0:
         return []
-    orphans = await tx.all(q.orphans, seconds=float(seconds), limit=rules.limits.sweep_batch)
-    return await _accept_ours(tx, rules, orphans, actor=Actor.SYSTEM)
+    limit, not_ours = rules.limits.sweep_batch, set[int]()
+    while True:
+        orphans = await tx.all(q.orphans, seconds=float(seconds), not_ours=sorted(not_ours), limit=limit)
+        ours = [row for row in orphans if await _is_ours(tx, rules, row, Actor.SYSTEM)]
+        if len(ours) == len(orphans) or len(orphans) < limit:
+            return await accept(tx, rules, [row["id"] for row in ours], actor=Actor.SYSTEM) if ours else []
+        # Jobs of these policies wait for others, and would hide all that come after them.
+        not_ours |= {row["policy"] for row in orphans} - {row["policy"] for row in ours}
 
 
 async def accept_made(tx: Tx, rules: Rules, ids: list[str]) -> list[Row]:
     """What was handed in over the wire, in a commit of its own: before it, nobody runs the job."""
     rows = await tx.all(q.jobs_by_id, ids=ids)
-    return await _accept_ours(tx, rules, rows, actor=Actor.API)
+    ours = [row["id"] for row in rows if await _is_ours(tx, rules, row, Actor.API)]
+    return await accept(tx, rules, ours, actor=Actor.API) if ours else []
 
 
-async def _accept_ours(tx: Tx, rules: Rules, rows: list[Row], *, actor: Actor) -> list[Row]:
+async def _is_ours(tx: Tx, rules: Rules, row: Row, actor: Actor) -> bool:
     """A lifecycle may leave acceptance to others; its jobs then wait for them."""
-    ids = []
-    for row in rows:
-        machine = (await rules.registry.snapshot(tx, row["policy"])).machine
-        if machine.allows("accept", State.CREATED, State.QUEUED, actor):
-            ids.append(row["id"])
-    return await accept(tx, rules, ids, actor=actor) if ids else []
+    machine = (await rules.registry.snapshot(tx, row["policy"])).machine
+    return machine.allows("accept", State.CREATED, State.QUEUED, actor)

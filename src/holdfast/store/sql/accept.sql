@@ -12,11 +12,12 @@ UPDATE jobs
 RETURNING {moved}
 
 -- name: orphans
--- Created, but whoever was to accept them died before saying so.
+-- Created, but whoever was to accept them died before saying so. Not those of policies that leave it to others.
 SELECT id, policy
   FROM jobs
  WHERE state = 'created'
    AND created_at <= {now-:seconds}
+   AND NOT policy {in:not_ours integer}
  ORDER BY created_at
  LIMIT {limit}
 {skip_locked}

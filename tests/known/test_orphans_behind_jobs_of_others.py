@@ -1,0 +1,46 @@
+"""Jobs that wait for somebody else's acceptance do not keep maintenance from finding orphans (K2)."""
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine, Limits
+from holdfast.ids import SeededIds
+from holdfast.lifecycle import Lifecycles, State
+from holdfast.model import NewJob
+from holdfast.store import open_store
+from tests.pure.declared import declare
+
+BY_HAND = declare(
+    "approval", words={"created": "drafted"}, moves=["accept: created -> queued by api"]
+)  # the system may not accept these
+BATCH = 10
+
+
+@pytest.mark.parametrize("policies", [1, 25], ids=["of one policy", "of many policies"])
+async def test_a_full_batch_of_jobs_that_only_others_may_accept_hides_no_orphan(
+    store_url: str, clock: MovableClock, policies: int
+) -> None:
+    ids = SeededIds(3)
+    engine = Engine(
+        await open_store(store_url, clock, ids),
+        lifecycles=Lifecycles(BY_HAND),
+        clock=clock,
+        ids=ids,
+        limits=Limits(sweep_batch=BATCH),
+    )
+    drafts = [
+        NewJob(type="draft", lifecycle="approval", policy={"lease_seconds": 30 + n % policies})
+        for n in range(5 * BATCH)
+    ]
+    await engine.create_many(drafts, accept=False)
+    clock.advance(1)
+    orphans = await engine.create_many([NewJob(type="n", lifecycle="orchestration")] * (BATCH + 2), accept=False)
+    clock.advance(60)
+
+    assert await engine.accept_orphans() == BATCH
+    assert await engine.accept_orphans() == 2
+
+    states = [(await engine.get(orphan.id)).state for orphan in orphans]
+    assert states == [State.QUEUED] * len(orphans)
+    assert await engine.accept_orphans() == 0
+    await engine.close()
