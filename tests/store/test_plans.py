@@ -4,7 +4,7 @@ import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -103,8 +103,8 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(node for inner in plan.get("Plans", ()) for node in nodes(inner))]
 
 
-async def scans_on_postgres(store: PostgresStore, name: str) -> list[dict[str, Any]]:
-    """How the generic plan of the store's own connections reaches `jobs`."""
+async def plan_on_postgres(store: PostgresStore, name: str) -> dict[str, Any]:
+    """The generic plan of the store's own connections."""
     statement = render(getattr(q, name), POSTGRES, 100)
     nothing = f"({', '.join(['NULL'] * len(statement.params))})" if statement.params else ""
 
@@ -115,7 +115,12 @@ async def scans_on_postgres(store: PostgresStore, name: str) -> list[dict[str, A
         await tx.all(Query("forget", "DEALLOCATE pinned"))
         return json.loads(plan)[0]["Plan"]
 
-    scans = [node for node in nodes(await store.write(explain)) if "Scan" in node["Node Type"]]
+    return cast("dict[str, Any]", await store.write(explain))
+
+
+async def scans_on_postgres(store: PostgresStore, name: str) -> list[dict[str, Any]]:
+    """How it reaches `jobs`."""
+    scans = [node for node in nodes(await plan_on_postgres(store, name)) if "Scan" in node["Node Type"]]
     return [scan for scan in scans if scan.get("Relation Name") == "jobs"]
 
 
@@ -147,6 +152,16 @@ async def test_postgres_keeps_to_them_before_the_first_analyze(store: PostgresSt
     await postgres.execute(CROWD)
     ways = {name: await ways_on_postgres(store, name) for name in PINNED}
     assert strays(ways) == {}
+
+
+async def test_no_lane_is_found_by_a_scan_that_is_switched_off(store: PostgresStore, postgres: Any) -> None:
+    """Its price would be ten billion: no other plans could be told apart, and each claim would be compiled first."""
+    for statistics in ("SELECT 1", "ANALYZE"):
+        await postgres.execute(statistics)
+        for name in ("open_lanes", "look", "openings"):
+            assert (await plan_on_postgres(store, name))["Total Cost"] < 1e9, name
+    [[jit]] = await store.read(lambda tx: tx.all(Query("jit", "SHOW jit")))
+    assert jit == "off"
 
 
 async def test_postgres_looks_jobs_up_by_id_though_it_believes_that_none_run(

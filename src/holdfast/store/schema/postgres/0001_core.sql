@@ -39,6 +39,8 @@ CREATE TABLE lanes (
     defer_seconds double precision NOT NULL
 );
 
+CREATE INDEX lanes_of_queue ON lanes (tenant, queue, type);
+
 CREATE TABLE queues (
     tenant    text        NOT NULL,
     name      text        NOT NULL,

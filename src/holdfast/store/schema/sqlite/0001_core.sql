@@ -40,6 +40,8 @@ CREATE TABLE lanes (
     defer_seconds real    NOT NULL
 ) STRICT;
 
+CREATE INDEX lanes_of_queue ON lanes (tenant, queue, type);
+
 CREATE TABLE queues (
     tenant    text    NOT NULL,
     name      text    NOT NULL,
