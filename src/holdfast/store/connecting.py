@@ -29,8 +29,8 @@ class Connection(asyncpg.Connection):
     """Knows how long it has waited for an answer of the server.
 
     `asked_at`: since when, in monotonic seconds; 0 while it does not wait. `unanswered`: how many seconds it had waited
-    when a statement was given up, by a timeout or by the caller. `replication_unconfirmed`: a commit stopped waiting for
-    the synchronous standby.
+    when a statement was given up, by a timeout or by the caller. `replication_unconfirmed`: a commit stopped waiting
+    for the synchronous standby.
     """
 
     asked_at = 0.0
