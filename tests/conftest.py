@@ -18,6 +18,7 @@ import pytest_asyncio
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.ids import SeededIds
+from holdfast.outages import outage
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from tests.mutation.mutants import switch_on_from_environment
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def stores_of(item: pytest.Item) -> set[str]:
     fixtures = getattr(item, "fixturenames", ())
     return {store for store in STORES if item.get_closest_marker(store) or f"fresh_{store}_url" in fixtures}
+
+
+@pytest.fixture(autouse=True)
+def no_outage_yet() -> None:
+    """An outage is told once for each process, and tests share one."""
+    outage.forget()
 
 
 def find_or_start_server(config: pytest.Config) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
 from holdfast.engine.chores import Chores
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.ids import Ids
+from holdfast.outages import outage
 from holdfast.turns import Turns
 
 RETRY_SECONDS = 0.5
@@ -94,7 +95,9 @@ class Maintenance:
 
     def _note(self, step: Callable[[], Awaitable[object]], error: Exception) -> None:
         """Once for each time that it begins to fail."""
-        if not self._failures:
+        if isinstance(error, StoreUnavailable):
+            outage.failed(f"do maintenance ({step.__name__[1:]})", error, often=False)
+        elif not self._failures:
             unexpected = None if isinstance(error, StoreError) else error
             log.warning("maintenance (%s) failed, trying again: %s", step.__name__[1:], error, exc_info=unexpected)
 

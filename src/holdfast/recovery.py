@@ -8,6 +8,7 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
+from holdfast.outages import outage
 from holdfast.store.presence import Presence
 from holdfast.turns import Turns
 
@@ -100,7 +101,8 @@ class DeathWatch:
     def _start_over(self, error: Exception) -> None:
         """A watch that saw an error has not seen them dead all the time."""
         self._dead_since.clear()
-        if not self._failing:
-            unexpected = None if isinstance(error, StoreError) else error
-            log.warning("cannot look who lives, trying again: %s", error, exc_info=unexpected)
+        if isinstance(error, StoreError):
+            outage.failed("look for crashed workers", error, often=False)
+        elif not self._failing:
+            log.warning("cannot look for crashed workers, trying again: %s", error, exc_info=error)
         self._failing = True

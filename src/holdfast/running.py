@@ -25,6 +25,7 @@ from holdfast.model.names import capabilities_of
 from holdfast.model.reports import Fleet
 from holdfast.observe.logs import Logs, installed, job_lines
 from holdfast.observe.tracing import exported
+from holdfast.outages import outage
 from holdfast.recovery import DeathWatch
 from holdfast.remote import HttpSource
 from holdfast.store.hints import by_queue
@@ -220,6 +221,7 @@ async def _at_server(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
     settings, clock, ids = app.settings, app.clock, app.ids
     client = Client(wish.server or "", settings.worker_key, clock=clock, ids=ids)
     source = HttpSource(client, clock, ids)
+    outage.of = "the server"
     try:
         await source.heartbeat([], liveness=Liveness.IDLE, slots=slots)  # a key that is refused is said at once
         yield Post(

@@ -201,6 +201,12 @@ def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[Sh
     return [Shown(name, value, where[name], f"{PREFIX}{name.upper()}") for name, value in values.items()]
 
 
+def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
+    """On a terminal that can show it, unless NO_COLOR says otherwise (https://no-color.org)."""
+    said = os.environ if environment is None else environment
+    return not said.get("NO_COLOR") and said.get("TERM") != "dumb"
+
+
 def _given_otherwise(settings: Settings) -> dict[str, Any]:
     """What neither the file nor the environment says, nor the defaults: it came with the command line."""
     read = load()

@@ -13,6 +13,7 @@ from holdfast.engine import Engine
 from holdfast.model import NewJob
 from tests.cli.background import Background, until
 from tests.cli.processes import PROGRAM, SECONDS, environment, holdfast
+from tests.cli.stories import claimed
 
 APP = """
 import asyncio
@@ -79,7 +80,7 @@ def test_the_example_shows_each_way_that_a_job_can_go(tmp_path: Path) -> None:
         assert f"SQLite in {tmp_path}/.holdfast/holdfast.db" in dev.said
         assert dev.end() == 0
         assert dev.said.endswith("\nstopped\n")
-        assert "Traceback" not in dev.said
+        assert dev.said.count("    Traceback (most recent call last):") == 2, "of the two failures of flaky"
     states = [line.split("\t")[3] for line in holdfast("jobs", "list", folder=tmp_path).stdout.splitlines()]
     assert sorted(states) == ["canceled", "dead", *["succeeded"] * 6]
 
@@ -227,6 +228,20 @@ async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixtur
     assert told[:-1] == ["00:00:00  many        canceled   too many"] * LINES_MAX
     assert told[-1] == "          and 5 lines like these: 5 canceled"
     assert not await narrator.look()
+
+
+async def test_the_traceback_of_a_failed_attempt_is_told_below_it(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    narrator = Narrator(engine, await engine.feed_end())
+    worker, lease = await claimed(engine, type="send")
+    trace = {"traceback": "Traceback (most recent call last):\n  connect(password=canary)\nOSError: no\n"}
+    await engine.fail(worker, lease.id, lease.token, "OSError", "no", context=trace, permanent=True)
+    while not (told := capsys.readouterr().out):
+        await narrator.look()
+    line, *below = told.splitlines()
+    assert line.endswith("send        dead       attempt 1 of 5: OSError: no")
+    assert below == ["    Traceback (most recent call last):", "      connect(password=***)", "    OSError: no"]
 
 
 async def test_the_past_is_not_told_again(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:

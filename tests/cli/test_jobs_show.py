@@ -150,13 +150,33 @@ def test_why_of_a_running_job_says_who_has_it(holdfast: Holdfast, meanwhile: Mea
     assert said.startswith(f"It is running: attempt 1 is with worker {worker} until ")
 
 
-def test_a_traceback_is_shown_with_its_lines(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
-    async def story(engine: Engine) -> str:
-        worker, lease = await claimed(engine)
-        told = {"traceback": "Traceback:\n  File x\nValueError: no\n", "node": "a"}
-        await engine.fail(worker, lease.id, lease.token, "E_NO", "no", context=told, permanent=True)
-        return lease.id
+async def failed_twice(engine: Engine) -> str:
+    worker, lease = await claimed(engine)
+    first = {"traceback": "Traceback:\n  File x\nOSError: full\n", "node": "a"}
+    await engine.fail(
+        worker, lease.id, lease.token, "OSError", "disk full\nof logs", context=first, retry_after_seconds=0
+    )
+    await engine.requeue_due()
+    [lease] = await engine.claim(worker, types=["render"])
+    second = {"traceback": "Traceback:\n  connect(password=canary)\nValueError: no\n", "node": "b"}
+    message = "no: password=canary"
+    await engine.fail(worker, lease.id, lease.token, "E_NO", message, context=second, permanent=True)
+    return lease.id
 
-    shown = holdfast("jobs", "show", meanwhile(story)).out
-    lines = [line.removeprefix("error").strip() for line in shown.partition("\nerror")[2].splitlines()[:5]]
-    assert lines == ["E_NO: no", '{"context":{"node":"a"}}', "Traceback:", "File x", "ValueError: no"]
+
+def test_each_attempt_has_its_error_and_tracebacks_are_shown_when_asked_for(
+    holdfast: Holdfast, meanwhile: Meanwhile
+) -> None:
+    job_id = meanwhile(failed_twice)
+    shown = holdfast("jobs", "show", job_id).out
+    attempts = shown.partition("attempts that ended\n")[2].splitlines()
+    assert [row.split("\t")[-1] for row in attempts] == ["OSError: disk full ...", "E_NO: no: password=***"]
+    assert '{"context":{"node":"b"}}' in shown
+    assert "Traceback" not in shown
+
+    whole = holdfast("jobs", "show", job_id, "--traceback").out
+    assert whole.startswith(shown), "below everything else"
+    assert whole.removeprefix(shown).splitlines() == [
+        *("", "traceback of attempt 1", "Traceback:", "  File x", "OSError: full"),
+        *("", "traceback of attempt 2", "Traceback:", "  connect(password=***)", "ValueError: no"),
+    ]

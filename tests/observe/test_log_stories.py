@@ -123,6 +123,9 @@ async def test_every_line_is_json_and_tells_what_became_of_jobs(
         ("failed", "retrying", 1, 0, "ConnectionError", "warning"),
         ("failed", "dead", 2, 1, "ConnectionError", "warning"),
     ]
+    traces = [line["exception"] for line in lines if line.get("job_id") == jobs["doomed"] and "exception" in line]
+    assert len(traces) == 2, "one for each attempt that failed"
+    assert all("in doomed" in trace and "in invoke" not in trace for trace in traces), "of the handler, not of ours"
     assert attempts_of(lines, jobs["hopeless"]) == [("failed", "dead", 1, 0, "E_HOPELESS", "warning")]
     assert attempts_of(lines, jobs["refused"]) == [("rejected", "rejected", 1, 0, "E_NO", "info")]
     assert [each[:2] for each in attempts_of(lines, jobs["sleepy"])] == [
@@ -161,11 +164,14 @@ async def test_without_lines_for_jobs_failures_are_still_warned_of(
     with working(tmp_path, fresh_sqlite_url, HOLDFAST_LOG_JOBS="false") as worker:
         jobs = await open_sqlite.create_many([NewJob(type="fine"), NewJob(type="hopeless")])
         await ended(open_sqlite, *(job.id for job in jobs))
+        await ended(open_sqlite, (await open_sqlite.create(NewJob(type="doomed", policy={"max_attempts": 1}))).id)
         worker.end()
     lines = json_lines(worker.said)
     assert not [line for line in lines if line["logger"] == "holdfast.moves"]
-    [failed] = [line["message"] for line in lines if line["logger"] == "holdfast.attempts"]
-    assert failed.startswith(f"job {jobs[1].id} (hopeless), attempt 1 of 5, failed: E_HOPELESS")
+    hopeless, doomed = [line for line in lines if line["logger"] == "holdfast.attempts"]
+    assert hopeless["message"].startswith(f"job {jobs[1].id} (hopeless), attempt 1 of 5, failed: E_HOPELESS")
+    assert "in doomed" in doomed["exception"]
+    assert "canary" not in doomed["exception"]
 
 
 async def test_a_level_leaves_what_is_worth_it(fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine) -> None:
@@ -248,12 +254,18 @@ def test_on_a_terminal_there_are_lines_for_people(tmp_path: Path) -> None:
     variables = {"PYTHONPATH": str(ROOT)}
     for name in ("fine", "hopeless"):
         holdfast("jobs", "create", name, folder=tmp_path)
-    _, seen = on_terminal(*("worker", "--app", APP), folder=tmp_path, interrupt_at="failed, now dead", **variables)
+    command = ("worker", "--app", APP)
+    _, seen = on_terminal(*command, folder=tmp_path, interrupt_at="now dead", columns=100, **variables)
     assert '{"time"' not in seen
-    assert "holdfast.moves: job" in seen
-    assert "claim: queued -> running" in seen
+    assert "\x1b[32msucceeded 1/5\x1b[0m" in seen
     assert "canary" not in seen
-    assert "stopping when the jobs that run have ended" not in seen or "INFO    holdfast" in seen
+    lines = without_escapes(seen).splitlines()
+    assert len([line for line in lines if " fine " in line and "half way" not in line]) == 1, "one for each attempt"
+    assert [line for line in lines if "failed 1/5, now dead: E_HOPELESS: xxx" in line]
+    assert max(len(line) for line in lines if "1/5" in line) <= 100
+    holdfast("jobs", "create", "fine", folder=tmp_path)
+    _, plain = on_terminal(*command, folder=tmp_path, interrupt_at="succeeded 1/5", NO_COLOR="1", **variables)
+    assert "\x1b[" not in plain
 
 
 def test_dev_tells_of_a_job_once(tmp_path: Path) -> None:
@@ -273,5 +285,5 @@ def test_dev_tells_of_a_job_once(tmp_path: Path) -> None:
         *("dev", "--app", APP, "--port", "0", "--quiet"), folder=tmp_path, interrupt_at="E_HOPELESS", **variables
     )
     assert seen.count("E_HOPELESS") == 1
-    assert "WARNING holdfast.attempts: job" in seen
+    assert "failed 1/5" in without_escapes(seen)
     assert "holdfast.moves" not in seen

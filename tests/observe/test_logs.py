@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.lifecycle import Lifecycles, State
 from holdfast.model.reports import Settled
-from holdfast.observe.forms import Json, Text, told
+from holdfast.observe.forms import Json, Terminal, Text, told
 from holdfast.observe.logs import ATTEMPTS
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Released
@@ -119,8 +119,11 @@ def test_a_very_long_text_is_cut() -> None:
 # -- attempts ------------------------------------------------------------------------------------------------------
 
 
+JOB = "01a1e156-bb32-712f-a1f2-749fcdcd76c6"
+
+
 class Lease:
-    id, type, queue, tenant, lifecycle = "j", "t", "q", "default", "images"
+    id, type, queue, tenant, lifecycle = JOB, "t", "q", "default", "images"
     attempt, max_attempts = 2, 5
 
 
@@ -153,7 +156,7 @@ def test_an_attempt_is_told_with_how_long_it_ran_and_what_came_of_it(tmp_path: P
         "level": "info",
         "logger": ATTEMPTS,
         "message": "attempt 2 of 5 succeeded, now completed",
-        "job_id": "j",
+        "job_id": JOB,
         "seconds": 1.5,
         "job_type": "t",
         "queue": "q",
@@ -167,14 +170,45 @@ def test_an_attempt_is_told_with_how_long_it_ran_and_what_came_of_it(tmp_path: P
 
 def test_a_failure_is_told_with_its_reason(tmp_path: Path) -> None:
     """R000-50."""
-    outcome = Failed("E_X", f"password=canary {'y' * 500}\n", {"traceback": "canary"})
+    trace = "Traceback (most recent call last):\n  password=canary\nE_X: no"
+    outcome = Failed("E_X", f"password=canary {'y' * 500}\n", {"traceback": trace})
     [said] = attempt(tmp_path, outcome, Settled("j", State.RETRYING))
     assert (said["level"], said["outcome"], said["state"], said["error_code"]) == (
         *("warning", "failed", "failed_retryable", "E_X"),
     )
     assert said["error"].startswith("password=*** yyy")
     assert len(said["error"]) < 300
+    assert said["exception"] == "Traceback (most recent call last):\n  password=***\nE_X: no"
     assert "canary" not in json.dumps(said)
+
+
+def test_on_a_terminal_an_attempt_is_one_line_that_fits_and_its_traceback_stands_below(tmp_path: Path) -> None:
+    error = Failed("ConnectionError", "no route to host\n" + "y" * 500, {"traceback": "Traceback:\n  in send"})
+    with hearing(tmp_path, form=Terminal(100)) as heard:
+        attempts = Attempts(heard.log, Lifecycles())
+        attempts.ended([(Run(), Completed())], [Settled("j", State.SUCCEEDED)])  # type: ignore[list-item]
+        attempts.ended([(Run(), error)], [Settled("j", State.RETRYING)])  # type: ignore[list-item]
+        succeeded, failed, *trace = heard.text.splitlines()
+    assert succeeded[9:] == f"t            {JOB[:18]}    1.500 s succeeded 2/5, now completed"
+    assert failed[9:].startswith(f"t            {JOB[:18]}    1.500 s failed 2/5, now failed_retryable: Connec")
+    assert len(failed) == 100
+    assert trace == ["    Traceback:", "      in send"]
+
+
+def test_where_there_is_little_room_the_error_is_more_important_than_what_follows_from_it(tmp_path: Path) -> None:
+    with hearing(tmp_path, form=Terminal(80)) as heard:
+        group: Any = [(Run(), Failed("ConnectionError", "no route to host"))]
+        Attempts(heard.log, Lifecycles()).ended(group, [Settled("j", State.RETRYING)])
+        assert heard.text[9:] == f"t            {JOB[:18]}    1.500 s failed 2/5: ConnectionError…\n"
+        assert len(heard.text.rstrip()) <= 80
+
+
+def test_colours_are_on_a_terminal_only_and_not_what_a_handler_wrote(tmp_path: Path) -> None:
+    with hearing(tmp_path, form=Terminal(200, colour=True)) as heard:
+        group: Any = [(Run(), Failed("E", "\x1b[2J"))]
+        Attempts(heard.log, Lifecycles()).ended(group, [Settled("j", State.DEAD)])
+        assert "\x1b[31mfailed 2/5\x1b[0m: E: " in heard.text
+        assert "\x1b[2J" not in heard.text
 
 
 def test_a_server_says_only_that_it_is_not_finished(tmp_path: Path) -> None:

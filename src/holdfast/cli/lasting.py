@@ -8,14 +8,14 @@ import os
 import signal
 
 from holdfast.observe.logs import Logs, configure, installed
-from holdfast.settings import Settings, secrets_in
+from holdfast.settings import Settings, secrets_in, wants_colour
 
 log = logging.getLogger("holdfast")
 
 
 def log_as(settings: Settings) -> None:
     """Called before an app is loaded, and again with what the app says: most often the same."""
-    wanted = Logs(settings.log_format, settings.log_level, settings.log_jobs, secrets_in(settings))
+    wanted = Logs(settings.log_format, settings.log_level, settings.log_jobs, secrets_in(settings), wants_colour())
     if (log := installed()) is None or log.logs != wanted:
         configure(wanted)
 

@@ -13,7 +13,7 @@ from holdfast.cli.output import count, json_text
 from holdfast.errors import NotFound, StoreError
 from holdfast.lifecycle import FINAL, State
 from holdfast.model import Event, Job
-from holdfast.redaction import printable, redacted
+from holdfast.redaction import printable, redacted, redacted_end
 
 if TYPE_CHECKING:
     from holdfast.engine import Cursor, Engine
@@ -69,6 +69,8 @@ class Narrator:
         word = (await machines_of(self._engine, [job]))[job.id].words[State(str(event.to_state))]
         line = f"{event.at:%H:%M:%S}  {job.type:<10}  {word:<9}  {_details(event, job)}"
         print(printable(line.rstrip()), flush=True)
+        for below in _traceback(event):
+            print(f"    {printable(below)}", flush=True)
 
 
 def _details(event: Event, job: Job) -> str:
@@ -80,6 +82,13 @@ def _details(event: Event, job: Job) -> str:
             return _cut(event.reason or "")
     message = event.data.get("message") if isinstance(event.data, dict) else None
     return f"{which}: {_cut(redacted(': '.join(filter(None, (event.reason, message)))))}"
+
+
+def _traceback(event: Event) -> list[str]:
+    """Of what its handler raised: an attempt that failed is what somebody who tries things out wants to understand."""
+    context = event.data.get("context") if isinstance(event.data, dict) and event.verb == "fail" else None
+    told = context.get("traceback") if isinstance(context, dict) else None
+    return redacted_end(told).splitlines() if isinstance(told, str) else []
 
 
 def _cut(text: str) -> str:

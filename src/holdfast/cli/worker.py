@@ -19,6 +19,7 @@ from holdfast.cli.apps import add_app_argument, load_app
 from holdfast.cli.lasting import log_as, stop_on_signals
 from holdfast.cli.parser import command, names
 from holdfast.errors import Invalid, Unauthorized
+from holdfast.observe.logs import hush_moves
 from holdfast.observe.tracing import require_traces
 from holdfast.settings import Settings, load
 from holdfast.worker.deaf import hear
@@ -79,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if options.processes < 1:
         raise Invalid(f"--processes must be 1 or more, got {options.processes}", code="invalid_processes")
     log_as(settings)
+    hush_moves()
     if options.server is not None:
         _check_remote(options, settings)
     if settings.traces:

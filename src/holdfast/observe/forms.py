@@ -20,10 +20,29 @@ _TAKEN = frozenset(("time", "level", "logger", "message", "pid", "exception", "s
 # On a line of text, what its message says already.
 _SAID = frozenset(("verb", "from", "to", "of", "retries", "outcome", "state"))
 
+# On a terminal.
+WIDTH = 80
+ERROR_CHARS_MIN = 12
+TIME_CHARS, TYPE_CHARS, TYPE_CHARS_MAX, SECONDS_CHARS = 9, 12, 24, 11
+_COLOURS = {
+    "dim": "2",
+    "warning": "33",
+    "error": "31",
+    "critical": "31",
+    "succeeded": "32",
+    "failed": "31",
+    "rejected": "35",
+    "released": "33",
+    "lost": "33",
+}
+
 Fields = Mapping[str, Any]
+NONE: Fields = {}
 
 
 class Form(Protocol):
+    id_chars: int  # so much of a job's id is shown
+
     def head(self, at: datetime) -> str:
         """How a line begins that is written now."""
         ...
@@ -33,7 +52,7 @@ class Form(Protocol):
         ...
 
     def around_id(
-        self, level: str, logger: str, message: str, fields: Fields, *, timed: bool = False
+        self, level: str, logger: str, message: str, fields: Fields, *, trouble: Fields = NONE, timed: bool = False
     ) -> tuple[str, str]:
         """The rest of a line about a job, without its id: what stands before and behind it, or behind its time."""
         ...
@@ -44,6 +63,8 @@ class Form(Protocol):
 
 
 class Json:
+    id_chars = 36
+
     def head(self, at: datetime) -> str:
         return f'{{"time":"{_time(at)}",'
 
@@ -51,10 +72,10 @@ class Json:
         return f"{self._begin(level, logger, message)}{_pairs({**fields, **trouble})}}}\n"
 
     def around_id(
-        self, level: str, logger: str, message: str, fields: Fields, *, timed: bool = False
+        self, level: str, logger: str, message: str, fields: Fields, *, trouble: Fields = NONE, timed: bool = False
     ) -> tuple[str, str]:
         close = "" if timed else '"'
-        return f'{self._begin(level, logger, message)},"job_id":"', f"{close}{_pairs(fields)}}}\n"
+        return f'{self._begin(level, logger, message)},"job_id":"', f"{close}{_pairs({**fields, **trouble})}}}\n"
 
     def timed(self, seconds: float, trace: int | None) -> str:
         return f'","seconds":{seconds:.6f}' + ("" if trace is None else f',"trace_id":"{trace:032x}"')
@@ -64,23 +85,91 @@ class Json:
 
 
 class Text:
+    id_chars = 36
+
     def head(self, at: datetime) -> str:
         return f"{_time(at)} "
 
     def line(self, level: str, logger: str, message: str, fields: Fields, trouble: Fields) -> str:
-        below = "".join(f"    {printable(line)}\n" for text in trouble.values() for line in text.splitlines())
-        return f"{self._begin(level, logger)}{printable(message)}{_words(fields)}\n{below}"
+        return f"{self._begin(level, logger)}{printable(message)}{_words(fields)}\n{_below(trouble)}"
 
     def around_id(
-        self, level: str, logger: str, message: str, fields: Fields, *, timed: bool = False
+        self, level: str, logger: str, message: str, fields: Fields, *, trouble: Fields = NONE, timed: bool = False
     ) -> tuple[str, str]:
-        return f"{self._begin(level, logger)}job ", f" {printable(message)}{_words(fields)}\n"
+        return f"{self._begin(level, logger)}job ", f" {printable(message)}{_words(fields)}\n{_below(trouble)}"
 
     def timed(self, seconds: float, trace: int | None) -> str:
         return f" ran {seconds:.3f} s:"
 
     def _begin(self, level: str, logger: str) -> str:
         return f"{level.upper():<7} {printable(logger)}: "
+
+
+class Terminal(Text):
+    """For people who watch: a line for an attempt fits the width, and colours say how it went."""
+
+    id_chars = 18  # of a UUIDv7: enough to be typed instead of it
+
+    def __init__(self, width: int = WIDTH, *, colour: bool = False) -> None:
+        self._width, self._colour = max(width, WIDTH), colour
+
+    def head(self, at: datetime) -> str:
+        return self._in("dim", f"{at:%H:%M:%S}") + " "
+
+    def line(self, level: str, logger: str, message: str, fields: Fields, trouble: Fields) -> str:
+        word = "" if level == "info" else self._in(level, level.upper()) + " "
+        who = "" if logger.split(".", maxsplit=1)[0] == "holdfast" else f"{printable(logger)}: "
+        return f"{word}{who}{printable(message)}{_words(_unsaid(fields, message))}\n{self._in('dim', _below(trouble))}"
+
+    def around_id(
+        self, level: str, logger: str, message: str, fields: Fields, *, trouble: Fields = NONE, timed: bool = False
+    ) -> tuple[str, str]:
+        """With what everybody wants to know of it, in the order in which it is looked for."""
+        before = f"{printable(str(fields.get('job_type')))[:TYPE_CHARS_MAX]:<{TYPE_CHARS}} "
+        used = TIME_CHARS + len(before) + self.id_chars
+        told = self._attempt(fields, used + SECONDS_CHARS) if timed else self._move(level, message, fields)
+        return before, f" {told}\n{self._in('dim', _below(trouble))}"
+
+    def timed(self, seconds: float, trace: int | None) -> str:
+        return f" {seconds:>8.3f} s"
+
+    def _attempt(self, fields: Fields, used: int) -> str:
+        """`failed 2/5, now retrying: ConnectionError: no route to host`, the rest of it cut."""
+        outcome, state = str(fields["outcome"]), fields["state"]
+        plain = f"{outcome} {fields['attempt']}/{fields['of']}"
+        more = f", now {state}" if state not in (None, outcome) else ""
+        error = ": ".join(str(fields[name]) for name in ("error_code", "error") if fields.get(name))
+        room = self._width - used - len(plain) - 3
+        if error and room - len(more) < ERROR_CHARS_MIN:
+            more = ""
+        return self._in(outcome, plain) + more + (f": {_cut(printable(error), room - len(more))}" if error else "")
+
+    def _move(self, level: str, message: str, fields: Fields) -> str:
+        reason = f" ({printable(str(fields['reason']))})" if fields.get("reason") else ""
+        return self._in(level, printable(message)) + reason
+
+    def _in(self, style: str, text: str) -> str:
+        """In the colour of what it is about."""
+        code = _COLOURS.get(style)
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour and code and text else text
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: max(most - 1, 0)]}…"
+
+
+def _unsaid(fields: Fields, message: str) -> dict[str, Any]:
+    """Which job, in short, unless the message names it; the rest as it is."""
+    shown = {name: value for name, value in fields.items() if name not in ("job_id", "job_type", "queue", "attempt")}
+    job = fields.get("job_id")
+    if isinstance(job, str) and job not in message:
+        shown["job"] = f"{fields.get('job_type', '')}:{job[: Terminal.id_chars]}".lstrip(":")
+    return shown
+
+
+def _below(trouble: Fields) -> str:
+    """Texts of many lines, each behind four spaces, where no record can begin."""
+    return "".join(f"    {printable(line)}\n" for text in trouble.values() for line in text.splitlines())
 
 
 def told(record: logging.LogRecord, form: Form) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.observe.forms import Form, Json, Text, told
+from holdfast.observe.forms import Form, Json, Terminal, Text, told
 from holdfast.observe.lines import Lines
 from holdfast.redaction import know
 
@@ -34,6 +34,7 @@ class Logs(msgspec.Struct, frozen=True):
     level: str = "info"
     jobs: bool = True  # a line for each move of a job, and for each attempt
     secrets: tuple[str, ...] = ()  # hidden wherever they stand
+    colour: bool = True  # on a terminal
 
 
 class Log(logging.Handler):
@@ -82,11 +83,23 @@ def configure(logs: Logs) -> None:
     if (descriptor := _standard_error()) is None:
         return
     as_text = logs.form == "text" or (logs.form == "auto" and os.isatty(descriptor))
-    _installed.append(Log(logs, descriptor, Text() if as_text else Json()))
+    _installed.append(Log(logs, descriptor, _form(descriptor, logs, as_text)))
     root.addHandler(_installed[0])
     if not as_text:
         sys.excepthook = _uncaught
         threading.excepthook = lambda failed: _uncaught(failed.exc_type, failed.exc_value, failed.exc_traceback)
+
+
+def _form(descriptor: int, logs: Logs, as_text: bool) -> Form:
+    if not as_text:
+        return Json()
+    if not os.isatty(descriptor):
+        return Text()
+    try:
+        width = os.get_terminal_size(descriptor).columns
+    except OSError:
+        width = 0
+    return Terminal(width, colour=logs.colour)
 
 
 def installed() -> Log | None:
@@ -101,6 +114,13 @@ def job_lines() -> Log | None:
 
 def is_json() -> bool:
     return (log := installed()) is not None and isinstance(log.form, Json)
+
+
+def hush_moves() -> None:
+    """On a terminal a line for each attempt is enough, unless its reader wants to know everything."""
+    log = installed()
+    if log is not None and isinstance(log.form, Terminal) and log.logs.level != "debug":
+        logging.getLogger(MOVES).setLevel(logging.WARNING)
 
 
 def hush_jobs(*, failures: bool) -> None:

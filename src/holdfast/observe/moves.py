@@ -39,11 +39,11 @@ class Moves:
         if not (query.create or query.move):  # a wish or a report moves nothing
             return
         known = self._known.setdefault((query.name, actor, _log.getEffectiveLevel()), {})
-        head = self._log.head()
+        head, id_chars = self._log.head(), self._log.form.id_chars
         pieces: list[str] = []
         for facts, alike in groupby(_plain(rows), _facts_of(query)):  # most often all are
             arounds = known.get(facts) or self._learn(known, facts, query, actor)
-            pieces += _lines(head, arounds, [row[0] for row in alike])
+            pieces += _lines(head, arounds, [row[0][:id_chars] for row in alike])
         self._log.put(pieces)
 
     def _learn(self, known: dict[Any, list[Around]], facts: tuple[Any, ...], query: Query, actor: str) -> list[Around]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,11 +12,13 @@ import asyncpg
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
+from holdfast.outages import outage
 from holdfast.store.connecting import open_connection, session_settings
 from holdfast.store.hints import CHANNEL
 from holdfast.store.postgres import FAILED, is_pooled
 from holdfast.store.refusals import unreachable
 
+LISTEN = "listen for hints"
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 DRIVER_SECONDS = 3600.0  # the driver's own timeout must not come first
@@ -32,8 +33,6 @@ SET idle_session_timeout = 0;
 {settings};
 SELECT pg_advisory_lock_shared({key})
 """
-
-log = logging.getLogger(__name__)
 
 
 class Session:
@@ -93,10 +92,10 @@ class Session:
     async def _stay(self) -> None:
         while True:
             await self._until_cut()
-            log.warning("the session with PostgreSQL was cut; coming back")
+            outage.failed(LISTEN, "the session with PostgreSQL was cut")
             while not await self._is_back():
                 continue
-            log.info("the session with PostgreSQL is back")
+            outage.works(LISTEN)
             self._heard("")  # whatever was said meanwhile was missed
 
     async def _until_cut(self) -> None:

@@ -14,7 +14,7 @@ from holdfast.model.reports import Settled
 from holdfast.observe.forms import Form
 from holdfast.observe.logs import ATTEMPTS, Log
 from holdfast.observe.words import word
-from holdfast.redaction import redacted, redacted_value, text_of
+from holdfast.redaction import redacted, redacted_end, redacted_value, text_of
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Rejected, Released
 
 if TYPE_CHECKING:
@@ -53,12 +53,13 @@ class Attempts:
     def _tell(self, log: Log, group: Sequence[tuple[Run, Outcome]], states: Sequence[State | None]) -> None:
         """`None` for a state: the lease was lost, and others say where the job went."""
         head, timed, least = log.head(), log.form.timed, _log.getEffectiveLevel()
+        id_chars = log.form.id_chars
         pieces: list[str] = []
         for (run, outcome), state in zip(group, states, strict=True):
             around = self._known_around(log.form, least, run, outcome, state)
             if around is not None:
                 trace = None if run.span is None else run.span.get_span_context().trace_id or None
-                pieces += (head, around[0], run.lease.id, timed(run.ran or 0.0, trace), around[1])
+                pieces += (head, around[0], run.lease.id[:id_chars], timed(run.ran or 0.0, trace), around[1])
         log.put(pieces)
 
     def _known_around(
@@ -106,7 +107,8 @@ class Attempts:
         if went not in (None, how):
             message += f", now {went}"
         name = logging.getLevelName(level).lower()
-        return form.around_id(name, ATTEMPTS, message, redacted_value(fields), timed=True)
+        trouble = {"exception": text} if (text := traceback_of(outcome)) else {}
+        return form.around_id(name, ATTEMPTS, message, redacted_value(fields), trouble=trouble, timed=True)
 
 
 def _error(outcome: Outcome) -> dict[str, str]:
@@ -116,15 +118,23 @@ def _error(outcome: Outcome) -> dict[str, str]:
     return {"error_code": redacted(code, ERROR_CHARS_MAX), "error": redacted(message, ERROR_CHARS_MAX)}
 
 
+def traceback_of(outcome: Outcome) -> str:
+    """Of what its handler raised, without secrets."""
+    context = outcome.context if isinstance(outcome, Failed) else None
+    told = context.get("traceback") if isinstance(context, dict) else None
+    return redacted_end(text_of(told)).rstrip() if told else ""
+
+
 def _went(state: State, outcome: Outcome) -> State:
     """A server does not tell those states apart in which a job is not finished."""
     return State.RETRYING if isinstance(outcome, Failed) and state not in FINAL else state
 
 
 def _warn(run: Run, outcome: Outcome) -> None:
-    if isinstance(outcome, Failed):
-        _log.warning(
-            "job %s (%s), attempt %d of %d, failed: %s %.200r",
-            *(run.lease.id, run.lease.type, run.lease.attempt, run.lease.max_attempts),
-            *(outcome.code, outcome.message),
-        )
+    if isinstance(outcome, Failed) and _log.isEnabledFor(logging.WARNING):
+        lease = run.lease
+        message = "job %s (%s), attempt %d of %d, failed: %s %.200r"
+        said = (lease.id, lease.type, lease.attempt, lease.max_attempts, outcome.code, outcome.message)
+        record = _log.makeRecord(_log.name, logging.WARNING, __file__, 0, message, said, None)
+        record.exc_text = traceback_of(outcome) or None  # every formatter puts it below the message
+        _log.handle(record)

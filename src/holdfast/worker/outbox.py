@@ -20,6 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.ids import Ids
 from holdfast.model.reports import Done, Failure, Freed, Verdict
+from holdfast.outages import outage
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.outcomes import Completed, Failed, Outcome, Rejected, Released
 from holdfast.worker.run import Run
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 BATCH_MAX = 1000
 LINGER_SECONDS = 0.002  # while other jobs are about to end too; a lone one does not wait
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
+REPORT = "report how jobs ended"
 PIECES = 32  # into which a batch with an unknown outcome is cut
 APART_MAX = 4  # of these under way at once
 
@@ -129,11 +131,12 @@ class Outbox:
                 if len(group) == 1:
                     return self._reworded(group[0], error)
                 return [one for alone in group for one in await self._deliver_group(kind, [alone])]
-            log.warning("%d reports could not be delivered, trying again: %s", len(group), error)
+            outage.failed(REPORT, error)
             if len(group) == 1 or not isinstance(error, StoreError) or isinstance(error, _NOTHING_DONE):
                 return group
             self._settle_apart(group)
             return []
+        outage.works(REPORT)
         for (run, _), answer in zip(group, answers, strict=True):
             if isinstance(answer, LeaseLost):
                 log.warning("job %s: its end was refused, the lease is lost: %s", run.lease.id, answer)

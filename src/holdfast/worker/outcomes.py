@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ import msgspec
 from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreUnavailable
 
 TRACEBACK_CHARS_MAX = 6000
+CALLER = str(Path(__file__).with_name("handler.py"))  # calls handlers
 OUTAGES = (StoreUnavailable.code, OutcomeUnknown.code)  # the platform's own: no handler fails by them
 OUTAGE_SECONDS = 5.0  # until a handler that met one is tried again
 
@@ -118,6 +121,16 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str]) -> 
             return Failed(code_of(error, codes), readable(str(error)), {"traceback": _told(error)})
 
 
+def _within_handler(trace: TracebackType | None) -> TracebackType | None:
+    """What follows the worker's last frame. Where nothing does, the worker itself raised it: then all of it."""
+    found, each = trace, trace
+    while each is not None:
+        if each.tb_frame.f_code.co_filename == CALLER and each.tb_next is not None:
+            found = each.tb_next
+        each = each.tb_next
+    return found
+
+
 def code_of(error: BaseException, codes: Mapping[type[BaseException], str]) -> str:
     """The code an app gave this class of error; else the error's own, if it is one of ours; else its class's name."""
     for kind in type(error).__mro__:
@@ -132,5 +145,6 @@ def readable(text: str) -> str:
 
 
 def _told(error: BaseException) -> str:
-    text = readable("".join(traceback.format_exception(error)))
+    """From the handler down to what it raised: how the worker called it says nothing."""
+    text = readable("".join(traceback.format_exception(type(error), error, _within_handler(error.__traceback__))))
     return text if len(text) <= TRACEBACK_CHARS_MAX else "…" + text[-TRACEBACK_CHARS_MAX:]

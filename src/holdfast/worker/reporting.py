@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from holdfast.batches import Batches
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, LeaseLost, StoreError
+from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.model import Part
 from holdfast.model.reports import Advanced, Progress
+from holdfast.outages import outage
 from holdfast.worker.run import Ending, Run
 from holdfast.worker.source import Source
 
@@ -57,7 +58,10 @@ class Reporting:
         try:
             return await first()
         except StoreError as error:
-            log.info("job %s: a report waits for the database: %s", run.lease.id, error)
+            if isinstance(error, StoreUnavailable):
+                outage.failed(f"report the progress of job {run.lease.id}", error, often=False)
+            else:
+                log.info("job %s: a report waits for the database: %s", run.lease.id, error)
         began, others = self._clock.monotonic(), run in self.waiting
         self.waiting.add(run)
         try:

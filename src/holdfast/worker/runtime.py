@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
 from holdfast.model.reports import Freed, Progress
+from holdfast.outages import outage
 from holdfast.worker.blocking import current
 from holdfast.worker.board import Board, Header
 from holdfast.worker.context import Context
@@ -45,6 +46,7 @@ WAIT_SECONDS = 5.0
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
 LAST_WORDS_SECONDS = 5.0  # for reports, when everything has ended
 CLAIM_MAX = 1000
+CLAIM, RENEW = "claim jobs", "renew leases"
 UNREPORTED_MAX = 2000  # claiming waits while more than this has ended and could not be reported yet
 
 log = logging.getLogger("holdfast.worker")
@@ -96,7 +98,7 @@ class Worker:
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = asyncio.Event()
-        self._enabled, self._trouble = True, ""  # as the keeper said last
+        self._enabled = True  # as the keeper said last
         self._unheard = False  # a claim failed that may have claimed something
         self._pace = Pace(self.plan.concurrency)
         self._threads = ThreadPoolExecutor(self.plan.concurrency, thread_name_prefix="holdfast-job", initializer=hear)
@@ -198,6 +200,7 @@ class Worker:
             try:
                 await self._give_back_unheard()
                 claimed = await self._source.claim(wanted, queues=self.plan.queues, types=self._types)
+                outage.works(CLAIM)
                 self._board.polled()
                 self._take(claimed)
                 if not claimed:
@@ -209,7 +212,7 @@ class Worker:
             except HoldfastError as error:
                 if error.code == "worker_not_found":  # forgotten while it was away: a new process registers anew
                     raise
-                log.warning("cannot claim, trying again: %s", error)
+                outage.failed(CLAIM, error)
                 self._unheard = True  # it may have claimed something before it failed
                 await self._clock.within(self._stopping, pause * (0.5 + self._ids.jitter()))
                 pause = min(PAUSE_MAX_SECONDS, pause * 2)
@@ -497,13 +500,10 @@ class Worker:
     def hear(self, news: News) -> None:
         """What the keeper learned with its last beat."""
         if news.failed:
-            if not self._trouble:
-                log.warning("the leases cannot be renewed at the moment: %s", news.failed)
-            self._trouble = news.failed
+            outage.failed(RENEW, news.failed)
             return
-        if self._trouble:
-            log.info("the leases are renewed again")
-        self._enabled, self._trouble = news.enabled, ""
+        outage.works(RENEW)
+        self._enabled = news.enabled
         for held in news.lost:
             if (run := self._runs.get(held.token)) is not None:
                 self._lose(run)

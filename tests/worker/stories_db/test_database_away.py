@@ -1,6 +1,7 @@
 """PostgreSQL goes and comes back under load: workers wait, reconnect and go on, and it does not look like death."""
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -64,6 +65,12 @@ async def test_a_database_that_goes_away_costs_no_job_and_no_worker(stage: OpenS
             assert returned["at"] < back < completed, "it ended meanwhile, and its result was delivered"
         assert command.workers == workers, "they are the same processes"
         assert await command.stop() == 0
+        said = [json.loads(line) for line in command.log.splitlines()]
+        levels = [(line["pid"], line["level"]) for line in said if line["logger"] == "holdfast.connection"]
+        print(*(line["message"] for line in said if line["logger"] == "holdfast.connection"), sep="\n")
+        assert sorted(levels) == sorted([(pid, level) for pid in workers for level in ("info", "warning")] * 2), (
+            "a warning for each outage, a line when it is over, from each process"
+        )
 
 
 async def away(server: PostgresServer, *, kill: bool) -> float:

@@ -18,19 +18,23 @@ from holdfast.cli.output import (
     bar,
     camel_keys,
     json_text,
+    on_terminal,
     print_facts,
     print_json,
     print_table,
+    short_id,
     time_text,
 )
 from holdfast.cli.parser import command
 from holdfast.lifecycle import Machine, State
 from holdfast.model import Attempt, Job, Part
+from holdfast.redaction import printable, redacted, redacted_end
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
 
 Fact = tuple[str, Cell | None]
+ERROR_CHARS_MAX = 200
 
 
 def add_to(verbs: Any) -> None:
@@ -39,8 +43,9 @@ def add_to(verbs: Any) -> None:
         "show",
         show,
         about="show everything about one job: state, lease, attempts, parts, progress, payload, error",
-        examples=["holdfast jobs show 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f", "holdfast jobs show ID --json"],
+        examples=["holdfast jobs show 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f", "holdfast jobs show ID --traceback"],
     )
+    parser.add_argument("--traceback", action="store_true", help="also show the traceback of each attempt that failed")
     parser.add_argument("job", metavar="ID", help="the id of the job, or the beginning of it")
 
 
@@ -53,6 +58,7 @@ def show(options: argparse.Namespace) -> int:
             print_json(_view(job, machine, attempts, parts))
         else:
             _print(job, machine, attempts, parts)
+            _print_tracebacks(job, attempts, shown=options.traceback)
         return 0
 
     return with_engine(options, work)
@@ -74,7 +80,18 @@ def _print(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part
     if attempts:
         print("\nattempts that ended")
         rows = (_attempt_row(attempt, machine) for attempt in attempts)
-        print_table(["attempt", "started (UTC)", "ended (UTC)", "outcome", "went to", "worker", "reason"], rows)
+        titles = ["attempt", "started (UTC)", "ended (UTC)", "outcome", "went to", "worker", "error"]
+        print_table(titles, rows, droppable=("worker", "ended (UTC)", "went to"))
+
+
+def _print_tracebacks(job: Job, attempts: list[Attempt], *, shown: bool) -> None:
+    """Below everything else, and only for who wants them: they are long."""
+    found = {attempt.attempt: text for attempt in attempts if (text := _traceback(attempt.error))}
+    if found and not shown and on_terminal():
+        print(f"\nwhere it failed: holdfast jobs show {short_id(job.id)} --traceback")
+    for number, text in found.items() if shown else ():
+        print(f"\ntraceback of attempt {number}")
+        print(printable(redacted_end(text.rstrip()), keep="\n"))
 
 
 def _what(job: Job) -> Iterator[Fact]:
@@ -129,16 +146,19 @@ def _contents(job: Job) -> Iterator[Fact]:
 
 
 def _error(error: dict[str, Any]) -> Iterator[str]:
-    """A traceback is for people: its lines are lines."""
-    yield f"{error.pop('code', '')}: {error.pop('message', '')}"
+    """Without its traceback, which has a place of its own."""
+    yield redacted(f"{error.pop('code', '')}: {error.pop('message', '')}")
     context = error.get("context")
-    told = context.get("traceback") if isinstance(context, dict) else None
-    if isinstance(context, dict) and isinstance(told, str):
+    if isinstance(context, dict):
         error["context"] = {name: value for name, value in context.items() if name != "traceback"}
     if rest := {name: value for name, value in error.items() if value}:
-        yield json_text(rest)
-    if isinstance(told, str):
-        yield told.rstrip()
+        yield redacted(json_text(rest))
+
+
+def _traceback(error: Any) -> str | None:
+    context = error.get("context") if isinstance(error, dict) else None
+    told = context.get("traceback") if isinstance(context, dict) else None
+    return told if isinstance(told, str) and told else None
 
 
 def _part_row(part: Part) -> list[Cell]:
@@ -155,5 +175,14 @@ def _attempt_row(attempt: Attempt, machine: Machine) -> list[Cell]:
         attempt.outcome,
         machine.words[State(attempt.to_state)],
         attempt.worker_id,
-        attempt.reason or "",
+        _attempt_error(attempt),
     ]
+
+
+def _attempt_error(attempt: Attempt) -> str:
+    """In one line: what its handler or its worker said, else why it ended."""
+    if not isinstance(attempt.error, dict):
+        return attempt.reason or ""
+    code, message = (str(attempt.error.get(name) or "") for name in ("code", "message"))
+    first, *more = message.splitlines() or [""]
+    return redacted(f"{code}: {first}{' ...' if more else ''}" if first else code, ERROR_CHARS_MAX)

@@ -1,0 +1,64 @@
+"""What a worker logs while the database is away: that it is, once, and that it is back."""
+
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.app import App
+from holdfast.errors import StoreUnavailable
+from holdfast.outages import Outage
+from holdfast.settings import Settings
+from holdfast.worker.keeper import News
+from tests.worker.in_process import until, working
+
+
+@pytest.fixture
+async def app(store_url: str) -> AsyncIterator[App]:
+    app = App(settings=Settings(database_url=store_url))
+    yield app
+    await app.close()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if record.name == "holdfast.connection" and record.levelno > logging.DEBUG
+    ]
+
+
+async def test_an_outage_is_one_warning_and_one_line_when_it_is_over(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.job()
+    async def fine() -> str:
+        return "done"
+
+    caplog.set_level(logging.INFO)
+    async with working(app) as at_work:
+        at_work.source.broken |= dict.fromkeys(("claim", "complete"), StoreUnavailable("connection refused"))
+        job = await fine.enqueue()
+        await until(lambda: len([call for call in at_work.source.calls if call[0] == "claim"]) > 4)
+        at_work.worker.hear(News(failed="connection refused"))
+        assert told(caplog) == [("WARNING", "cannot claim jobs, trying again: connection refused")]
+        del at_work.source.broken["claim"]
+        await until(lambda: ("complete", 1) in at_work.source.calls)
+        assert len(told(caplog)) == 1, "one part can work while others still cannot"
+        at_work.source.broken.clear()
+        assert await job.result(20) == "done"
+        at_work.worker.hear(News(renewed=True))
+        await until(lambda: len(told(caplog)) == 2)
+    assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
+    assert told(caplog)[1][1].startswith("the database answers again after ")
+
+
+def test_a_part_that_tries_seldom_does_not_keep_an_outage_open(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    outage = Outage()
+    for _ in range(3):
+        outage.failed("do maintenance", "gone", often=False)
+        outage.failed("claim jobs", "gone")
+    outage.works("claim jobs")
+    outage.works("claim jobs")
+    assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
