@@ -80,7 +80,8 @@ async def _take(
             lane=lane["id"],
             floor=floor,
             waits=float(lane["waits"]),
-            limit=limit - len(leases),
+            most=limit - len(leases),
+            limit=rules.limits.claim_max,
             **holder,
         )
         for row in rows:

@@ -39,18 +39,22 @@ SELECT l.id, head.priority, head.id AS head,
 -- name: claim_jobs
 -- move: claim
 -- gives: lease
--- The CTE is a fence: without it the planner may run the LIMIT more than once.
+-- The CTE is a fence: without it the planner may run the LIMIT more than once. The inner LIMIT is for the planner and
+-- always the same, so that claims of every size share one prepared statement; the outer one stops after :most rows, and
+-- no row behind them is locked.
 WITH picked AS MATERIALIZED (
     SELECT id
-      FROM jobs
-     WHERE due
-       AND lane = :lane
-       AND priority >= :floor
-       AND run_at <= {now-:waits}
-       AND attempt < max_attempts
-     ORDER BY priority DESC, id
-     LIMIT {limit}
-    {skip_locked}
+      FROM (SELECT id
+              FROM jobs
+             WHERE due
+               AND lane = :lane
+               AND priority >= :floor
+               AND run_at <= {now-:waits}
+               AND attempt < max_attempts
+             ORDER BY priority DESC, id
+             LIMIT {limit}
+            {skip_locked}) AS best
+     LIMIT :most
 )
 UPDATE jobs
    SET came_from        = state,
