@@ -159,12 +159,13 @@ class _Piece:
     callbacks: list[Callable[[], None]] | None = None
 
     def settle(self) -> None:
-        if self.future.cancelled():
-            return
+        """A caller that was cancelled gets no answer; what it wrote is committed all the same, and is told of."""
         if self.error is not None:
-            self.future.set_exception(self.error)
+            if not self.future.cancelled():
+                self.future.set_exception(self.error)
             return
-        self.future.set_result(self.result)
+        if not self.future.cancelled():
+            self.future.set_result(self.result)
         tell(self.callbacks or ())
 
 
