@@ -17,7 +17,7 @@ from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.drivers import driver_connection, require_sync
 from holdfast.engine import Created, Engine
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, OtherDatabase
 from holdfast.handle import JobHandle
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles, Machine, Policy
@@ -293,7 +293,12 @@ class App:
     async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
         if connection is None:
             return await self._traced(new, self._create_together)
-        return await self._create_inside(await self._beside(), new, connection)
+        opened = await self._beside()
+        try:
+            return await self._create_inside(opened, new, connection)
+        except OtherDatabase:  # unless the app's own has been replaced by this one, and it has not noticed yet
+            await opened.engine.store.identify()
+        return await self._create_inside(opened, new, connection)
 
     async def _create_among_others(self, new: list[NewJob]) -> list[Created]:
         return [await (await self._here()).creates.put(new[0])]
@@ -311,7 +316,11 @@ class App:
             return self.wait_for(lambda: self.create_all(new))
         require_sync(connection)
         opened = self.wait_for(self._beside)
-        return finish(self._create_inside(opened, new, connection))  # in the thread that the connection belongs to
+        try:
+            return finish(self._create_inside(opened, new, connection))  # in the thread that the connection belongs to
+        except OtherDatabase:
+            self.wait_for(opened.engine.store.identify)
+        return finish(self._create_inside(opened, new, connection))
 
     async def _create_inside(self, opened: Opened, new: list[NewJob], connection: Any) -> list[Created]:
         connection = await driver_connection(connection)

@@ -81,6 +81,7 @@ class DirectSource:
         self._clock = clock
         self._hints = hints or NoBroker(POLL_SECONDS)
         self._policies: dict[int, Policy] = {}
+        engine.rules.registry.forgotten.append(self._policies.clear)
         self._poll = self._pause = POLL_FIRST_SECONDS
 
     async def claim(

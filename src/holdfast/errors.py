@@ -4,6 +4,7 @@ HoldfastError
 ├── Invalid            the request itself is wrong; nothing was written
 │   ├── Malformed          it cannot even be read
 │   ├── UnknownName        a lifecycle, state, verb or actor nobody declared
+│   ├── OtherDatabase      the connection given leads to another database than the jobs'
 │   └── KeyReused          an idempotency key came back with another request
 ├── Unauthorized       it is not known who asks
 ├── Forbidden          it is known, and they may not
@@ -57,6 +58,10 @@ class UnknownName(Invalid):
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
         place = f" in {where}" if where else ""
         return cls(f"unknown {kind} {name!r}{place}; {hint}", code=f"unknown_{kind}", name=name)
+
+
+class OtherDatabase(Invalid):
+    code = "invalid_connection"
 
 
 class KeyReused(Invalid):

@@ -54,6 +54,7 @@ CLOSE = {
     "note_claim_scopes": ["tests/known/test_why_with_http_workers.py"],
     "forget_workers": ["tests/engine/test_workers.py"],
     "orphans": ["tests/store/test_plans.py", "tests/engine/test_create.py"],
+    "insert_jobs": ["tests/known/test_restored_database.py", "tests/engine/test_create.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/store/test_plans.py"],
     "lost_jobs": ["tests/engine/test_guards.py", "tests/engine/test_reap.py", "tests/engine/test_cancel.py"],
     "requeue_due": [*GUARDS, "tests/store/test_plans.py"],

@@ -118,6 +118,14 @@ class PostgresServer:
         self.stop(kill=kill)
         self.start()
 
+    def take_over(self) -> None:
+        """As a standby does: recover from the archive, which has no more, and begin a new timeline."""
+        self.stop()
+        with (self.directory / "data/postgresql.auto.conf").open("a") as settings:
+            settings.write("restore_command = 'false'\n")
+        (self.directory / "data/recovery.signal").touch()
+        self.start()
+
     def close(self) -> None:
         self.stop()
         self._guard.communicate()

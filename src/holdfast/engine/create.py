@@ -120,19 +120,18 @@ async def create_new(
 async def _insert(tx: Tx, rules: Rules, batch: _Batch, *, actor: Actor) -> set[str]:
     """In the order of keys, so that two batches with the same keys never wait for each other crosswise."""
     fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
-    rows = await _insert_rows(tx, rules, fresh, batch.kinds, actor=actor)
+    rows = await _insert_rows(tx, rules, fresh, batch, actor=actor)
+    if not rows and any(row[_KEY] is None for row in fresh):  # no key was in the way
+        raise rules.registry.stale()
     if rows:
         tx.after_commit(lambda: rules.hint(batch.hints()), hint=True)
     return {row["id"] for row in rows}
 
 
-async def _insert_rows(
-    tx: Tx, rules: Rules, fresh: list[tuple[Any, ...]], kinds: list[tuple[Any, ...]], *, actor: Actor
-) -> list[Row]:
+async def _insert_rows(tx: Tx, rules: Rules, fresh: list[tuple[Any, ...]], batch: _Batch, *, actor: Actor) -> list[Row]:
     lock_timeout = None if tx.lock_seconds is None else str(round(tx.lock_seconds * 1000))
-    return await move(
-        tx, rules, q.insert_jobs, actor=actor, brief=True, fresh=fresh, kind=kinds, lock_timeout=lock_timeout
-    )
+    tables: dict[str, Any] = {"fresh": fresh, "kind": batch.kinds, "known": batch.known}
+    return await move(tx, rules, q.insert_jobs, actor=actor, brief=True, lock_timeout=lock_timeout, **tables)
 
 
 @contextmanager
@@ -152,10 +151,11 @@ def naming_key(jobs: list[NewJob]) -> Iterator[None]:
 
 
 class _Batch(NamedTuple):
-    """Rows for `insert_jobs`: one per job, and one per distinct kind of job."""
+    """Rows for `insert_jobs`: one per job, and one per distinct kind of job, which says whose ids it uses."""
 
     fresh: list[tuple[Any, ...]]
     kinds: list[tuple[Any, ...]]
+    known: list[tuple[Any, ...]]
     resolved: dict[bytes, Resolved]
 
     def state(self, row: tuple[Any, ...]) -> State:
@@ -179,7 +179,7 @@ _TYPE, _QUEUE, _STATE = 2, 3, 8  # in one of `kind`
 
 
 async def _prepare(tx: Tx, rules: Rules, jobs: list[Ready], *, accept: bool | None, alone: bool) -> _Batch:
-    batch = _Batch([], [], {})
+    batch = _Batch([], [], [], {})
     numbers: dict[Resolved, int] = {}
     resolved, alike = None, None
     ids = rules.ids.job_ids(rules.clock.now(), len(jobs))
@@ -192,6 +192,7 @@ async def _prepare(tx: Tx, rules: Rules, jobs: list[Ready], *, accept: bool | No
         number = numbers.setdefault(resolved, len(numbers))
         if number == len(batch.kinds):
             batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept)))
+            batch.known.append((resolved.lane, resolved.lane_digest, resolved.policy_id, resolved.policy_digest))
         batch.fresh.append((job_id, number or None, *_particulars(job, payload, trace)))
     return batch
 
@@ -271,9 +272,11 @@ async def _existing(
             return await _repeated(tx, rules, holder, actor=actor, accept=accept)
         if holder is not None:
             await tx.one(q.free_key, id=holder["id"])
-        if await _insert_rows(tx, rules, [row], batch.kinds, actor=actor):
+        if await _insert_rows(tx, rules, [row], batch, actor=actor):
             return Created(row[_ID], batch.state(row))
-        holders |= await _holders(tx, [job])
+        if not (found := await _holders(tx, [job])):  # so it was not the key
+            raise rules.registry.stale()
+        holders |= found
     return Conflict(
         f"idempotency key {job.idempotency_key!r} changes hands too quickly; try again", code="key_contended"
     )

@@ -39,14 +39,13 @@ from holdfast.engine import workers as _workers
 from holdfast.engine.held import in_rounds
 from holdfast.engine.keyring import Keyring
 from holdfast.engine.mailing import Mailing
-from holdfast.engine.registry import NeedsTransaction, Registry, Snapshot
+from holdfast.engine.registry import NeedsTransaction, Registry, Snapshot, unless_stale
 from holdfast.engine.rules import Limits, Rules
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
 from holdfast.model.hint import Hint
-from holdfast.model.json import encode
 from holdfast.model.names import check_name
 from holdfast.model.outline import Outline
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
@@ -82,6 +81,7 @@ class Engine(Keyring, Mailing):
             registry=Registry(lifecycles, clock, defaults),
             limits=limits or Limits(),
         )
+        store.identities.changed.append(self.rules.registry.forget)
         self.guard = self.rules.hooks.guard
         self.effect = self.rules.hooks.effect
 
@@ -105,19 +105,7 @@ class Engine(Keyring, Mailing):
             declared.check()
             self.rules.lifecycles[declared.lifecycle].policy.over(declared.policy)
 
-        async def work(tx: Tx) -> None:
-            for declared in await self.rules.registry.news(tx, types):
-                await tx.one(
-                    q.put_job_type,
-                    name=declared.name,
-                    lifecycle=declared.lifecycle,
-                    queue=declared.queue,
-                    policy=encode(declared.policy, "policy", max_bytes=65_536),
-                    requires=encode(sorted(declared.requires), "requires", max_bytes=65_536),
-                    prefers=encode(sorted(declared.prefers), "prefers", max_bytes=65_536),
-                )
-
-        await self._write_through(connection, work)
+        await self._write_through(connection, lambda tx: self.rules.registry.declare(tx, types))
         self.rules.registry.forget_types()
 
     async def create(self, job: NewJob, **options: Any) -> _create.Created:
@@ -129,16 +117,17 @@ class Engine(Keyring, Mailing):
         """All or nothing. With `connection`, inside the transaction that is open on it."""
         if not jobs:
             return []
-        if connection is not None:
-            return await self._write_through(
-                connection, lambda tx: _create.create(tx, self.rules, jobs, actor=actor, accept=accept)
-            )
-        keyless = all(job.idempotency_key is None for job in jobs)
-        alone = (keyless or len(jobs) == 1) and not self.rules.hooks.any_for("create")
 
         async def work(tx: Tx, *, alone: bool = False) -> list[_create.Created]:
             return await _create.create(tx, self.rules, jobs, actor=actor, accept=accept, alone=alone)
 
+        if connection is not None:
+            return await unless_stale(lambda: self._write_through(connection, work))
+        return await unless_stale(lambda: self._create_together(jobs, work))
+
+    async def _create_together(self, jobs: list[NewJob], work: Callable[..., Any]) -> list[_create.Created]:
+        keyless = all(job.idempotency_key is None for job in jobs)
+        alone = (keyless or len(jobs) == 1) and not self.rules.hooks.any_for("create")
         with _create.naming_key(jobs):
             try:
                 return await self.store.write(partial(work, alone=alone), alone=alone, retry_locked=False)
@@ -157,7 +146,7 @@ class Engine(Keyring, Mailing):
             batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
             return [made for batch in batches for made in await _create.create(tx, self.rules, batch, actor=actor)]
 
-        return await self._write_through(connection, work)
+        return await unless_stale(lambda: self._write_through(connection, work))
 
     async def hand_in(self, jobs: list[NewJob]) -> list[_create.Created]:
         """From outside: created, all or none; then accepted, in a commit of its own where the lifecycle wants that."""
@@ -183,6 +172,7 @@ class Engine(Keyring, Mailing):
         if connection is None:
             return await self.store.write(work)
         async with borrow(connection, self.store.dialect, self.rules.clock, self.rules.ids, self.later) as tx:
+            await self.store.require_own(tx, connection)
             return await work(tx)
 
     async def accept(self, *job_ids: str, actor: Actor = Actor.API) -> list[str]:

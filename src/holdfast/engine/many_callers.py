@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 from holdfast.batches import each
 from holdfast.engine import create as _create
 from holdfast.engine.create import Created, Ready
-from holdfast.engine.registry import NeedsTransaction
+from holdfast.engine.registry import NeedsTransaction, unless_stale
 from holdfast.engine.rules import Rules
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreUnavailable
 from holdfast.lifecycle import Actor
@@ -39,21 +39,21 @@ async def _create_new(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequen
         except NeedsTransaction:
             return await store.write(partial(work, alone=False), retry_locked=False)
 
-    return await _answered(write(), jobs)
+    return await _answered(write, jobs)
 
 
 async def _create_taken(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequence[Created | Exception]:
     async def work(tx: Tx) -> list[Created | HoldfastError]:
         return await _create.create_each(tx, rules, jobs, actor=Actor.CLIENT, accept=None)
 
-    return await _answered(store.write(work, retry_locked=False), jobs)
+    return await _answered(lambda: store.write(work, retry_locked=False), jobs)
 
 
-async def _answered(write: Awaitable[list[_Answer]], jobs: list[Ready]) -> Sequence[_Answer | Exception]:
+async def _answered(write: Callable[[], Awaitable[list[_Answer]]], jobs: list[Ready]) -> Sequence[_Answer | Exception]:
     """A mistake of our own is the answer to these jobs, and not to those that are stored already."""
     try:
         with _create.naming_key([one.job for one in jobs]):
-            return await write
+            return await unless_stale(write)
     except HoldfastError:
         raise
     except Exception as error:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.clock import Clock
+from holdfast.errors import StoreUnavailable
 from holdfast.lifecycle import Lifecycles, Machine, Policy, Reaping
 from holdfast.lifecycle.policy import readable
 from holdfast.lifecycle.render import from_stored, to_data
 from holdfast.model import JobType, NewJob
+from holdfast.model.json import encode
 from holdfast.model.names import check_names
 from holdfast.store import Row, Tx, q
 
@@ -43,12 +45,21 @@ class Resolved:
     machine: Machine
     policy: Policy
     policy_id: int
+    policy_digest: str
     queue: str
     lane: int
+    lane_digest: str
+
+
+_Answer = TypeVar("_Answer")
 
 
 class NeedsTransaction(Exception):
     """What was begun without one turns out to be more than one statement. Nothing has been written yet."""
+
+
+class Stale(StoreUnavailable):
+    """The database does not have the lane or the policy that was kept from before. Nothing was written."""
 
 
 class Registry:
@@ -58,9 +69,12 @@ class Registry:
         self._defaults = defaults or {}
         self._types: dict[str, JobType] = {}
         self._types_until = -1.0
+        self._own: dict[str, JobType] = {}  # declared by this process
+        self._lost_types = False
         self._resolved: dict[bytes, Resolved] = {}
         self._snapshots: dict[int, Snapshot] = {}
         self._warned: set[str] = set()
+        self.forgotten: list[Callable[[], None]] = []  # told when everything was forgotten
 
     def forget_types(self) -> None:
         self._types_until = -1.0
@@ -68,7 +82,13 @@ class Registry:
     def forget(self) -> None:
         """All that was read from the database, which may be another one by now."""
         self._types, self._types_until = {}, -1.0
-        self._resolved, self._snapshots = {}, {}
+        self._resolved, self._snapshots, self._lost_types = {}, {}, True
+        for listener in self.forgotten:
+            listener()
+
+    def stale(self) -> Stale:
+        self.forget()
+        return Stale("the database was restored or replaced meanwhile; nothing was written: try again")
 
     async def types(self, tx: Tx) -> dict[str, JobType]:
         if self._clock.monotonic() >= self._types_until:
@@ -92,10 +112,30 @@ class Registry:
                 self._warn(f"job type {row['name']!r}", [f"its declaration ({row['name']})"])
         return kept
 
-    async def news(self, tx: Tx, declared: Sequence[JobType]) -> list[JobType]:
-        """Those of which the database keeps something else, or nothing."""
+    async def declare(self, tx: Tx, types: Sequence[JobType]) -> None:
+        """Keep these, unless that is what the database has already."""
+        self._own |= {declared.name: declared.in_order for declared in types}
         kept = await self._types_kept(tx)
-        return [one for one in declared if kept.get(one.name) != one.in_order]
+        for declared in types:
+            if kept.get(declared.name) != declared.in_order:
+                await tx.one(
+                    q.put_job_type,
+                    name=declared.name,
+                    lifecycle=declared.lifecycle,
+                    queue=declared.queue,
+                    policy=encode(declared.policy, "policy", max_bytes=65_536),
+                    requires=encode(sorted(declared.requires), "requires", max_bytes=65_536),
+                    prefers=encode(sorted(declared.prefers), "prefers", max_bytes=65_536),
+                )
+
+    async def _declare_again(self, tx: Tx) -> None:
+        """The database may be one from before this process has declared its types."""
+        await self.declare(tx, list(self._own.values()))
+        self.forget_types()
+        tx.after_commit(self._declared_again)
+
+    def _declared_again(self) -> None:
+        self._lost_types = False
 
     async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved], *, alone: bool = False) -> Resolved:
         """Request over job type over lifecycle over settings. `fresh` keeps what this transaction has interned."""
@@ -107,19 +147,18 @@ class Registry:
             return known
         if alone:
             raise NeedsTransaction
+        if self._lost_types and self._own:
+            await self._declare_again(tx)
+            types, home = await self.types(tx), self._resolved
         declared = types.get(new.type) or JobType(name=new.type)
         machine = self._lifecycles[new.lifecycle or declared.lifecycle]
         policy = self._policy_of(machine, declared).over(new.policy or {})
         queue = new.queue or declared.queue
         requires = check_names(declared.requires if new.requires is None else new.requires, "capability")
         prefers = check_names(declared.prefers if new.prefers is None else new.prefers, "capability")
-        resolved = fresh[key] = Resolved(
-            machine=machine,
-            policy=policy,
-            policy_id=await _intern_policy(tx, machine, policy),
-            queue=queue,
-            lane=await _intern_lane(tx, new.tenant, queue, new.type, requires, prefers, policy.defer_seconds),
-        )
+        policy_id, policy_digest = await _intern_policy(tx, machine, policy)
+        lane, lane_digest = await _intern_lane(tx, new.tenant, queue, new.type, requires, prefers, policy.defer_seconds)
+        resolved = fresh[key] = Resolved(machine, policy, policy_id, policy_digest, queue, lane, lane_digest)
         # Only what is committed may be remembered: the caller's transaction may yet roll these rows back.
         tx.after_commit(lambda: _remember(home, key, resolved))
         return resolved
@@ -173,6 +212,14 @@ def _read_snapshot(row: Row | None) -> tuple[Snapshot, list[str]]:
     return Snapshot(machine, policy), list(dict.fromkeys([*ignored, *more]))
 
 
+async def unless_stale(attempt: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """Once more if what was remembered was stale: it is forgotten by now."""
+    try:
+        return await attempt()
+    except Stale:
+        return await attempt()
+
+
 _Key = TypeVar("_Key")
 _Known = TypeVar("_Known")
 
@@ -183,7 +230,7 @@ def _remember(home: dict[_Key, _Known], key: _Key, value: _Known) -> None:
     home[key] = value
 
 
-async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> int:
+async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> tuple[int, str]:
     body = msgspec.json.encode(
         {"lifecycle": to_data(machine), "policy": msgspec.to_builtins(policy)}, order="deterministic"
     ).decode()
@@ -202,12 +249,12 @@ async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> int:
     if row is None:  # somebody else interned it between our two statements
         row = await tx.one(q.policy_id, digest=digest)
     assert row is not None  # noqa: S101
-    return int(row["id"])
+    return int(row["id"]), digest
 
 
 async def _intern_lane(
     tx: Tx, tenant: str, queue: str, job_type: str, requires: list[str], prefers: list[str], defer_seconds: float
-) -> int:
+) -> tuple[int, str]:
     lane = {
         "tenant": tenant,
         "queue": queue,
@@ -223,7 +270,7 @@ async def _intern_lane(
         or await tx.one(q.lane_id, digest=digest)
     )
     assert row is not None  # noqa: S101
-    return int(row["id"])
+    return int(row["id"]), digest
 
 
 def _type_from_row(row: Row) -> JobType:

@@ -19,6 +19,7 @@ class Snapshots:
         self._engine = engine
         self._policies: dict[str, int] = {}  # of jobs
         self._snapshots: dict[int, Snapshot] = {}
+        engine.rules.registry.forgotten += [self._policies.clear, self._snapshots.clear]
 
     async def of_lease(self, lease: Lease) -> Snapshot:
         self._remember({lease.id: lease.policy})

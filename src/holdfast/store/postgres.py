@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import asyncpg
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Watch, Watched, Work, check_params, tell
+from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Tx, Watch, Watched, Work, check_params, tell
 from holdfast.store.connecting import open_connection, session_settings, transaction_settings
 from holdfast.store.connections import Connections
 from holdfast.store.half_open import HalfOpenWatch
+from holdfast.store.identity import Identities, Identity, of_connection, of_row, other_database, question
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal, unreachable
 from holdfast.store.render import POSTGRES, Statement, render
@@ -127,7 +129,10 @@ class PostgresStore:
         *,
         pooled: bool = False,
         half_open: HalfOpenWatch | None = None,
+        identities: Identities | None = None,
     ) -> None:
+        self.identities = identities or Identities()
+        self._own: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # callers' connections that lead here
         self.watch: Watch | None = None
         self._connections = connections
         self._half_open = half_open
@@ -138,13 +143,40 @@ class PostgresStore:
 
     @classmethod
     async def open(cls, url: str, clock: Clock, ids: Ids, *, connections: int = 10) -> PostgresStore:
+        identities = Identities()
         try:
-            pooled = await _behind_pooler(url)
+            pooled = await _behind_pooler(url, identities)
         except FAILED as error:
             raise unreachable(url, error) from error
-        pool = Connections(partial(_connect, url, pooled=pooled), connections, clock)
+        connect = partial(_connect, url, pooled=pooled, identities=identities)
+        pool = Connections(connect, connections, clock)
         half_open = None if pooled else HalfOpenWatch(url, pool)
-        return cls(pool, clock, ids, pooled=pooled, half_open=half_open)
+        return cls(pool, clock, ids, pooled=pooled, half_open=half_open, identities=identities)
+
+    async def identify(self) -> Identity | None:
+        """Which database this is, asked now."""
+
+        async def work(tx: Tx) -> None:
+            self.identities.see(of_row(await tx.one(question(self.identities.now))))
+
+        await self.read(work)
+        return self.identities.now
+
+    async def require_own(self, tx: Tx, connection: Any) -> None:
+        """A caller's connection must lead to this database, not to another that has the same tables."""
+        own = self.identities.now
+        connection = getattr(connection, "_con", connection)  # not the wrapper that a pool makes for each use
+        if own is None or self._own.get(connection) == own.database:
+            return
+        try:
+            found = of_row(await tx.one(question(own)))
+        except Exception as error:
+            if getattr(error, "sqlstate", None) != "42P01":
+                raise
+            found = None
+        if found is None or found.database != own.database:
+            raise other_database("a database that was never migrated" if found is None else found.name, own.name)
+        self._own[connection] = own.database
 
     async def close(self) -> None:
         self._closed = True
@@ -339,7 +371,7 @@ async def _prepare_lent(connection: Any) -> None:
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
 
 
-async def _connect(url: str, *, pooled: bool) -> Any:
+async def _connect(url: str, *, pooled: bool, identities: Identities) -> Any:
     connection = await open_connection(
         url,
         timeout=CONNECT_SECONDS,
@@ -349,6 +381,7 @@ async def _connect(url: str, *, pooled: bool) -> Any:
     connection.add_log_listener(_hear_warning)
     try:
         await (_prepare_lent if pooled else _prepare_own)(connection)
+        identities.see(await of_connection(connection))
     except BaseException:
         connection.terminate()
         raise
@@ -360,9 +393,10 @@ async def _hold(key: int, lost: Callable[[], None], connection: Any) -> None:
     connection.add_termination_listener(lambda _: lost())
 
 
-async def _behind_pooler(url: str) -> bool:
+async def _behind_pooler(url: str, identities: Identities) -> bool:
     connection = await open_connection(url, statement_cache_size=0)
     try:
+        identities.see(await of_connection(connection))
         return await is_pooled(connection)
     finally:
         await connection.close()

@@ -24,7 +24,8 @@ import msgspec
 from holdfast.clock import Clock, from_micros, to_micros
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Watch, Watched, Work, check_params, tell
+from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Tx, Watch, Watched, Work, check_params, tell
+from holdfast.store.identity import FILE, Identities, Identity, file_of, of_file, other_database
 from holdfast.store.queries import Query
 from holdfast.store.refusals import refusal
 from holdfast.store.render import SQLITE, Statement, history_of, render
@@ -175,12 +176,13 @@ class SqliteStore:
 
     def __init__(self, path: Path, clock: Clock, ids: Ids) -> None:
         self.watch: Watch | None = None
+        self.identities = Identities()
         self._path = path
         self._clock = clock
         self._ids = ids
         self._waiting: queue.SimpleQueue[_Piece | None] = queue.SimpleQueue()
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: list[Connection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-sqlite-read")
         self._writer = threading.Thread(target=self._write_for_all, name="holdfast-sqlite-write", daemon=True)
         self._closed = False
@@ -203,6 +205,18 @@ class SqliteStore:
         self._waiting.put(piece)
         return await piece.future  # type: ignore[no-any-return]
 
+    async def identify(self) -> Identity | None:
+        """Which database this is, asked now."""
+        await self.read(_nothing)
+        return self.identities.now
+
+    async def require_own(self, tx: Tx, connection: Any) -> None:
+        """A caller's connection must have this file open, not another one that has the same tables."""
+        row = await tx.one(FILE)
+        path = str(row["file"]) if row is not None else ""
+        if not path or file_of(Path(path)) != file_of(self._path):
+            raise other_database(path or "a database in memory", str(self._path.absolute()))
+
     async def read(self, work: Work[T]) -> T:
         if self._closed:
             raise StoreUnavailable("the store is closed", code="store_closed")
@@ -212,9 +226,7 @@ class SqliteStore:
     # -- in a reader's thread ---------------------------------------------------------------------------------
 
     def _read(self, work: Work[T]) -> T:
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = self._connect()
+        connection = self._local.connection = self._current(getattr(self._local, "connection", None))
         try:
             connection.execute("BEGIN")
             tx = SqliteTx(connection, self._clock, self.watch)
@@ -230,10 +242,10 @@ class SqliteStore:
     # -- in the writer's thread -------------------------------------------------------------------------------
 
     def _write_for_all(self) -> None:
-        connection: sqlite3.Connection | None = None
+        connection: Connection | None = None
         while (group := self._next_group()) is not None:
             try:
-                connection = connection or self._connect()
+                connection = self._current(connection)
                 with Watched(self.watch, BEGIN, self._clock):
                     self._begin(connection)
                 self._write_group(connection, group)
@@ -316,16 +328,40 @@ class SqliteStore:
             except RuntimeError:  # the loop is gone, and with it everybody who waited
                 continue
 
-    def _connect(self) -> sqlite3.Connection:
+    def _current(self, connection: Connection | None) -> Connection:
+        """A connection to the file that has our path now: it may have been replaced, as a restore does."""
+        file = file_of(self._path)
+        if file is None:
+            raise StoreUnavailable(f"{self._path} is gone; restore it, and this process goes on with it")
+        if connection is not None and connection.file == file:
+            return connection
+        if connection is not None:
+            self._connections.remove(connection)
+            connection.close()
+        return self._connect()
+
+    def _connect(self) -> Connection:
         with Watched(self.watch, CONNECT, self._clock):
             connection = connect(self._path, self._ids)
+            self.identities.see(of_file(connection))
         self._connections.append(connection)
         return connection
 
 
-def connect(path: Path, ids: Ids) -> sqlite3.Connection:
+class Connection(sqlite3.Connection):
+    file: tuple[int, int] | None = None  # that it has open, wherever its path leads by now
+
+
+async def _nothing(_: Tx) -> None:
+    """Opening the connection is what it is for."""
+
+
+def connect(path: Path, ids: Ids) -> Connection:
     path.touch(mode=0o600)  # payloads are nobody else's business; the files beside it inherit this
-    connection = sqlite3.connect(path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512)
+    connection = sqlite3.connect(
+        path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512, factory=Connection
+    )
+    connection.file = file_of(path)
     _use_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -368,7 +404,7 @@ def finish(work: Coroutine[Any, Any, T] | Any) -> T:
     )
 
 
-def _undone(connection: sqlite3.Connection | None) -> sqlite3.Connection | None:
+def _undone(connection: Connection | None) -> Connection | None:
     """The connection without what it had begun; one that cannot undo it is not used again."""
     try:
         if connection is not None and connection.in_transaction:

@@ -2,6 +2,8 @@
 -- create
 -- What many jobs of a batch share comes once, as their kind. A key that is taken inserts nothing: the caller looks up
 -- whose it is. A key that another transaction has inserted and not yet committed is waited for, but not for long.
+-- Nothing is inserted if one of the lanes or policies, whose ids the caller has kept from before, is
+-- not the one that has this id now: after a restore it may be another tenant's.
 INSERT INTO jobs (
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
@@ -20,6 +22,11 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
                   max_attempts integer)}
     ON kind.number = coalesce(fresh.kind, 0)
  WHERE {lock_timeout}
+   AND NOT EXISTS (
+           SELECT 1
+             FROM {rows:known(lane integer, lane_digest text, policy integer, policy_digest text)}
+            WHERE NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = known.lane AND lanes.digest = known.lane_digest)
+               OR NOT EXISTS (SELECT 1 FROM policies p WHERE p.id = known.policy AND p.digest = known.policy_digest))
     ON CONFLICT (tenant, idempotency_key) WHERE key_live DO NOTHING
 RETURNING {moved}
 

@@ -1,5 +1,11 @@
 -- The whole of Holdfast's core. The database refuses what the lifecycle does not allow, whoever asks.
 
+-- One row, written once: it tells this database from others. Connections compare it.
+CREATE TABLE database_identity (
+    id text PRIMARY KEY
+);
+INSERT INTO database_identity (id) VALUES (gen_random_uuid()::text);
+
 CREATE TABLE job_types (
     name       text        PRIMARY KEY,
     lifecycle  text        NOT NULL,

@@ -1,6 +1,12 @@
 -- The whole of Holdfast's core. The database refuses what the lifecycle does not allow, whoever asks.
 -- Times are microseconds since 1970, booleans 0 and 1.
 
+-- One row, written once: it tells this database from others. Connections compare it.
+CREATE TABLE database_identity (
+    id text PRIMARY KEY NOT NULL
+) STRICT;
+INSERT INTO database_identity (id) VALUES (lower(hex(randomblob(16))));
+
 CREATE TABLE job_types (
     name       text    NOT NULL PRIMARY KEY,
     lifecycle  text    NOT NULL,

@@ -1,0 +1,145 @@
+"""The database goes back in time under a running process: after a restore, or a failover that lost commits."""
+
+import logging
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.assembly import open_engine
+from holdfast.engine import Engine
+from holdfast.engine.create import ready
+from holdfast.model import JobType, NewJob
+from holdfast.settings import Settings
+from holdfast.store.migrate import migrate, sqlite_path
+from tests.conftest import administer
+from tests.engine.steps import ask
+from tests.servers.postgres import running
+
+LANE = "SELECT lanes.tenant, lanes.queue, lanes.type FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE jobs.id = :id"
+
+
+@asynccontextmanager
+async def process(url: str) -> AsyncIterator[Engine]:
+    """What a process keeps while the database changes under it."""
+    engine = await open_engine(Settings(database_url=url))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def lane_of(engine: Engine, job_id: str) -> list[tuple[str, ...]]:
+    return [tuple(row) for row in await ask(engine, LANE, id=job_id)]
+
+
+async def lose_lanes_and_policies(engine: Engine) -> None:
+    """As if they had never been committed; their ids then go to others. No connection notices."""
+    for table in ("lanes", "policies"):
+        await ask(engine, f"UPDATE {table} SET digest = 'another one' WHERE id = 1 RETURNING id")
+    await ask(engine, "UPDATE lanes SET tenant = 'b' WHERE id = 1 RETURNING id")
+
+
+def restore(backup: Path, path: Path) -> None:
+    for leftover in path.parent.glob(f"{path.name}-*"):
+        leftover.unlink()
+    shutil.move(backup, path)
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_no_job_goes_into_another_tenants_lane_though_the_lane_had_this_id_before(
+    engine: Engine, key: str | None
+) -> None:
+    await engine.create(NewJob(type="echo", tenant="a"))
+    await lose_lanes_and_policies(engine)
+    made = await engine.create(NewJob(type="echo", tenant="a", idempotency_key=key))
+    assert await lane_of(engine, made.id) == [("a", "default", "echo")]
+    [row] = await ask(engine, "SELECT policy FROM jobs WHERE id = :id", id=made.id)
+    assert row["policy"] != 1, "an id that names another policy now"
+
+
+@pytest.mark.parametrize("keys", [[None, None], ["k", "l"], ["k", None]])
+async def test_each_of_many_callers_gets_a_job_in_its_own_lane(engine: Engine, keys: list[str | None]) -> None:
+    await engine.create(NewJob(type="echo", tenant="a"))
+    await lose_lanes_and_policies(engine)
+    tenants = ["a", "c"]
+    jobs = [NewJob(type="echo", tenant=tenant, idempotency_key=key) for tenant, key in zip(tenants, keys, strict=True)]
+    made = await engine.hand_in_each([ready(job) for job in jobs])
+    assert [(await lane_of(engine, one.id))[0][0] for one in made] == tenants  # type: ignore[union-attr]
+    [row] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
+    assert row["jobs"] == 3, "none is stored twice"
+
+
+async def test_a_batch_of_several_kinds_is_stored_whole_and_once(engine: Engine) -> None:
+    await engine.create(NewJob(type="echo", tenant="a"))
+    await lose_lanes_and_policies(engine)
+    made = await engine.create_many([NewJob(type="echo", tenant="a"), NewJob(type="other", tenant="a")])
+    assert [(await lane_of(engine, one.id))[0][2] for one in made] == ["echo", "other"]
+    [row] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
+    assert row["jobs"] == 3
+
+
+@pytest.mark.postgres
+async def test_a_process_that_outlives_a_restore_forgets_what_it_knew_of_the_database(
+    postgres_server_url: str, fresh_postgres_url: str
+) -> None:
+    """The database is dropped and made again from a backup, from before this process had declared or created."""
+    name = urlsplit(fresh_postgres_url).path[1:]
+    await administer(postgres_server_url, f"CREATE DATABASE {name}_backup TEMPLATE {name}")
+    async with process(fresh_postgres_url) as engine:
+        await engine.declare(JobType(name="echo", queue="fast", policy={"max_lost": 7}))
+        before = await engine.get((await engine.create(NewJob(type="echo", tenant="a"))).id)
+        assert (await engine.policy(before.policy)).max_lost == 7
+
+        await administer(postgres_server_url, f"DROP DATABASE {name} WITH (FORCE)")
+        await administer(postgres_server_url, f"ALTER DATABASE {name}_backup RENAME TO {name}")
+        async with process(fresh_postgres_url) as another:
+            theirs = await another.get((await another.create(NewJob(type="mail", tenant="b"))).id)
+            assert theirs.policy == before.policy, "the same id, for something else"
+
+        assert (await engine.policy(theirs.policy)).max_lost == 3
+        made = await engine.create(NewJob(type="echo", tenant="a"))
+        assert await lane_of(engine, made.id) == [("a", "fast", "echo")], "as it was declared, though that was lost"
+
+
+async def test_a_process_goes_on_with_the_sqlite_file_that_was_put_in_the_place_of_its_own(
+    fresh_sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    path, backup = sqlite_path(fresh_sqlite_url), tmp_path / "backup.db"
+    async with process(fresh_sqlite_url) as engine:
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
+            source.backup(target)
+        lost = await engine.create(NewJob(type="echo", tenant="a"))
+        restore(backup, path)
+        made = await engine.create(NewJob(type="echo", tenant="a"))
+        assert [job.id for job in (await engine.page()).jobs] == [made.id]
+    async with process(fresh_sqlite_url) as engine:
+        assert [job.id for job in (await engine.page()).jobs] == [made.id], f"{lost.id} went with the old file"
+    assert "restored, replaced, or failed over" in caplog.text
+
+
+@pytest.mark.postgres
+async def test_a_failover_to_a_new_timeline_is_noticed_by_the_next_connection() -> None:
+    """A standby that takes over may lack the last commits. The system is the same, only its timeline is not."""
+    forgotten: list[bool] = []
+    with running() as server:
+        await migrate(server.dsn())
+        async with process(server.dsn()) as engine:
+            engine.rules.registry.forgotten.append(lambda: forgotten.append(True))
+            before = await engine.store.identify()
+            server.restart()
+            await engine.now()
+            assert forgotten == [], "a restart loses nothing"
+            server.take_over()
+            await engine.now()
+            after = await engine.store.identify()
+    assert forgotten
+    assert before is not None
+    assert after is not None
+    assert (before.database, before.name) == (after.database, after.name)
+    assert before.generation != after.generation
