@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from difflib import get_close_matches
 from functools import update_wrapper
+from pathlib import Path
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
@@ -128,6 +129,7 @@ class Define(Protocol):
 class App:
     """Settings decide the database; a SQLite file when nothing is set.
 
+    `name` tells it from other apps on the same database; by default it is the module that makes it.
     `lifespan` is an async context manager around each worker process: what it yields is `ctx.state` in every handler.
     """
 
@@ -136,6 +138,7 @@ class App:
         settings: Settings | None = None,
         *,
         database_url: str | None = None,
+        name: str | None = None,
         lifecycles: Iterable[Machine] = (),
         lifespan: Lifespan | None = None,
         middleware: Iterable[Middleware] = (),
@@ -144,6 +147,7 @@ class App:
         ids: Ids | None = None,
     ) -> None:
         self._settings, self._url = settings, database_url
+        self.name = name or _module_name(sys._getframe(1).f_globals)
         self.lifecycles = Lifecycles(*lifecycles)
         self.handlers: dict[str, Handler] = {}
         self._lifespan = lifespan
@@ -325,7 +329,7 @@ class App:
     async def _create_inside(self, opened: Opened, new: list[NewJob], connection: Any) -> list[Created]:
         connection = await driver_connection(connection)
         if missing := self._undeclared(opened):
-            await opened.engine.declare(*missing, connection=connection)
+            await opened.engine.declare(*missing, app=self.name, connection=connection)
         return await self._traced(new, lambda jobs: opened.engine.create_all(jobs, connection=connection))
 
     async def _traced(
@@ -352,7 +356,7 @@ class App:
     async def _here(self) -> Opened:
         opened = await self._opened.here()
         if missing := self._undeclared(opened):
-            await opened.engine.declare(*missing)
+            await opened.engine.declare(*missing, app=self.name)
             opened.declared.update(declared.name for declared in missing)
         return opened
 
@@ -362,7 +366,7 @@ class App:
         return opened if isinstance(opened.engine.store, SqliteStore) else await self._here()
 
     def _undeclared(self, opened: Opened) -> list[JobType]:
-        return [self.handlers[name].declared for name in sorted(self.handlers.keys() - opened.declared)]
+        return [self.handlers[name].job_type for name in sorted(self.handlers.keys() - opened.declared)]
 
     async def close(self) -> None:
         """Close what this event loop has opened."""
@@ -388,6 +392,15 @@ class App:
 
 # What `@app.job` takes beside the knobs of the policy.
 _OWN_WORDS = [name for name, word in inspect.signature(App.job).parameters.items() if word.kind is word.KEYWORD_ONLY]
+
+
+def _module_name(scope: dict[str, Any]) -> str:
+    """The same for `python tasks.py` and for `--app tasks:app`."""
+    name = str(scope.get("__name__", ""))
+    if name != "__main__":
+        return name
+    spec = scope.get("__spec__")
+    return str(spec.name) if spec is not None else Path(str(scope.get("__file__", name))).stem
 
 
 def _knobs(

@@ -18,6 +18,7 @@ from holdfast.client.client import Client
 from holdfast.direct import DirectSource, NoBroker
 from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
 from holdfast.dispatch.listening import Listener
+from holdfast.engine.declare import APP, refuse_severe
 from holdfast.errors import HoldfastError
 from holdfast.loops import Maintenance
 from holdfast.model import Liveness
@@ -133,6 +134,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
     """Registered under a name of its own, seen by its lock, and one of those who keep the database in order."""
     settings, clock, ids = app.settings, app.clock, app.ids
     engine = await app.engine()
+    refuse_severe(engine.contradictions)
     turns = Turns(clock, ids)
     idle_seconds = max(settings.heartbeat_seconds, settings.worker_offline_seconds * IDLE_SHARE)
     presence = await open_presence(settings, clock, ids, queues=wish.queues)
@@ -147,6 +149,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
                 "pid": os.getpid(),
                 "jobTypes": sorted(app.handlers),
                 "queues": wish.queues,
+                APP: app.name,
             },
             slots=slots,
             heartbeat_seconds=idle_seconds,

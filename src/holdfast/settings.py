@@ -79,6 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     traces: bool = False
     traces_per_second: float = 100
 
+    unknown_job_types: Literal["auto", "accept", "refuse"] = "auto"
     admin_secret: str = ""
     worker_key: str = ""
     rate_per_second: float | None = None

@@ -114,8 +114,9 @@ async def _served(app: App, options: argparse.Namespace, figures: Figures) -> As
     """With a server beside us, at the address that is handed out. The worker does without it."""
     from holdfast.server.serving import served
 
+    unknown = "accept" if options.example else "refuse"  # a newcomer may try anything
     async with (
-        server_of(app.settings, app, options.host) as server,
+        server_of(app.settings, app, options.host, unknown_types=unknown) as server,
         served(server, host=options.host, port=options.port, ports=PORTS_TRIED) as url,
     ):
         server.worker_metrics = figures.text

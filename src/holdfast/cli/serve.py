@@ -89,10 +89,16 @@ def _say_ready(url: str) -> None:
 
 
 @asynccontextmanager
-async def server_of(settings: Settings, app: App | None, host: str) -> AsyncIterator[Server]:
-    """Open, and safe to be asked from wherever that address can be reached."""
+async def server_of(
+    settings: Settings, app: App | None, host: str, *, unknown_types: str = "refuse"
+) -> AsyncIterator[Server]:
+    """Open, and safe to be asked from wherever that address can be reached.
+
+    `unknown_types`: what is done with them where the settings leave it open and there is an app.
+    """
     from holdfast.assembly import open_server
     from holdfast.clock import Clock
+    from holdfast.engine.declare import refuse_severe
     from holdfast.ids import Ids
     from holdfast.lifecycle import Lifecycles
     from holdfast.model.hosts import is_loopback
@@ -102,6 +108,9 @@ async def server_of(settings: Settings, app: App | None, host: str) -> AsyncIter
     if local and not settings.admin_secret:
         settings = msgspec.structs.replace(settings, admin_secret=dev_secret(settings.data_dir))
         know([settings.admin_secret])
+    if settings.unknown_job_types == "auto":
+        wanted = "accept" if app is None else unknown_types
+        settings = msgspec.structs.replace(settings, unknown_job_types=wanted)
     async with open_server(
         settings,
         lifecycles=Lifecycles() if app is None else app.lifecycles,
@@ -113,5 +122,6 @@ async def server_of(settings: Settings, app: App | None, host: str) -> AsyncIter
         if not local:
             log.warning("what goes to and from %s is plain HTTP: put a proxy that speaks TLS before it", host)
         if app is not None:
-            await server.engine.declare(*(handler.declared for handler in app.handlers.values()))
+            found = await server.engine.declare(*(each.job_type for each in app.handlers.values()), app=app.name)
+            refuse_severe(found)
         yield server

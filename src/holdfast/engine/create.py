@@ -99,7 +99,7 @@ async def create_each(
     if len(inserted) < len(jobs) and alone:
         raise NeedsTransaction
     taken = [one.job for one, row in zip(jobs, batch.fresh, strict=True) if row[_ID] not in inserted]
-    holders = await _holders(tx, taken)
+    holders = await key_holders(tx, taken)
     return [
         Created(row[_ID], batch.state(row))
         if row[_ID] in inserted
@@ -232,7 +232,7 @@ async def _ask_guards(tx: Tx, rules: Rules, job: NewJob, resolved: Resolved) -> 
     try:
         await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
     except Refused:
-        holder = (await _holders(tx, [job])).get(_owned(job))
+        holder = (await key_holders(tx, [job])).get(_owned(job))
         if holder is None or await _is_free(tx, rules, holder):
             raise
 
@@ -241,7 +241,7 @@ def _owned(job: NewJob) -> tuple[str, str | None]:
     return job.tenant, job.idempotency_key
 
 
-async def _holders(tx: Tx, jobs: list[NewJob]) -> dict[tuple[str, str | None], Row]:
+async def key_holders(tx: Tx, jobs: list[NewJob]) -> dict[tuple[str, str | None], Row]:
     """Who holds the keys of these requests."""
     keys = {_owned(job) for job in jobs if job.idempotency_key is not None}
     rows = await tx.all(q.jobs_by_key, asked=sorted(keys)) if keys else []
@@ -274,7 +274,7 @@ async def _existing(
             await tx.one(q.free_key, id=holder["id"])
         if await _insert_rows(tx, rules, [row], batch, actor=actor):
             return Created(row[_ID], batch.state(row))
-        if not (found := await _holders(tx, [job])):  # so it was not the key
+        if not (found := await key_holders(tx, [job])):  # so it was not the key
             raise rules.registry.stale()
         holders |= found
     return Conflict(

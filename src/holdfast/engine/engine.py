@@ -16,6 +16,7 @@ from holdfast.engine import claim as _claim
 from holdfast.engine import claims as _claims
 from holdfast.engine import complete as _complete
 from holdfast.engine import create as _create
+from holdfast.engine import declare as _declare
 from holdfast.engine import depths as _depths
 from holdfast.engine import fail as _fail
 from holdfast.engine import heartbeat as _heartbeat
@@ -39,9 +40,9 @@ from holdfast.engine import workers as _workers
 from holdfast.engine.held import in_rounds
 from holdfast.engine.keyring import Keyring
 from holdfast.engine.mailing import Mailing
-from holdfast.engine.registry import NeedsTransaction, Registry, Snapshot, unless_stale
+from holdfast.engine.registry import TYPES_FRESH_SECONDS, NeedsTransaction, Registry, Snapshot, unless_stale
 from holdfast.engine.rules import Limits, Rules
-from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
+from holdfast.errors import HoldfastError, Invalid, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
@@ -53,6 +54,7 @@ from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
 from holdfast.store.later import LaterHints
 
 _Answer = TypeVar("_Answer")
+UNKNOWN_FRESH_SECONDS = 1.0  # a type that was unknown so long ago may be known by now
 
 
 class Engine(Keyring, Mailing):
@@ -82,6 +84,8 @@ class Engine(Keyring, Mailing):
             limits=limits or Limits(),
         )
         store.identities.changed.append(self.rules.registry.forget)
+        self.contradictions: list[_declare.Contradiction] = []  # with other apps, as this process has declared
+        self._declared: dict[str, tuple[JobType, str | None]] = {}
         self.guard = self.rules.hooks.guard
         self.effect = self.rules.hooks.effect
 
@@ -96,17 +100,66 @@ class Engine(Keyring, Mailing):
 
     # -- declaring and creating -------------------------------------------------------------------------------
 
-    async def declare(self, *types: JobType, connection: Any = None) -> None:
+    async def declare(
+        self, *types: JobType, app: str | None = None, connection: Any = None
+    ) -> list[_declare.Contradiction]:
         """Keep what an app says about its job types; from now on every process creates them so.
 
-        Every process says it when it starts, so what is kept already is not written again.
+        Every process says it when it starts, so what is kept already is not written again. The answer is what another
+        app that is in use declares otherwise: its word stays.
         """
         for declared in types:
             declared.check()
             self.rules.lifecycles[declared.lifecycle].policy.over(declared.policy)
+        registry = self.rules.registry
 
-        await self._write_through(connection, lambda tx: self.rules.registry.declare(tx, types))
-        self.rules.registry.forget_types()
+        async def work(tx: Tx) -> list[_declare.Contradiction]:
+            return await _declare.declare(tx, registry, types, app)
+
+        found = await self._write_through(connection, work)
+        self._declared |= {declared.name: (declared, app) for declared in types}
+        registry.declare_again = self._declare_again
+        registry.forget_types()
+        self.contradictions += found
+        return found
+
+    async def _declare_again(self, tx: Tx) -> None:
+        for declared, app in self._declared.values():
+            await _declare.declare(tx, self.rules.registry, [declared], app)
+
+    async def check(self, jobs: Sequence[NewJob], *, refuse_unknown: bool) -> None:
+        """Raise if a job contradicts what was declared about its type, or if that is unknown and must not be.
+
+        A repeat is not asked again: what was once accepted under its key is its answer, whatever was declared since.
+        """
+        registry = self.rules.registry
+        if registry.types_age >= TYPES_FRESH_SECONDS:
+            await self.store.read(registry.types)
+        for place, job in enumerate(jobs):
+            try:
+                if refuse_unknown:
+                    await self._check_known(job.type)
+                registry.check_payload(job)
+            except Invalid as error:
+                if not await self._is_repeat(job):
+                    error.fields["place"] = place
+                    raise
+
+    async def _check_known(self, job_type: str) -> None:
+        registry = self.rules.registry
+        if not registry.knows(job_type) and registry.types_age >= UNKNOWN_FRESH_SECONDS:
+            registry.forget_types()  # it may have been declared a moment ago
+            await self.store.read(registry.types)
+        registry.check_known(job_type)
+
+    async def _is_repeat(self, job: NewJob) -> bool:
+        if job.idempotency_key is None:
+            return False
+        return bool(await self.store.read(lambda tx: _create.key_holders(tx, [job])))
+
+    async def declared(self) -> dict[str, JobType]:
+        """Every job type that some app has declared."""
+        return await self.store.read(self.rules.registry.types)
 
     async def create(self, job: NewJob, **options: Any) -> _create.Created:
         return (await self.create_many([job], **options))[0]

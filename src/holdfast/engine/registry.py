@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import Invalid, StoreUnavailable, UnknownName
 from holdfast.lifecycle import Lifecycles, Machine, Policy, Reaping
 from holdfast.lifecycle.policy import readable
 from holdfast.lifecycle.render import from_stored, to_data
 from holdfast.model import JobType, NewJob
-from holdfast.model.json import encode
 from holdfast.model.names import check_names
+from holdfast.model.payload_schema import Check, check_of
 from holdfast.store import Row, Tx, q
 
 log = logging.getLogger(__name__)
@@ -69,8 +70,9 @@ class Registry:
         self._defaults = defaults or {}
         self._types: dict[str, JobType] = {}
         self._types_until = -1.0
-        self._own: dict[str, JobType] = {}  # declared by this process
+        self.declare_again: Callable[[Tx], Awaitable[None]] | None = None  # what this process has declared
         self._lost_types = False
+        self._checks: dict[str, tuple[str, Check]] = {}
         self._resolved: dict[bytes, Resolved] = {}
         self._snapshots: dict[int, Snapshot] = {}
         self._warned: set[str] = set()
@@ -104,37 +106,50 @@ class Registry:
 
     async def _types_kept(self, tx: Tx) -> dict[str, JobType]:
         """A row that cannot be read counts as not declared, and hides none of the others."""
-        kept: dict[str, JobType] = {}
-        for row in await tx.all(q.job_types):
-            try:
-                kept[row["name"]] = _type_from_row(row)
-            except (msgspec.DecodeError, UnicodeError):  # not JSON, or of another shape
-                self._warn(f"job type {row['name']!r}", [f"its declaration ({row['name']})"])
-        return kept
+        found = [self.read_type(row) for row in await tx.all(q.job_types)]
+        return {declared.name: declared for declared in found if declared is not None}
 
-    async def declare(self, tx: Tx, types: Sequence[JobType]) -> None:
-        """Keep these, unless that is what the database has already."""
-        self._own |= {declared.name: declared.in_order for declared in types}
-        kept = await self._types_kept(tx)
-        for declared in types:
-            if kept.get(declared.name) != declared.in_order:
-                await tx.one(
-                    q.put_job_type,
-                    name=declared.name,
-                    lifecycle=declared.lifecycle,
-                    queue=declared.queue,
-                    policy=encode(declared.policy, "policy", max_bytes=65_536),
-                    requires=encode(sorted(declared.requires), "requires", max_bytes=65_536),
-                    prefers=encode(sorted(declared.prefers), "prefers", max_bytes=65_536),
-                )
+    def read_type(self, row: Row) -> JobType | None:
+        try:
+            return _type_from_row(row)
+        except (msgspec.DecodeError, UnicodeError):  # not JSON, or of another shape
+            self._warn(f"job type {row['name']!r}", [f"its declaration ({row['name']})"])
+            return None
 
-    async def _declare_again(self, tx: Tx) -> None:
-        """The database may be one from before this process has declared its types."""
-        await self.declare(tx, list(self._own.values()))
-        self.forget_types()
-        tx.after_commit(self._declared_again)
+    @property
+    def types_age(self) -> float:
+        """How long ago the types were read, in seconds."""
+        return self._clock.monotonic() - self._types_until + TYPES_FRESH_SECONDS
 
-    def _declared_again(self) -> None:
+    def knows(self, name: str) -> bool:
+        """By what was last heard of the types."""
+        return name in self._types
+
+    def check_known(self, name: str) -> None:
+        if name not in self._types:
+            near = get_close_matches(name, self._types, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "no app has declared it in this database"
+            raise UnknownName(f"unknown job type {name!r}; {hint}", code="unknown_job_type", name=name)
+
+    def check_payload(self, new: NewJob) -> None:
+        """Against the schema that its type was declared with."""
+        declared = self._types.get(new.type)
+        if declared is None or declared.schema is None:
+            return
+        kept = self._checks.get(new.type)
+        if kept is None or kept[0] != declared.schema:
+            kept = self._checks[new.type] = declared.schema, self._compiled(declared, declared.schema)
+        kept[1](new.payload)
+
+    def _compiled(self, declared: JobType, schema: str) -> Check:
+        try:
+            return check_of(declared.name, msgspec.json.decode(schema))
+        except (Invalid, msgspec.DecodeError):
+            self._warn(f"the payload schema of job type {declared.name!r}", [f"its schema ({declared.name})"])
+            return lambda _: None
+
+    def _found_types(self) -> None:
+        """Those of this process are in the database again, which was from before they were declared."""
         self._lost_types = False
 
     async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved], *, alone: bool = False) -> Resolved:
@@ -147,9 +162,11 @@ class Registry:
             return known
         if alone:
             raise NeedsTransaction
-        if self._lost_types and self._own:
-            await self._declare_again(tx)
+        if self._lost_types and self.declare_again is not None:
+            await self.declare_again(tx)
+            self.forget_types()
             types, home = await self.types(tx), self._resolved
+            tx.after_commit(self._found_types)
         declared = types.get(new.type) or JobType(name=new.type)
         machine = self._lifecycles[new.lifecycle or declared.lifecycle]
         policy = self._policy_of(machine, declared).over(new.policy or {})
@@ -282,4 +299,5 @@ def _type_from_row(row: Row) -> JobType:
         policy=msgspec.json.decode(get("policy"), type=dict[str, Any]),
         requires=msgspec.json.decode(get("requires"), type=list[str]),
         prefers=msgspec.json.decode(get("prefers"), type=list[str]),
+        schema=get("schema"),
     )

@@ -39,6 +39,7 @@ async def create(server: Server, asked: Asked) -> Reply:
     intent: JobIntent = asked.body
     key = _one_key(asked.headers, intent.idempotency_key)
     job = _new_job(intent, asked.caller.tenant, key, carried(asked.headers))
+    await _check(server, [job])
     [made] = await _traced(server, [job], lambda jobs: _hand_in_alone(server, jobs[0]))
     _count(server, [job], [made])
     status, headers = made.status, [(b"location", b"/jobs/" + made.id.encode())]
@@ -55,11 +56,17 @@ async def create_batch(server: Server, asked: Asked) -> Reply:
     key, tenant, trace = _key_in(asked.headers), asked.caller.tenant, carried(asked.headers)
     jobs = [_new_job(intent, tenant, _key_of_place(intent, key, place), trace) for place, intent in enumerate(intents)]
     try:
+        await _check(server, jobs)
         made = await _traced(server, jobs, server.engine.hand_in)
     except HoldfastError as error:
         raise _naming_place(error) from error
     _count(server, jobs, made)
     return Reply(202, JobsAccepted([JobAccepted(one.id, one.status) for one in made]))
+
+
+async def _check(server: Server, jobs: list[NewJob]) -> None:
+    """What no worker could do is refused here, where its sender hears of it."""
+    await server.engine.check(jobs, refuse_unknown=server.settings.unknown_job_types == "refuse")
 
 
 def _count(server: Server, jobs: list[NewJob], made: list[Created]) -> None:

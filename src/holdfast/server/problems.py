@@ -40,7 +40,7 @@ _BY_CODE = {
     "internal_error": 500,
 }
 _TOO_LARGE = "_too_large"
-_SHOWN = ("job_id", "reassigned", "limit", "bytes", "name")  # of an error's fields
+_SHOWN = ("job_id", "reassigned", "limit", "bytes", "name", "field")  # of an error's fields
 
 
 def status_of(error: HoldfastError) -> int:

@@ -10,6 +10,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,11 +86,11 @@ _POSTGRES = Query(
 _POSTGRES_PLAIN = Query("identity", f"{_WHERE}, NULL::text AS cluster, NULL::text AS timeline")
 
 
-async def of_connection(connection: asyncpg.Connection[Any]) -> Identity | None:
+async def of_connection(connection: asyncpg.Connection[Any], *, pooled: bool) -> Identity | None:
     """Of a connection of our own, outside of any transaction; None where the database was never migrated."""
     for query in (_POSTGRES, _POSTGRES_PLAIN):
         try:
-            async with connection.transaction():  # behind a pooler, all of it on one connection
+            async with connection.transaction() if pooled else nullcontext():  # a pooler keeps that on one connection
                 return of_row(await connection.fetchrow(query.text))
         except (asyncpg.UndefinedTableError, asyncpg.UndefinedObjectError):
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -166,17 +167,26 @@ class PostgresStore:
         """A caller's connection must lead to this database, not to another that has the same tables."""
         own = self.identities.now
         connection = getattr(connection, "_con", connection)  # not the wrapper that a pool makes for each use
-        if own is None or self._own.get(connection) == own.database:
+        if own is None or self._remembered(connection) == own.database:
             return
         try:
             found = of_row(await tx.one(question(own)))
         except Exception as error:
-            if getattr(error, "sqlstate", None) != "42P01":
+            if "42P01" not in (
+                getattr(error, "sqlstate", None),
+                getattr(error, "pgcode", None),
+            ):  # psycopg2 calls it so
                 raise
             found = None
         if found is None or found.database != own.database:
             raise other_database("a database that was never migrated" if found is None else found.name, own.name)
-        self._own[connection] = own.database
+        with suppress(TypeError):  # of some drivers' connections nothing can be remembered
+            self._own[connection] = own.database
+
+    def _remembered(self, connection: Any) -> Any:
+        with suppress(TypeError):
+            return self._own.get(connection)
+        return None
 
     async def close(self) -> None:
         self._closed = True
@@ -381,7 +391,7 @@ async def _connect(url: str, *, pooled: bool, identities: Identities) -> Any:
     connection.add_log_listener(_hear_warning)
     try:
         await (_prepare_lent if pooled else _prepare_own)(connection)
-        identities.see(await of_connection(connection))
+        identities.see(await of_connection(connection, pooled=pooled))
     except BaseException:
         connection.terminate()
         raise
@@ -396,8 +406,9 @@ async def _hold(key: int, lost: Callable[[], None], connection: Any) -> None:
 async def _behind_pooler(url: str, identities: Identities) -> bool:
     connection = await open_connection(url, statement_cache_size=0)
     try:
-        identities.see(await of_connection(connection))
-        return await is_pooled(connection)
+        pooled = await is_pooled(connection)
+        identities.see(await of_connection(connection, pooled=pooled))
+        return pooled
     finally:
         await connection.close()
 

@@ -70,7 +70,7 @@ async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
 
 def _all_that_is_asked_for(app: App) -> dict[str, bool]:
     """Whatever the job types require or prefer, a test has it."""
-    declared = [handler.declared for handler in app.handlers.values()]
+    declared = [handler.job_type for handler in app.handlers.values()]
     return {name: True for one in declared for name in (*one.requires, *one.prefers)}
 
 

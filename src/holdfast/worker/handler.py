@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from holdfast.model import JobType
 from holdfast.worker.context import Context, ErrorHook, Middleware, SyncContext, log
 from holdfast.worker.outcomes import SAID, Completed, Outcome, Released, Snooze, of_error
@@ -37,6 +39,11 @@ class Handler:
     @property
     def name(self) -> str:
         return self.declared.name
+
+    @functools.cached_property
+    def job_type(self) -> JobType:
+        """What is declared, with the schema of the payload: made when needed, since models may come after the job."""
+        return msgspec.structs.replace(self.declared, schema=self.signature.schema)
 
     @functools.cached_property
     def is_async(self) -> bool:

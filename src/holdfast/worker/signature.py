@@ -17,6 +17,7 @@ from holdfast.errors import Invalid
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
 from holdfast.model.names import kind_of
+from holdfast.model.payload_schema import SCHEMA_BYTES_MAX
 from holdfast.worker.context import Context, SyncContext
 from holdfast.worker.not_json import find_fault
 from holdfast.worker.outcomes import SAID
@@ -44,6 +45,14 @@ class Signature:
         self.shape = _shape(named, hints, job_type, closed=not self.open)
         self._returns = _promised(hints.get("return", Any), job_type)
         self._free = self._returns is Any or self._returns is type(None)
+
+    @property
+    def schema(self) -> str | None:
+        """The JSON Schema of its payload, as text; None where its annotations cannot be said in one."""
+        try:
+            return _schema_of(self.shape, self._rest)
+        except Exception:  # a model of somebody else's, which may say no in any way
+            return None
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The call as JSON, if the function could take it."""
@@ -169,6 +178,38 @@ def _check_kind(kind: Any, job_type: str) -> None:
             msgspec.convert({}, kind, dec_hook=_from_json)
     except TypeError as error:
         raise Invalid(f"job type {job_type}: {error}", code="invalid_handler") from None
+
+
+def _schema_of(shape: type[Any], rest: Any) -> str | None:
+    defined: dict[str, Any] = {}
+
+    def of_model(kind: type[Any]) -> dict[str, Any]:
+        """Of pydantic's; what it defines inside goes to our own definitions, under names of its own."""
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        schema: dict[str, Any] = kind.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
+        defined.update({f"{name}.{inner}": body for inner, body in schema.pop("$defs", {}).items()})
+        return schema
+
+    kinds = [shape] if rest in (None, Any) else [shape, rest]
+    schemas, components = msgspec.json.schema_components(kinds, schema_hook=of_model, ref_template="#/$defs/{name}")
+    top = components.pop(schemas[0]["$ref"].removeprefix("#/$defs/"))
+    top.pop("title", None)
+    if len(schemas) == 2:
+        top["additionalProperties"] = schemas[1]
+    whole = _lenient({**top, **({"$defs": {**components, **defined}} if components or defined else {})})
+    text = msgspec.json.encode(whole, order="deterministic")
+    return text.decode() if len(text) <= SCHEMA_BYTES_MAX else None
+
+
+def _lenient(schema: Any) -> Any:
+    """Where msgspec takes more than it says: a decimal may also be a number."""
+    if isinstance(schema, list):
+        return [_lenient(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("format") == "decimal" and schema.get("type") == "string":
+        return {**schema, "type": ["string", "number"]}
+    return {name: _lenient(value) for name, value in schema.items()}
 
 
 def _converted(plain: Any, kind: Any, what: str, code: str) -> Any:

@@ -10,6 +10,7 @@ from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.engine import Clause, Engine
+    from holdfast.engine.declare import Contradiction
     from holdfast.engine.prune import Overdue
     from holdfast.engine.why import Wanted
     from holdfast.store import Row, Tx
@@ -20,6 +21,7 @@ LANES_SHOWN = 5
 
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
     from holdfast.assembly import retention
+    from holdfast.engine.declare import contradictions
     from holdfast.engine.why import unserved
     from holdfast.store import q
 
@@ -31,6 +33,7 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
             _leases(await tx.one(q.leases_long_over, seconds=patience + settings.startup_grace_seconds)),
             _unserved(await unserved(tx)),
             _deaths(await tx.all(q.recent_deaths, seconds=HOUR)),
+            _job_types(await contradictions(tx)),
         ]
 
     return [*await engine.store.read(work), _retention(await engine.overdue(retention(settings)))]
@@ -79,6 +82,12 @@ def _deaths(deaths: list[Row]) -> Finding:
     return warn(
         "deaths", f"{count(total, 'job')} died in the last hour: {reasons}", "`holdfast jobs list --state dead`"
     )
+
+
+def _job_types(found: list[Contradiction]) -> Finding:
+    if not found:
+        return ok("job types", "no two apps declare one differently")
+    return warn("job types", found[0].text, f"and so {count(len(found) - 1, 'other type')}" if len(found) > 1 else "")
 
 
 def _retention(overdue: Overdue) -> Finding:

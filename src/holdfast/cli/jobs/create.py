@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.database import with_engine
+from holdfast.cli.database import settings_of, with_engine
 from holdfast.cli.output import print_json
 from holdfast.cli.parser import command
 from holdfast.cli.times import moment, seconds
@@ -59,6 +60,9 @@ def create(options: argparse.Namespace) -> int:
     )
 
     async def work(engine: Engine) -> int:
+        await engine.check([new], refuse_unknown=settings_of(options).unknown_job_types == "refuse")
+        if new.type not in (known := await engine.declared()):
+            _warn_unknown(new.type, list(known))
         created = await engine.create(new)
         if options.json:
             print_json({"jobId": created.id, "status": created.status, "existed": created.existed})
@@ -67,6 +71,12 @@ def create(options: argparse.Namespace) -> int:
         return 0
 
     return with_engine(options, work)
+
+
+def _warn_unknown(job_type: str, known: list[str]) -> None:
+    near = get_close_matches(job_type, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "it waits until a worker runs this type"
+    print(f"warning: no app has declared job type {job_type!r}; {hint}", file=sys.stderr)
 
 
 def _payload(given: str) -> Any:

@@ -6,14 +6,18 @@ CREATE TABLE database_identity (
 );
 INSERT INTO database_identity (id) VALUES (gen_random_uuid()::text);
 
+-- `schema` is that of the payload. `conflict` is what another app declares under this name.
 CREATE TABLE job_types (
-    name       text        PRIMARY KEY,
-    lifecycle  text        NOT NULL,
-    queue      text        NOT NULL,
-    policy     text        NOT NULL,
-    requires   text        NOT NULL,
-    prefers    text        NOT NULL,
-    updated_at timestamptz NOT NULL
+    name        text        PRIMARY KEY,
+    lifecycle   text        NOT NULL,
+    queue       text        NOT NULL,
+    policy      text        NOT NULL,
+    requires    text        NOT NULL,
+    prefers     text        NOT NULL,
+    schema      text,
+    declared_by text,
+    conflict    text,
+    updated_at  timestamptz NOT NULL
 );
 
 -- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.

@@ -7,14 +7,18 @@ CREATE TABLE database_identity (
 ) STRICT;
 INSERT INTO database_identity (id) VALUES (lower(hex(randomblob(16))));
 
+-- `schema` is that of the payload. `conflict` is what another app declares under this name.
 CREATE TABLE job_types (
-    name       text    NOT NULL PRIMARY KEY,
-    lifecycle  text    NOT NULL,
-    queue      text    NOT NULL,
-    policy     text    NOT NULL,
-    requires   text    NOT NULL,
-    prefers    text    NOT NULL,
-    updated_at integer NOT NULL
+    name        text    NOT NULL PRIMARY KEY,
+    lifecycle   text    NOT NULL,
+    queue       text    NOT NULL,
+    policy      text    NOT NULL,
+    requires    text    NOT NULL,
+    prefers     text    NOT NULL,
+    schema      text,
+    declared_by text,
+    conflict    text,
+    updated_at  integer NOT NULL
 ) STRICT;
 
 -- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.

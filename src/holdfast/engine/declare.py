@@ -1,0 +1,143 @@
+"""declare: what an app says about its job types is kept, so that every process creates them alike.
+
+Two apps may declare the same type differently. The one whose workers live keeps its word, and both are told; an app
+that declares its own type anew, as in an upgrade, replaces what it said before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.engine.registry import Registry
+from holdfast.errors import Invalid
+from holdfast.model import JobType, Liveness, Worker
+from holdfast.model.json import encode
+from holdfast.store import Row, Tx, q
+
+JSON_BYTES_MAX = 65_536
+APP = "app"  # where a worker's metadata names its app
+
+log = logging.getLogger(__name__)
+
+
+class Contradiction(NamedTuple):
+    """Two apps of which both are in use say different things about one job type."""
+
+    job_type: str
+    kept: str  # the app whose declaration is in force
+    other: str
+    differs: list[str]  # "queue: 'mail' here, 'default' there"
+    severe: bool  # one app cannot do the jobs of the other
+
+    @property
+    def text(self) -> str:
+        return (
+            f"apps {self.kept!r} and {self.other!r} declare job type {self.job_type!r} differently "
+            f"({'; '.join(self.differs)}); that of {self.kept!r} is in force. Rename one of the types, declare them "
+            "alike, or, if it is one app, give it one name: App(name=...)"
+        )
+
+
+async def declare(tx: Tx, registry: Registry, types: Sequence[JobType], app: str | None) -> list[Contradiction]:
+    """Keep these, unless the database has them already or another app that is in use says otherwise."""
+    rows = {row["name"]: row for row in await tx.all(q.job_types)}
+    found = []
+    for declared in types:
+        contradiction = await _declare(tx, registry, declared.in_order, app, rows.get(declared.name))
+        if contradiction is not None:
+            found.append(contradiction)
+    return found
+
+
+async def _declare(
+    tx: Tx, registry: Registry, declared: JobType, app: str | None, row: Row | None
+) -> Contradiction | None:
+    kept = None if row is None else registry.read_type(row)
+    if row is None or kept is None:
+        await _put(tx, declared, app)
+    elif kept == declared:
+        if row["conflict"] is not None and _conflict(row).other == app:
+            await tx.one(q.note_conflict, name=declared.name, conflict=None)
+    elif app is None or row["declared_by"] in (None, app):
+        log.info("job type %r is declared anew: %s", declared.name, "; ".join(_differences(kept, declared)))
+        await _put(tx, declared, app)
+    elif not await _is_in_use(tx, row["declared_by"]):
+        log.warning(
+            "job type %r was declared by app %r, of which no worker lives, and is now declared by app %r: %s",
+            *(declared.name, row["declared_by"], app, "; ".join(_differences(kept, declared))),
+        )
+        await _put(tx, declared, app)
+    else:
+        return await _note(tx, row, kept, declared, app)
+    return None
+
+
+async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> Contradiction:
+    severe = kept.lifecycle != declared.lifecycle or kept.schema != declared.schema
+    found = Contradiction(declared.name, row["declared_by"], app, _differences(kept, declared), severe)
+    log.warning("%s", found.text)
+    text = encode(found._asdict(), "conflict", max_bytes=JSON_BYTES_MAX)
+    if row["conflict"] != text:
+        await tx.one(q.note_conflict, name=declared.name, conflict=text)
+    return found
+
+
+async def contradictions(tx: Tx) -> list[Contradiction]:
+    """Those that were seen when an app started."""
+    return [_conflict(row) for row in await tx.all(q.job_types) if row["conflict"] is not None]
+
+
+def _conflict(row: Row) -> Contradiction:
+    return Contradiction(**msgspec.json.decode(row["conflict"]))
+
+
+def refuse_severe(found: Iterable[Contradiction]) -> None:
+    """A worker or server of this app would do the jobs of the other one wrongly."""
+    severe = [each for each in found if each.severe]
+    if severe:
+        raise Invalid(severe[0].text, code="job_type_conflict", name=severe[0].job_type)
+
+
+async def _is_in_use(tx: Tx, app: str) -> bool:
+    workers = [Worker.from_row(row) for row in await tx.all(q.workers)]
+    return any(
+        worker.liveness is not Liveness.OFFLINE
+        and isinstance(worker.metadata, dict)
+        and worker.metadata.get(APP) == app
+        for worker in workers
+    )
+
+
+def _differences(kept: JobType, declared: JobType) -> list[str]:
+    found = []
+    for name in ("lifecycle", "queue", "requires", "prefers"):
+        was, now = getattr(kept, name), getattr(declared, name)
+        if was != now:
+            found.append(f"{name} {_text(was)}, not {_text(now)}")
+    for knob in sorted(kept.policy.keys() | declared.policy.keys()):
+        was, now = kept.policy.get(knob), declared.policy.get(knob)
+        if was != now:
+            found.append(f"{knob} {_text(was)}, not {_text(now)}")
+    return found + (["another payload"] if kept.schema != declared.schema else [])
+
+
+def _text(value: Any) -> str:
+    return "not set" if value is None else repr(value)
+
+
+async def _put(tx: Tx, declared: JobType, app: str | None) -> None:
+    await tx.one(
+        q.put_job_type,
+        name=declared.name,
+        lifecycle=declared.lifecycle,
+        queue=declared.queue,
+        policy=encode(declared.policy, "policy", max_bytes=JSON_BYTES_MAX),
+        requires=encode(declared.requires, "requires", max_bytes=JSON_BYTES_MAX),
+        prefers=encode(declared.prefers, "prefers", max_bytes=JSON_BYTES_MAX),
+        schema=declared.schema,
+        declared_by=app,
+    )

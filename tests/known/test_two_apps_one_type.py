@@ -1,0 +1,113 @@
+"""Two apps on one database that declare the same job type differently: told to both, and no silent fight."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import App
+from holdfast.engine import Engine
+from holdfast.engine.declare import Contradiction
+from holdfast.model import JobType, NewJob
+from tests.cli.processes import holdfast
+from tests.engine.steps import ask
+
+SHOP, BANK = "shop.tasks", "bank.tasks"
+OF_SHOP, OF_BANK = JobType(name="send", queue="shop"), JobType(name="send", queue="bank", policy={"max_attempts": 9})
+
+
+@pytest.fixture
+async def shop_works(engine: Engine) -> Engine:
+    """The shop has declared its type and runs a worker."""
+    await engine.declare(OF_SHOP, app=SHOP)
+    await engine.register(name="shop-1", metadata={"app": SHOP})
+    return engine
+
+
+async def written(engine: Engine) -> Any:
+    [row] = await ask(engine, "SELECT updated_at, queue, declared_by FROM job_types WHERE name = 'send'")
+    return tuple(row)
+
+
+async def test_the_app_whose_workers_live_keeps_its_word_and_the_other_is_warned(
+    shop_works: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, before = shop_works, await written(shop_works)
+    caplog.set_level(logging.WARNING)
+    [found] = await engine.declare(OF_BANK, app=BANK)
+    assert isinstance(found, Contradiction)
+    assert not found.severe
+    for part in (SHOP, BANK, "'send'", "queue 'shop', not 'bank'", "max_attempts"):
+        assert part in found.text
+        assert part in caplog.text
+    job = await engine.get((await engine.create(NewJob(type="send"))).id)
+    assert job.queue == "shop"
+
+    for declared, app in ((OF_SHOP, SHOP), (OF_BANK, BANK), (OF_SHOP, SHOP)):  # each starts again
+        await engine.declare(declared, app=app)
+    assert await written(engine) == before
+
+
+async def test_an_app_without_workers_gives_way_to_the_one_that_starts(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when an app moved to another module, or only enqueues."""
+    caplog.set_level(logging.WARNING)
+    await engine.declare(OF_SHOP, app=SHOP)
+    assert await engine.declare(OF_BANK, app=BANK) == []
+    assert (await written(engine))[1:] == ("bank", BANK)
+    assert SHOP in caplog.text
+
+
+async def test_an_app_that_is_upgraded_replaces_what_its_older_version_said(
+    shop_works: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for declared in (JobType(name="send", queue="fast"), OF_SHOP):  # and back again: a roll-back
+        assert await shop_works.declare(declared, app=SHOP) == []
+        assert (await written(shop_works))[1] == declared.queue
+    assert "queue 'shop', not 'fast'" in caplog.text
+
+
+async def test_two_apps_that_say_the_same_are_no_contradiction(shop_works: Engine) -> None:
+    await shop_works.declare(OF_BANK, app=BANK)
+    assert await shop_works.declare(OF_SHOP, app=BANK) == []
+    [row] = await ask(shop_works, "SELECT conflict FROM job_types WHERE name = 'send'")
+    assert row["conflict"] is None, "the bank has come round"
+
+
+APP_FILE = """
+from holdfast import App
+
+app = App()
+
+@app.job()
+async def send({parameters}) -> None: ...
+"""
+
+
+async def test_a_worker_whose_handler_takes_another_payload_than_that_of_the_living_app_does_not_start(
+    engine: Engine, store_url: str, tmp_path: Path
+) -> None:
+    shop = App(name=SHOP)
+
+    @shop.job()
+    async def send(to: str) -> None: ...
+
+    await engine.declare(send.handler.job_type, app=shop.name)
+    await engine.register(name="shop-1", metadata={"app": SHOP})
+    (tmp_path / "bank.py").write_text(APP_FILE.format(parameters="amount: int"))
+    for command in ("worker", "serve"):
+        done = holdfast(command, "--app", "bank:app", folder=tmp_path, url=store_url)
+        assert done.returncode != 0
+        for part in (SHOP, "'bank'", "'send'", "another payload", "App(name=...)"):
+            assert part in done.stderr
+    doctor = holdfast("doctor", "--json", folder=tmp_path, url=store_url)
+    assert "'bank'" in doctor.stdout
+    assert SHOP in doctor.stdout
+
+
+def test_an_app_is_called_by_the_module_that_makes_it_or_by_its_name() -> None:
+    assert App().name == __name__
+    assert App(name="shop").name == "shop"
