@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     startup_grace_seconds: float = 120
     accept_orphans_seconds: float = 60
 
-    retain_succeeded_seconds: float | None = None
+    retain_succeeded_seconds: float | None = 1_209_600
     retain_dead_seconds: float | None = None
     retain_canceled_seconds: float | None = None
     retain_rejected_seconds: float | None = None
@@ -150,6 +150,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     if each.type is bool or get_origin(each.type) is Literal
 }
 
+OFF = "off"
+MAY_BE_OFF = frozenset(each.name for each in msgspec.structs.fields(Settings) if type(None) in get_args(each.type))
+
 
 def load(
     environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
@@ -159,7 +162,7 @@ def load(
     typed: dict[str, str] = {}
     for layer, found in _layers(environment, file, overrides).items():
         _refuse_unknown(found, layer)
-        values |= found
+        values |= {name: None if value == OFF and name in MAY_BE_OFF else value for name, value in found.items()}
         typed |= {name: _typed(name, layer) for name in found}
     for name, value in values.items():
         _check(name, value, typed[name])
@@ -263,7 +266,8 @@ def _check(name: str, value: Any, typed: str) -> None:
 
 def _must_be(name: str, value: Any) -> str:
     if name in RANGES:
-        return "a number from {:,} to {:,}, got {!r:.80}".format(*RANGES[name], value)
+        off = ", or off" if name in MAY_BE_OFF else ""
+        return "a number from {:,} to {:,}{}, got {!r:.80}".format(*RANGES[name], off, value)
     if name in CHOICES:
         return f"{' or '.join(CHOICES[name])}, got {value!r:.80}"
     return "text"

@@ -115,6 +115,7 @@ class Model:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.jobs: dict[str, Job] = {}
+        self.pruned: dict[str, Job] = {}  # their keys hold, and the record of their attempts stays
         self.workers: dict[str, Worker] = {}
         self.paused: set[str] = set()
         self.keys: dict[str, str] = {}
@@ -168,7 +169,7 @@ class Model:
 
     def holder(self, request: Request, *, accept: bool) -> Job | None:
         """The job that answers this request, if its key is taken (C-18, C-19); its own policy says for how long."""
-        job = self.jobs.get(self.keys.get(request.key or "", ""))
+        job = (self.jobs | self.pruned).get(self.keys.get(request.key or "", ""))
         if job is None:
             return None
         match job.policy.idempotency:
@@ -480,7 +481,6 @@ class Model:
 
     def prune(self, keep: float) -> set[str]:
         old = {job.id for job in self.jobs.values() if job.finished_at and job.finished_at <= self.ago(keep)}
-        self.keys = {key: job_id for key, job_id in self.keys.items() if job_id not in old}
         for job_id in old:
-            del self.jobs[job_id]
+            self.pruned[job_id] = self.jobs.pop(job_id)
         return old

@@ -26,6 +26,7 @@ NO_TESTS_FAILED, SOME_FAILED = 0, 1
 # The tests that are run against each mutant on every store: those closest to it, then all that could notice.
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
 TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
+KEPT = ("keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_jobs", "prune_errors")
 PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
 CLOSE = {
@@ -70,6 +71,10 @@ CLOSE = {
         read: ["tests/engine/test_reads.py"]
         for read in ("job", "page_jobs", "count_jobs", "history", "feed_end", "ids_between")
     },
+    **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "parts")},
+    **{query: ["tests/known/test_pruned_jobs.py"] for query in KEPT},
+    "prune_attempts": ["tests/cli/test_bench.py"],
+    **{read: ["tests/engine/test_reads.py"] for read in ("job", "page_jobs", "count_jobs", "history", "feed_end")},
     **{read: ["tests/engine/test_outlines.py"] for read in ("outlines", "page_outlines", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
     **{f"{what}_workers": ["tests/engine/test_worker_log.py"] for what in ("unsaid", "say", "told")},

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Progress
+from holdfast.engine import Progress, Retention
 from holdfast.lifecycle import State
 from holdfast.model import NewJob, Part
 from tests.engine.steps import NOBODYS
@@ -120,6 +120,16 @@ async def test_the_executions_and_the_history_of_a_job(op: Operator) -> None:
     first = await op.get(f"/jobs/{lost}/events", limit=2)
     rest = await op.get(f"/jobs/{lost}/events", after=first["next"])
     assert (first["events"] + rest["events"], rest["next"]) == (events, None)
+
+
+async def test_who_ran_a_job_is_told_though_the_job_was_pruned(op: Operator) -> None:
+    worker, lease = await started(op.engine)
+    await op.engine.complete(worker, lease.id, lease.token)
+    await op.engine.prune(Retention(succeeded=0))
+
+    assert (await op.get(f"/jobs/{lease.id}", status=404))["code"] == "job_pruned"
+    [attempt] = (await op.get(f"/jobs/{lease.id}/attempts"))["attempts"]
+    assert (attempt["workerId"], attempt["outcome"], attempt["state"]) == (worker, "succeeded", "succeeded")
 
 
 async def test_why_a_job_does_not_run(op: Operator) -> None:

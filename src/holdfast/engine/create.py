@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ from holdfast.engine.move import move
 from holdfast.engine.registry import NeedsTransaction, Resolved
 from holdfast.engine.rules import Rules
 from holdfast.errors import Conflict, HoldfastError, Invalid, KeyReused, Locked, Refused
-from holdfast.lifecycle import FINAL, STATUS, Actor, Idempotency, State
+from holdfast.lifecycle import FINAL, STATUS, Actor, Idempotency, Policy, State
 from holdfast.model import NewJob
 from holdfast.model.hint import HINTS_MAX, Hint
 from holdfast.model.json import encode
@@ -233,7 +234,7 @@ async def _ask_guards(tx: Tx, rules: Rules, job: NewJob, resolved: Resolved) -> 
         await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
     except Refused:
         holder = (await key_holders(tx, [job])).get(_owned(job))
-        if holder is None or await _is_free(tx, rules, holder):
+        if holder is None or await is_free(tx, rules, holder):
             raise
 
 
@@ -262,7 +263,7 @@ async def _existing(
     """The job that holds the key, or ours if that key is free to take over."""
     for _ in range(TAKEOVERS_MAX):
         holder = holders.get(_owned(job))
-        if holder is not None and not await _is_free(tx, rules, holder):
+        if holder is not None and not await is_free(tx, rules, holder):
             if holder["fingerprint"] != row[_FINGERPRINT]:
                 return KeyReused(
                     f"idempotency key {job.idempotency_key!r} belongs to job {holder['id']}, created by a different "
@@ -272,6 +273,7 @@ async def _existing(
             return await _repeated(tx, rules, holder, actor=actor, accept=accept)
         if holder is not None:
             await tx.one(q.free_key, id=holder["id"])
+            await tx.one(q.drop_kept_key, id=holder["id"])
         if await _insert_rows(tx, rules, [row], batch, actor=actor):
             return Created(row[_ID], batch.state(row))
         if not (found := await key_holders(tx, [job])):  # so it was not the key
@@ -290,14 +292,23 @@ async def _repeated(tx: Tx, rules: Rules, holder: Row, *, actor: Actor, accept: 
     return Created(job_id, state, existed=True)
 
 
-async def _is_free(tx: Tx, rules: Rules, holder: Row) -> bool:
+async def is_free(tx: Tx, rules: Rules, holder: Row) -> bool:
     """The holder's own policy says how long its key is its own."""
     policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
     match policy.idempotency:
         case Idempotency.FOREVER:
             return False
         case Idempotency.WINDOW:
-            age = holder["now_at"] - holder["created_at"]
-            return bool(age.total_seconds() >= policy.idempotency_window_seconds)
+            return bool(holder["now_at"] >= holder["created_at"] + _window(policy))
         case Idempotency.UNTIL_FAILED:
             return State(holder["state"]) in FINAL - {State.SUCCEEDED}
+
+
+async def held_until(tx: Tx, rules: Rules, holder: Row) -> datetime | None:
+    """When the key of a finished job will be free by itself; None: never."""
+    policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
+    return holder["created_at"] + _window(policy) if policy.idempotency is Idempotency.WINDOW else None
+
+
+def _window(policy: Policy) -> timedelta:
+    return timedelta(seconds=policy.idempotency_window_seconds)

@@ -517,7 +517,11 @@ class Engine(Keyring, Mailing):
         return len(await self.store.write(lambda tx: _accept.accept_orphans(tx, self.rules)))
 
     async def prune(self, retention: _prune.Retention, *, limit: int | None = None) -> int:
-        return await self.store.write(lambda tx: _prune.prune(tx, self.rules, retention, limit=limit))
+        done = await self.store.write(lambda tx: _prune.prune(tx, self.rules, retention, limit=limit))
+        if not done.held:
+            return done.deleted
+        await self.store.write(lambda tx: _prune.keep_keys(tx, done.held))
+        return done.deleted + await self.store.write(lambda tx: _prune.delete(tx, [job for job, _ in done.held]))
 
     async def overdue(self, retention: _prune.Retention) -> _prune.Overdue:
         """What `prune` should have deleted some minutes ago: more than a few means that it does not keep up."""

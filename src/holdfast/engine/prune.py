@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
+from holdfast.engine.create import held_until, is_free
 from holdfast.engine.deliveries import KEPT_SECONDS as DELIVERIES_KEPT_SECONDS
 from holdfast.engine.rules import Rules
 from holdfast.engine.webhooks import READER
@@ -53,16 +55,36 @@ class Overdue(msgspec.Struct, frozen=True):
     deliveries: int = 0
 
 
-async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None = None) -> int:
-    """Delete up to `limit` jobs of each final state, oldest first, with their events, attempts and parts."""
+class Pruned(NamedTuple):
+    """`held`: jobs that wait with an idempotency key that holds. First their keys are kept, in a transaction of its
+    own: a create that has not seen the kept key then still finds the job, unless it lasts longer than both."""
+
+    deleted: int
+    held: list[tuple[str, datetime | None]]  # (job, when its key will be free)
+
+
+async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None = None) -> Pruned:
+    """Delete up to `limit` jobs of each final state, oldest first, with their events and parts."""
     most = rules.limits.sweep_batch
     bound = most if limit is None else min(check_limit(limit, "jobs"), most)
-    gone = 0
+    ready: list[str] = []
+    held: list[tuple[str, datetime | None]] = []
     for state, keep in retention.limits():
         rows = await _candidates(tx, rules, state, keep, bound)
         unread = await _unread(tx, rows, keep)
-        gone += await _delete(tx, [row["id"] for row in rows if row["id"] not in unread])
-    return gone
+        for row in rows:
+            if row["id"] in unread:
+                continue
+            if not row["key_live"] or row["kept"] or await is_free(tx, rules, row):
+                ready.append(row["id"])
+            else:
+                held.append((row["id"], await held_until(tx, rules, row)))
+    await tx.all(q.prune_kept_keys, limit=bound)
+    return Pruned(await delete(tx, ready), held)
+
+
+async def keep_keys(tx: Tx, held: list[tuple[str, datetime | None]]) -> None:
+    await tx.all(q.keep_keys, held=held)
 
 
 async def _candidates(tx: Tx, rules: Rules, state: State, keep: float, limit: int) -> list[Row]:
@@ -94,11 +116,12 @@ async def _unread(tx: Tx, rows: list[Row], keep: float) -> set[str]:
     return {row["job_id"] for row in await tx.all(q.unread_jobs, ids=ids, **place)}
 
 
-async def _delete(tx: Tx, ids: list[str]) -> int:
+async def delete(tx: Tx, ids: list[str]) -> int:
+    """All of a finished job but the record of its attempts."""
     if not ids:
         return 0
     deleted = [row["id"] for row in await tx.all(q.prune_jobs, ids=ids)]
-    for query in (q.prune_events, q.prune_attempts, q.prune_parts):
+    for query in (q.prune_events, q.prune_errors, q.prune_parts):
         await tx.all(query, ids=deleted)
     return len(deleted)
 

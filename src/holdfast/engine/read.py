@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -91,7 +92,7 @@ class Cursor(msgspec.Struct, frozen=True):
 async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
     row = await tx.one(q.job, id=job_id) if is_uuid(job_id) else None
     if row is None or (tenant is not None and row["tenant"] != tenant):
-        raise _unknown(job_id)
+        raise (await _missing(tx, [(job_id, tenant)]))[0]
     return Job.from_row(row)
 
 
@@ -109,8 +110,25 @@ def _dashed(digits: str) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
+async def _missing(tx: Tx, asked: Sequence[tuple[str, str | None]]) -> list[NotFound]:
+    """Why each of these (job, tenant) is not there: it was pruned, or it never was, as far as that tenant may know."""
+    ids = [job_id for job_id, _ in asked if is_uuid(job_id)]
+    rows = await tx.all(q.pruned_jobs, ids=ids) if ids else []
+    pruned = {(row["job_id"], row["tenant"]) for row in rows} | {(row["job_id"], None) for row in rows}
+    return [_pruned(job_id) if (job_id, tenant) in pruned else _unknown(job_id) for job_id, tenant in asked]
+
+
 def _unknown(job_id: str) -> NotFound:
     return NotFound(f"no job {quoted(job_id)}", code="job_not_found", job_id=job_id)
+
+
+def _pruned(job_id: str) -> NotFound:
+    return NotFound(
+        f"job {job_id} had finished and was deleted when its time was over, as the HOLDFAST_RETAIN_..._SECONDS "
+        "settings say; the record of its attempts is kept",
+        code="job_pruned",
+        job_id=job_id,
+    )
 
 
 async def page(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> Page:
@@ -131,7 +149,9 @@ async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[Outline | Hold
     plausible = [(job_id, tenant) for job_id, tenant in wanted if is_uuid(job_id)]
     rows = await tx.all(q.outlines, wanted=plausible) if plausible else []
     found = {(job_id, whose): Outline.from_row(rest) for job_id, whose, *rest in rows}
-    return [found.get(one) or _unknown(one[0]) for one in wanted]
+    missing = [one for one in dict.fromkeys(wanted) if one not in found]
+    reasons = dict(zip(missing, await _missing(tx, missing), strict=True)) if missing else {}
+    return [found.get(one) or reasons[one] for one in wanted]
 
 
 async def page_outlines(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> tuple[list[Outline], str | None]:

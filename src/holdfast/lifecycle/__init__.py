@@ -16,6 +16,7 @@ from holdfast.lifecycle.transcode import TRANSCODE
 __all__ = [
     "BIT",
     "BUILT_IN",
+    "DEFAULT",
     "FINAL",
     "PAIRS",
     "STATUS",

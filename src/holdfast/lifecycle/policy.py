@@ -18,7 +18,7 @@ class Treatment(StrEnum):
 
 
 class Idempotency(StrEnum):
-    FOREVER = "forever"  # a key names one job for as long as its row exists
+    FOREVER = "forever"  # a key names one job, also after that was pruned
     WINDOW = "window"  # ... for `idempotency_window_seconds` after creation
     UNTIL_FAILED = "until_failed"  # ... until that job ended without success
 

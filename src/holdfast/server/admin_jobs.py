@@ -10,8 +10,8 @@ from holdfast.engine.redrive import successors
 from holdfast.engine.requeue import requeue as requeue_job
 from holdfast.engine.rules import Rules
 from holdfast.engine.why import in_short
-from holdfast.errors import Conflict, Forbidden
-from holdfast.lifecycle import STATUS, Actor, Machine, State
+from holdfast.errors import Conflict, Forbidden, NotFound
+from holdfast.lifecycle import DEFAULT, STATUS, Actor, Machine, State
 from holdfast.model import Job
 from holdfast.model.key import Scope
 from holdfast.server.admin import deed, filter_of, operate
@@ -62,8 +62,14 @@ async def _carrying(server: Server, asked: Asked) -> Job:
 
 
 async def attempts(server: Server, asked: Asked) -> Reply:
-    job, machine = await _known(server, asked)
-    ended = await server.engine.attempts(job.id)
+    """Also of a job that was pruned: then states are told in the words of the default lifecycle."""
+    try:
+        _, machine = await _known(server, asked)
+    except NotFound as error:
+        if error.code != "job_pruned":
+            raise
+        machine = DEFAULT
+    ended = await server.engine.attempts(asked.path["job_id"])
     return Reply(200, AttemptsAnswer([attempt_view(attempt, machine) for attempt in ended]))
 
 

@@ -27,6 +27,13 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
              FROM {rows:known(lane integer, lane_digest text, policy integer, policy_digest text)}
             WHERE NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = known.lane AND lanes.digest = known.lane_digest)
                OR NOT EXISTS (SELECT 1 FROM policies p WHERE p.id = known.policy AND p.digest = known.policy_digest))
+   AND CASE WHEN fresh.idempotency_key IS NULL
+            THEN TRUE
+            ELSE (SELECT kept.job_id
+                    FROM kept_keys AS kept
+                   WHERE kept.tenant = kind.tenant
+                     AND kept.idempotency_key = fresh.idempotency_key) IS NULL
+       END
     ON CONFLICT (tenant, idempotency_key) WHERE key_live DO NOTHING
 RETURNING {moved}
 
@@ -39,6 +46,14 @@ SELECT asked.whose, asked.key, jobs.id, jobs.fingerprint, jobs.state, jobs.polic
                            WHERE holder.tenant = asked.whose
                              AND holder.idempotency_key = asked.key
                              AND holder.key_live)
+UNION ALL
+SELECT asked.whose, asked.key, kept.job_id, kept.fingerprint, kept.state, kept.policy, kept.created_at, {now}
+  FROM {rows:asked(whose text, key text)}
+  JOIN kept_keys AS kept ON kept.job_id = (SELECT pruned.job_id
+                                             FROM kept_keys AS pruned
+                                            WHERE pruned.tenant = asked.whose
+                                              AND pruned.idempotency_key = asked.key)
+ WHERE NOT EXISTS (SELECT 1 FROM jobs AS still WHERE still.id = kept.job_id)
 
 -- name: free_key
 -- The one change a finished row allows; guarded, so that of two takers one frees the key and both then race to insert.
@@ -47,6 +62,10 @@ UPDATE jobs
  WHERE id = :id
    AND key_live
 RETURNING id
+
+-- name: drop_kept_key
+-- The same for a job that was pruned.
+DELETE FROM kept_keys WHERE job_id = :id RETURNING job_id
 
 -- name: put_policy
 INSERT INTO policies (digest, body, moves, waits_for_offline, offline_seconds, no_progress_seconds,

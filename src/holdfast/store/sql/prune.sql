@@ -1,7 +1,8 @@
 -- name: prunable_succeeded
 -- Ids are in order of creation, and nothing finishes before it is created: below `bound` the primary key is enough,
 -- and no complete has to keep an index for this.
-SELECT id, tenant, finished_at, {now} AS now_at
+SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_live,
+       EXISTS (SELECT 1 FROM kept_keys WHERE kept_keys.job_id = jobs.id) AS kept
   FROM jobs
  WHERE state = 'succeeded'
    AND finished_at <= {now-:keep_seconds}
@@ -11,7 +12,8 @@ SELECT id, tenant, finished_at, {now} AS now_at
 {skip_locked}
 
 -- name: prunable_unhappy
-SELECT id, tenant, finished_at, {now} AS now_at
+SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_live,
+       EXISTS (SELECT 1 FROM kept_keys WHERE kept_keys.job_id = jobs.id) AS kept
   FROM jobs
  WHERE state = :state
    AND state <> 'succeeded'
@@ -54,6 +56,33 @@ SELECT count(*) AS jobs
 SELECT count(*) AS deliveries
   FROM (SELECT 1 FROM deliveries WHERE next_at <= {now-:seconds} ORDER BY next_at LIMIT {limit}) AS overdue
 
+-- name: keep_keys
+INSERT INTO kept_keys (tenant, idempotency_key, fingerprint, job_id, state, policy, created_at, expires_at)
+SELECT jobs.tenant, jobs.idempotency_key, jobs.fingerprint, jobs.id, jobs.state, jobs.policy, jobs.created_at, held.expires_at
+  FROM {rows:held(id uuid, expires_at timestamptz)}
+  JOIN jobs ON jobs.id = held.id
+ WHERE jobs.key_live
+   AND jobs.finished_at IS NOT NULL
+    ON CONFLICT (tenant, idempotency_key) DO NOTHING
+RETURNING job_id
+
+-- name: prune_kept_keys
+WITH picked AS MATERIALIZED (
+    SELECT job_id AS id
+      FROM kept_keys
+     WHERE expires_at <= {now}
+     ORDER BY expires_at
+     LIMIT {limit}
+    {skip_locked}
+)
+DELETE FROM kept_keys WHERE job_id {in picked} RETURNING job_id
+
+-- name: pruned_jobs
+-- Of jobs that are not there, those that left something when they were pruned: a key, or the record of an attempt.
+SELECT job_id, tenant FROM kept_keys WHERE job_id {in:ids uuid}
+ UNION
+SELECT job_id, tenant FROM attempts WHERE job_id {in:ids uuid}
+
 -- name: prune_jobs
 DELETE FROM jobs
  WHERE id {in:ids uuid}
@@ -63,7 +92,12 @@ RETURNING id
 -- name: prune_events
 DELETE FROM events WHERE job_id {in:ids uuid} RETURNING job_id
 
+-- name: prune_errors
+-- Who ran a job, when, and how that ended is kept for ever; what its error said goes with the job.
+UPDATE attempts SET error = NULL WHERE job_id {in:ids uuid} AND error IS NOT NULL RETURNING job_id
+
 -- name: prune_attempts
+-- Of the jobs of a benchmark, which leave nothing.
 DELETE FROM attempts WHERE job_id {in:ids uuid} RETURNING job_id
 
 -- name: prune_parts

@@ -161,6 +161,22 @@ CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AN
 CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
 
+-- What is left of a pruned job while its idempotency key holds: a repeated create is answered with its id.
+CREATE TABLE kept_keys (
+    tenant          text        NOT NULL,
+    idempotency_key text        NOT NULL,
+    fingerprint     text        NOT NULL,
+    job_id          uuid        NOT NULL,
+    state           text        NOT NULL,
+    policy          integer     NOT NULL,
+    created_at      timestamptz NOT NULL,
+    expires_at      timestamptz,          -- NULL: it holds for ever
+    PRIMARY KEY (tenant, idempotency_key)
+);
+
+CREATE INDEX kept_keys_of_job ON kept_keys (job_id);
+CREATE INDEX kept_keys_over ON kept_keys (expires_at) WHERE expires_at IS NOT NULL;
+
 CREATE FUNCTION holdfast_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' THEN
@@ -277,7 +293,10 @@ BEGIN
 END $$;
 
 CREATE TRIGGER events_append_only BEFORE UPDATE ON events FOR EACH ROW EXECUTE FUNCTION holdfast_refuse_rewrite();
-CREATE TRIGGER attempts_append_only BEFORE UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION holdfast_refuse_rewrite();
+-- The one change of an attempt: when its job is pruned, its error goes, which may hold what its payload held.
+CREATE TRIGGER attempts_append_only BEFORE UPDATE ON attempts FOR EACH ROW
+    WHEN (NEW.error IS NOT NULL OR to_jsonb(NEW) - 'error' <> to_jsonb(OLD) - 'error')
+    EXECUTE FUNCTION holdfast_refuse_rewrite();
 
 CREATE TABLE parts (
     job_id       uuid    NOT NULL,

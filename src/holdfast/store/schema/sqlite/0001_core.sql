@@ -162,6 +162,22 @@ CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AN
 CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
 
+-- What is left of a pruned job while its idempotency key holds: a repeated create is answered with its id.
+CREATE TABLE kept_keys (
+    tenant          text    NOT NULL,
+    idempotency_key text    NOT NULL,
+    fingerprint     text    NOT NULL,
+    job_id          text    NOT NULL,
+    state           text    NOT NULL,
+    policy          integer NOT NULL,
+    created_at      integer NOT NULL,
+    expires_at      integer,          -- NULL: it holds for ever
+    PRIMARY KEY (tenant, idempotency_key)
+) STRICT;
+
+CREATE INDEX kept_keys_of_job ON kept_keys (job_id);
+CREATE INDEX kept_keys_over ON kept_keys (expires_at) WHERE expires_at IS NOT NULL;
+
 -- A finished row changes in one way only: a later create takes over its idempotency key.
 CREATE TRIGGER jobs_final BEFORE UPDATE OF
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, reason, due, priority, version, epoch,
@@ -297,7 +313,13 @@ BEGIN
     SELECT RAISE(ABORT, 'HF002 events is append-only');
 END;
 
+-- The one change of an attempt: when its job is pruned, its error goes, which may hold what its payload held.
 CREATE TRIGGER attempts_append_only BEFORE UPDATE ON attempts
+    WHEN NEW.error IS NOT NULL
+         OR (NEW.job_id, NEW.epoch, NEW.tenant, NEW.attempt, NEW.worker_id, NEW.instance,
+             NEW.token, NEW.started_at, NEW.ended_at, NEW.outcome, NEW.to_state, NEW.reason)
+            IS NOT (OLD.job_id, OLD.epoch, OLD.tenant, OLD.attempt, OLD.worker_id, OLD.instance,
+                    OLD.token, OLD.started_at, OLD.ended_at, OLD.outcome, OLD.to_state, OLD.reason)
 BEGIN
     SELECT RAISE(ABORT, 'HF002 attempts is append-only');
 END;

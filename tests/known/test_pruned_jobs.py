@@ -1,0 +1,138 @@
+"""What is left of a job that was pruned: its idempotency key, while that holds, and the record of its attempts."""
+
+import asyncio
+
+import pytest
+
+from holdfast.assembly import retention
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine, Retention
+from holdfast.errors import KeyReused, NotFound
+from holdfast.ids import SeededIds
+from holdfast.loops import Maintenance
+from holdfast.model import NewJob
+from holdfast.settings import Settings, load
+from tests.engine.steps import ask, run
+
+DAY = 86_400
+AT_ONCE = Retention(succeeded=0, dead=0, canceled=0, rejected=0)
+
+
+def request(**more: object) -> NewJob:
+    return NewJob(**{"type": "pay", "payload": {"n": 1}, "idempotency_key": "k", **more})  # type: ignore[arg-type]
+
+
+async def finish(engine: Engine, worker: str) -> None:
+    [lease] = await engine.claim(worker, types=["pay"])
+    await engine.complete(worker, lease.id, lease.token, {"paid": True})
+
+
+async def test_a_repeated_create_is_answered_with_the_job_that_was_pruned(engine: Engine, worker: str) -> None:
+    first = await engine.create(request())
+    await finish(engine, worker)
+    assert await engine.prune(AT_ONCE) == 1
+    assert await ask(engine, "SELECT id FROM jobs") == []
+
+    again = await engine.create(request())
+    one_of_many = (await engine.create_many([request(), NewJob(type="other")]))[0]
+
+    assert (again.id, again.existed, again.status) == (first.id, True, "COMPLETED")
+    assert one_of_many.id == first.id
+    with pytest.raises(KeyReused) as refused:
+        await engine.create(request(payload={"n": 2}))
+    assert refused.value.fields["job_id"] == first.id
+    assert (await engine.create(request(tenant="other"))).id != first.id
+
+
+async def test_a_key_with_a_window_is_free_again_when_the_window_is_over(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    policy = {"idempotency": "window", "idempotency_window_seconds": 2 * DAY}
+    first = await engine.create(request(policy=policy))
+    await finish(engine, worker)
+    await engine.prune(AT_ONCE)
+    clock.advance(2 * DAY - 1)
+    assert (await engine.create(request(policy=policy))).id == first.id
+    clock.advance(1)
+    second = await engine.create(request(policy=policy))
+    assert second.id != first.id
+    assert await ask(engine, "SELECT job_id FROM kept_keys") == []
+
+
+async def test_keys_whose_window_is_over_are_deleted(engine: Engine, worker: str, clock: MovableClock) -> None:
+    policy = {"idempotency": "window", "idempotency_window_seconds": DAY}
+    await engine.create(request(policy=policy))
+    await finish(engine, worker)
+    await engine.prune(AT_ONCE)
+    assert len(await ask(engine, "SELECT job_id FROM kept_keys")) == 1
+    clock.advance(DAY)
+    await engine.prune(AT_ONCE)
+    assert await ask(engine, "SELECT job_id FROM kept_keys") == []
+
+
+async def test_a_key_that_a_failure_frees_is_not_kept(engine: Engine, worker: str) -> None:
+    policy = {"idempotency": "until_failed"}
+    first = await engine.create(request(policy=policy))
+    await engine.cancel(first.id)
+    await engine.prune(AT_ONCE)
+    assert (await engine.create(request(policy=policy))).id != first.id
+
+
+async def test_of_many_who_take_over_a_key_of_a_pruned_job_one_makes_a_job(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    policy = {"idempotency": "window", "idempotency_window_seconds": DAY}
+    await engine.create(request(policy=policy))
+    await finish(engine, worker)
+    await engine.prune(AT_ONCE)
+    clock.advance(DAY)
+    made = await asyncio.gather(*(engine.create(request(policy=policy)) for _ in range(10)))
+    assert len({one.id for one in made}) == 1
+
+
+async def test_whoever_asks_for_a_pruned_job_hears_that_it_was_pruned(engine: Engine, worker: str) -> None:
+    lease = await run(engine, worker)
+    await engine.complete(worker, lease.id, lease.token)
+    await engine.prune(AT_ONCE)
+
+    with pytest.raises(NotFound) as refused:
+        await engine.get(lease.id)
+    assert refused.value.code == "job_pruned"
+    assert "HOLDFAST_RETAIN_" in refused.value.message
+    with pytest.raises(NotFound) as refused:
+        await engine.get(lease.id, tenant="other")
+    assert refused.value.code == "job_not_found"
+    [outline] = await engine.outlines([(lease.id, "default")])
+    assert isinstance(outline, NotFound)
+    assert outline.code == "job_pruned"
+
+
+async def test_the_record_of_who_ran_a_job_and_when_outlives_it_without_its_error(engine: Engine, worker: str) -> None:
+    lease = await run(engine, worker)
+    await engine.fail(worker, lease.id, lease.token, "E_DISK", "the secret of a customer", permanent=True)
+    [before] = await engine.attempts(lease.id)
+    await engine.prune(AT_ONCE)
+
+    [after] = await engine.attempts(lease.id)
+
+    assert after.error is None
+    kept = ("worker_id", "started_at", "ended_at", "outcome", "reason", "epoch")
+    assert [getattr(after, name) for name in kept] == [getattr(before, name) for name in kept]
+
+
+def test_succeeded_jobs_are_kept_for_two_weeks_unless_a_setting_says_otherwise() -> None:
+    assert Settings().retain_succeeded_seconds == 14 * DAY
+    assert load({"HOLDFAST_RETAIN_SUCCEEDED_SECONDS": "off"}).retain_succeeded_seconds is None
+    assert load({}, overrides={"retain_succeeded_seconds": "off"}).retain_succeeded_seconds is None
+
+
+async def test_a_process_says_at_its_start_what_it_will_delete_and_when(
+    engine: Engine, clock: MovableClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    maintenance = Maintenance(engine, clock, SeededIds(1), every=10, retention=retention(Settings()))
+    with caplog.at_level("INFO"):
+        maintenance.say_what_is_deleted()
+    assert caplog.messages == [
+        "finished jobs are deleted: succeeded after 14 days; canceled, dead, rejected never "
+        "(HOLDFAST_RETAIN_SUCCEEDED_SECONDS and its like)"
+    ]
