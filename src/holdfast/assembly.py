@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listening import Listener
 from holdfast.engine import Created, Engine, Limits, Retention
 from holdfast.engine.create import Ready
+from holdfast.errors import StoreError
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.loops import Maintenance, WorkerLog
@@ -83,6 +84,8 @@ async def open_engine(
     )
     if (log := job_lines()) is not None:
         engine.rules.observers.append(Moves(log, engine.rules.lifecycles))
+    with suppress(StoreError):  # then maintenance does it, or the first use of the engine says what is wrong
+        await engine.rebase_event_log()
     return engine
 
 

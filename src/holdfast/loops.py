@@ -91,6 +91,7 @@ class Maintenance:
         prunes = (self._more_to_prune or self._rounds % SELDOM == 0) and self._retention.deletes
         self._rounds += 1
         steps = {
+            self._rebase_event_log: chores.log_ahead,
             self._requeue: chores.ripe,
             self._reap: chores.running,
             self._mark_swept: chores.unswept and not chores.running,
@@ -110,6 +111,10 @@ class Maintenance:
         elif not self._failures:
             unexpected = None if isinstance(error, StoreError) else error
             log.warning("maintenance (%s) failed, trying again: %s", step.__name__[1:], error, exc_info=unexpected)
+
+    async def _rebase_event_log(self) -> int:
+        await self._engine.rebase_event_log()
+        return 0
 
     async def _requeue(self) -> int:
         return await self._engine.requeue_due()

@@ -8,7 +8,8 @@ from holdfast.store.queries import Query
 
 _SETTLED = Query(
     "settled",
-    "SELECT coalesce(max(pos), 0) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS settled FROM events",
+    "SELECT (SELECT coalesce(max(pos), 0) FROM events) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint + base"
+    " AS settled FROM event_log",
 )
 
 

@@ -13,6 +13,7 @@ from holdfast.store import Tx, q
 class Chores(msgspec.Struct, frozen=True, kw_only=True):
     """`unswept`: nobody has swept for a while. The others are what a step of maintenance may find something of."""
 
+    log_ahead: bool = True
     unswept: bool = True
     ripe: bool = True
     running: bool = True

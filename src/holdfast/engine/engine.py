@@ -18,6 +18,7 @@ from holdfast.engine import complete as _complete
 from holdfast.engine import create as _create
 from holdfast.engine import declare as _declare
 from holdfast.engine import depths as _depths
+from holdfast.engine import event_log as _event_log
 from holdfast.engine import fail as _fail
 from holdfast.engine import heartbeat as _heartbeat
 from holdfast.engine import look as _look
@@ -523,6 +524,10 @@ class Engine(Keyring, Mailing):
         await self.store.write(lambda tx: _prune.keep_keys(tx, done.held))
         return done.deleted + await self.store.write(lambda tx: _prune.delete(tx, [job for job, _ in done.held]))
 
+    async def rebase_event_log(self) -> bool:
+        """After a dump was loaded into another server: new events come behind those that were in it."""
+        return await _event_log.rebase(self.store)
+
     async def overdue(self, retention: _prune.Retention) -> _prune.Overdue:
         """What `prune` should have deleted some minutes ago: more than a few means that it does not keep up."""
         return await self.store.read(lambda tx: _prune.overdue(tx, self.rules, retention))
@@ -653,6 +658,10 @@ class Engine(Keyring, Mailing):
 
     async def feed(self, after: _read.Cursor | None = None, *, limit: int = 1000) -> tuple[list[Event], _read.Cursor]:
         return await self.store.read(lambda tx: _read.feed(tx, after or _read.Cursor(), limit=limit))
+
+    async def log_extent(self) -> _read.Extent:
+        """Which part of the log there is to read: to see whether a reader can go on from where it was."""
+        return await self.store.read(_read.extent)
 
     async def feed_end(self) -> _read.Cursor:
         return await self.store.read(_read.feed_end)

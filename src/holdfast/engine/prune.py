@@ -121,8 +121,10 @@ async def delete(tx: Tx, ids: list[str]) -> int:
     if not ids:
         return 0
     deleted = [row["id"] for row in await tx.all(q.prune_jobs, ids=ids)]
-    for query in (q.prune_events, q.prune_errors, q.prune_parts):
+    for query in (q.prune_errors, q.prune_parts):
         await tx.all(query, ids=deleted)
+    if events := await tx.all(q.prune_events, ids=deleted):
+        await tx.one(q.note_pruned, pos=max(row["pos"] for row in events))
     return len(deleted)
 
 

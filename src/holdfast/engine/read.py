@@ -204,6 +204,18 @@ async def feed_end(tx: Tx) -> Cursor:
     return Cursor(row["pos"], row["job_id"], row["seq"]) if row else Cursor()
 
 
+class Extent(msgspec.Struct, frozen=True):
+    """`pruned`: events up to this position may be gone. `beyond`: a reader cannot have come to this one."""
+
+    pruned: int
+    beyond: int
+
+
+async def extent(tx: Tx) -> Extent:
+    [row] = await tx.all(q.log_extent)
+    return Extent(row["pruned"], row["beyond"])
+
+
 async def attempts(tx: Tx, job_id: str) -> list[Attempt]:
     return [Attempt.from_row(row) for row in await tx.all(q.attempts, id=job_id)] if is_uuid(job_id) else []
 

@@ -11,12 +11,17 @@
 {running}               the job still runs, in a statement that finds it by its id
 {bit:a>b}               the bit of a pair of states in `moves`
 {token}                 a fresh lease token, one per row
+{next version}          the assignments that number the next event of a job, and on PostgreSQL give it its position
+{pos}                   the position in the log that a new event of this transaction has at least
 {moved}                 what a move answers with, and what its history needs: on SQLite, where the row is
 {lease ended}           the assignments that take a lease away
 {lock_timeout}          true; the transaction waits at most :lock_timeout milliseconds for a lock, if that is given
 {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
 {filters}               the one dynamic WHERE, from a fixed set
 {horizon}               events at or above it may still gain earlier neighbours
+{beyond}                a reader that was told the truth cannot be at or above it
+{ceiling}               no event that this server wrote is at or above it
+{log end}               the highest position that was ever written down
 {job} {outline} {event} {attempt} {worker} {key}   the columns of a noun
 """
 
@@ -24,7 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from holdfast.lifecycle import BIT, Actor, State
@@ -114,16 +119,16 @@ def render(query: Query, dialect: str, limit: int | None = None, filters: tuple[
 
 
 def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: tuple[str, ...]) -> str:
-    def replace(found: re.Match[str]) -> str:
+    def expanded(found: re.Match[str]) -> str:
         word, _, rest = found[1].partition(":")
         if word == "filters":
-            return " AND ".join(_MARKER.sub(replace, FILTERS[name]) for name in filters) or "TRUE"
+            return " AND ".join(_MARKER.sub(expanded, FILTERS[name]) for name in filters) or "TRUE"
         if word == "limit":
             if limit is None:
                 raise TypeError(f"query {query.name} needs a limit")
             return str(int(limit))
         if word == "moved":
-            wanted = given(query) + (TOLD + KEPT if dialect == POSTGRES else ("rowid",))
+            wanted = given(query) + ((*TOLD, *KEPT, "pos") if dialect == POSTGRES else ("rowid",))
             return ", ".join(f"jobs.{name}" for name in dict.fromkeys(wanted))
         if word.startswith(("now+", "now-")):
             return _shifted_now(found[1][3], found[1][4:], dialect)
@@ -133,7 +138,7 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
             return _postgres_row(rest)
         return _DIALECT[dialect][word](rest)
 
-    return _MARKER.sub(replace, text)
+    return _MARKER.sub(expanded, text)
 
 
 @lru_cache(maxsize=256)
@@ -159,7 +164,8 @@ def certain(query: Query) -> dict[str, str | None]:
 def _with_history(query: Query, text: str) -> str:
     """PostgreSQL writes rows, events and attempts in one statement; SQLite cannot, and runs `history_of` afterwards."""
     steps = [f"moved AS (\n{text}\n)"]
-    steps += [f"history{n} AS ({insert.sql('moved', 'TRUE')})" for n, insert in enumerate(history_of(query))]
+    inserts = [insert.placed() for insert in history_of(query)]
+    steps += [f"history{n} AS ({insert.sql('moved', 'TRUE')})" for n, insert in enumerate(inserts)]
     return "WITH " + ",\n".join(steps) + f"\nSELECT {', '.join(given(query))} FROM moved"
 
 
@@ -171,6 +177,12 @@ class Insert:
     columns: tuple[str, ...]
     values: tuple[str, ...]
     where: str = "TRUE"
+
+    def placed(self) -> Insert:
+        """An event with the position that its job's row has (PostgreSQL)."""
+        if self.table != "events":
+            return self
+        return replace(self, columns=(*self.columns, "pos"), values=(*self.values, "pos"))
 
     def sql(self, source: str, which: str) -> str:
         columns, values = ", ".join(self.columns), ", ".join(self.values)
@@ -363,6 +375,19 @@ _LOCK_TIMEOUT = (
     " IS NOT NULL"
 )
 
+# The transaction's own number, or higher where the job's last event has a higher one: see `{next version}`. A reader
+# stays below the oldest transaction still open, so it has not passed what that one writes, at its number or above it.
+_POSTGRES_POS = "(SELECT pg_current_xact_id()::text::bigint + base FROM event_log)"
+_POSTGRES_HORIZON = "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint + base FROM event_log)"
+
+
+def _log_end(greatest: str) -> str:
+    return (
+        f"{greatest}(coalesce((SELECT pos FROM events ORDER BY pos DESC LIMIT 1), 0), "
+        "coalesce((SELECT max(pos) FROM readers), 0), (SELECT pruned FROM event_log))"
+    )
+
+
 _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
     POSTGRES: {
         "now": lambda _: _POSTGRES_NOW,
@@ -380,7 +405,14 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "in ripe": lambda _: "= ANY(ARRAY(SELECT id FROM ripe))",
         "any": _postgres_any,
         "items": lambda column: f"json_array_elements_text({column}::json)",
-        "horizon": lambda _: "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint)",
+        "horizon": lambda _: _POSTGRES_HORIZON,
+        "beyond": lambda _: f"{_POSTGRES_HORIZON} + 1",
+        "ceiling": lambda _: "(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + base FROM event_log)",
+        "log end": lambda _: _log_end("greatest"),
+        "pos": lambda _: _POSTGRES_POS,
+        "pos column": lambda _: "pos, ",
+        "pos of said": lambda _: f"greatest({_POSTGRES_POS}, (SELECT max(pos) FROM events WHERE job_id = said.id)), ",
+        "next version": lambda _: f"version = jobs.version + 1, pos = greatest(jobs.pos, {_POSTGRES_POS})",
     },
     SQLITE: {
         "now": lambda _: ":now",
@@ -397,5 +429,12 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "any": _sqlite_any,
         "items": lambda column: f"json_each({column})",
         "horizon": lambda _: str(2**63 - 1),
+        "beyond": lambda _: "(SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) + 2)",
+        "ceiling": lambda _: str(2**63 - 1),
+        "log end": lambda _: _log_end("max"),
+        "pos": lambda _: "0",
+        "pos column": lambda _: "",
+        "pos of said": lambda _: "",
+        "next version": lambda _: "version = jobs.version + 1",
     },
 }

@@ -5,7 +5,7 @@ UPDATE jobs
        state      = {to:accept},
        reason     = NULL,
        due        = run_at <= {now},
-       version    = version + 1,
+       {next version},
        updated_at = {now}
  WHERE id {in:ids uuid}
    AND state {from:accept}

@@ -6,7 +6,7 @@ UPDATE jobs
        state               = {to:cancel},
        reason              = :reason,
        due                 = NULL,
-       version             = version + 1,
+       {next version},
        cancel_requested_at = {now},
        finished_at         = {now},
        updated_at          = {now}
@@ -20,7 +20,7 @@ RETURNING {moved}
 UPDATE jobs
    SET cancel_requested_at = {now},
        reason              = :reason,
-       version             = version + 1,
+       {next version},
        updated_at          = {now}
  WHERE id {in:ids uuid}
    AND state = 'running'
@@ -35,7 +35,7 @@ RETURNING {moved}
 UPDATE jobs
    SET came_from   = state,
        state       = {to:cancel},
-       version     = version + 1,
+       {next version},
        error       = stopped.error,
        {lease ended},
        finished_at = {now},

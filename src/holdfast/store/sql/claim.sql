@@ -61,7 +61,7 @@ UPDATE jobs
        state            = {to:claim},
        reason           = NULL,
        due              = NULL,
-       version          = version + 1,
+       {next version},
        epoch            = epoch + 1,
        attempt          = attempt + 1,
        lease_worker     = :worker,

@@ -5,7 +5,7 @@ UPDATE jobs
    SET came_from   = state,
        state       = {to:complete},
        reason      = NULL,
-       version     = version + 1,
+       {next version},
        result      = done.result,
        error       = NULL,
        percent     = 100,

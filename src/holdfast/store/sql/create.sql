@@ -5,12 +5,12 @@
 -- Nothing is inserted if one of the lanes or policies, whose ids the caller has kept from before, is
 -- not the one that has this id now: after a restore it may be another tenant's.
 INSERT INTO jobs (
-    id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, max_attempts,
+    id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
     payload, tags, trace, partition_key, redrive_of, root_id, parent_id)
 SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, kind.policy, kind.moves, kind.state,
        CASE WHEN kind.state = 'queued' THEN coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}) <= {now} END,
-       coalesce(fresh.priority, 0), kind.version, coalesce(fresh.max_attempts, kind.max_attempts),
+       coalesce(fresh.priority, 0), kind.version, {pos}, coalesce(fresh.max_attempts, kind.max_attempts),
        coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}), {now}, {now}, kind.lease_seconds, kind.late_writes,
        fresh.idempotency_key, CASE WHEN fresh.idempotency_key IS NOT NULL THEN TRUE END, fresh.fingerprint,
        fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.redrive_of, fresh.root_id, fresh.parent_id

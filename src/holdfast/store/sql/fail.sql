@@ -18,7 +18,7 @@ UPDATE jobs
    SET came_from  = state,
        state      = {to:fail>retrying},
        reason     = failed.reason,
-       version    = version + 1,
+       {next version},
        failures   = failures + 1,
        error      = failed.error,
        run_at     = {now+failed.delay_seconds},
@@ -41,7 +41,7 @@ UPDATE jobs
    SET came_from   = state,
        state       = {to:fail>dead},
        reason      = failed.reason,
-       version     = version + 1,
+       {next version},
        failures    = failures + 1,
        error       = failed.error,
        {lease ended},
@@ -64,7 +64,7 @@ UPDATE jobs
        state       = {to:fail>dead},
        reason      = buried.reason,
        due         = NULL,
-       version     = version + 1,
+       {next version},
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:buried(id uuid, reason text)}

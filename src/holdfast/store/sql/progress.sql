@@ -8,7 +8,7 @@ UPDATE jobs
        eta_at           = CASE WHEN told.eta_seconds IS NOT NULL THEN {now+told.eta_seconds} ELSE jobs.eta_at END,
        checkpoint       = coalesce(told.checkpoint, jobs.checkpoint),
        progress_at      = {now},
-       version          = jobs.version + 1,
+       {next version},
        lease_expires_at = {now+jobs.lease_seconds},
        updated_at       = {now}
   FROM {rows:told(id uuid, token uuid, step text, percent float8, counters text, eta_seconds float8, checkpoint text)}

@@ -90,7 +90,10 @@ DELETE FROM jobs
 RETURNING id
 
 -- name: prune_events
-DELETE FROM events WHERE job_id {in:ids uuid} RETURNING job_id
+DELETE FROM events WHERE job_id {in:ids uuid} RETURNING pos
+
+-- name: note_pruned
+UPDATE event_log SET pruned = :pos WHERE pruned < :pos RETURNING pruned
 
 -- name: prune_errors
 -- Who ran a job, when, and how that ended is kept for ever; what its error said goes with the job.

@@ -31,6 +31,19 @@ SELECT {event}
 -- name: feed_end
 SELECT pos, job_id, seq FROM events WHERE pos < {horizon} ORDER BY pos DESC, job_id DESC, seq DESC LIMIT 1
 
+-- name: log_extent
+-- Up to where events were pruned; and the position at or above which a reader can not have been.
+SELECT pruned, {beyond} AS beyond FROM event_log
+
+-- name: log_is_ahead
+-- Are there positions that no transaction of this server can have given out?
+SELECT {log end} >= {ceiling} AS ahead
+
+-- name: rebase
+-- So far that nobody was told a position which is given out again. All who write events read this row first: the lock
+-- waits for them, and they for it.
+UPDATE event_log SET base = {log end} + :jump RETURNING base
+
 -- name: attempts
 SELECT {attempt} FROM attempts WHERE job_id = :id ORDER BY epoch
 

@@ -6,7 +6,7 @@ UPDATE jobs
    SET came_from   = state,
        state       = {to:reject},
        reason      = verdict.reason,
-       version     = version + 1,
+       {next version},
        error       = verdict.error,
        {lease ended},
        finished_at = {now},
@@ -27,7 +27,7 @@ UPDATE jobs
        state       = {to:reject},
        reason      = verdict.reason,
        due         = NULL,
-       version     = version + 1,
+       {next version},
        error       = verdict.error,
        finished_at = {now},
        updated_at  = {now}

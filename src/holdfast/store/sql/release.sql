@@ -6,7 +6,7 @@ UPDATE jobs
    SET came_from  = state,
        state      = {to:release},
        reason     = freed.reason,
-       version    = version + 1,
+       {next version},
        attempt    = attempt - 1,
        run_at     = {now+freed.delay_seconds},
        due        = freed.delay_seconds <= 0,

@@ -35,7 +35,7 @@ UPDATE jobs
    SET came_from  = state,
        state      = {to:requeue},
        due        = TRUE,
-       version    = version + 1,
+       {next version},
        updated_at = {now}
  WHERE id {in ripe}
    AND state {from:requeue}
@@ -50,7 +50,7 @@ UPDATE jobs
        reason     = :reason,
        due        = TRUE,
        run_at     = {now},
-       version    = version + 1,
+       {next version},
        updated_at = {now}
  WHERE id {in:ids uuid}
    AND state {from:requeue}

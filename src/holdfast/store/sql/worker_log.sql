@@ -10,8 +10,8 @@ SELECT id, name, told, CASE WHEN NOT enabled THEN 'disabled' WHEN liveness = 'ac
 {skip_locked}
 
 -- name: say_workers
-INSERT INTO events (job_id, seq, tenant, at, verb, attempt, epoch, actor, worker_id, reason, data)
-SELECT said.id, coalesce((SELECT max(seq) FROM events WHERE job_id = said.id), 0) + 1, '*', {now}, 'worker', 0, 0, 'system',
+INSERT INTO events (job_id, seq, {pos column}tenant, at, verb, attempt, epoch, actor, worker_id, reason, data)
+SELECT said.id, coalesce((SELECT max(seq) FROM events WHERE job_id = said.id), 0) + 1, {pos of said}'*', {now}, 'worker', 0, 0, 'system',
        said.id, said.status, said.data
   FROM {rows:said(id uuid, status text, data text)}
 RETURNING job_id

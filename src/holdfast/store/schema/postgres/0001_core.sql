@@ -92,6 +92,7 @@ CREATE TABLE jobs (
     due                 boolean,                    -- TRUE: claimable now; FALSE: waits for run_at; NULL: neither
     priority            smallint         NOT NULL CHECK (priority BETWEEN -100 AND 100),
     version             integer          NOT NULL,  -- the number of its events
+    pos                 bigint           NOT NULL DEFAULT 0,  -- of its last event; PostgreSQL only
     epoch               integer          NOT NULL DEFAULT 0,
     attempt             integer          NOT NULL DEFAULT 0,
     max_attempts        integer          NOT NULL,
@@ -235,12 +236,25 @@ CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs FOR EACH ROW
     WHEN (OLD.finished_at IS NULL)
     EXECUTE FUNCTION holdfast_refuse_move();
 
+-- One row about the log of events: what is added to the number of a transaction to get the position of its events
+-- (PostgreSQL only: see `rebase`), and the last position of which events were pruned.
+CREATE TABLE event_log (
+    only_row boolean PRIMARY KEY DEFAULT TRUE CHECK (only_row),
+    base     bigint  NOT NULL,
+    pruned   bigint  NOT NULL
+);
+INSERT INTO event_log (base, pruned) VALUES (0, 0);
+
+CREATE FUNCTION holdfast_pos() RETURNS bigint LANGUAGE sql STABLE AS
+    'SELECT pg_current_xact_id()::text::bigint + base FROM event_log';
+
 -- History. No foreign keys: they would lock the job row again on every event, and history may outlive it.
--- `pos` is the transaction: a reader across jobs stays below the oldest one still open and so misses nothing.
+-- `pos` is the transaction: a reader across jobs stays below the oldest one still open and so misses nothing. Where the
+-- event before of the same job has a higher one, it is that: so the events of a job are in order. See `{pos}`.
 CREATE TABLE events (
     job_id     uuid        NOT NULL,
     seq        integer     NOT NULL,
-    pos        bigint      NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),
+    pos        bigint      NOT NULL DEFAULT holdfast_pos(),
     tenant     text        NOT NULL,
     at         timestamptz NOT NULL,
     verb       text        NOT NULL,

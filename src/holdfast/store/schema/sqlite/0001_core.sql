@@ -93,6 +93,7 @@ CREATE TABLE jobs (
     due                 integer,                  -- TRUE: claimable now; FALSE: waits for run_at; NULL: neither
     priority            integer NOT NULL CHECK (priority BETWEEN -100 AND 100),
     version             integer NOT NULL,         -- the number of its events
+    pos                 integer NOT NULL DEFAULT 0,  -- of its last event; PostgreSQL only
     epoch               integer NOT NULL DEFAULT 0,
     attempt             integer NOT NULL DEFAULT 0,
     max_attempts        integer NOT NULL,
@@ -248,6 +249,15 @@ CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs WHEN OLD.finished_at IS NULL
 BEGIN
     SELECT RAISE(ABORT, 'HF001 only finished jobs may be deleted');
 END;
+
+-- One row about the log of events: what is added to the number of a transaction to get the position of its events
+-- (PostgreSQL only: see `rebase`), and the last position of which events were pruned.
+CREATE TABLE event_log (
+    only_row integer NOT NULL PRIMARY KEY DEFAULT TRUE CHECK (only_row),
+    base     integer NOT NULL,
+    pruned   integer NOT NULL
+) STRICT;
+INSERT INTO event_log (base, pruned) VALUES (0, 0);
 
 -- History. No foreign keys: they would lock the job row again on every event, and history may outlive it.
 -- `pos` is the order of writing, which with one writer at a time is the order of commits.

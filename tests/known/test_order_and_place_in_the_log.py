@@ -1,0 +1,177 @@
+"""The log of events across jobs: the moves of a job in order, also after a dump was loaded into another server."""
+
+import asyncio
+import logging
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from holdfast.assembly import open_engine
+from holdfast.clock import Clock
+from holdfast.engine import Engine, Retention
+from holdfast.engine.cancel import cancel
+from holdfast.engine.read import Cursor
+from holdfast.ids import Ids
+from holdfast.loops import Maintenance
+from holdfast.model import NewJob
+from holdfast.settings import Settings
+from holdfast.store import Tx, open_store
+from holdfast.store.queries import Query
+from tests.engine.log import settled
+from tests.engine.steps import run
+from tests.servers.postgres import PostgresServer, find_binaries, running
+from tests.webhooks.steps import sent_to, subscribe
+
+BEGUN = Query("begun", "SELECT pg_current_xact_id()::text AS xid")
+BURN = "DO $$ BEGIN FOR i IN 1..5000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
+
+FOR_EVER = Retention(succeeded=None, dead=None, canceled=None, rejected=None)
+
+
+@pytest.fixture
+async def postgres_engine(fresh_postgres_url: str) -> AsyncIterator[Engine]:
+    clock, ids = Clock(), Ids()
+    engine = Engine(await open_store(fresh_postgres_url, clock, ids), clock=clock, ids=ids)
+    yield engine
+    await engine.close()
+
+
+async def seqs(engine: Engine, job_id: str) -> list[int]:
+    events, _ = await engine.feed(Cursor(), limit=1000)
+    return [event.seq for event in events if event.job_id == job_id]
+
+
+@asynccontextmanager
+async def open_transaction(engine: Engine) -> AsyncIterator[None]:
+    """Begun, and open as long as the caller is in here."""
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def work(tx: Tx) -> None:
+        await tx.one(BEGUN)
+        begun.set()
+        await over.wait()
+
+    lasting = asyncio.create_task(engine.store.write(work))
+    await begun.wait()
+    yield
+    over.set()
+    await lasting
+
+
+@pytest.mark.postgres
+async def test_two_moves_of_a_job_are_told_in_their_order_though_the_later_transaction_began_first(
+    postgres_engine: Engine,
+) -> None:
+    engine = postgres_engine
+    worker = (await engine.register(name="w")).id
+    webhook = await subscribe(engine)
+    await engine.fan_out_webhooks()
+    job = await engine.create(NewJob(type="t"))
+
+    async def later_move(tx: Tx) -> None:
+        await tx.one(BEGUN)  # its number is lower than that of the claim
+        await engine.claim(worker)
+        await cancel(tx, engine.rules, job.id)
+
+    await engine.store.write(later_move)
+    await settled(engine)
+
+    assert await seqs(engine, job.id) == [1, 2, 3]
+    await engine.fan_out_webhooks()
+    told = [delivery.seq for delivery in await sent_to(engine, webhook)]
+    assert told == sorted(told)
+
+
+@pytest.mark.postgres
+async def test_a_later_move_is_not_told_while_an_open_transaction_holds_back_the_earlier_one(
+    postgres_engine: Engine,
+) -> None:
+    engine = postgres_engine
+    worker = (await engine.register(name="w")).id
+    job = await engine.create(NewJob(type="t"))
+    first, claimed = asyncio.Event(), asyncio.Event()
+
+    async def later_move(tx: Tx) -> None:
+        await tx.one(BEGUN)
+        first.set()
+        await claimed.wait()
+        await cancel(tx, engine.rules, job.id)
+
+    moving = asyncio.create_task(engine.store.write(later_move))
+    await first.wait()
+    async with open_transaction(engine):
+        await engine.claim(worker)
+        claimed.set()
+        await moving
+        assert await seqs(engine, job.id) == [1], "the cancel came before the claim"
+    await settled(engine)
+    assert await seqs(engine, job.id) == [1, 2, 3]
+
+
+# -- a dump, loaded into another server ------------------------------------------------------------------------
+
+
+def load_dump(source: str, target: PostgresServer) -> str:
+    """The database of `source` as a database of the other server; its URL."""
+    programs = find_binaries()
+    dump = subprocess.run([programs / "pg_dump", source], capture_output=True, check=True)
+    subprocess.run([programs / "psql", "-q", "-v", "ON_ERROR_STOP=1", target.dsn()], input=dump.stdout, check=True)
+    return target.dsn()
+
+
+@pytest.mark.postgres
+async def test_webhooks_and_streams_go_on_after_a_dump_was_loaded_into_a_new_server(
+    fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await connection.execute(BURN)
+    await connection.close()
+    engine = await open_engine(Settings(database_url=fresh_postgres_url))
+    webhook = await subscribe(engine)
+    await engine.fan_out_webhooks()
+    worker = (await engine.register(name="w")).id
+    old = await run(engine, worker)
+    await settled(engine)
+    await engine.fan_out_webhooks()
+    place = await engine.feed_end()
+    await engine.close()
+
+    with running() as target:
+        with caplog.at_level(logging.WARNING):
+            engine = await open_engine(Settings(database_url=load_dump(fresh_postgres_url, target)))
+        try:
+            assert "positions of its events" in caplog.text
+            new = await engine.create(NewJob(type="new"))
+            await engine.complete(worker, old.id, old.token)
+            await settled(engine)
+            await engine.fan_out_webhooks()
+
+            told = {(each.job_id, each.seq) for each in await sent_to(engine, webhook)}
+            assert told == {(old.id, 1), (old.id, 2), (old.id, 3), (new.id, 1)}
+            events, _ = await engine.feed(place)
+            assert {(each.job_id, each.seq) for each in events if each.verb != "worker"} == {(old.id, 3), (new.id, 1)}
+        finally:
+            await engine.close()
+
+
+@pytest.mark.postgres
+async def test_maintenance_finds_out_that_the_server_is_another_one(
+    postgres_engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a process sees it that was running all the time."""
+    engine = postgres_engine
+    await engine.create(NewJob(type="t"))
+    ahead = "UPDATE event_log SET base = base - 100000 RETURNING base"
+    await engine.store.write(lambda tx: tx.one(Query("ahead", ahead)))
+    end = await engine.feed_end()
+    maintenance = Maintenance(engine, engine.rules.clock, engine.rules.ids, every=10, retention=FOR_EVER)
+    with caplog.at_level(logging.WARNING):
+        await maintenance.sweep()
+    assert "positions of its events" in caplog.text
+    assert (end.pos, end.seq) == (0, 0)
+    await engine.create(NewJob(type="t"))
+    await settled(engine)
+    assert len((await engine.feed(Cursor()))[0]) == 2
