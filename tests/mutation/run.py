@@ -26,7 +26,7 @@ NO_TESTS_FAILED, SOME_FAILED = 0, 1
 # The tests that are run against each mutant on every store: those closest to it, then all that could notice.
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
 TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
-KEPT = ("keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_jobs", "prune_errors")
+KEPT = ("note_pruned", "keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_jobs", "prune_errors")
 PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
 CLOSE = {
@@ -66,7 +66,6 @@ CLOSE = {
     "lane": ["tests/engine/test_guards.py"],
     "jobs_by_id": ["tests/engine/test_hooks.py"],
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
-    **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "attempts", "parts")},
     **{
         read: ["tests/engine/test_reads.py"]
         for read in ("job", "page_jobs", "count_jobs", "history", "feed_end", "ids_between")
@@ -74,7 +73,7 @@ CLOSE = {
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "parts")},
     **{query: ["tests/known/test_pruned_jobs.py"] for query in KEPT},
     "prune_attempts": ["tests/cli/test_bench.py"],
-    **{read: ["tests/engine/test_reads.py"] for read in ("job", "page_jobs", "count_jobs", "history", "feed_end")},
+    **{query: ["tests/known/test_order_and_place_in_the_log.py"] for query in ("log_extent", "log_is_ahead", "rebase")},
     **{read: ["tests/engine/test_outlines.py"] for read in ("outlines", "page_outlines", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
     **{f"{what}_workers": ["tests/engine/test_worker_log.py"] for what in ("unsaid", "say", "told")},

@@ -181,7 +181,7 @@ CREATE INDEX kept_keys_over ON kept_keys (expires_at) WHERE expires_at IS NOT NU
 
 -- A finished row changes in one way only: a later create takes over its idempotency key.
 CREATE TRIGGER jobs_final BEFORE UPDATE OF
-    id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, reason, due, priority, version, epoch,
+    id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, reason, due, priority, version, pos, epoch,
     attempt, max_attempts, failures, lost, run_at, created_at, updated_at, started_at, claimed_at, progress_at,
     finished_at, cancel_requested_at, lease_seconds, late_writes, lease_worker, lease_instance, lease_token,
     lease_expires_at, last_worker, last_instance, last_token, idempotency_key, fingerprint, payload, result, error,
