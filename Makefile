@@ -8,7 +8,7 @@ JOBS   ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static check test bench bench-http bench-observing bench-dispatch bench-peers mutate lock clean
+.PHONY: help setup run static check test bench bench-http bench-observing bench-dispatch bench-peers soak mutate lock clean
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +61,9 @@ bench-dispatch: setup ## Measure brokers beside the database: wake-ups, throughp
 
 bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/performance.md.
 	$(BIN)/python -m benchmarks.peers --publish
+
+soak: setup ## Let workers run under random faults for SECONDS=600 and say what that cost (SEED=1).
+	$(BIN)/python -m tests.known.outages.churn --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
 
 mutate: setup ## Break the code on purpose, one place at a time, and see that a test notices each.
 	$(BIN)/python -m tests.mutation.run --all

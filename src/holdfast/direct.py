@@ -93,6 +93,16 @@ class DirectSource:
             )
             claimed += [lease.id for lease in leases]
         self._poll = self._pause = POLL_FIRST_SECONDS if leases else self._slower()
+        return await self._with_policies(leases)
+
+    async def unheard(self, known: set[str]) -> list[tuple[Lease, Policy]]:
+        held = [held for held in await self.held() if held.token not in known]
+        if not held:
+            return []
+        lost = set((await self.engine.heartbeat(self.worker, held)).lost)
+        return await self._with_policies(await self.engine.leases([one for one in held if one.id not in lost]))
+
+    async def _with_policies(self, leases: list[Lease]) -> list[tuple[Lease, Policy]]:
         return [(lease, self._policies.get(lease.policy) or await self._policy(lease.policy)) for lease in leases]
 
     async def _policy(self, number: int) -> Policy:

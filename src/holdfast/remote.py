@@ -19,13 +19,14 @@ from holdfast.errors import Forbidden, HoldfastError, LeaseLost, StoreUnavailabl
 from holdfast.ids import Ids
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import Advanced, Beat, Done, Failure, Fleet, Freed, Held, Progress, Settled, Verdict
 
 CLAIM_MAX = 100  # in one request; a worker that wants more asks again
 REPORTS_MAX, REPORTS_BYTES_MAX = 1000, 900_000  # in one body, which may be 1 MiB
 WAIT_SECONDS_MAX = 30.0
 EARLY_SECONDS = 0.5  # after an answer that came sooner than asked for, and with nothing
 CLOSE_SECONDS = 3.0
+FLEET = Fleet(live=2)  # a server does not say how many there are: there may be others
 PARTS_MAX = 10_000  # more jobs than a worker can hold
 POLICIES_MAX = 10_000
 
@@ -124,7 +125,7 @@ class HttpSource:
             self._policies[clocks] = words.policy_of(job)
         return self._policies[clocks]
 
-    async def held(self) -> list[Held]:
+    async def unheard(self, known: set[str]) -> Claims:
         """Nothing that the next claim does not bring: it asks again for what was lost."""
         return []
 
@@ -142,7 +143,7 @@ class HttpSource:
                 instance_id=self.instance,
                 slots=slots,
             )
-        return Beat(answer.lost, answer.cancel, not answer.drain, answer.lease_expires_at)
+        return Beat(answer.lost, answer.cancel, not answer.drain, answer.lease_expires_at, FLEET)
 
     async def stops(self, leases: list[Held]) -> list[Held]:
         """A server is not asked between the beats, which come more often in return."""

@@ -40,6 +40,9 @@ class Breakable(DirectSource):
     async def progress(self, reports: Any) -> Any:
         return await self._do("progress", super().progress(reports), len(reports))
 
+    async def unheard(self, known: Any) -> Any:
+        return await self._do("unheard", super().unheard(known), 1)
+
     async def parts(self, job_id: str) -> Any:
         return await self._do("parts", super().parts(job_id), 1)
 

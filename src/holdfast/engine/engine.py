@@ -335,6 +335,10 @@ class Engine(Keyring, Mailing):
         """What one process of a worker holds, by its names: asked when the answer to its claim was lost."""
         return await self.store.read(lambda tx: _look.held_by(tx, worker, list(instances)))
 
+    async def leases(self, held: list[Held]) -> list[Lease]:
+        """Those of them that are current, in full."""
+        return await self.store.read(lambda tx: _look.leases(tx, held))
+
     async def progress(self, worker: str, report: Progress) -> Advanced:
         return _raised(await self.progress_many(worker, [report]))
 

@@ -7,6 +7,8 @@ import msgspec
 from holdfast.engine.claim import check_list
 from holdfast.engine.held import check_worker
 from holdfast.errors import NotFound
+from holdfast.model import Lease
+from holdfast.model.job import LEASE_COLUMNS
 from holdfast.model.reports import Held
 from holdfast.store import Tx, q
 
@@ -54,6 +56,15 @@ async def held_by(tx: Tx, worker: str, instances: list[str]) -> list[Held]:
     check_list(instances, "instance")
     rows = await tx.all(q.held_by, worker=worker, instances=instances)
     return [Held(row["id"], row["lease_token"]) for row in rows]
+
+
+async def leases(tx: Tx, held: list[Held]) -> list[Lease]:
+    """Those of them that are current, in full, as the claim gave them."""
+    tokens = {one.id: one.token for one in held}
+    rows = await tx.all(q.jobs_by_id, ids=sorted(tokens)) if tokens else []
+    return [
+        Lease.from_row(row[name] for name in LEASE_COLUMNS) for row in rows if row["lease_token"] == tokens[row["id"]]
+    ]
 
 
 async def stops(tx: Tx, worker: str, leases: list[Held]) -> list[Held]:

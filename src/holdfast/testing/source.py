@@ -46,6 +46,11 @@ class EndingSource(DirectSource):
             self._pause = PAUSE_FIRST_SECONDS
         return claimed
 
+    async def unheard(self, known: set[str]) -> Claims:
+        found = await super().unheard(known)
+        self._leases |= {lease.token: lease for lease, _ in found}
+        return found
+
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
         """A claim found nothing. What runs may still make jobs; when nothing runs either, this is the end."""
         while self.runtime.held:

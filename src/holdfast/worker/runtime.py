@@ -16,7 +16,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
-from holdfast.model.reports import Freed, Progress
+from holdfast.model.reports import Progress
 from holdfast.outages import outage
 from holdfast.worker.blocking import current
 from holdfast.worker.board import Board, Header
@@ -24,8 +24,9 @@ from holdfast.worker.context import Context
 from holdfast.worker.deaf import hear
 from holdfast.worker.handler import Handler, Isolation, Surroundings, invoke
 from holdfast.worker.outbox import Outbox
-from holdfast.worker.outcomes import Failed, Outcome, Released, how
+from holdfast.worker.outcomes import Abandoned, Failed, Outcome, Released, how
 from holdfast.worker.pace import Pace
+from holdfast.worker.reach import Reach
 from holdfast.worker.reporting import Reporting
 from holdfast.worker.run import Ending, Run
 from holdfast.worker.source import Claims, Source
@@ -41,12 +42,14 @@ TICK_SECONDS = 0.2
 LATE_SECONDS = 0.5  # a tick that comes so late
 INTERRUPT_SECONDS = 1.0  # for an interrupt to take effect
 BUFFERED_SECONDS_MAX = 1.0  # a job that waits longer than this in here is given back: others may start it sooner
+STOOD_STILL_SECONDS = 5 * TICK_SECONDS
 FENCE = 0.8  # of a lease not renewed: the worker itself stops what it runs
 WAIT_SECONDS = 5.0
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
 LAST_WORDS_SECONDS = 5.0  # for reports, when everything has ended
 CLAIM_MAX = 1000
 CLAIM, RENEW = "claim jobs", "renew leases"
+ABANDONED_MAX = 10_000
 UNREPORTED_MAX = 2000  # claiming waits while more than this has ended and could not be reported yet
 
 log = logging.getLogger("holdfast.worker")
@@ -82,13 +85,14 @@ class Worker:
         traces: Traces | None = None,
         attempts: Attempts | None = None,
     ) -> None:
-        self._source, self._handlers = source, handlers
+        self._handlers = handlers
         self._figures, self._traces = figures, traces
         self.plan = plan or Plan()
         self._around, self._state = around or Surroundings(), state
         self._board = board or Board.create()
         self._children = children
         self._clock, self._ids = clock or Clock(), ids or Ids()
+        self._source = Reach(source, self._clock)
         self._types = sorted(handlers)
         self._buffer: deque[Run] = deque()
         self._runs: dict[str, Run] = {}  # by token: everything this worker holds, waiting, running or to be reported
@@ -98,13 +102,16 @@ class Worker:
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = asyncio.Event()
-        self._enabled = True  # as the keeper said last
+        self._enabled, self._unrenewed = True, False  # as the keeper said last
         self._unheard = False  # a claim failed that may have claimed something
+        self._abandoned: deque[str] = deque(maxlen=ABANDONED_MAX)  # tokens that may still be current, and were given up
+        self._others = True  # other workers may be there
+        self._looked_at = self._calm_since = self._started_at = self._clock.monotonic()
         self._pace = Pace(self.plan.concurrency)
         self._threads = ThreadPoolExecutor(self.plan.concurrency, thread_name_prefix="holdfast-job", initializer=hear)
         self._blank = copy_context()  # every handler begins with this: nothing leaks from one job into the next
         self._outbox = Outbox(
-            source,
+            self._source,
             self._clock,
             self._ids,
             busy=lambda: self._busy > 0,
@@ -112,7 +119,7 @@ class Worker:
             figures=figures,
             attempts=attempts,
         )
-        self._reporting = Reporting(source, self._clock, self._ids, fence=self._fence)
+        self._reporting = Reporting(self._source, self._clock, self._ids, fence=self._fence)
 
     # -- running ----------------------------------------------------------------------------------------------
 
@@ -192,13 +199,13 @@ class Worker:
     async def _claim_until_stopped(self) -> None:
         pause = PAUSE_SECONDS
         while not self._stopping.is_set():
-            self._room.clear()
-            wanted = self._wanted()
-            if not wanted:
-                await self._room.wait()
-                continue
             try:
-                await self._give_back_unheard()
+                await self._take_unheard()
+                self._room.clear()
+                wanted = self._wanted()
+                if not wanted:
+                    await self._room.wait()
+                    continue
                 claimed = await self._source.claim(wanted, queues=self.plan.queues, types=self._types)
                 outage.works(CLAIM)
                 self._board.polled()
@@ -217,7 +224,7 @@ class Worker:
                 await self._clock.within(self._stopping, pause * (0.5 + self._ids.jitter()))
                 pause = min(PAUSE_MAX_SECONDS, pause * 2)
         with contextlib.suppress(StoreError):
-            await self._give_back_unheard()
+            await self._take_unheard()
 
     async def _until_hint(self) -> None:
         waiting = asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self.plan.queues, self._types))
@@ -274,7 +281,9 @@ class Worker:
         return self.plan.concurrency - self.stuck - self._busy
 
     def _fill(self) -> None:
-        while self._buffer and self._free() > 0:
+        """Not what may have been lost while it waited: the keeper finds out, and until then it goes on waiting."""
+        now = self._clock.monotonic()
+        while self._buffer and self._free() > 0 and not self._is_unkept(self._buffer[0], now):
             self._start(self._buffer.popleft())
         self._is_idle()
 
@@ -289,18 +298,17 @@ class Worker:
             self._outbox.put(run, Released())
         self._is_idle()
 
-    async def _give_back_unheard(self) -> None:
-        """The answer to a claim was lost: what it may have claimed would wait for its lease to run out."""
+    async def _take_unheard(self) -> None:
+        """The answer to a claim was lost: what it may have claimed is as good as what it would have brought."""
         if self._unheard:
-            unheard = [held for held in await self._source.held() if held.token not in self._runs]
-            if unheard:
-                await self._source.release([Freed(held.id, held.token) for held in unheard])
+            self._take(await self._source.unheard({*self._runs, *self._abandoned}))
             self._unheard = False
 
     # -- executing --------------------------------------------------------------------------------------------
 
     def _start(self, run: Run) -> None:
         run.started = True
+        self._started_at = self._clock.monotonic()
         self._busy += 1
         self._idle.clear()
         run.context = Context(run.lease, _Line(self, run), self._state)
@@ -468,6 +476,8 @@ class Worker:
                 await self._clock.sleep(TICK_SECONDS)  # the loop was held up: first hear what has ended meanwhile
 
     def _check(self, run: Run, now: float) -> None:
+        if not run.started:
+            return
         if self._is_unkept(run, now) and run.ending is not Ending.LOST:
             log.error("job %s: the lease was not renewed in time; stopping it", run.lease.id)
             self._lose(run)
@@ -490,20 +500,34 @@ class Worker:
         return None if self.plan.kept else FENCE * run.policy.lease_seconds
 
     def _give_back_stale(self, now: float) -> None:
-        stale = []
-        while self._buffer and now - self._buffer[0].claimed_at > BUFFERED_SECONDS_MAX:
-            stale.append(self._buffer.popleft())
+        """What has waited for long behind others, and will not start in a moment: another worker may be sooner.
+
+        While the database was away, or this process stood still, nobody could have: the wait begins anew.
+        """
+        passed, self._looked_at = now - self._looked_at, now
+        if self._source.away or self._unrenewed or self.waiting or passed > STOOD_STILL_SECONDS:
+            self._calm_since = now
+        if not self._others or now - self._calm_since <= BUFFERED_SECONDS_MAX:
+            return
+        moving = now - self._started_at <= BUFFERED_SECONDS_MAX
+        stale = {
+            run
+            for place, run in enumerate(self._buffer)
+            if now - run.claimed_at > BUFFERED_SECONDS_MAX and not (moving and place < self._pace.ahead())
+        }
         if stale:
+            self._buffer = deque(run for run in self._buffer if run not in stale)
             self._pace.claimed(len(stale), back=len(stale))
-            self._give_back(stale)
+            self._give_back(list(stale))
 
     def hear(self, news: News) -> None:
         """What the keeper learned with its last beat."""
         if news.failed:
             outage.failed(RENEW, news.failed)
+            self._unrenewed = True
             return
         outage.works(RENEW)
-        self._enabled = news.enabled
+        self._enabled, self._unrenewed, self._others = news.enabled, False, news.fleet.live > 1
         for held in news.lost:
             if (run := self._runs.get(held.token)) is not None:
                 self._lose(run)
@@ -521,11 +545,14 @@ class Worker:
     def _lose(self, run: Run) -> None:
         if run.finished:
             return  # its report will hear of it
+        self._abandoned.append(run.lease.token)
         if run.started:
             run.end(Ending.LOST, self._clock.monotonic())
-        else:  # nothing was done: if it is ours after all, it goes back
+        else:  # nothing was done, and others have it
             self._buffer.remove(run)
-            self._give_back([run])
+            run.finished = True
+            self._outbox.put(run, Abandoned())
+            self._is_idle()
 
     async def report(self, run: Run, report: Progress) -> None:
         run.progress_at = self._clock.monotonic()

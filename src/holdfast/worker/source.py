@@ -40,8 +40,11 @@ class Source(Protocol):
 
     async def parts(self, job_id: str) -> list[Part]: ...
 
-    async def held(self) -> list[Held]:
-        """What the database thinks this instance holds: asked when the answer to a claim was lost."""
+    async def unheard(self, known: set[str]) -> Claims:
+        """What the database thinks this instance holds, but for those tokens: asked when a claim's answer was lost.
+
+        Their leases are renewed, and as good as those of a claim.
+        """
         ...
 
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:

@@ -156,6 +156,14 @@ def _reports(ctx: SyncContext) -> int:
     return ctx.fence
 
 
+@app.job()
+async def reports_briefly(ctx: Context, times: int = 3) -> int:
+    for number in range(times):
+        await ctx.progress(step=f"step-{number}")
+        await asyncio.sleep(0.02)
+    return ctx.fence
+
+
 @app.job(max_attempts=1)
 def reports_in_a_thread(ctx: SyncContext) -> int:
     return _reports(ctx)

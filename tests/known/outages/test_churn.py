@@ -1,0 +1,142 @@
+"""Claims that are given back without a run tell a user nothing: only what another worker can start sooner goes back."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast import App, Context, SyncContext
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.model.reports import Fleet, Held
+from holdfast.worker.keeper import News
+from holdfast.worker.pace import Pace
+from tests.known.outages.churn import churn
+from tests.worker.in_process import until, working
+from tests.worker.test_runtime import verbs
+
+AWAY = StoreUnavailable("the database is away, on purpose")
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.timeout(300)
+async def test_faults_cost_no_failure_no_loss_and_hardly_a_claim(fresh_postgres_url: str, tmp_path: Path) -> None:
+    """A sample; `make soak` goes on for longer."""
+    cost = await churn(fresh_postgres_url, tmp_path, seed=2, seconds=12)
+    print(cost)
+    assert cost.failed == {}
+    assert cost.reaped == {}
+    assert cost.given_back_without_a_run <= cost.jobs / 100
+
+
+async def test_jobs_that_wait_in_a_worker_are_not_given_back_because_of_an_outage(app: App) -> None:
+    @app.job()
+    async def quick() -> None: ...
+
+    @app.job()
+    async def reports(ctx: Context) -> None:
+        await ctx.progress(50)
+
+    async with working(app, concurrency=1) as at_work:
+        for job in await quick.enqueue_many([{}] * 30):
+            await job.result(30)
+        at_work.source.broken["progress"] = AWAY
+        handed_in = [await reports.enqueue(), *await quick.enqueue_many([{}] * 10)]
+        await until(lambda: at_work.worker._buffer and at_work.worker.waiting)
+        await asyncio.sleep(1.5)  # longer than a job may wait behind a handler that does not end
+        at_work.source.broken.clear()
+        for job in handed_in:
+            await job.result(30)
+    assert [await verbs(app, job.id) for job in handed_in if "release" in await verbs(app, job.id)] == []
+
+
+async def test_a_worker_that_is_alone_gives_nothing_back(app: App) -> None:
+    gate = threading.Event()
+
+    @app.job()
+    async def quick() -> None: ...
+
+    @app.job()
+    def long(ctx: SyncContext) -> None:
+        gate.wait(30)
+
+    try:
+        async with working(app, concurrency=1) as at_work:
+            for job in await quick.enqueue_many([{}] * 30):
+                await job.result(30)
+            at_work.worker.hear(News(renewed=True, fleet=Fleet(live=1)))
+            handed_in = [await long.enqueue(), *await quick.enqueue_many([{}] * 10)]
+            await until(lambda: at_work.worker._buffer)
+            await asyncio.sleep(1.5)
+            assert at_work.worker._buffer, "nobody else could start them"
+            at_work.worker.hear(News(renewed=True, fleet=Fleet(live=2)))
+            await until(lambda: not at_work.worker._buffer)
+            gate.set()
+            for job in handed_in:
+                await job.result(30)
+    finally:
+        gate.set()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_claim_whose_answer_was_lost_is_run_and_not_given_back(app: App, times: int) -> None:
+    """Also when the database goes away again while the worker asks what it holds."""
+
+    @app.job()
+    async def quick() -> str:
+        return "ran"
+
+    jobs = await quick.enqueue_many([{}] * 5)
+    async with working(app) as at_work:
+        at_work.source.lost_answers.add("claim")
+        at_work.source.broken["unheard"] = OutcomeUnknown("away again, on purpose")
+        await until(lambda: [verb for verb, _ in at_work.source.calls].count("unheard") >= times)
+        at_work.source.broken.clear()
+        assert [await job.result(30) for job in jobs] == ["ran"] * 5
+    for job in jobs:
+        assert "release" not in await verbs(app, job.id)
+        assert (await verbs(app, job.id)).count("claim") == 1
+
+
+async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_worker(app: App) -> None:
+    gate = threading.Event()
+
+    @app.job()
+    async def quick() -> None: ...
+
+    @app.job()
+    def long() -> None:
+        gate.wait(30)
+
+    try:
+        async with working(app, concurrency=1) as at_work:
+            for job in await quick.enqueue_many([{}] * 30):
+                await job.result(30)
+            at_work.worker.hear(News(renewed=True, fleet=Fleet(live=1)))
+            await long.enqueue()
+            await until(lambda: at_work.worker.taken == 1)
+            waits = await quick.enqueue()
+            await until(lambda: at_work.worker._buffer)
+            [run] = at_work.worker._buffer
+            calls = len(at_work.source.calls)
+            at_work.worker.hear(News(renewed=True, lost=[Held(run.lease.id, run.lease.token)]))
+            await until(lambda: run.lease.token not in at_work.worker._runs)
+            assert "release" not in [verb for verb, _ in at_work.source.calls[calls:]]
+            engine = await app.engine()
+            await engine.release(at_work.source.worker, run.lease.id, run.lease.token)  # as the sweeper would free it
+            gate.set()
+            await waits.result(30)
+    finally:
+        gate.set()
+
+
+def test_jobs_that_may_not_wait_in_a_worker_are_given_back_less_and_less_often() -> None:
+    """A worker whose jobs all have one attempt gave one of them back with every second claim."""
+    pace, given_back = Pace(10), 0
+    pace.ended(0.001)
+    for _ in range(1000):
+        back = min(pace.ahead(), 1)
+        given_back += back
+        pace.claimed(10 + back, back=back)
+    assert given_back < 20
