@@ -14,9 +14,9 @@ async def claimed(engine: Engine, **job: object) -> tuple[str, Lease]:
     return worker.id, lease
 
 
-async def half_done(engine: Engine) -> Lease:
+async def half_done(engine: Engine, **job: object) -> Lease:
     """A running job that has reported progress, parts and a checkpoint."""
-    worker, lease = await claimed(engine, payload={"film": "a.mov"}, tags=["urgent"])
+    worker, lease = await claimed(engine, payload={"film": "a.mov"}, tags=["urgent"], **job)
     parts = [
         Part(name="720p", status=PartStatus.COMPLETED, percent=100),
         Part(name="480p", status=PartStatus.IN_PROGRESS, done=3, total=9),
