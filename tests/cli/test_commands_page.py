@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from holdfast.cli.commands import make_parser
 from holdfast.cli.completion import places
 from tests.cli.page import PAGE, Names, examples, lasting, prepare, run
@@ -9,6 +11,7 @@ from tests.cli.page import PAGE, Names, examples, lasting, prepare, run
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.timeout(600)  # some fifty processes, one after the other
 def test_every_example_prints_what_the_page_says(tmp_path: Path) -> None:
     """One after the other, as somebody would type them who reads the page."""
     prepare(tmp_path)

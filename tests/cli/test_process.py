@@ -124,7 +124,7 @@ def test_the_command_line_wins_over_the_environment(tmp_path: Path) -> None:
     assert (answer.returncode, (tmp_path / "mine.db").is_file()) == (0, True)
 
 
-@pytest.mark.parametrize("arguments", [[], ["jobs"], ["jobs", "explode"], ["explode"], ["jobs", "show"]])
+@pytest.mark.parametrize("arguments", [["jobs"], ["jobs", "explode"], ["explode"], ["jobs", "show"]])
 def test_what_is_not_a_command_is_a_usage_error(tmp_path: Path, arguments: list[str]) -> None:
     answer = holdfast(*arguments, folder=tmp_path)
     assert (answer.returncode, answer.stdout) == (2, "")
