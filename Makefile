@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.holdfast-setup
+RUNS   := $(VENV)/.holdfast-run
+TESTS  := $(VENV)/.holdfast-setup
 JOBS   ?= 3
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -13,22 +14,30 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: $(STAMP) ## Create the environment in .venv with every dependency pinned by hash, and the project in it.
+setup: $(TESTS) ## Create the environment in .venv for developers: every dependency pinned by hash, and the project in it.
 
-# pip is the last thing venv installs: where it is missing, the environment was never finished.
-$(STAMP): pyproject.toml constraints/dev.txt
+# What `holdfast` needs to run, and no more. pip is the last thing venv installs: where it is missing, the environment
+# was never finished.
+$(RUNS): pyproject.toml constraints/runtime.txt constraints/build.txt
 	@test -x $(BIN)/pip || { \
 	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo 'Holdfast needs Python 3.11 or newer; name one: make setup PYTHON=python3.12' >&2; exit 1; }; \
 	  $(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	    echo '$(PYTHON) cannot make virtual environments: it has no ensurepip (on Debian and Ubuntu, install' \
 	      'python3-venv), or name another interpreter: make setup PYTHON=python3.12' >&2; exit 1; }; \
-	  $(PYTHON) -m venv --clear $(VENV); }
-	$(BIN)/python -m pip install --quiet --require-hashes -r constraints/dev.txt
+	  echo 'Creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
+	@echo 'Installing what Holdfast needs to run into $(VENV), once:'
+	$(BIN)/python -m pip install --require-hashes -r constraints/runtime.txt -r constraints/build.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-run: setup ## Run everything in one process on SQLite, with example jobs, and say what to type next.
+# The same environment, with what tests, checks and benchmarks need besides.
+$(TESTS): $(RUNS) constraints/dev.txt
+	@echo 'Installing what tests and checks need into $(VENV), once; databases and brokers among it:'
+	$(BIN)/python -m pip install --require-hashes -r constraints/dev.txt
+	@touch $@
+
+run: $(RUNS) ## Run everything in one process on SQLite, with example jobs, and say what to type next.
 	@$(BIN)/holdfast dev
 
 static: setup
@@ -70,13 +79,14 @@ mutate: setup ## Break the code on purpose, one place at a time, and see that a 
 
 # Pins that still fit are kept; `make lock UPGRADE=--upgrade` takes the newest of each.
 COMPILE = "$$tool"/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	--annotation-style line --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml
+	--annotation-style line --custom-compile-command 'make lock' $(UPGRADE)
 
 lock: ## Write constraints/ again from pyproject.toml: every dependency, exact and by hash.
 	@set -e; tool=$$(mktemp -d); trap 'rm -rf "$$tool"' EXIT; \
 	$(PYTHON) -m venv "$$tool"; "$$tool"/bin/pip install --quiet uv; \
-	$(COMPILE) -o constraints/runtime.txt; \
-	$(COMPILE) -o constraints/dev.txt --group dev --all-extras -c constraints/runtime.txt
+	$(COMPILE) -o constraints/runtime.txt pyproject.toml; \
+	$(COMPILE) -o constraints/dev.txt --group dev --all-extras -c constraints/runtime.txt pyproject.toml; \
+	$(COMPILE) -o constraints/build.txt --group build -c constraints/dev.txt
 
 clean: ## Remove the environment, caches and build results.
 	rm -rf $(VENV) .cache build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
