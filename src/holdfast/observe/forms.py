@@ -151,7 +151,10 @@ class Terminal(Text):
     def _in(self, style: str, text: str) -> str:
         """In the colour of what it is about."""
         code = _COLOURS.get(style)
-        return f"\x1b[{code}m{text}\x1b[0m" if self._colour and code and text else text
+        if not (self._colour and code and text):
+            return text
+        shown = text.rstrip("\n")
+        return f"\x1b[{code}m{shown}\x1b[0m{text[len(shown) :]}"
 
 
 def _cut(text: str, most: int) -> str:

@@ -1,0 +1,46 @@
+"""`make run` is for somebody who wants to look: it installs little, says so, and the next time it starts at once."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+PINS = {
+    name: (ROOT / "constraints" / f"{name}.txt").read_text(encoding="utf-8") for name in ("runtime", "build", "dev")
+}
+
+
+def planned(target: str, venv: Path) -> str:
+    """What make would do, in an environment of its own."""
+    done = subprocess.run(
+        ["make", "--dry-run", target, f"VENV={venv}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_make_run_installs_the_runtime_pins_only_and_shows_it(tmp_path: Path) -> None:
+    plan = planned("run", tmp_path / "venv")
+    assert "constraints/runtime.txt" in plan
+    assert "constraints/dev.txt" not in plan
+    [install] = [line for line in plan.splitlines() if "constraints/runtime.txt" in line]
+    assert "--quiet" not in install, "it shows its progress"
+    assert "constraints/dev.txt" in planned("test", tmp_path / "venv")
+
+
+def test_a_second_make_run_starts_at_once(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    (venv / ".holdfast-run").touch()
+    assert planned("run", venv).splitlines() == [f"{venv}/bin/holdfast dev"]
+
+
+def test_what_is_pinned_twice_is_pinned_alike() -> None:
+    pinned = {name: dict(re.findall(r"(?m)^(\S+)==(\S+)", text)) for name, text in PINS.items()}
+    for name in ("runtime", "build"):
+        assert pinned[name]
+        assert pinned[name].items() <= pinned["dev"].items(), name
