@@ -89,6 +89,9 @@ class Feed:
         self._pages = asyncio.Semaphore(PAGES_AT_ONCE)
         self._known: dict[str, About] = {}
         self._failing = False
+        self._doubted = False
+        self.replaced = 0  # times that the log ended before what had been read of it
+        engine.store.identities.changed.append(self._doubt)
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -108,10 +111,32 @@ class Feed:
         """Something may be new: a hint, without which it is found a little later."""
         self._hinted.set()
 
+    def _doubt(self) -> None:
+        """The database was restored or replaced: its log may end before what we have read."""
+        self._doubted = True
+
+    async def _check_end(self) -> None:
+        beyond = (await self._engine.log_extent()).beyond
+        if self._ring.end[0] >= beyond:
+            log.warning("the database has gone back behind events that were told from it: streams are told so")
+            self._ring, self._known = Ring(await self.end()), {}
+            self.replaced += 1
+            for watches in self._watches.values():
+                for watch in watches:
+                    watch.ring(self._ring.begin)
+        self._doubted = False
+
+    @property
+    def last(self) -> Place:
+        """Where the part of the log ends that was read."""
+        return self._ring.end
+
     async def _look(self) -> bool:
         """True if something was new. What goes wrong is tried again: the watchers' own limits go on meanwhile."""
         came = full = False
         try:
+            if self._doubted:
+                await self._check_end()
             while not came or full:
                 events, end = await self._engine.feed(Cursor(*self._ring.end), limit=PAGE)
                 if not events:

@@ -28,14 +28,16 @@ class News(Protocol):
 class OfJob:
     """Places are the numbers of the job's events, which have no gaps."""
 
-    def __init__(self, feed: Feed, watch: Watch, job_id: str, after: int, about: About | None) -> None:
+    def __init__(
+        self, feed: Feed, watch: Watch, job_id: str, after: int, about: About | None, reset: str | None = None
+    ) -> None:
         self._feed, self._watch, self._job_id = feed, watch, job_id
-        self._after, self._about = after, about
+        self._after, self._about, self._reset = after, about, reset
         self._replayed = False
         self.over = False
 
     def hello(self) -> bytes:
-        return b""
+        return b"" if self._reset is None else sse.reset(str(self._after), self._reset)
 
     async def next(self) -> bytes:
         behind = self._watch.take()
@@ -68,18 +70,27 @@ class OfAll:
         place: Place,
         is_wanted: Callable[[Line, About | None], bool],
         text: Callable[[Line, About | None], bytes],
+        reset: str | None = None,
     ) -> None:
         self._feed, self._watch = feed, watch
-        self._place, self._told = place, place
+        self._place, self._told, self._reset = place, place, reset
+        self._replaced = feed.replaced
         self._is_wanted, self._text = is_wanted, text
         self._at_end = False
 
     def hello(self) -> bytes:
         """With a place, so that nothing is missed by whoever is cut off before the first event."""
-        return self._tell_place()
+        return self._tell_place() if self._reset is None else self._say_reset(self._reset)
+
+    def _say_reset(self, reason: str) -> bytes:
+        return sse.reset(sse.place_text(self._told), reason)
 
     async def next(self) -> bytes:
         behind = self._watch.take()
+        if self._replaced != self._feed.replaced:
+            self._replaced = self._feed.replaced
+            self._place = self._told = self._feed.last
+            return self._say_reset(sse.AHEAD)
         if self._at_end and behind is not None:
             self._place = max(self._place, behind)  # what came before was for others
         lines, self._place, self._at_end = await self._feed.behind(self._place, self._watch.key)

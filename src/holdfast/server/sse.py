@@ -14,16 +14,23 @@ from holdfast.lifecycle import FINAL, STATUS, State
 from holdfast.model import Event
 from holdfast.server.feed import About
 from holdfast.server.ring import Place
-from holdfast.wire import JobEvent, OperatorEvent, WorkerEvent
+from holdfast.wire import JobEvent, OperatorEvent, StreamReset, WorkerEvent
 
 _PLACE = re.compile(r"([0-9]{1,19})\.([0-9]{1,10})\.([0-9a-f-]{36})")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _encode = msgspec.json.Encoder().encode
 
+AHEAD, PRUNED = "ahead", "pruned"  # why events may be missing
+
 
 def written(number: str, name: str, data: Any) -> bytes:
     """Nothing in the data can end its line: JSON has no line breaks of its own, and those in texts are escaped."""
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (number.encode(), name.encode(), _encode(data))
+
+
+def reset(number: str, reason: str) -> bytes:
+    """Said before what may be missing: whoever keeps a picture of the jobs should read them anew."""
+    return written(number, "reset", StreamReset(reason))
 
 
 def is_of_worker(event: Event) -> bool:

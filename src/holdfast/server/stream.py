@@ -36,13 +36,13 @@ async def of_job(server: Server, asked: Asked) -> Reply | Stream:
     seen = _last_event_id(asked)
     after = sse.number_of(seen) if seen else 0
     job = await server.engine.get(asked.path["job_id"], tenant=asked.caller.tenant)
-    if after > job.version:
-        raise sse.not_given_out()
+    reset = sse.AHEAD if after > job.version else None  # the database was restored since: all of it again
+    after = 0 if reset else after
     if after == job.version and job.state in FINAL:
         return Reply(204)  # all is said; a browser that hears this does not come back
     about = (await server.feed.about([job.id])).get(job.id)
     return await _opened(
-        server, asked, feeds.of_job(job.id), lambda watch: OfJob(server.feed, watch, job.id, after, about)
+        server, asked, feeds.of_job(job.id), lambda watch: OfJob(server.feed, watch, job.id, after, about, reset)
     )
 
 
@@ -58,8 +58,10 @@ async def of_all(server: Server, asked: Asked) -> Reply | Stream:
         return about is not None and query.job_type in (None, about.type) and query.queue in (None, about.queue)
 
     key = feeds.of_tenant(asked.caller.tenant)
-    place = await _begin(server, asked)
-    return await _opened(server, asked, key, lambda watch: OfAll(server.feed, watch, place, is_wanted, client_text))
+    place, reset = await _begin(server, asked)
+    return await _opened(
+        server, asked, key, lambda watch: OfAll(server.feed, watch, place, is_wanted, client_text, reset)
+    )
 
 
 async def for_operators(server: Server, asked: Asked) -> Reply | Stream:
@@ -69,9 +71,9 @@ async def for_operators(server: Server, asked: Asked) -> Reply | Stream:
     def is_wanted(line: Line, about: About | None) -> bool:
         return tenant is None or line.event.tenant == tenant or sse.is_of_worker(line.event)
 
-    place = await _begin(server, asked)
+    place, reset = await _begin(server, asked)
     return await _opened(
-        server, asked, feeds.EVERYTHING, lambda watch: OfAll(server.feed, watch, place, is_wanted, operator_text)
+        server, asked, feeds.EVERYTHING, lambda watch: OfAll(server.feed, watch, place, is_wanted, operator_text, reset)
     )
 
 
@@ -79,9 +81,15 @@ def _last_event_id(asked: Asked) -> str:
     return asked.headers.get(b"last-event-id", b"").decode("latin-1")
 
 
-async def _begin(server: Server, asked: Asked) -> Place:
+async def _begin(server: Server, asked: Asked) -> tuple[Place, str | None]:
+    """Where to go on, and why events may be missing before that, if they may."""
     seen = _last_event_id(asked)
-    return sse.place_of(seen) if seen else feeds.behind_all_of(await server.feed.end())
+    if not seen:
+        return feeds.behind_all_of(await server.feed.end()), None
+    place, extent = sse.place_of(seen), await server.engine.log_extent()
+    if place[0] >= extent.beyond:
+        return feeds.behind_all_of(await server.feed.end()), sse.AHEAD
+    return place, sse.PRUNED if place[0] < extent.pruned else None
 
 
 # -- a stream --------------------------------------------------------------------------------------------------

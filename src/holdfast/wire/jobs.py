@@ -83,6 +83,13 @@ class JobEvent(Answer):
     counters: dict[str, Any] | None = None
 
 
+class StreamReset(Answer):
+    """Events may be missing before what follows. `reason`: `ahead`, the log ends before the id that was sent, as after
+    a restore; `pruned`, events behind it were deleted with their jobs."""
+
+    reason: str
+
+
 class OperatorEvent(Answer):
     """The same line with everything that it says; `data` holds counters or an error."""
 
