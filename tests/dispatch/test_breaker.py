@@ -1,8 +1,11 @@
 """The breaker: it opens at the first failure, waits longer and longer, and never for long. R003-115, R003-117."""
 
+import asyncio
+
 import pytest
 
 from holdfast.dispatch.breaker import CALM_SECONDS, PAUSE_MAX_SECONDS, PAUSE_SECONDS, Breaker
+from holdfast.dispatch.telling import Telling
 from holdfast.ids import SeededIds
 from tests.clocks import WholeClock
 
@@ -85,3 +88,27 @@ def test_whoever_watches_hears_of_both_ends(breaker: Breaker, clock: WholeClock)
     clock.advance(1)
     breaker.succeeded()
     assert heard == [False, True]
+
+
+async def test_a_broker_that_works_now_and_then_is_told_of_once_until_it_has_worked_for_a_while(
+    breaker: Breaker, clock: WholeClock
+) -> None:
+    told: list[str] = []
+    over = asyncio.Event()
+
+    def back() -> None:
+        told.append("back")
+        over.set()
+
+    Telling(breaker, lost=told.append, back=back, calm_seconds=0.05)
+    for _ in range(3):
+        breaker.failed("full")
+        breaker.failed("full")
+        clock.advance(PAUSE_MAX_SECONDS)
+        breaker.succeeded()
+    assert told == ["full"]
+    async with asyncio.timeout(20):
+        await over.wait()
+    assert told == ["full", "back"]
+    breaker.failed("gone")
+    assert told == ["full", "back", "gone"]

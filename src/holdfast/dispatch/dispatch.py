@@ -15,6 +15,7 @@ from holdfast.dispatch.broker import Broker
 from holdfast.dispatch.listening import Listener
 from holdfast.dispatch.mode import MODES
 from holdfast.dispatch.sender import Sender, Tally, Wake
+from holdfast.dispatch.telling import Telling
 from holdfast.dispatch.watching import Watch
 from holdfast.ids import Ids
 
@@ -30,7 +31,7 @@ class Dispatch:
         """`make` makes a broker for a kind of worker, or one that only sends."""
         self.mode, self._make, self._clock = MODES[mode], make, clock
         self.breaker = Breaker(clock, ids)
-        self.breaker.watchers.append(self._tell)
+        Telling(self.breaker, lost=_lost, back=_back)
         self._hints: Tally = Counter()
         self._outgoing = make(None)
         self.sender = Sender(self._outgoing, self.breaker, clock, self._hints, self.mode, by_database)
@@ -65,11 +66,13 @@ class Dispatch:
         if self.listener is not None:
             await self.listener.close()
 
-    def _tell(self) -> None:
-        if self.breaker.closed:
-            log.info("the broker is back: hints go through it again")
-        else:
-            log.warning("hints go by the database until the broker is back: %s", self.breaker.reason)
+
+def _lost(reason: str) -> None:
+    log.warning("hints go by the database until the broker is back: %s", reason)
+
+
+def _back() -> None:
+    log.info("the broker is back: hints go through it again")
 
 
 def kind_of_worker(queues: Collection[str] | None, types: Collection[str] | None, offers: Collection[str] = ()) -> str:

@@ -12,6 +12,7 @@ from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.extra import require
 from holdfast.dispatch.live import Live
 from holdfast.dispatch.status import StatusCache
+from holdfast.dispatch.telling import Telling
 from holdfast.engine import Engine
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
@@ -59,7 +60,7 @@ class Shared:
         cache_seconds: float,
     ) -> None:
         self.breaker = Breaker(clock, ids)
-        self.breaker.watchers.append(self._tell)
+        Telling(self.breaker, lost=_lost, back=_back)
         self._live = Live(redis, self.breaker, clock, ids, look=feed.look_soon)
         self._announcer = Announcer(self._live, feed, clock)
         self.cached: Cached | None = None
@@ -83,8 +84,10 @@ class Shared:
             await self.cached.close()
         await self._live.close()
 
-    def _tell(self) -> None:
-        if self.breaker.closed:
-            log.info("Redis is back")
-        else:
-            log.warning("Redis cannot be used (%s): the database is asked until it can", self.breaker.reason)
+
+def _lost(reason: str) -> None:
+    log.warning("Redis cannot be used (%s): the database is asked until it can", reason)
+
+
+def _back() -> None:
+    log.info("Redis is back")
