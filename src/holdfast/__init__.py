@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.errors import JobFailed
     from holdfast.handle import JobHandle
     from holdfast.observe.tracing import trace_headers
+    from holdfast.store.migrate_connection import migrate_connection
     from holdfast.worker.context import Context, SyncContext
     from holdfast.worker.outcomes import Permanent, Reject, Retry, Snooze
 
@@ -27,6 +28,7 @@ __all__ = [
     "Snooze",
     "SyncClient",
     "SyncContext",
+    "migrate_connection",
     "trace_headers",
 ]
 
@@ -42,6 +44,7 @@ _HOME = {
     "Snooze": "holdfast.worker.outcomes",
     "SyncClient": "holdfast.client.sync.client",
     "SyncContext": "holdfast.worker.context",
+    "migrate_connection": "holdfast.store.migrate_connection",
     "trace_headers": "holdfast.observe.tracing",
 }
 

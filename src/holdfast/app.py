@@ -154,10 +154,18 @@ class App:
         self._middleware = list(middleware)
         self._on_error = on_error
         self.clock, self.ids = clock or Clock(), ids or Ids()
+        self.loaded_as: str | None = None  # the reference that a command was given, or "" if it names the database
         self._opened = OpenedByLoop(self._open)
 
     async def _open(self) -> Opened:
-        return await open_all(self.settings, lifecycles=self.lifecycles, clock=self.clock, ids=self.ids)
+        return await open_all(
+            self.settings, lifecycles=self.lifecycles, clock=self.clock, ids=self.ids, app=self._named_by or ""
+        )
+
+    @property
+    def _named_by(self) -> str | None:
+        """How a command finds this app, where the app itself names the database; see `cli/apps.py`."""
+        return self.loaded_as if self.loaded_as is not None else self.reference
 
     @property
     def settings(self) -> Settings:

@@ -31,7 +31,7 @@ from holdfast.server.pulse import Pulse, folder_of
 from holdfast.server.room import Room
 from holdfast.server.server import Server
 from holdfast.server.shared import open_shared
-from holdfast.settings import Settings, load
+from holdfast.settings import Settings, load, migrate_command
 from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.hints import Notifier, by_queue
 from holdfast.store.presence import Presence
@@ -53,11 +53,15 @@ async def open_engine(
     lifecycles: Lifecycles | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    app: str = "",
 ) -> Engine:
-    """The engine that the settings describe, on the database they name."""
+    """The engine that the settings describe, on the database they name.
+
+    `app` is the reference of the app that names the database, if one does: an error then asks to migrate that.
+    """
     settings, clock, ids = settings or load(), clock or Clock(), ids or Ids()
     engine = Engine(
-        await open_store(settings.url, clock, ids),
+        await open_store(settings.url, clock, ids, migrate=migrate_command(settings, app)),
         lifecycles=lifecycles,
         clock=clock,
         ids=ids,
@@ -111,14 +115,23 @@ class Opened:
         if self.notifier is not None:
             await self.notifier.close()
 
+    def abandon(self) -> None:
+        """Its event loop does not run, or cannot wait: sockets are closed, nothing more is sent."""
+        if self.engine.later is not None:
+            self.engine.later.drop()
+        if self.notifier is not None:
+            self.notifier.drop()
+        if isinstance(self.engine.store, PostgresStore):
+            self.engine.store.abandon()
+
     async def let_go(self) -> None:
         """Its event loop has ended without `close`: sockets went with it, the threads of a SQLite store did not."""
         if isinstance(self.engine.store, SqliteStore):
             await self.engine.close()
 
 
-async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids) -> Opened:
-    engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids)
+async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids, app: str = "") -> Opened:
+    engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app)
     notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
     by_database = None if notifier is None else by_queue(notifier)
     try:
@@ -143,11 +156,11 @@ def _has_key(one: Ready) -> bool:
 
 @asynccontextmanager
 async def open_server(
-    settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids, open_to_anybody: bool
+    settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids, open_to_anybody: bool, app: str = ""
 ) -> AsyncIterator[Server]:
     """What a server process consists of, with everything that runs beside its answers."""
     async with AsyncExitStack() as stack:
-        opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids)
+        opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app)
         stack.push_async_callback(opened.close)
         engine = opened.engine
         presence = await open_presence(settings, clock, ids, queues=None)

@@ -92,7 +92,12 @@ class OpenedByLoop:
 
     def let_go(self) -> None:
         """Of everything, also what other event loops have opened, whether they still run or not."""
-        self.wait_for(lambda: self._let_go(list(self._by_loop)))
+        others = [loop for loop in self._by_loop if self._beside is None or loop is not self._beside.loop]
+        for loop in others:
+            opening = self._by_loop[loop]
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().abandon()
+        self.wait_for(lambda: self._let_go(others))
         self.close_sync()
 
 
@@ -100,17 +105,17 @@ class _Beside:
     """An event loop beside sync code."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-sync", daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="holdfast-sync", daemon=True)
         self._thread.start()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float | None = None) -> T:
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(seconds)
+        return asyncio.run_coroutine_threadsafe(work(), self.loop).result(seconds)
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._loop.close()
+        self.loop.close()
 
 
 _all: WeakSet[OpenedByLoop] = WeakSet()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import unquote
 
 import msgspec
 
-from holdfast.errors import Invalid, UnknownName
+from holdfast.errors import HoldfastError, Invalid, UnknownName
 from holdfast.redaction import HIDDEN, passwords_in, without_password
 
 PREFIX = "HOLDFAST_"
@@ -21,6 +23,8 @@ FILE = "holdfast.toml"
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
 # Never shown as they are, and may also be given as NAME_FILE, the path of a file that holds the value.
 SECRET = ("database_url", "redis_url", "nats_url", "admin_secret", "worker_key", "alert_webhook_url")
+# In the URLs of SQLAlchemy, for it or for its drivers; PostgreSQL would refuse them.
+_SQLALCHEMY_OPTIONS = ("async_fallback", "prepared_statement_cache_size", "prepared_statement_name_func")
 # On the command line.
 _OPTIONS = {"database_url": "the database URL", "concurrency": "--concurrency"}
 
@@ -28,6 +32,7 @@ _OPTIONS = {"database_url": "the database URL", "concurrency": "--concurrency"}
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`lease_seconds` here is `HOLDFAST_LEASE_SECONDS` in the environment and `lease_seconds` in the file."""
 
+    app: str = ""
     database_url: str = ""
     data_dir: str = ".holdfast"
 
@@ -97,7 +102,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def url(self) -> str:
         """The database: the one named, else a SQLite file in the data directory."""
-        return self.database_url or f"sqlite:///{self.data_dir}/holdfast.db"
+        return plain_url(self.database_url) or f"sqlite:///{self.data_dir}/holdfast.db"
 
 
 _POSITIVE, _FROM_ZERO = (0.001, 10**9 - 1), (0, 10**9 - 1)
@@ -175,6 +180,33 @@ def load(
             code="invalid_setting",
         )
     return settings
+
+
+def plain_url(url: str) -> str:
+    """The URL without what is meant for SQLAlchemy: its driver, as in `postgresql+asyncpg://`, and its options."""
+    scheme, separator, rest = url.partition("://")
+    dialect, _, driver = scheme.partition("+")
+    if dialect not in ("postgresql", "postgres", "sqlite"):
+        return url
+    if driver and "?" in rest:
+        place, _, query = rest.partition("?")
+        kept = [word for word in query.split("&") if word.partition("=")[0] not in _SQLALCHEMY_OPTIONS]
+        query = "&".join(f"sslmode{word[3:]}" if word.startswith("ssl=") else word for word in kept)
+        rest = f"{place}?{query}" if query else place
+    return f"{dialect.replace('postgresql', 'postgres').replace('postgres', 'postgresql')}{separator}{rest}"
+
+
+def migrate_command(settings: Settings, app: str = "") -> str:
+    """What to type, in this directory and this environment, to migrate this very database.
+
+    `app` is the reference of the app that names it, if one does.
+    """
+    with suppress(HoldfastError):
+        here = load()
+        if here.app == app if here.app else here.url == settings.url:
+            return "holdfast migrate"
+    where = f"--app {quote(app)}" if app else f"--database {quote(without_password(settings.url))}"
+    return f"holdfast migrate {where}"
 
 
 def origins(

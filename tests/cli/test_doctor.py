@@ -93,7 +93,7 @@ def test_a_stale_postgres_schema_names_migrate(on_postgres: Holdfast, fresh_post
     assert answer.code == 1
     level, says = finding(answer, "schema")
     assert level == "fail"
-    assert says.endswith("; run `holdfast migrate`")
+    assert says.endswith(f"; run `holdfast migrate --database {fresh_postgres_url}`")
 
 
 def test_a_schema_of_a_newer_release_is_a_warning(holdfast: Holdfast, store_url: str) -> None:

@@ -100,7 +100,7 @@ async def test_an_empty_database_is_brought_up_to_date_once(empty_url: str) -> N
 
 
 async def test_a_stale_schema_is_an_error_that_says_what_to_run(empty_url: str) -> None:
-    with pytest.raises(SchemaStale, match=rf"the database lacks {NAMES[0]}.*; run `holdfast migrate`") as caught:
+    with pytest.raises(SchemaStale, match=rf"lacks {NAMES[0]}.*; run `holdfast migrate`") as caught:
         await require_current(empty_url)
     assert caught.value.code == "schema_stale"
 

@@ -9,29 +9,43 @@ import traceback
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.errors import Invalid
 from holdfast.model.names import kind_of
+from holdfast.settings import load
 
 if TYPE_CHECKING:
     from holdfast.app import App
 
 
-def add_app_argument(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    parser.add_argument(
-        "--app",
-        metavar="MODULE:APP",
-        required=required,
-        help="where the app is, such as tasks:app; looked for in the current directory first",
-    )
+def named_app(options: argparse.Namespace) -> App | None:
+    """The app that `--app` or HOLDFAST_APP names, imported once, on the database that `--database` may name."""
+    reference = options.app or load().app
+    if not reference:
+        return None
+    if getattr(options, "loaded_app", None) is None:
+        options.loaded_app = load_app(reference)
+        if options.database is not None:
+            options.loaded_app.settings = replace(options.loaded_app.settings, database_url=options.database)
+            options.loaded_app.loaded_as = ""
+    found: App = options.loaded_app
+    return found
+
+
+def required_app(options: argparse.Namespace) -> App:
+    if (app := named_app(options)) is None:
+        raise Invalid("say which app: --app MODULE:APP, such as tasks:app, or set HOLDFAST_APP", code="invalid_app")
+    return app
 
 
 def load_app(reference: str) -> App:
     """Import the app, with the current directory first on the path. Whatever is wrong becomes one sentence."""
     from holdfast.app import App
-    from holdfast.worker.loading import load
+    from holdfast.worker.loading import load as imported
 
     try:
-        found = load(reference, [os.getcwd()])
+        found = imported(reference, [os.getcwd()])
     except ModuleNotFoundError as error:
         module = reference.partition(":")[0]
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
@@ -51,6 +65,7 @@ def load_app(reference: str) -> App:
             f"{reference} defines no jobs; write `@app.job()` above a function, or import the modules that do",
             code="invalid_app",
         )
+    found.loaded_as = reference
     return found
 
 

@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from holdfast.cli.apps import named_app
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
-from holdfast.settings import Settings, load
+from holdfast.settings import Settings, load, origins
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -19,11 +20,30 @@ BY = "command line"  # who the audit says it was
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
+    """The command line wins over what the app says of itself, and that over environment and file."""
+    if (app := named_app(options)) is not None:
+        return app.settings
     return load(overrides={"database_url": options.database})
 
 
+def app_reference(options: argparse.Namespace) -> str:
+    """The app that names the database; nothing where the settings or `--database` do."""
+    app = named_app(options)
+    return "" if app is None else app.loaded_as or ""
+
+
+def origins_of(options: argparse.Namespace) -> dict[str, str]:
+    """Where each of these settings comes from."""
+    where = origins(overrides={"database_url": options.database})
+    if named_app(options) is not None:
+        by_app, without = settings_of(options), load(overrides={"database_url": options.database})
+        differs = [name for name in where if getattr(by_app, name) != getattr(without, name)]
+        where |= dict.fromkeys(differs, "app")
+    return where
+
+
 def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]]) -> T:
-    """Run a command's work on the engine that the settings and `--database` name; its answer is ours.
+    """Run a command's work on the engine that the settings, `--app` and `--database` name; its answer is ours.
 
     Workers hear of the jobs it makes.
     """
@@ -32,8 +52,16 @@ def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[
     from holdfast.ids import Ids
     from holdfast.lifecycle import Lifecycles
 
+    app = named_app(options)
+
     async def run() -> T:
-        opened = await open_all(settings_of(options), lifecycles=Lifecycles(), clock=Clock(), ids=Ids())
+        opened = await open_all(
+            settings_of(options),
+            lifecycles=Lifecycles() if app is None else app.lifecycles,
+            clock=Clock(),
+            ids=Ids(),
+            app=app_reference(options),
+        )
         try:
             return await work(opened.engine)
         finally:

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.apps import add_app_argument
 from holdfast.cli.lasting import stop_on_signals
 from holdfast.cli.parser import command
 from holdfast.cli.samples import sample
@@ -23,6 +22,7 @@ from holdfast.cli.serve import add_address_arguments, server_of
 from holdfast.cli.worker import add_arguments, app_of, ended, figures_of, work_until
 from holdfast.observe.logs import hush_jobs
 from holdfast.redaction import without_password
+from holdfast.settings import load
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -71,7 +71,6 @@ def add_to(commands: Any) -> None:
         examples=["holdfast dev", "holdfast dev --app tasks:app --quiet"],
         json=False,
     )
-    add_app_argument(parser, required=False)
     add_arguments(parser)
     add_address_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="print no line for each job that ends")
@@ -79,7 +78,8 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    options.example = options.app is None
+    options.app = options.app or load().app
+    options.example = not options.app
     options.app = options.app or EXAMPLE
     app = app_of(options)
     hush_jobs(failures=not options.quiet)  # the narrator tells them

@@ -94,6 +94,12 @@ def command(
         parser.add_argument(
             "--database", metavar="URL", type=_url, help="work on this database, whatever the settings say"
         )
+        parser.add_argument(
+            "--app",
+            metavar="MODULE:APP",
+            help="where the app is, such as tasks:app; looked for in the current directory first. "
+            "Its database is used; HOLDFAST_APP names it for every command",
+        )
     return parser
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.apps import add_app_argument, load_app
+from holdfast.cli.apps import named_app
+from holdfast.cli.database import settings_of
 from holdfast.cli.lasting import log_as, stop_on_signals
 from holdfast.cli.parser import command
 from holdfast.redaction import know
@@ -40,7 +41,6 @@ def add_to(commands: Any) -> None:
         examples=["holdfast serve", "holdfast serve --app tasks:app --port 8000"],
         json=False,
     )
-    add_app_argument(parser, required=False)
     add_address_arguments(parser)
 
 
@@ -52,12 +52,9 @@ def add_address_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import uvloop
 
-    settings = load(overrides={"database_url": options.database})
+    log_as(load(overrides={"database_url": options.database}))
+    app, settings = named_app(options), settings_of(options)
     log_as(settings)
-    app = None if options.app is None else load_app(options.app)
-    if app is not None and options.database is None:
-        settings = app.settings
-        log_as(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings, app, options))
 
@@ -117,6 +114,7 @@ async def server_of(
         clock=Clock(),
         ids=Ids(),
         open_to_anybody=local,
+        app="" if app is None else app.loaded_as or "",
     ) as server:
         await refuse_insecure(server.engine, settings, host)
         if not local:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.apps import add_app_argument, load_app
+from holdfast.cli.apps import required_app
 from holdfast.cli.lasting import log_as, stop_on_signals
 from holdfast.cli.parser import command, names
 from holdfast.errors import Invalid, Unauthorized
@@ -53,7 +53,6 @@ def add_to(commands: Any) -> None:
         ],
         json=False,
     )
-    add_app_argument(parser, required=True)
     add_arguments(parser)
     parser.add_argument("--server", metavar="URL", help="claim from this server instead of a database")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes (default 1)")
@@ -85,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
         _check_remote(options, settings)
     if settings.traces:
         require_traces()  # better here than in each of the processes
+    if not (options.app or settings.app):
+        required_app(options)
     if not options.supervised:
         command_line = [sys.executable, "-m", "holdfast.cli", *sys.argv[1:], "--supervised"]
         grace = settings.stop_grace_seconds + AFTER_GRACE_SECONDS
@@ -127,7 +128,7 @@ def _check_remote(options: argparse.Namespace, settings: Settings) -> None:
 def app_of(options: argparse.Namespace) -> App:
     """The command line wins over what the app says of itself, and that over environment and file."""
     log_as(load(overrides=_said(options)))  # what cannot be is said before anything is done
-    app = load_app(options.app)
+    app = required_app(options)
     app.settings = msgspec.structs.replace(app.settings, **_said(options))
     log_as(app.settings)
     return app

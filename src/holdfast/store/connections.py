@@ -77,6 +77,15 @@ class Connections:
         for connection in self._all:
             connection.terminate()
 
+    def abandon(self) -> None:
+        """Close them at once, where their event loop runs no more, or has no time to wait."""
+        self._closed = True
+        for connection in self._all:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the socket
+                connection.terminate()
+        self._all.clear()
+        self._free.clear()
+
     async def _open(self) -> Any:
         self._opening += 1
         try:

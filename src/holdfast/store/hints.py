@@ -148,6 +148,12 @@ class Notifier:
         self._closed = True
         await self.flush()
 
+    def drop(self) -> None:
+        """Send nothing more."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+
     async def flush(self) -> None:
         """Wait until everything that waits is sent."""
         while self._task is not None:

@@ -31,12 +31,17 @@ class LaterHints:
 
     def flush(self) -> None:
         """Send what is scheduled now, once, and nothing after that: the connections are about to be closed."""
-        self._closed = True
-        waiting, self._timers = self._timers, {}
-        for timer in waiting:
-            timer.cancel()
-        for callbacks in {id(each): each for each in waiting.values()}.values():
+        waiting = {id(each): each for each in self._timers.values()}
+        self.drop()
+        for callbacks in waiting.values():
             tell(callbacks)
+
+    def drop(self) -> None:
+        """Send nothing more."""
+        self._closed = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
 
     def _schedule(self, callbacks: Callbacks) -> None:
         if self._closed:

@@ -15,9 +15,10 @@ import asyncpg
 
 from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
+from holdfast.redaction import without_password
 from holdfast.store.connecting import open_connection
 from holdfast.store.postgres import FAILED
-from holdfast.store.refusals import unreachable
+from holdfast.store.refusals import Named, unreachable
 from holdfast.store.sqlite import BUSY_SECONDS, connect
 
 _LOCK = 0x686F6C64  # "hold": any two migrators of one database meet here
@@ -82,11 +83,11 @@ async def missing(url: str) -> list[Migration]:
         return [migration for migration in migrations("postgres") if migration.number not in done]
 
 
-async def require_current(url: str) -> None:
+async def require_current(url: str, named: Named | None = None) -> None:
     if left := await missing(url):
-        raise SchemaStale(
-            f"the database lacks {', '.join(migration.name for migration in left)}; run `holdfast migrate`"
-        )
+        named = named or Named(without_password(url))
+        lacks = ", ".join(migration.name for migration in left)
+        raise SchemaStale(f"{named.database} lacks {lacks}; run `{named.migrate}`")
 
 
 def as_sql(dialect: str) -> str:

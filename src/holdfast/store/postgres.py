@@ -20,7 +20,7 @@ from holdfast.store.connections import Connections
 from holdfast.store.half_open import HalfOpenWatch
 from holdfast.store.identity import Identities, Identity, of_connection, of_row, other_database, question
 from holdfast.store.queries import Query
-from holdfast.store.refusals import refusal, unreachable
+from holdfast.store.refusals import UNNAMED, Named, refusal, unreachable
 from holdfast.store.render import POSTGRES, Statement, render
 
 TRIES_MAX = 6
@@ -139,6 +139,7 @@ class PostgresStore:
         self._half_open = half_open
         self._pooled = pooled
         self._closed = False
+        self.named = UNNAMED
         self._clock = clock
         self._ids = ids
 
@@ -202,6 +203,10 @@ class PostgresStore:
         if not self._pooled:
             self._connections.on_open = partial(_hold, key, lost)
 
+    def abandon(self) -> None:
+        self._closed = True
+        self._connections.abandon()
+
     async def read(self, work: Work[T]) -> T:
         return await self._persist(work, self._way(alone=True), harmless=True)
 
@@ -233,7 +238,7 @@ class PostgresStore:
                     ) from error
                 last = error
             except asyncpg.PostgresError as error:
-                raise in_our_words(str(error.sqlstate), str(error)) from error
+                raise in_our_words(str(error.sqlstate), str(error), self.named) from error
             await self._clock.sleep(PAUSE_SECONDS * 2**attempt * (0.5 + self._ids.jitter()))
         raise StoreUnavailable(
             f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: {last}"
@@ -353,9 +358,9 @@ def _unknown(error: BaseException) -> OutcomeUnknown:
 _CODES = {"42P01": "missing_table", "42703": "missing_table", "22": "value", "54": "value", "23": "constraint"}
 
 
-def in_our_words(state: str, message: str) -> HoldfastError:
+def in_our_words(state: str, message: str, named: Named = UNNAMED) -> HoldfastError:
     code = _CODES.get(state) or _CODES.get(state[:2], state)
-    return refusal(code, message) or StoreUnavailable(f"PostgreSQL refused: {message}", code="store_refused")
+    return refusal(code, message, named) or StoreUnavailable(f"PostgreSQL refused: {message}", code="store_refused")
 
 
 # Before its first ANALYZE a table looks tiny, and the planner would rather collect and sort every ready job than walk

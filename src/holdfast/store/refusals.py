@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from holdfast.errors import Conflict, HoldfastError, IllegalMove, RowRefused, SchemaStale, StoreUnavailable
 
 
-def refusal(code: str, message: str) -> HoldfastError | None:
+class Named(NamedTuple):
+    """A database as messages name it, without its password, and the command that migrates it."""
+
+    database: str = "the database"
+    migrate: str = "holdfast migrate"
+
+    @property
+    def short(self) -> str:
+        """Without user, host and options, for those who may not know them."""
+        name = urlsplit(self.database).path.rpartition("/")[2]
+        return f"the database {name}" if "://" in self.database and name else "the database"
+
+
+UNNAMED = Named()
+
+
+def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | None:
     """The error behind a refusal of ours (HF001, HF002) or of a constraint; None when it is not about the data."""
     if code == "HF001":
         return IllegalMove(message)
     if code == "HF002":
         return Conflict(message, code="append_only")
     if code == "missing_table":
-        return SchemaStale(f"the database has no Holdfast schema, or an old one ({message}); run `holdfast migrate`")
+        return SchemaStale(f"{named.database} has no Holdfast schema, or an old one ({message}); run `{named.migrate}`")
     if "events_actor" in message:
         return IllegalMove("this actor may not make this move", code="actor_not_allowed")
     if code == "constraint":

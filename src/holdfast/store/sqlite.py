@@ -27,7 +27,7 @@ from holdfast.ids import Ids
 from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Tx, Watch, Watched, Work, check_params, tell
 from holdfast.store.identity import FILE, Identities, Identity, file_of, of_file, other_database
 from holdfast.store.queries import Query
-from holdfast.store.refusals import refusal
+from holdfast.store.refusals import Named, refusal
 from holdfast.store.render import SQLITE, Statement, history_of, render
 
 GROUP_MAX = 64  # pieces of work in one commit
@@ -177,6 +177,7 @@ class SqliteStore:
     def __init__(self, path: Path, clock: Clock, ids: Ids) -> None:
         self.watch: Watch | None = None
         self.identities = Identities()
+        self.named = Named(f"{path}")
         self._path = path
         self._clock = clock
         self._ids = ids

@@ -17,6 +17,8 @@ from holdfast.handle import JobHandle
 from holdfast.ids import Ids
 from holdfast.lifecycle import STATUS
 from holdfast.model import Job
+from holdfast.settings import plain_url
+from holdfast.store.migrate import dialect_of
 from holdfast.testing.clock import SharedClock
 from holdfast.testing.drain import Ran, drain
 
@@ -25,12 +27,28 @@ WAITING = [state.value for state, status in STATUS.items() if status == "PENDING
 
 
 @contextlib.contextmanager
-def jobs_of(app: App, *, start: datetime | None = None) -> Iterator[Jobs]:
-    """Until the end of the block the app works on a temporary database, at a time that stands still from `start` on."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as folder:
+def jobs_of(app: App, *, start: datetime | None = None, database_url: str | None = None) -> Iterator[Jobs]:
+    """Until the end of the block the app works on a temporary database, at a time that stands still from `start` on.
+
+    It is a SQLite file; or, where `database_url` names a database of PostgreSQL, a copy of that.
+    """
+    with contextlib.ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True)
+        folder = stack.enter_context(temporary)
         clock = SharedClock.create(Path(folder, "clock"), start)
-        with app.moved(f"sqlite:///{folder}/jobs.db", clock, Ids()):
-            yield Jobs(app, clock)
+        url = stack.enter_context(_database(folder, database_url))
+        stack.enter_context(app.moved(url, clock, Ids()))
+        yield Jobs(app, clock)
+
+
+def _database(folder: str, url: str | None) -> contextlib.AbstractContextManager[str]:
+    if not url:
+        return contextlib.nullcontext(f"sqlite:///{folder}/jobs.db")
+    if dialect_of(plain_url(url)) == "sqlite":
+        raise Invalid("tests on SQLite get a file of their own: leave the URL out", code="invalid_database_url")
+    from holdfast.testing.postgres import copy_of
+
+    return copy_of(url)
 
 
 class Jobs:
@@ -38,6 +56,11 @@ class Jobs:
 
     def __init__(self, app: App, clock: SharedClock) -> None:
         self.app, self.clock = app, clock
+
+    @property
+    def database_url(self) -> str:
+        """The database of this test, for the connections of your own code."""
+        return self.app.settings.url
 
     def enqueued(self, job: str | Definition[..., Any] | None = None, /, **payload: Any) -> list[Job]:
         """The jobs that wait now, the oldest first: of this type if one is named, with at least this payload."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.database import with_engine
+from holdfast.cli.apps import named_app
+from holdfast.cli.database import settings_of, with_engine
 from holdfast.cli.exits import FAILED
 from holdfast.cli.output import count, print_json, print_table
 from holdfast.cli.parser import command
@@ -61,6 +62,9 @@ def _processes(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     settings = load(overrides={"database_url": options.database, "concurrency": options.concurrency})
+    if named_app(options) is not None:
+        options.database = settings_of(options).url  # the workers get their app from us, and the database with it
+        settings = msgspec.structs.replace(settings, database_url=options.database)
     others = with_engine(options, _other_work)
     if others and not options.yes:
         if not sys.stdin.isatty():

@@ -7,14 +7,14 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.database import settings_of
+from holdfast.cli.database import app_reference, origins_of, settings_of
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.exits import FAILED
 from holdfast.cli.output import Styled, print_json, print_table
 from holdfast.cli.parser import command
 from holdfast.errors import HoldfastError, SchemaStale
 from holdfast.redaction import without_password
-from holdfast.settings import Settings, origins
+from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -58,7 +58,7 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
         return [fail("settings", error.message)]
     findings = [_settings(options), ok("database", without_password(settings.url))]
     try:
-        engine = await open_engine(settings)
+        engine = await open_engine(settings, app=app_reference(options))
     except SchemaStale as error:
         return [*findings, fail("schema", error.message)]
     except HoldfastError as error:
@@ -72,7 +72,7 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
 
 
 def _settings(options: argparse.Namespace) -> Finding:
-    found = Counter(origins(overrides={"database_url": options.database}).values())
+    found = Counter(origins_of(options).values())
     del found["default"]
     said = ", ".join(f"{number} from {layer}" for layer, number in found.items())
     return ok("settings", said or "all are defaults")

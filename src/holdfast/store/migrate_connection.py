@@ -1,0 +1,71 @@
+"""Migrates through a connection of the caller's own, as in a revision of Alembic or a migration of Django."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from holdfast.errors import Invalid
+from holdfast.model.names import kind_of
+from holdfast.store.migrate import _LOCK, _TABLE, migrations, statements
+
+Run = Callable[[str], Any]
+
+
+def migrate_connection(connection: Any) -> list[str]:
+    """Apply what is missing, in the transaction that is open on the connection, and say what that was.
+
+    The connection is SQLAlchemy's (`op.get_bind()`), Django's (`schema_editor.connection`), or one of a sync driver.
+    """
+    dialect, run = _dialect_of(connection), _runner(connection)
+    if dialect == "postgres":
+        run(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    run(_TABLE)
+    done = {row[0] for row in run("SELECT number FROM holdfast_migrations").fetchall()}
+    left = [migration for migration in migrations(dialect) if migration.number not in done]
+    for migration in left:
+        for statement in _statements(dialect, migration.sql):
+            run(statement)
+        run(f"INSERT INTO holdfast_migrations (number, name) VALUES ({migration.number}, '{migration.name}')")
+    return [migration.name for migration in left]
+
+
+def _dialect_of(connection: Any) -> str:
+    library = type(connection).__module__.partition(".")[0]
+    name = {"psycopg": "postgresql", "psycopg2": "postgresql", "sqlite3": "sqlite"}.get(library)
+    name = name or getattr(connection, "vendor", None) or getattr(getattr(connection, "dialect", None), "name", None)
+    if name not in ("postgresql", "sqlite"):
+        raise Invalid(
+            f"cannot migrate through {kind_of(connection)}; give a connection of SQLAlchemy, Django, psycopg, psycopg2 "
+            "or sqlite3",
+            code="invalid_connection",
+        )
+    return "postgres" if name == "postgresql" else "sqlite"
+
+
+def _runner(connection: Any) -> Run:
+    """Without parameters, so that `%` stands for itself."""
+    if hasattr(connection, "exec_driver_sql"):
+        return lambda sql: connection.exec_driver_sql(sql, execution_options={"no_parameters": True})
+
+    def run(sql: str) -> Any:
+        cursor = connection.cursor()
+        cursor.execute(sql)
+        return cursor
+
+    return run
+
+
+def _statements(dialect: str, script: str) -> Iterator[str]:
+    """One after the other: a prepared statement, as asyncpg's are, cannot hold several."""
+    if dialect == "sqlite":
+        yield from statements(script)
+        return
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if line.rstrip().endswith(";") and pending.count("$$") % 2 == 0:
+            yield pending
+            pending = ""
+    if pending.strip():
+        yield pending

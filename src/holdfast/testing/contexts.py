@@ -1,0 +1,169 @@
+"""A context to call a handler with, without a job and without a database. It remembers what the handler says."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypeVar, overload
+
+from holdfast.clock import Clock
+from holdfast.ids import Ids
+from holdfast.model import Lease, Part, PartStatus
+from holdfast.model.json import decode, encode
+from holdfast.model.reports import Progress
+from holdfast.store.sqlite import finish
+from holdfast.worker.context import Context, SyncContext
+
+T = TypeVar("T")
+BYTES_MAX = 1 << 20
+
+
+class Recorded:
+    """What a handler has said so far; the newest of each name counts, as in the database."""
+
+    def __init__(self, parts: dict[str, Part]) -> None:
+        self.progress: list[tuple[float | None, str | None]] = []  # percent and step of each report that has one
+        self.counters: dict[str, Any] = {}
+        self.parts = parts
+        self.checkpoints: list[Any] = []
+
+    @property
+    def percent(self) -> float | None:
+        return next((percent for percent, _ in reversed(self.progress) if percent is not None), None)
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """By name, the results of `ctx.step`."""
+        kept = {name: part.data for name, part in self.parts.items() if part.status is PartStatus.COMPLETED}
+        return {name: data["result"] for name, data in kept.items() if isinstance(data, dict) and "result" in data}
+
+    @property
+    def finished_parts(self) -> list[str]:
+        return [name for name, part in self.parts.items() if part.status is PartStatus.COMPLETED]
+
+
+class _Recorder:
+    """Takes the place of the worker: what is reported is checked as JSON and kept."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+
+    async def progress(self, report: Progress) -> None:
+        said = self._recorded
+        if report.percent is not None or report.step is not None:
+            said.progress.append((report.percent, report.step))
+        said.counters |= _as_json(report.counters or {}, "counters")
+        if report.checkpoint is not None:
+            said.checkpoints.append(_as_json(report.checkpoint, "checkpoint"))
+        said.parts.update({part.name: part for part in report.parts or ()})
+
+    async def parts(self, job_id: str) -> list[Part]:
+        return list(self._recorded.parts.values())
+
+
+class FakeContext(Context):
+    """For an async handler: `await send_email(fake_context(), to="a@example.com")`."""
+
+    def __init__(self, lease: Lease, recorded: Recorded, state: Any) -> None:
+        super().__init__(lease, _Recorder(recorded), state)
+        self.recorded = recorded
+
+    def cancel(self) -> None:
+        """From now on the handler sees that the job is to be canceled."""
+        self.cancel_requested = True
+
+
+class FakeSyncContext(SyncContext):
+    """For a plain handler: `send_email(fake_context(sync=True), to="a@example.com")`."""
+
+    def __init__(self, context: FakeContext) -> None:
+        super().__init__(context, None)  # type: ignore[arg-type]  # nothing here waits for an event loop
+        self.recorded, self.cancel = context.recorded, context.cancel
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return finish(work)
+
+
+@overload
+def fake_context(
+    *,
+    sync: Literal[False] = False,
+    attempt: int = 1,
+    max_attempts: int = 5,
+    checkpoint: Any = None,
+    steps: Mapping[str, Any] | None = None,
+    finished_parts: Iterable[str] = (),
+    tags: Iterable[str] = (),
+    tenant: str = "default",
+    queue: str = "default",
+    job_type: str = "test",
+    state: Any = None,
+) -> FakeContext: ...
+
+
+@overload
+def fake_context(
+    *,
+    sync: Literal[True],
+    attempt: int = 1,
+    max_attempts: int = 5,
+    checkpoint: Any = None,
+    steps: Mapping[str, Any] | None = None,
+    finished_parts: Iterable[str] = (),
+    tags: Iterable[str] = (),
+    tenant: str = "default",
+    queue: str = "default",
+    job_type: str = "test",
+    state: Any = None,
+) -> FakeSyncContext: ...
+
+
+def fake_context(
+    *,
+    sync: bool = False,
+    attempt: int = 1,
+    max_attempts: int = 5,
+    checkpoint: Any = None,
+    steps: Mapping[str, Any] | None = None,
+    finished_parts: Iterable[str] = (),
+    tags: Iterable[str] = (),
+    tenant: str = "default",
+    queue: str = "default",
+    job_type: str = "test",
+    state: Any = None,
+) -> FakeContext | FakeSyncContext:
+    """A context as a worker would give it. `checkpoint`, `steps` (results by name) and `finished_parts` are what
+    earlier attempts have left behind; `state` is what the app's lifespan would have yielded."""
+    parts = {name: Part(name=name, status=PartStatus.COMPLETED, percent=100) for name in finished_parts}
+    for name, result in (steps or {}).items():
+        parts[name] = Part(name=name, status=PartStatus.COMPLETED, percent=100, data={"result": result})
+    now, ids = Clock().now(), Ids()
+    lease = Lease(
+        id=ids.job_ids(now, 1)[0],
+        token=ids.token(),
+        tenant=tenant,
+        type=job_type,
+        queue=queue,
+        lifecycle="default",
+        priority=0,
+        epoch=attempt + bool(parts),  # the first execution does not ask for the parts of earlier ones
+        attempt=attempt,
+        max_attempts=max_attempts,
+        lost=0,
+        expires_at=now + timedelta(seconds=30),
+        claimed_at=now,
+        created_at=now,
+        run_at=now,
+        payload={},
+        checkpoint=checkpoint,
+        tags=list(tags),
+        trace=None,
+        policy=0,
+    )
+    context = FakeContext(lease, Recorded(parts), state)
+    return FakeSyncContext(context) if sync else context
+
+
+def _as_json(value: Any, what: str) -> Any:
+    """As the next attempt would find it."""
+    return decode(encode(value, what, max_bytes=BYTES_MAX))
