@@ -28,6 +28,7 @@ GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
 TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
 KEPT = ("note_pruned", "keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_jobs", "prune_errors")
 PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
+SET_BACK = ("leases", "retries", "delays", "workers", "counts", "sweeps", "deliveries", "grace")
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
@@ -35,7 +36,7 @@ CLOSE = {
     "claim_jobs": ["tests/engine/test_claim.py", "tests/store/test_guards.py"],
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
     **{read: ["tests/engine/test_look.py", "tests/store/test_plans.py"] for read in ("look", "held_by", "going_on")},
-    "instances": ["tests/store/test_plans.py", "tests/engine/test_look.py"],
+    "instances": ["tests/store/test_plans.py", "tests/engine/test_look.py", "tests/known/test_instance_names.py"],
     **{f"top_{what}": ["tests/store/test_top.py"] for what in TOP},
     **{f"bench_{what}": ["tests/store/test_bench.py"] for what in ("left", "waiting", "done", "finished")},
     "waiting_lanes": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
@@ -57,7 +58,8 @@ CLOSE = {
     "orphans": ["tests/store/test_plans.py", "tests/engine/test_create.py"],
     "insert_jobs": ["tests/known/test_restored_database.py", "tests/engine/test_create.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/store/test_plans.py"],
-    "lost_jobs": ["tests/engine/test_guards.py", "tests/engine/test_reap.py", "tests/engine/test_cancel.py"],
+    "lost_jobs": [f"tests/engine/test_{what}.py" for what in ("guards", "reap", "cancel", "recovery")],
+    **{f"{what}_set_back": ["tests/known/test_clock_set_back.py"] for what in SET_BACK},
     "requeue_due": [*GUARDS, "tests/store/test_plans.py"],
     "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py"],
     "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py"],

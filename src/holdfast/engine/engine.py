@@ -34,6 +34,7 @@ from holdfast.engine import reject as _reject
 from holdfast.engine import release as _release
 from holdfast.engine import requeue as _requeue
 from holdfast.engine import secrets as _secrets
+from holdfast.engine import set_back as _set_back
 from holdfast.engine import vitals as _vitals
 from holdfast.engine import why as _why
 from holdfast.engine import worker_log as _worker_log
@@ -494,7 +495,7 @@ class Engine(Keyring, Mailing):
 
     async def swept(self) -> None:
         """In place of `reap`, when nothing runs: that somebody looked is to be known."""
-        await self.store.write(lambda tx: _reap.swept(tx, self.rules), alone=True)
+        await self._in_grace()
 
     async def requeue_due(self) -> int:
         return await self.store.write(lambda tx: _requeue.requeue_due(tx, self.rules))
@@ -512,7 +513,11 @@ class Engine(Keyring, Mailing):
         return await self.store.write(lambda tx: _reap.reap(tx, self.rules, in_grace=in_grace, **wanted))
 
     async def _in_grace(self) -> bool:
-        return await self.store.write(lambda tx: _reap.in_grace(tx, self.rules), alone=True)
+        """Does silence prove nothing yet? Where the clock was set back, the times are corrected first."""
+        swept = await self.store.write(lambda tx: _reap.last_sweep(tx, self.rules), alone=True)
+        if swept.set_back:
+            await _set_back.correct_times(self.store, self.rules)
+        return swept.in_grace
 
     async def instances(self) -> list[str]:
         """The processes that hold jobs: of these a watcher asks whether they live, and gives the dead to `reap`."""

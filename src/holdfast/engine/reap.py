@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from holdfast.engine.claim import check_list
 from holdfast.engine.decide import Decision, after_loss, is_loss
 from holdfast.engine.fail import Lost, stored_error
@@ -100,8 +102,16 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
     return list({row["id"]: row for row in moved}.values())  # of two moves of a job, the later one counts
 
 
-async def in_grace(tx: Tx, rules: Rules) -> bool:
-    """Does silence prove anything yet? Not for a while after a gap in which no process could sweep.
+class Swept(NamedTuple):
+    """`in_grace`: silence proves nothing yet. `set_back`: the last sweep lies ahead, so the clock was set back."""
+
+    in_grace: bool = False
+    set_back: bool = False
+
+
+async def last_sweep(tx: Tx, rules: Rules) -> Swept:
+    """What the last sweep says about this one, which is noted. After a gap in which no process could sweep, silence
+    proves nothing for a while.
 
     In a transaction of its own: the row of the last sweep is every sweeper's, and must not stay locked while one
     of them judges jobs.
@@ -109,16 +119,12 @@ async def in_grace(tx: Tx, rules: Rules) -> bool:
     row = await tx.one(q.sweep, pause=pause_of(rules))
     if row is None:
         await tx.one(q.first_sweep)
-        return False
-    if not row["stale"]:
-        return bool(row["in_grace"])
-    return bool((await _mark(tx, rules) or row)["in_grace"])
-
-
-async def swept(tx: Tx, rules: Rules) -> None:
-    """It was looked for executions that are over, and there was none at all."""
-    if await _mark(tx, rules) is None:
-        await tx.one(q.first_sweep)
+        return Swept()
+    if row["set_back"]:
+        return Swept(set_back=True)
+    if row["stale"]:
+        row = await _mark(tx, rules) or row
+    return Swept(in_grace=bool(row["in_grace"]))
 
 
 async def _mark(tx: Tx, rules: Rules) -> Row | None:

@@ -2,7 +2,7 @@
 -- What maintenance would find to do, at a glance and without a lock: most of the time that is nothing. Each of these may
 -- be true in vain; none is false while its step would find something.
 SELECT coalesce({log end} >= {ceiling}, FALSE) AS log_ahead,
-       coalesce((SELECT swept_at FROM sweeps WHERE name = 'reap') <= {now-:pause}, TRUE) AS unswept,
+       NOT EXISTS (SELECT 1 FROM sweeps WHERE name = 'reap' AND swept_at > {now-:pause} AND swept_at <= {now+5}) AS unswept,
        coalesce((SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now}, FALSE) AS ripe,
        EXISTS (SELECT 1 FROM jobs WHERE state = 'running') AS running,
        coalesce((SELECT created_at FROM jobs WHERE state = 'created' ORDER BY created_at LIMIT 1) <= {now-:orphaned}, FALSE) AS orphans,

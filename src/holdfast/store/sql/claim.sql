@@ -41,7 +41,7 @@ SELECT l.id, head.priority, head.id AS head,
 -- gives: lease
 -- The CTE is a fence: without it the planner may run the LIMIT more than once. The inner LIMIT is for the planner and
 -- always the same, so that claims of every size share one prepared statement; the outer one stops after :most rows, and
--- no row behind them is locked.
+-- no row behind them is locked. What is due was due before: if its time lies ahead, the clock was set back.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM (SELECT id
@@ -49,7 +49,7 @@ WITH picked AS MATERIALIZED (
              WHERE due
                AND lane = :lane
                AND priority >= :floor
-               AND run_at <= {now-:waits}
+               AND (run_at <= {now-:waits} OR run_at > {now+5})
                AND attempt < max_attempts
              ORDER BY priority DESC, id
              LIMIT {limit}

@@ -107,6 +107,7 @@ RETURNING {moved}
 
 -- name: sweep
 SELECT swept_at <= {now-:pause} AS stale,
+       swept_at > {now+5} AS set_back,
        coalesce(grace_until > {now}, FALSE) AS in_grace
   FROM sweeps
  WHERE name = 'reap'
