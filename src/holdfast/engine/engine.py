@@ -494,8 +494,9 @@ class Engine(Keyring, Mailing):
         )
 
     async def swept(self) -> None:
-        """In place of `reap`, when nothing runs: that somebody looked is to be known."""
-        await self._in_grace()
+        """In place of `reap`, when nothing runs: that a process looked is to be known."""
+        if not await self.store.write(lambda tx: _reap.swept(tx, self.rules), alone=True):
+            await self._in_grace()
 
     async def requeue_due(self) -> int:
         return await self.store.write(lambda tx: _requeue.requeue_due(tx, self.rules))

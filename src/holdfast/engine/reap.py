@@ -127,6 +127,11 @@ async def last_sweep(tx: Tx, rules: Rules) -> Swept:
     return Swept(in_grace=bool(row["in_grace"]))
 
 
+async def swept(tx: Tx, rules: Rules) -> bool:
+    """Note a sweep that had nothing to judge. False: the last one was just now, lies ahead, or was never."""
+    return await _mark(tx, rules) is not None
+
+
 async def _mark(tx: Tx, rules: Rules) -> Row | None:
     return await tx.one(
         q.mark_sweep,
