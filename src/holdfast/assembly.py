@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from holdfast.batches import Apart, Batches
 from holdfast.brokers import open_dispatch
@@ -36,6 +34,7 @@ from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.hints import Notifier, by_queue
 from holdfast.store.presence import Presence
 from holdfast.store.presence import open_presence as _open_presence
+from holdfast.supervised import Loop
 from holdfast.turns import Turns
 from holdfast.webhooks.alerts import AlertsTo, kinds_of
 from holdfast.webhooks.courier import Courier
@@ -198,15 +197,25 @@ async def open_server(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
         )
         worker_log = WorkerLog(engine, clock, ids)
-        own = (server.auth, server.feed, server.room, server.pulse, server.courier, server.figures)
-        beside = [each.run() for each in (*own, worker_log, maintenance)]
+        stack.push_async_callback(server.courier.close)
+        loops: dict[str, Loop] = {
+            "the log of used keys": server.auth.run,
+            "the feed of events": server.feed.run,
+            "the room of waiting claims": server.room.run,
+            "the pulse": server.pulse.run,
+            "the webhook courier": server.courier.run,
+            "the figures": server.figures.run,
+            "the worker log": worker_log.run,
+            "maintenance": maintenance.run,
+        }
         if shared is not None:
             stack.push_async_callback(shared.close)
-            beside.append(shared.run())
+            loops["Redis"] = shared.run
         if opened.dispatch is not None and not listeners:
-            beside.append(opened.dispatch.watch().run())
-        listening = (listener.run() for listener in listeners)
-        await stack.enter_async_context(_running(*beside, *listening))
+            loops["the watch on the broker"] = opened.dispatch.watch().run
+        for listener in listeners:
+            loops["the hints of the broker"] = listener.run
+        await stack.enter_async_context(server.loops.running(loops))
         yield server
 
 
@@ -215,25 +224,6 @@ def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[
     if dispatch is None or dispatch.mode.shared:
         return []
     return [dispatch.listen(f"server-{ids.bits(64):016x}", presence.heard, busy=False)]
-
-
-@asynccontextmanager
-async def _running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """These beside us, for as long as we are here. One that ends by itself has failed, and is not missed in silence."""
-    tasks = [asyncio.create_task(loop) for loop in loops]
-    for task in tasks:
-        task.add_done_callback(_mourn)
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _mourn(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("%s has ended: %s", task.get_coro(), error, exc_info=error)
 
 
 def open_courier(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> Courier:

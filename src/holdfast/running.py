@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import platform
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from holdfast.recovery import DeathWatch
 from holdfast.remote import HttpSource
 from holdfast.store.hints import by_queue
 from holdfast.store.presence import Presence
+from holdfast.supervised import Loop, Loops
 from holdfast.turns import Turns
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.blocking import watched
@@ -69,7 +70,7 @@ class Post:
 
     source: Source
     keeping: dict[str, Any]
-    beside: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
+    beside: dict[str, Loop] = field(default_factory=dict)
     hear: Callable[[Fleet], None] = lambda _: None  # how many live, each time that the keeper says so
 
 
@@ -117,14 +118,13 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
         stack.push_async_callback(keeper.close)
         stack.enter_context(watched(lambda: board.header().tick, worker.running))
         stopping = asyncio.create_task(_stop_when_told(stop, worker))
-        beside = [stopping, *(asyncio.create_task(loop()) for loop in post.beside)]
         try:
-            on_ready(worker)
-            await worker.run()
+            async with Loops(clock, app.ids).running(post.beside):
+                on_ready(worker)
+                await worker.run()
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            stopping.cancel()
+            await asyncio.gather(stopping, return_exceptions=True)
             await _say_goodbye(post.source, slots)
         return worker
 
@@ -174,7 +174,11 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
                     "idle_seconds": idle_seconds,
                     "presence": presence.lock,
                 },
-                [maintenance.run, DeathWatch(engine, presence, clock, ids, turns).run, hints.run],
+                {
+                    "maintenance": maintenance.run,
+                    "the death watch": DeathWatch(engine, presence, clock, ids, turns).run,
+                    "the hints of the broker": hints.run,
+                },
                 hear,
             )
     finally:

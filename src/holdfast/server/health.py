@@ -17,16 +17,21 @@ async def livez(server: Server, asked: Asked) -> Reply:
 async def readyz(server: Server, asked: Asked) -> Reply:
     if server.stopping:
         raise StoreUnavailable("this server is about to stop", code="not_ready")
-    if (complaint := server.pulse.complaint()) is not None:
+    if (complaint := _complaint(server)) is not None:
         raise StoreUnavailable(complaint, code="not_ready")
     return Reply(200, Alive(OK))
+
+
+def _complaint(server: Server) -> str | None:
+    return server.pulse.complaint() or server.loops.complaint()
 
 
 async def health(server: Server, asked: Asked) -> Reply:
     """003 asks for the database, active workers and pending jobs, and of operators' storage and processing too."""
     pulse = server.pulse
-    status = OK if pulse.complaint() is None else DOWN
+    status = OK if _complaint(server) is None else DOWN
     seen = Health(status, OK if pulse.alive else DOWN)
+    seen.failing_loops = server.loops.failing or None
     if server.dispatch is not None:  # what it carries are hints: all goes on without it
         seen.broker = OK if server.dispatch.up else DOWN
     if (vitals := pulse.vitals) is not None:

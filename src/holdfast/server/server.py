@@ -29,6 +29,7 @@ from holdfast.server.scopes import Scopes
 from holdfast.server.shared import Shared
 from holdfast.server.snapshots import Snapshots
 from holdfast.settings import Settings
+from holdfast.supervised import Loops
 from holdfast.webhooks.courier import Courier
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Server:
 
     def __post_init__(self) -> None:
         self.scopes = Scopes(self.engine, self.clock)
+        self.loops = Loops(self.clock, self.ids)
         self.snapshots, self.grouping = Snapshots(self.engine), Grouping(self.engine)
         self.figures = Figures(self.engine, self.clock, self.retention)
         self.engine.store.watch = self.metrics.queries

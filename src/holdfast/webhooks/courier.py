@@ -65,7 +65,10 @@ class Courier:
             for task in self._away:
                 task.cancel()
             await asyncio.gather(*self._away, return_exceptions=True)
-            await self._sender.close()
+
+    async def close(self) -> None:
+        """When `run` has ended for good."""
+        await self._sender.close()
 
     async def _round(self) -> float:
         """Once through everything; how long to wait before the next time."""

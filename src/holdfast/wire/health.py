@@ -25,11 +25,13 @@ class JobCounts(Answer):
 
 class Health(Answer):
     """`status` is `ok` or `down`. Numbers are those of the last time that the database answered. `broker` is there
-    where hints go through one; without it all goes on, by the database."""
+    where hints go through one; without it all goes on, by the database. `failing_loops` are there where something that
+    the server does beside its answers keeps failing."""
 
     status: str
     database: str
     broker: str | None = None
+    failing_loops: list[str] | None = None
     checked_at: Time | None = None
     active_workers: int | None = None
     pending_jobs: int | None = None

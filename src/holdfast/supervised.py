@@ -1,0 +1,95 @@
+"""The loops that a process runs beside its work. One that dies is started again, and is not missed in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+from holdfast.clock import Clock
+from holdfast.ids import Ids
+
+FIRST_PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.5, 30.0
+STEADY_SECONDS = 10.0  # a loop that has run for so long since it was started again is well
+PATIENCE_SECONDS = 5.0  # a loop that is not well for longer makes its process not ready
+
+Loop = Callable[[], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+class Loops:
+    """Each loop handles what it expects. What it does not expect ends it, and then it begins anew after a pause."""
+
+    def __init__(self, clock: Clock, ids: Ids) -> None:
+        self._clock, self._ids = clock, ids
+        self._failing: dict[str, tuple[float, BaseException]] = {}  # since when, and the last error
+
+    @contextlib.asynccontextmanager
+    async def running(self, loops: Mapping[str, Loop]) -> AsyncIterator[None]:
+        """These, by their names, for as long as the caller is in here."""
+        tasks = [asyncio.create_task(self._keep(name, loop)) for name, loop in loops.items()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def failing(self) -> list[str]:
+        """The loops that died and have not run for long since, for longer than a short outage lasts."""
+        now = self._clock.monotonic()
+        return sorted(name for name, (since, _) in self._failing.items() if now - since >= PATIENCE_SECONDS)
+
+    def complaint(self) -> str | None:
+        """Why this process is not ready, if it is because of a loop."""
+        if not (failing := self.failing):
+            return None
+        _, error = self._failing[failing[0]]
+        return f"what runs beside the answers keeps failing ({', '.join(failing)}): {error}"
+
+    async def _keep(self, name: str, loop: Loop) -> None:
+        """Until cancelled, or until it has nothing more to do."""
+        failures = 0
+        while True:
+            running = asyncio.ensure_future(loop())
+            try:
+                if failures and await self._is_steady(running):
+                    log.info("%s runs again", name)
+                    del self._failing[name]
+                    failures = 0
+                await running
+                return
+            except asyncio.CancelledError as error:
+                if _is_canceled():
+                    running.cancel()
+                    await asyncio.gather(running, return_exceptions=True)
+                    raise
+                self._note(name, error)  # it canceled itself
+            except Exception as error:
+                self._note(name, error)
+            failures += 1
+            await self._clock.sleep(self._pause(failures))
+
+    async def _is_steady(self, running: asyncio.Future[None]) -> bool:
+        done, _ = await asyncio.wait([running], timeout=STEADY_SECONDS)
+        return not done
+
+    def _note(self, name: str, error: BaseException) -> None:
+        """Said once for each time that it begins to fail."""
+        since, _ = self._failing.get(name, (None, None))
+        if since is None:
+            log.error("%s has died and is started again: %s", name, str(error) or type(error).__name__, exc_info=error)
+            since = self._clock.monotonic()
+        self._failing[name] = since, error
+
+    def _pause(self, failures: int) -> float:
+        longest = min(PAUSE_MAX_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 10))
+        return longest * (0.75 + 0.5 * self._ids.jitter())
+
+
+def _is_canceled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
