@@ -42,10 +42,12 @@ async def _create(url: str, name: str) -> None:
         raise Invalid(
             f"each test gets a copy of the database {template}, and it cannot be copied while others are connected to "
             "it; close their connections, and connect your own code to `jobs.database_url`",
-            code="test_database_in_use",
+            code="invalid_test_database",
         ) from None
     except asyncpg.PostgresError as error:
-        raise Invalid(f"cannot copy the database {template} for a test: {error}", code="test_database") from None
+        raise Invalid(
+            f"cannot copy the database {template} for a test: {error}", code="invalid_test_database"
+        ) from None
 
 
 async def _administer(url: str, statement: str) -> None:
