@@ -10,7 +10,6 @@ from holdfast.engine import Engine, Retention
 from holdfast.engine.chores import Chores
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.lifecycle import FINAL
 from holdfast.outages import outage
 from holdfast.turns import Turns
 
@@ -47,8 +46,6 @@ class Maintenance:
 
     async def run(self) -> None:
         """Until cancelled: again and again, not only at a start (K22)."""
-        if not self._rounds:
-            self.say_what_is_deleted()
         while True:
             while await self.sweep():
                 continue
@@ -56,13 +53,6 @@ class Maintenance:
                 await self._clock.sleep(self._pause() * (0.75 + 0.5 * self._ids.jitter()))
             else:
                 await self._turns.wait(self._every, together=TOGETHER * self._every)
-
-    def say_what_is_deleted(self) -> None:
-        limits = dict(self._retention.limits())
-        said = [f"{state} after {_span(seconds)}" for state, seconds in limits.items()]
-        if kept := [state.value for state in sorted(FINAL) if state not in limits]:
-            said.append(f"{', '.join(kept)} never")
-        log.info("finished jobs are deleted: %s (HOLDFAST_RETAIN_SUCCEEDED_SECONDS and its like)", "; ".join(said))
 
     async def sweep(self) -> bool:
         """Each step that is due, once. True when one of them was full: there may be more to do at once."""
@@ -150,12 +140,6 @@ class Maintenance:
                 self._more_to_prune = True
                 break
         return gone
-
-
-def _span(seconds: float) -> str:
-    """In days where these are whole."""
-    days = seconds / 86_400
-    return f"{days:g} days" if days >= 1 and days == int(days) else f"{seconds:g} seconds"
 
 
 class WorkerLog:

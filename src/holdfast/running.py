@@ -29,6 +29,7 @@ from holdfast.observe.tracing import exported
 from holdfast.outages import outage
 from holdfast.recovery import DeathWatch
 from holdfast.remote import HttpSource
+from holdfast.starting import say_at_start
 from holdfast.store.hints import by_queue
 from holdfast.store.presence import Presence
 from holdfast.supervised import Loop, Loops
@@ -158,6 +159,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
         maintenance = Maintenance(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
         )
+        await say_at_start(engine, retention(settings))
         if wish.figures is not None:
             measure(engine, wish.figures, await app.dispatch())
 

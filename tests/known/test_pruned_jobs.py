@@ -8,10 +8,9 @@ from holdfast.assembly import retention
 from holdfast.clock import MovableClock
 from holdfast.engine import Created, Engine, Retention
 from holdfast.errors import KeyReused, Locked, NotFound
-from holdfast.ids import SeededIds
-from holdfast.loops import Maintenance
 from holdfast.model import NewJob
 from holdfast.settings import Settings, load
+from holdfast.starting import what_is_deleted
 from tests.engine.steps import ask, run
 
 DAY = 86_400
@@ -128,13 +127,8 @@ def test_succeeded_jobs_are_kept_for_two_weeks_unless_a_setting_says_otherwise()
     assert load({}, overrides={"retain_succeeded_seconds": "off"}).retain_succeeded_seconds is None
 
 
-async def test_a_process_says_at_its_start_what_it_will_delete_and_when(
-    engine: Engine, clock: MovableClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    maintenance = Maintenance(engine, clock, SeededIds(1), every=10, retention=retention(Settings()))
-    with caplog.at_level("INFO"):
-        maintenance.say_what_is_deleted()
-    assert caplog.messages == [
+def test_a_process_says_at_its_start_what_it_will_delete_and_when() -> None:
+    assert what_is_deleted(retention(Settings())) == (
         "finished jobs are deleted: succeeded after 14 days; canceled, dead, rejected never "
         "(HOLDFAST_RETAIN_SUCCEEDED_SECONDS and its like)"
-    ]
+    )

@@ -133,7 +133,8 @@ async def test_every_line_is_json_and_tells_what_became_of_jobs(
         ("succeeded", "succeeded"),
     ]
     assert attempts_of(lines, jobs["long"])[-1][:2] == ("released", "canceled")
-    assert [line["level"] for line in lines].count("warning") == 5, "what failed is not told twice; a child's is one"
+    told = [line for line in lines if line["logger"] != "holdfast.starting"]  # of the tests' PostgreSQL, which is weak
+    assert [line["level"] for line in told].count("warning") == 5, "what failed is not told twice; a child's is one"
     said = str(lines)
     assert not [word for word in (PASSWORD, "canary", SECRET) if word in said]
     assert not [line for line in lines if line["level"] in ("error", "critical")]

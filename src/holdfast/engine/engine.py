@@ -53,6 +53,7 @@ from holdfast.model.names import check_name
 from holdfast.model.outline import Outline
 from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
+from holdfast.store.checkup import weak_settings
 from holdfast.store.later import LaterHints
 
 _Answer = TypeVar("_Answer")
@@ -684,6 +685,10 @@ class Engine(Keyring, Mailing):
 
     async def parts_to_do(self, job_ids: list[str]) -> dict[str, list[Part]]:
         return await self.store.read(lambda tx: _read.unfinished_as_pending(tx, job_ids))
+
+    async def weak_settings(self) -> list[str]:
+        """What makes acknowledged jobs less than durable here; nothing on SQLite, whose settings are ours."""
+        return await self.store.read(weak_settings) if isinstance(self.store, PostgresStore) else []
 
     async def vitals(self) -> _vitals.Vitals:
         return await self.store.read(lambda tx: _vitals.vitals(tx, self.store.dialect))

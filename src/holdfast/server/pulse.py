@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from holdfast.settings import Settings
 from holdfast.store.migrate import dialect_of, sqlite_path
 
 EVERY_SECONDS = 2.0
+SETTINGS_SECONDS = 60.0  # from one look at the settings of the database to the next
 STALE_SECONDS = 5.0  # what was heard so long ago says nothing about now
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ class Pulse:
         self._failed = False
         self.vitals: Vitals | None = None
         self.storage: Storage | None = None
+        self.weak_settings: list[str] = []
+        self._asked_settings_at = -math.inf
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -56,6 +60,8 @@ class Pulse:
         self.storage = await asyncio.to_thread(_storage, self._folder)
         self.vitals = await self._engine.vitals()
         self._heard_at = self._clock.monotonic()
+        if self._heard_at - self._asked_settings_at >= SETTINGS_SECONDS:
+            self.weak_settings, self._asked_settings_at = await self._engine.weak_settings(), self._heard_at
         others = self.vitals.maintaining
         self._tell(Fleet(others + 1, others))
 

@@ -92,6 +92,24 @@ _SQLITE_INDEXES = Query(
 )
 
 
+# What each of these costs when it is off.
+DURABILITY = {
+    "fsync": "a power cut can lose or damage everything",
+    "full_page_writes": "a power cut can damage pages",
+    "synchronous_commit": "a crash can lose jobs that were acknowledged",
+}
+
+
+def is_off(setting: str) -> bool:
+    return setting in ("off", "false")
+
+
+async def weak_settings(tx: Tx) -> list[str]:
+    """The settings of a PostgreSQL server that make acknowledged jobs less than durable, and what each costs."""
+    found = {row[0]: row[1] for row in await tx.all(_SETTINGS)}
+    return [f"{name} is off: {cost}" for name, cost in DURABILITY.items() if is_off(found.get(name, ""))]
+
+
 async def postgres_state(tx: Tx) -> PostgresState:
     [server] = await tx.all(_SERVER)
     return PostgresState(

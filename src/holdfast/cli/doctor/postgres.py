@@ -51,12 +51,10 @@ def _version(state: PostgresState) -> Finding:
 
 
 def _durable(state: PostgresState) -> Iterator[Finding]:
-    for name, lost in (
-        ("fsync", "a power cut can lose or damage everything"),
-        ("full_page_writes", "a power cut can damage pages"),
-        ("synchronous_commit", "a crash can lose jobs that were acknowledged"),
-    ):
-        if state.settings[name] in ("off", "false"):
+    from holdfast.store.checkup import DURABILITY, is_off
+
+    for name, lost in DURABILITY.items():
+        if is_off(state.settings[name]):
             yield fail(name, f"is off: {lost}", f"set {name} = on in the server")
         else:
             yield ok(name, f"is {state.settings[name]}")
