@@ -27,6 +27,7 @@ TRIES_MAX = 6
 PAUSE_SECONDS = 0.02
 CONNECT_SECONDS = 10.0
 ROLLBACK_SECONDS = 1.0
+COMMAND_SECONDS = 30.0  # whatever takes longer is canceled, and its outcome is not known
 LOCK_SECONDS = 0.5  # a statement that says {lock_timeout} waits no longer for another transaction
 GIVEN_UP_SECONDS = 2.0  # a statement given up after so long makes the idle connections suspect
 
@@ -391,7 +392,7 @@ async def _connect(url: str, *, pooled: bool, identities: Identities) -> Any:
         url,
         timeout=CONNECT_SECONDS,
         statement_cache_size=0 if pooled else 1024,
-        command_timeout=30,
+        command_timeout=COMMAND_SECONDS,
     )
     connection.add_log_listener(_hear_warning)
     try:
