@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import platform
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.worker.figures import Figures
 
 GOODBYE_SECONDS = 3.0
+HANDED_OVER_SECONDS, LEAVE_SECONDS = 1.0, 0.8  # when a job may be claimed that ran here, and when this process is gone
 IDLE_SHARE = 1 / 3  # of the time after which a silent worker is offline: so often it beats while it holds nothing
 BEAT_SECONDS_MAX = 3.0  # of a remote worker, which learns of cancels by its beats alone
 
@@ -63,6 +65,7 @@ class Wish:
     replaceable: bool = False
     server: str | None = None  # its address; without one, the database itself
     figures: Figures | None = None  # to be fed, where somebody reads them
+    leave: Callable[[], Awaitable[None]] | None = None  # ends this process, where that is ours
 
 
 @dataclass
@@ -82,8 +85,11 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
     async with contextlib.AsyncExitStack() as stack:
         opened = _at_server(app, wish, slots) if wish.server else _at_database(app, wish, slots)
         post = await stack.enter_async_context(opened)
-        state = await stack.enter_async_context(app.lifespan_state())
-        traces = await stack.enter_async_context(
+        inside = await stack.enter_async_context(
+            contextlib.AsyncExitStack()
+        )  # what is left before jobs are handed over
+        state = await inside.enter_async_context(app.lifespan_state())
+        traces = await inside.enter_async_context(
             exported("holdfast-worker", wanted=settings.traces, per_second=settings.traces_per_second)
         )
         board = Board.create()
@@ -117,7 +123,7 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
 
         keeper = await Keeper.start(board, spec, hear, clock=clock)
         stack.push_async_callback(keeper.close)
-        stack.enter_context(watched(lambda: board.header().tick, worker.running))
+        inside.enter_context(watched(lambda: board.header().tick, worker.running))
         stopping = asyncio.create_task(_stop_when_told(stop, worker))
         try:
             async with Loops(clock, app.ids).running(post.beside):
@@ -127,6 +133,9 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             stopping.cancel()
             await asyncio.gather(stopping, return_exceptions=True)
             await _say_goodbye(post.source, slots)
+        await inside.aclose()
+        if worker.left and wish.leave is not None:
+            await _hand_over(worker, wish.leave)
         return worker
 
 
@@ -249,6 +258,17 @@ async def _say_goodbye(source: Source, slots: int) -> None:
     with contextlib.suppress(HoldfastError, TimeoutError):
         async with asyncio.timeout(GOODBYE_SECONDS):
             await source.heartbeat([], liveness=Liveness.OFFLINE, slots=slots)
+
+
+async def _hand_over(worker: Worker, leave: Callable[[], Awaitable[None]]) -> None:
+    """Threads cannot be stopped, but processes can: what still runs in here is given back so that it may be claimed a
+    moment later, and before that this process is gone, whatever happens."""
+    end = threading.Timer(LEAVE_SECONDS, os._exit, (0,))
+    end.daemon = True
+    end.start()
+    with contextlib.suppress(HoldfastError):
+        await worker.hand_over(HANDED_OVER_SECONDS)
+    await leave()
 
 
 async def _stop_when_told(stop: asyncio.Event, worker: Worker) -> None:

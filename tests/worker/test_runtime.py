@@ -188,7 +188,7 @@ async def test_what_does_not_finish_within_the_grace_is_released_with_its_attemp
     assert (found.state, found.attempt) == (State.QUEUED, 0)
 
 
-async def test_a_handler_that_swallows_the_interruption_is_given_back_all_the_same(app: App) -> None:
+async def test_a_handler_that_swallows_the_interruption_is_not_given_back_while_it_runs(app: App) -> None:
     gate = asyncio.Event()
 
     @app.job()
@@ -202,8 +202,39 @@ async def test_a_handler_that_swallows_the_interruption_is_given_back_all_the_sa
         await until(lambda: at_work.worker._busy == 1)
         await at_work.stop()
         assert at_work.worker.stuck == 1
+        assert (await job.get()).state is State.RUNNING, "another worker would run it at the same time"
+        await at_work.worker.hand_over(1)  # as a process does that is about to end
         found = await job.get()
         assert (found.state, found.attempt) == (State.QUEUED, 0)
+        gate.set()
+
+
+async def test_a_thread_that_ends_while_the_worker_stops_has_succeeded(app: App) -> None:
+    told, gate = asyncio.Event(), threading.Event()
+
+    @app.job()
+    def in_a_thread() -> str:
+        gate.wait(30)
+        return "done"
+
+    @app.job()
+    async def patient() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            told.set()
+            await until(lambda: not at_work.worker.left)
+
+    try:
+        async with working(app, stop_grace_seconds=0.1, kill_grace_seconds=20) as at_work:
+            job = await in_a_thread.enqueue()
+            await patient.enqueue()
+            await until(lambda: at_work.worker._busy == 2)
+            at_work.worker.stop()
+            await told.wait()
+            gate.set()
+            assert await job.result(20) == "done"
+    finally:
         gate.set()
 
 

@@ -19,7 +19,7 @@ from holdfast.cli.lasting import stop_on_signals
 from holdfast.cli.parser import command
 from holdfast.cli.samples import sample
 from holdfast.cli.serve import add_address_arguments, server_of
-from holdfast.cli.worker import add_arguments, app_of, ended, figures_of, work_until
+from holdfast.cli.worker import add_arguments, app_of, end_at_once, ended, figures_of, work_until
 from holdfast.observe.logs import hush_jobs
 from holdfast.redaction import without_password
 from holdfast.settings import load
@@ -102,11 +102,17 @@ async def _run(app: App, options: argparse.Namespace) -> int:
                     app,
                     options,
                     stop,
+                    _leave,
                     on_ready=lambda: print(_hello(app, options, url), flush=True),
                     figures=figures,
                 )
     print("stopped", flush=True)
     return ended(worker)
+
+
+async def _leave() -> None:
+    print("stopped", flush=True)
+    end_at_once()
 
 
 @asynccontextmanager

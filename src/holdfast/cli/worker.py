@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -151,6 +151,11 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
         if TELL in word and answering is not None:
             answering.asked()
 
+    async def leave() -> None:
+        if answering is not None:
+            await answering.last_words()
+        end_at_once()
+
     figures = None if options.metrics_port is None else figures_of(app)
     answering = None if figures is None else Answering(line, figures.told)
     line.setblocking(False)
@@ -164,7 +169,7 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
         else:
             stack.push_async_callback(app.close)  # what its handlers may have opened
         worker = await work_until(
-            app, options, stop, on_ready=lambda: line.send(READY), server=options.server, figures=figures
+            app, options, stop, leave, on_ready=lambda: line.send(READY), server=options.server, figures=figures
         )
         if answering is not None:
             await answering.last_words()
@@ -181,6 +186,7 @@ async def work_until(
     app: App,
     options: argparse.Namespace,
     stop: asyncio.Event,
+    leave: Callable[[], Awaitable[None]],
     *,
     on_ready: Callable[[], object],
     server: str | None = None,
@@ -196,6 +202,7 @@ async def work_until(
         replaceable=options.supervised,
         server=server,
         figures=figures,
+        leave=leave,
     )
 
     def ready(worker: Worker) -> None:
@@ -210,7 +217,11 @@ async def work_until(
 def ended(worker: Worker) -> int:
     """The exit code; the threads of handlers that would not end must not keep the interpreter from ending."""
     if worker.stuck:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        end_at_once()
     return 0
+
+
+def end_at_once() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

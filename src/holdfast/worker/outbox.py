@@ -63,6 +63,7 @@ class Outbox:
         self._busy, self._settled = busy, settled
         self._waiting: list[Ended] = []
         self._apart: set[asyncio.Task[None]] = set()
+        self.closed = False
         self._turns = asyncio.Semaphore(APART_MAX)
         self._some = asyncio.Event()
         self._empty = asyncio.Event()
@@ -84,6 +85,7 @@ class Outbox:
         try:
             await self._run()
         finally:
+            self.closed = True
             for task in self._apart:
                 task.cancel()
 

@@ -16,7 +16,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
-from holdfast.model.reports import Progress
+from holdfast.model.reports import Freed, Progress
 from holdfast.outages import outage
 from holdfast.worker.blocking import current
 from holdfast.worker.board import Board, Header
@@ -97,6 +97,7 @@ class Worker:
         self._buffer: deque[Run] = deque()
         self._runs: dict[str, Run] = {}  # by token: everything this worker holds, waiting, running or to be reported
         self._busy = 0
+        self.left: list[Run] = []  # what still ran when the worker had stopped; its leases are held
         self._stuck: set[Run] = set()  # handlers that would not end: their threads and tasks are still there
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
@@ -175,7 +176,7 @@ class Worker:
         self._interrupt_all()
         await self._clock.within(self._idle, self.plan.kill_grace_seconds)
         for run in self.running():
-            self._give_up(run)
+            self._leave(run)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._outbox.empty()
@@ -192,7 +193,21 @@ class Worker:
         for run in self.running():
             run.end(Ending.STOPPED, self._clock.monotonic())
             if run.interrupt is None:
-                self._give_up(run)  # a thread cannot be interrupted, and the process is about to end
+                self._leave(run)  # a thread cannot be interrupted, and the process is about to end
+
+    def _leave(self, run: Run) -> None:
+        """It runs on while the worker stops. Given back now it would run twice at the same time: see `hand_over`."""
+        log.warning("job %s (%s) still runs although the worker stops", run.lease.id, run.lease.type)
+        run.finished = True
+        self._busy -= 1
+        self._stuck.add(run)
+        self.left.append(run)
+        self._is_idle()
+
+    async def hand_over(self, delay_seconds: float) -> None:
+        """The last act of a process: what still runs here is given back, to be claimed when the process is gone."""
+        if self.left:
+            await self._source.release([Freed(run.lease.id, run.lease.token, delay_seconds) for run in self.left])
 
     # -- claiming ---------------------------------------------------------------------------------------------
 
@@ -401,6 +416,10 @@ class Worker:
     def _ended(self, run: Run, said: Outcome | None) -> None:
         if run.finished:  # it was given up on, and now it has ended after all
             self._stuck.discard(run)
+            if run in self.left and not self._outbox.closed:
+                self.left.remove(run)
+                run.ends(self._clock.monotonic())
+                self._say(run, run.outcome(said))
             self._room.set()
             self._fill()
             return

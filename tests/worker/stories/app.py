@@ -134,6 +134,26 @@ async def innocent(seconds: float = 0.2) -> str:
     return "done"
 
 
+# -- jobs that do not stop for anybody, the first time ------------------------------------------------------------
+
+
+@app.job()
+def goes_on_in_a_thread(ctx: SyncContext) -> int:
+    while ctx.fence == 1:
+        note("going", ctx)
+        time.sleep(0.05)
+    return ctx.fence
+
+
+@app.job()
+async def goes_on_on_the_loop(ctx: Context) -> int:
+    while ctx.fence == 1:
+        note("going", ctx)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.05)
+    return ctx.fence
+
+
 # -- jobs that report what they do, all the time ------------------------------------------------------------------
 
 REPORTS = 40  # of each of these, a tenth of a second apart
