@@ -4,11 +4,13 @@ import asyncio
 import datetime
 import decimal
 import enum
+import re
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import httpx2
 import msgspec
 import pydantic
 import pytest
@@ -21,6 +23,7 @@ from holdfast.errors import Invalid
 from holdfast.model import JobType
 from holdfast.model.payload_schema import check_of
 from holdfast.settings import Settings
+from tests.cli.background import Background
 from tests.cli.processes import holdfast
 from tests.server.steps import Served, serving
 from tests.worker.stories.stage import eventually
@@ -226,3 +229,30 @@ def test_the_command_warns_of_an_unknown_type_and_refuses_a_payload_that_contrad
     assert "`user_id`" in done.stderr
     done = holdfast("jobs", "create", "anything", folder=tmp_path, url=fresh_sqlite_url)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+TASKS = """
+from holdfast import App
+
+app = App()
+
+@app.job()
+async def twice(number: int) -> int:
+    return 2 * number
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite
+@pytest.mark.parametrize(("options", "status"), [([], 202), (["--app", "tasks:app"], 422)])
+def test_a_newcomer_may_try_anything_and_an_app_of_ones_own_is_checked(
+    tmp_path: Path, options: list[str], status: int
+) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    with Background("dev", "--quiet", "--port", "0", *options, folder=tmp_path) as dev:
+        dev.until_it_says("Ctrl-C stops it")
+        found = re.search(r"It answers at (http://\S+),", dev.said)
+        assert found is not None
+        answer = httpx2.post(f"{found[1]}/jobs", json={"jobType": "trice", "payload": {}}, timeout=60)
+        assert answer.status_code == status, answer.text
+        assert dev.end() == 0

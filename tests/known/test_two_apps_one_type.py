@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import App
 from holdfast.engine import Engine
-from holdfast.engine.declare import Contradiction
+from holdfast.engine.declare import Contradiction, contradictions
 from holdfast.model import JobType, NewJob
 from tests.cli.processes import holdfast
 from tests.engine.steps import ask
@@ -75,6 +75,15 @@ async def test_two_apps_that_say_the_same_are_no_contradiction(shop_works: Engin
     assert await shop_works.declare(OF_SHOP, app=BANK) == []
     [row] = await ask(shop_works, "SELECT conflict FROM job_types WHERE name = 'send'")
     assert row["conflict"] is None, "the bank has come round"
+
+
+async def test_a_contradiction_with_an_app_that_is_gone_is_forgotten_when_the_other_starts_again(
+    shop_works: Engine,
+) -> None:
+    await shop_works.declare(OF_BANK, app=BANK)
+    assert len(await shop_works.store.read(contradictions)) == 1
+    await shop_works.declare(OF_SHOP, app=SHOP)
+    assert await shop_works.store.read(contradictions) == []
 
 
 APP_FILE = """

@@ -60,7 +60,7 @@ async def _declare(
     if row is None or kept is None:
         await _put(tx, declared, app)
     elif kept == declared:
-        if row["conflict"] is not None and _conflict(row).other == app:
+        if row["conflict"] is not None and await _is_over(tx, _conflict(row), app):
             await tx.one(q.note_conflict, name=declared.name, conflict=None)
     elif app is None or row["declared_by"] in (None, app):
         log.info("job type %r is declared anew: %s", declared.name, "; ".join(_differences(kept, declared)))
@@ -84,6 +84,11 @@ async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) ->
     if row["conflict"] != text:
         await tx.one(q.note_conflict, name=declared.name, conflict=text)
     return found
+
+
+async def _is_over(tx: Tx, conflict: Contradiction, app: str | None) -> bool:
+    """The other app has come round; or the one in force starts again, and the other is not in use."""
+    return conflict.other == app or (conflict.kept == app and not await _is_in_use(tx, conflict.other))
 
 
 async def contradictions(tx: Tx) -> list[Contradiction]:
