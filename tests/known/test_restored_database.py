@@ -37,11 +37,11 @@ async def lane_of(engine: Engine, job_id: str) -> list[tuple[str, ...]]:
     return [tuple(row) for row in await ask(engine, LANE, id=job_id)]
 
 
-async def lose_lanes_and_policies(engine: Engine) -> None:
-    """As if they had never been committed; their ids then go to others. No connection notices."""
-    for table in ("lanes", "policies"):
+async def lose(engine: Engine, *tables: str) -> None:
+    """As if their first rows had never been committed; their ids then go to others. No connection notices."""
+    for table in tables:
         await ask(engine, f"UPDATE {table} SET digest = 'another one' WHERE id = 1 RETURNING id")
-    await ask(engine, "UPDATE lanes SET tenant = 'b' WHERE id = 1 RETURNING id")
+    await ask(engine, "UPDATE lanes SET tenant = 'b' WHERE id = 1 AND digest = 'another one' RETURNING id")
 
 
 def restore(backup: Path, path: Path) -> None:
@@ -51,21 +51,24 @@ def restore(backup: Path, path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("lost", ["lanes", "policies"])
 async def test_no_job_goes_into_another_tenants_lane_though_the_lane_had_this_id_before(
-    engine: Engine, key: str | None
+    engine: Engine, store_url: str, key: str | None, lost: str
 ) -> None:
     await engine.create(NewJob(type="echo", tenant="a"))
-    await lose_lanes_and_policies(engine)
+    await lose(engine, lost)
+    async with process(store_url) as another:  # to which lane and policy have other ids already
+        await another.create(NewJob(type="echo", tenant="a"))
     made = await engine.create(NewJob(type="echo", tenant="a", idempotency_key=key))
     assert await lane_of(engine, made.id) == [("a", "default", "echo")]
-    [row] = await ask(engine, "SELECT policy FROM jobs WHERE id = :id", id=made.id)
-    assert row["policy"] != 1, "an id that names another policy now"
+    [row] = await ask(engine, "SELECT lane, policy FROM jobs WHERE id = :id", id=made.id)
+    assert (row["lane"] != 1, row["policy"] != 1) == (lost == "lanes", lost == "policies")
 
 
 @pytest.mark.parametrize("keys", [[None, None], ["k", "l"], ["k", None]])
 async def test_each_of_many_callers_gets_a_job_in_its_own_lane(engine: Engine, keys: list[str | None]) -> None:
     await engine.create(NewJob(type="echo", tenant="a"))
-    await lose_lanes_and_policies(engine)
+    await lose(engine, "lanes", "policies")
     tenants = ["a", "c"]
     jobs = [NewJob(type="echo", tenant=tenant, idempotency_key=key) for tenant, key in zip(tenants, keys, strict=True)]
     made = await engine.hand_in_each([ready(job) for job in jobs])
@@ -76,7 +79,7 @@ async def test_each_of_many_callers_gets_a_job_in_its_own_lane(engine: Engine, k
 
 async def test_a_batch_of_several_kinds_is_stored_whole_and_once(engine: Engine) -> None:
     await engine.create(NewJob(type="echo", tenant="a"))
-    await lose_lanes_and_policies(engine)
+    await lose(engine, "lanes", "policies")
     made = await engine.create_many([NewJob(type="echo", tenant="a"), NewJob(type="other", tenant="a")])
     assert [(await lane_of(engine, one.id))[0][2] for one in made] == ["echo", "other"]
     [row] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
