@@ -20,7 +20,7 @@ OF_SHOP, OF_BANK = JobType(name="send", queue="shop"), JobType(name="send", queu
 @pytest.fixture
 async def shop_works(engine: Engine) -> Engine:
     """The shop has declared its type and runs a worker."""
-    await engine.declare(OF_SHOP, app=SHOP)
+    await engine.declare(OF_SHOP, JobType(name="pack"), app=SHOP)
     await engine.register(name="shop-1", metadata={"app": SHOP})
     return engine
 
