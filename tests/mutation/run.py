@@ -33,7 +33,7 @@ KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon"
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
-    "claim_jobs": ["tests/engine/test_claim.py", "tests/store/test_guards.py"],
+    "claim_jobs": ["tests/engine/test_claim.py", "tests/store/test_guards.py", "tests/known/test_clock_set_back.py"],
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
     **{read: ["tests/engine/test_look.py", "tests/store/test_plans.py"] for read in ("look", "held_by", "going_on")},
     "instances": ["tests/store/test_plans.py", "tests/engine/test_look.py", "tests/known/test_instance_names.py"],

@@ -16,7 +16,7 @@ import asyncpg
 from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.redaction import without_password
-from holdfast.store.connecting import open_connection
+from holdfast.store.connecting import open_connection, transaction_settings
 from holdfast.store.postgres import FAILED
 from holdfast.store.refusals import Named, unreachable
 from holdfast.store.sqlite import BUSY_SECONDS, connect
@@ -142,6 +142,8 @@ async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) 
     others, and a lock of the session with it."""
     try:
         async with connection.transaction():
+            for setting in transaction_settings():  # a migrator that vanishes must not keep the tables locked
+                await connection.execute(f"SET LOCAL {setting}")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
             await connection.execute(_TABLE)
             if await connection.fetchval("SELECT 1 FROM holdfast_migrations WHERE number = $1", migration.number):
