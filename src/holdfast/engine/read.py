@@ -115,7 +115,10 @@ async def _missing(tx: Tx, asked: Sequence[tuple[str, str | None]]) -> list[NotF
     ids = [job_id for job_id, _ in asked if is_uuid(job_id)]
     rows = await tx.all(q.pruned_jobs, ids=ids) if ids else []
     pruned = {(row["job_id"], row["tenant"]) for row in rows} | {(row["job_id"], None) for row in rows}
-    return [_pruned(job_id) if (job_id, tenant) in pruned else _unknown(job_id) for job_id, tenant in asked]
+    return [
+        _pruned(job_id) if is_uuid(job_id) and (job_id, tenant) in pruned else _unknown(job_id)
+        for job_id, tenant in asked
+    ]
 
 
 def _unknown(job_id: str) -> NotFound:
