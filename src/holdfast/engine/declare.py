@@ -80,7 +80,7 @@ async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) ->
     severe = kept.lifecycle != declared.lifecycle or kept.schema != declared.schema
     found = Contradiction(declared.name, row["declared_by"], app, _differences(kept, declared), severe)
     log.warning("%s", found.text)
-    text = encode(found._asdict(), "conflict", max_bytes=JSON_BYTES_MAX)
+    text = msgspec.json.encode(found._asdict()).decode()
     if row["conflict"] != text:
         await tx.one(q.note_conflict, name=declared.name, conflict=text)
     return found

@@ -36,11 +36,16 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
         check_names(self.requires, "capability")
         check_names(self.prefers, "capability")
         if self.schema is not None:
-            encode_object(_decoded(self.name, self.schema), "schema", max_bytes=SCHEMA_BYTES_MAX)
+            _check_schema(self.name, self.schema)
 
 
-def _decoded(name: str, schema: str) -> Any:
+def _check_schema(name: str, schema: str) -> None:
     try:
-        return msgspec.json.decode(schema)
-    except msgspec.DecodeError as error:
-        raise Invalid(f"job type {name}: its schema is not JSON: {error}", code="invalid_schema") from None
+        msgspec.json.decode(schema, type=dict[str, Any])
+    except (msgspec.DecodeError, TypeError) as error:
+        raise Invalid(f"job type {name}: its schema is no JSON object: {error}", code="invalid_schema") from None
+    if len(schema) > SCHEMA_BYTES_MAX:
+        raise Invalid(
+            f"job type {name}: its schema has {len(schema)} characters, the limit is {SCHEMA_BYTES_MAX}",
+            code="invalid_schema",
+        )
