@@ -14,6 +14,8 @@ from holdfast.engine.create import ready
 from holdfast.errors import Conflict, HoldfastError, Locked
 from holdfast.lifecycle import State
 from holdfast.model import JobType, NewJob
+from holdfast.store.postgres import LOCK_SECONDS
+from holdfast.store.queries import Query
 from tests.engine.steps import ask
 from tests.server.steps import Served, serving
 
@@ -177,3 +179,23 @@ async def test_a_row_that_a_constraint_refuses_is_refused_alone(fresh_postgres_u
         jobs = [ready(NewJob(type="t", priority=priority)) for priority in (0, 60, 10)]
         answers = await served.engine.hand_in_each(jobs)
         assert [type(answer).__name__ for answer in answers] == ["Created", "RowRefused", "Created"]
+
+
+async def test_an_effect_may_wait_for_a_lock_of_the_apps_own(fresh_postgres_url: str) -> None:
+    """The limit is for keys. What an app does in the transaction waits as long as it has to."""
+    async with serving(fresh_postgres_url) as served:
+        engine, connection = served.engine, await asyncpg.connect(fresh_postgres_url)
+        await connection.execute("CREATE TABLE seats (free integer); INSERT INTO seats VALUES (9)")
+
+        @engine.effect("create")
+        async def take_a_seat(tx: Any, verb: str, row: Any) -> None:
+            await tx.all(Query("seat", "UPDATE seats SET free = free - 1 RETURNING free"))
+
+        async with connection.transaction():
+            await connection.execute("UPDATE seats SET free = free - 1")
+            creating = asyncio.create_task(engine.create(NewJob(type="t", idempotency_key="k")))
+            done, _ = await asyncio.wait([creating], timeout=2 * LOCK_SECONDS)
+            assert not done
+        assert (await creating).existed is False
+        assert await connection.fetchval("SELECT free FROM seats") == 7
+        await connection.close()

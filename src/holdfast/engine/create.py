@@ -130,7 +130,9 @@ async def _insert(tx: Tx, rules: Rules, batch: _Batch, *, actor: Actor) -> set[s
 
 
 async def _insert_rows(tx: Tx, rules: Rules, fresh: list[tuple[Any, ...]], batch: _Batch, *, actor: Actor) -> list[Row]:
-    lock_timeout = None if tx.lock_seconds is None else str(round(tx.lock_seconds * 1000))
+    """The limit lasts as long as the transaction, in which an app's guards and effects may have locks to wait for."""
+    limited = tx.lock_seconds is not None and not rules.hooks.any_for("create")
+    lock_timeout = str(round((tx.lock_seconds or 0) * 1000)) if limited else None
     tables: dict[str, Any] = {"fresh": fresh, "kind": batch.kinds, "known": batch.known}
     return await move(tx, rules, q.insert_jobs, actor=actor, brief=True, lock_timeout=lock_timeout, **tables)
 

@@ -182,13 +182,13 @@ class Engine(Keyring, Mailing):
         return await unless_stale(lambda: self._create_together(jobs, work))
 
     async def _create_together(self, jobs: list[NewJob], work: Callable[..., Any]) -> list[_create.Created]:
-        keyless = all(job.idempotency_key is None for job in jobs)
-        alone = (keyless or len(jobs) == 1) and not self.rules.hooks.any_for("create")
+        keyless, hooked = all(job.idempotency_key is None for job in jobs), self.rules.hooks.any_for("create")
+        alone = (keyless or len(jobs) == 1) and not hooked
         with _create.naming_key(jobs):
             try:
-                return await self.store.write(partial(work, alone=alone), alone=alone, retry_locked=False)
+                return await self.store.write(partial(work, alone=alone), alone=alone, retry_locked=hooked)
             except NeedsTransaction:
-                return await self.store.write(work, retry_locked=False)
+                return await self.store.write(work, retry_locked=hooked)
 
     async def create_all(
         self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, connection: Any = None

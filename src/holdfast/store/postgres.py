@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.02
 CONNECT_SECONDS = 10.0
 ROLLBACK_SECONDS = 1.0
 COMMAND_SECONDS = 30.0  # whatever takes longer is canceled, and its outcome is not known
-LOCK_SECONDS = 0.5  # a statement that says {lock_timeout} waits no longer for another transaction
+LOCK_SECONDS = 1.0  # a statement that says {lock_timeout} waits no longer for another transaction
 GIVEN_UP_SECONDS = 2.0  # a statement given up after so long makes the idle connections suspect
 
 # The server says it rolled back, or was never asked: running the work again is safe.
