@@ -1,17 +1,18 @@
 """A row that SQL typed by hand has spoilt is that job's trouble, and no other job waits for it."""
 
+import sqlite3
+
 import pytest
 
+from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import IllegalMove, RowRefused
-from holdfast.lifecycle import State
+from holdfast.ids import SeededIds
+from holdfast.lifecycle import Lifecycles, Machine, State
 from holdfast.model import NewJob
-from tests.engine.steps import ask, run
-
-
-@pytest.fixture
-async def worker(engine: Engine) -> str:
-    return (await engine.register()).id
+from holdfast.store import open_store
+from holdfast.store.migrate import sqlite_path
+from tests.engine.steps import ask, run, sweep
 
 
 async def test_a_payload_that_is_no_json_ends_its_own_job_and_no_claim(engine: Engine, worker: str) -> None:
@@ -65,3 +66,71 @@ async def test_the_last_failed_attempt_still_ends_a_job(engine: Engine, worker: 
     """On its way some lifecycles pass through retrying with no attempt left."""
     lease = await run(engine, worker, lifecycle=lifecycle, max_attempts=1)
     assert (await engine.fail(worker, lease.id, lease.token, "E_LAST")).state is State.DEAD
+
+
+# -- rows that the database let in before it knew better -----------------------------------------------------------
+
+THROUGH_RETRYING = Machine(
+    "through-retrying",
+    words={"queued": "q", "running": "r", "retrying": "w", "succeeded": "s", "dead": "d"},
+    moves=[
+        "claim: queued, retrying -> running by worker",
+        "complete: running -> succeeded by worker",
+        "release: running -> queued by worker",
+        "fail: running -> retrying by worker",
+        "fail: retrying -> dead by worker, system",
+        "reap: running -> retrying by system",
+        "reap: retrying -> dead by system",
+        "requeue: retrying -> queued by api, system",
+    ],
+)
+
+
+async def spoil(engine: Engine, url: str, job_id: str) -> None:
+    """Leave a waiting job without an attempt, past the constraint and the trigger."""
+    if engine.store.dialect == "sqlite":
+        connection = sqlite3.connect(sqlite_path(url))
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("DROP TRIGGER jobs_attempt_left")
+        connection.execute("UPDATE jobs SET max_attempts = attempt WHERE id = ?", (job_id,))
+        connection.commit()
+        connection.close()
+    else:
+        await ask(engine, "ALTER TABLE jobs DROP CONSTRAINT jobs_attempt_left")
+        await ask(engine, "DROP TRIGGER jobs_attempt_left ON jobs")
+        await ask(engine, "UPDATE jobs SET max_attempts = attempt WHERE id = :id RETURNING id", id=job_id)
+
+
+async def test_a_claim_passes_over_a_job_that_has_no_attempt_left(engine: Engine, worker: str, store_url: str) -> None:
+    spoilt, good = [await engine.create(NewJob(type="t")) for _ in range(2)]
+    await spoil(engine, store_url, spoilt.id)
+    assert [lease.id for lease in await engine.claim(worker, limit=5)] == [good.id]
+
+
+@pytest.mark.parametrize("lifecycle", ["default", "generation"], ids=["claimed again", "queued again"])
+async def test_a_sweep_passes_over_a_retry_that_has_no_attempt_left(
+    engine: Engine, worker: str, store_url: str, clock: MovableClock, lifecycle: str
+) -> None:
+    waiting = [await run(engine, worker, lifecycle=lifecycle, max_attempts=3) for _ in range(2)]
+    for lease in waiting:
+        await engine.fail(worker, lease.id, lease.token, "E_AGAIN", retry_after_seconds=60)
+    await spoil(engine, store_url, waiting[0].id)
+    clock.advance(61)
+    assert await engine.requeue_due() == 1
+    spoilt = await engine.get(waiting[0].id)
+    assert (spoilt.state, spoilt.due) == (State.RETRYING, False)
+
+
+async def test_a_job_on_its_way_through_retrying_to_its_end_is_never_claimable(
+    store_url: str, clock: MovableClock
+) -> None:
+    """This lifecycle has no direct way from running to dead, and claims retries as they are."""
+    ids = SeededIds(5)
+    lifecycles = Lifecycles(THROUGH_RETRYING)
+    engine = Engine(await open_store(store_url, clock, ids), lifecycles=lifecycles, clock=clock, ids=ids)
+    worker = (await engine.register()).id
+    failed, lost = [await run(engine, worker, lifecycle="through-retrying", max_attempts=1) for _ in range(2)]
+    assert (await engine.fail(worker, failed.id, failed.token, "E_LAST")).state is State.DEAD
+    await sweep(engine, clock, 300)
+    assert (await engine.get(lost.id)).state is State.DEAD
+    await engine.close()

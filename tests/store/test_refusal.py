@@ -267,3 +267,28 @@ async def test_workers_and_parts_have_only_words_and_numbers_that_exist(db: ByHa
     assert await db.refuses(part + "'baked', 5)") == "constraint"
     assert await db.refuses(part + "'pending', 101)") == "constraint"
     assert await db.accepts(part + "'pending', 100)")
+
+
+# -- a job that waits for an attempt has one left --------------------------------------------------------------------
+
+
+async def test_no_waiting_job_is_without_an_attempt(db: ByHand) -> None:
+    """A claim takes many jobs at once, and this one would fail it for all of them."""
+    assert await db.refuses(insert(JOB, max_attempts="0")) == "constraint"
+    await walk(db, State.QUEUED, max_attempts="2")
+    assert await db.refuses("UPDATE jobs SET max_attempts = attempt") == "HF001"
+    await db.run("UPDATE jobs SET max_attempts = 1")
+
+
+async def test_no_retry_that_is_not_due_yet_loses_its_attempt(db: ByHand) -> None:
+    await walk(db, State.QUEUED, State.RUNNING, max_attempts="2")
+    await db.run(move(JOB, State.RETRYING, due="FALSE", attempt="1"))
+    for change in ("max_attempts = attempt", "attempt = max_attempts, epoch = epoch"):
+        assert await db.refuses(f"UPDATE jobs SET {change}") == "HF001"
+    await db.run("UPDATE jobs SET max_attempts = 3")
+
+
+async def test_a_running_job_may_be_at_its_last_attempt(db: ByHand) -> None:
+    await walk(db, State.QUEUED)
+    await db.run(move(JOB, State.RUNNING, attempt="1"))
+    await db.run("UPDATE jobs SET max_attempts = attempt")

@@ -26,10 +26,10 @@ async def accept_orphans(tx: Tx, rules: Rules) -> list[Row]:
     while True:
         orphans = await tx.all(q.orphans, seconds=float(seconds), not_ours=sorted(not_ours), limit=limit)
         ours = [row for row in orphans if await _is_ours(tx, rules, row, Actor.SYSTEM)]
-        if len(ours) == len(orphans) or len(orphans) < limit:
+        others = {row["policy"] for row in orphans} - {row["policy"] for row in ours}
+        if len(orphans) < limit or others <= not_ours:
             return await accept(tx, rules, [row["id"] for row in ours], actor=Actor.SYSTEM) if ours else []
-        # Jobs of these policies wait for others, and would hide all that come after them.
-        not_ours |= {row["policy"] for row in orphans} - {row["policy"] for row in ours}
+        not_ours |= others  # jobs of these policies wait for others, and would hide all that come after them
 
 
 async def accept_made(tx: Tx, rules: Rules, ids: list[str]) -> list[Row]:
