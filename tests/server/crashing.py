@@ -42,7 +42,7 @@ def _never_commit(store: PostgresStore | SqliteStore) -> None:
     """What would commit by itself is put into a transaction, so that there is a moment before its commit."""
     write = store.write
 
-    async def doomed(work: Callable[[Any], Any], *, alone: bool = False) -> Any:
+    async def doomed(work: Callable[[Any], Any], **_: bool) -> Any:
         async def half(tx: Any) -> None:
             await work(tx)
             os._exit(DIED)

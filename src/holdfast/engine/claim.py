@@ -18,6 +18,7 @@ from holdfast.model.reports import Failure
 from holdfast.store import Row, Tx, q
 
 PASSES_MAX = 8
+UNREADABLE = "unreadable_job"
 PRIORITY_MIN = -100
 
 
@@ -94,7 +95,7 @@ async def _take(
 async def _bury(tx: Tx, rules: Rules, unreadable: list[Unreadable], *, worker: str) -> None:
     """No worker can be given these, now or later: they end here, and say why."""
     failures = [
-        Failure(id=error.id, token=error.token, code=error.code, message=str(error), permanent=True)
+        Failure(id=error.id, token=error.token, code=UNREADABLE, message=str(error), permanent=True)
         for error in unreadable
     ]
     await fail(tx, rules, failures, worker=worker)

@@ -203,8 +203,6 @@ _JSON = [COLUMNS.index(name) for name in ("payload", "result", "error", "counter
 class Unreadable(Exception):
     """A claimed job that no worker can be given."""
 
-    code = "unreadable_job"
-
     def __init__(self, job_id: str, token: str, column: str, error: Exception) -> None:
         super().__init__(f"the column {column} of job {job_id} is no JSON: {error}")
         self.id, self.token = job_id, token
