@@ -371,7 +371,7 @@ class Brittle:
         self.left = -1
         self.alone = False
 
-    async def write(self, work: Work[Any], **_: bool) -> Any:
+    async def write(self, work: Work[Any], *, alone: bool = False, **_: bool) -> Any:
         self.alone = alone
         return await self._store.write(lambda tx: work(BrittleTx(tx, self)), alone=alone)
 
