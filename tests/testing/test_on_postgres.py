@@ -88,7 +88,7 @@ async def test_a_database_that_is_in_use_cannot_be_copied_and_that_is_said(shop_
     await connection.close()
 
 
-def test_the_url_comes_from_the_command_line_the_configuration_or_a_fixture(
+def test_the_url_comes_from_the_command_line_or_the_configuration(
     pytester: pytest.Pytester, fresh_postgres_url: str
 ) -> None:
     pytester.makeconftest("""
@@ -114,8 +114,8 @@ def test_the_url_comes_from_the_command_line_the_configuration_or_a_fixture(
             assert jobs.database_url.startswith("postgresql://")
     """
     pytester.makepyfile(test)
-    options = ("-p", "no:cacheprovider", "-p", "no:asyncio")
-    by_option = pytester.runpytest_subprocess(*options, "--holdfast-database-url", fresh_postgres_url, timeout=100)
-    by_option.assert_outcomes(passed=1)
     pytester.makeini(f"[pytest]\nfilterwarnings = error\nholdfast_database_url = {fresh_postgres_url}")
+    options = ("-p", "no:cacheprovider", "-p", "no:asyncio")
     pytester.runpytest_subprocess(*options, timeout=100).assert_outcomes(passed=1)
+    typed = pytester.parseconfig("--holdfast-database-url", "postgresql://elsewhere/shop")
+    assert typed.getoption("holdfast_database_url") == "postgresql://elsewhere/shop"
