@@ -310,3 +310,17 @@ async def test_a_sweep_of_some_queues_leaves_the_others_alone(engine: Engine, wo
 
     assert [row["id"] for row in await engine.reap(queues=["a", "c"])] == [one.id]
     assert await stored(engine, other.id) == before
+
+
+async def test_a_process_that_renewed_since_it_was_missed_loses_a_job_for_other_reasons_only(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    policy = {"max_runtime_seconds": 20}
+    slow, other = await run(engine, worker, instance="a", policy=policy), await run(engine, worker, instance="a")
+    clock.advance(20)
+    await engine.heartbeat(worker, [held(slow), held(other)])
+    clock.advance(3)
+    assert [(row["id"], row["reason"]) for row in await engine.reap(gone=["a"], unheard_seconds=4)] == [
+        (slow.id, "max_runtime")
+    ]
+    assert [row["id"] for row in await engine.reap(gone=["a"], unheard_seconds=3)] == [other.id]

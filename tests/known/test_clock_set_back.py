@@ -11,6 +11,8 @@ from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
 from holdfast.loops import Maintenance
 from holdfast.model import NewJob
+from holdfast.store import q
+from holdfast.store.queries import Query
 from tests.engine.steps import ask, held, run
 
 HOUR = 3600.0
@@ -166,3 +168,113 @@ async def test_it_is_said_once_and_nothing_happens_where_clocks_differ_a_little(
         await engine.reap()
     assert caplog.text.count("the database's clock was set back: corrected the times of 1 jobs") == 1
     assert (await engine.get(lease.id)).state is State.RUNNING
+
+
+# -- which rows are corrected -----------------------------------------------------------------------------------------
+
+
+async def put(engine: Engine, clock: MovableClock, table: str, key: str, /, **values: Any) -> str:
+    """Write into one row; a number stands for so many seconds from now."""
+    told = {
+        name: clock.now() + timedelta(seconds=value) if type(value) in (int, float) else value
+        for name, value in values.items()
+    }
+    column = {"counted": "name"}.get(table, "id")
+    setting = ", ".join(f"{name} = :{name}" for name in told)
+    [row] = await ask(engine, f"UPDATE {table} SET {setting} WHERE {column} = :key RETURNING {column}", key=key, **told)
+    return str(row[0])
+
+
+async def corrected(engine: Engine, query: Query, **params: Any) -> set[str]:
+    return {str(row[0]) for row in await engine.store.write(lambda tx: tx.all(query, **params))}
+
+
+async def sweeps(engine: Engine, clock: MovableClock, **ahead: int) -> None:
+    await ask(engine, "DELETE FROM sweeps WHERE TRUE RETURNING name")
+    for name, seconds in ahead.items():
+        at = clock.now() + timedelta(seconds=seconds)
+        await ask(engine, "INSERT INTO sweeps (name, swept_at) VALUES (:name, :at) RETURNING name", name=name, at=at)
+
+
+async def waiting(engine: Engine, worker: str, clock: MovableClock, **times: Any) -> str:
+    """A retry that waits."""
+    lease = await run(engine, worker)
+    await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=9)
+    return await put(engine, clock, "jobs", lease.id, **times)
+
+
+async def test_of_running_jobs_those_are_corrected_that_have_a_time_ahead(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"lease_expires_at": 36},
+        {"claimed_at": 6},
+        {"progress_at": 6},
+        {"cancel_requested_at": 6},
+    ]
+    ids = {await put(engine, clock, "jobs", (await run(engine, worker)).id, **times) for times in wrong}
+    await put(engine, clock, "jobs", (await run(engine, worker)).id, lease_expires_at=34, claimed_at=4, progress_at=4)
+    await waiting(engine, worker, clock, claimed_at=6)
+    assert await corrected(engine, q.leases_set_back, limit=9) == ids
+    assert await corrected(engine, q.leases_set_back, limit=9) == set()
+
+
+async def test_of_retries_those_are_corrected_that_were_written_ahead(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    retry = await waiting(engine, worker, clock, updated_at=6)
+    await waiting(engine, worker, clock, updated_at=4)
+    due = await waiting(engine, worker, clock, updated_at=6)
+    await ask(engine, "UPDATE jobs SET due = TRUE WHERE id = :id RETURNING id", id=due)
+    delayed = await engine.create(NewJob(type="echo", delay_seconds=9))
+    await put(engine, clock, "jobs", delayed.id, updated_at=6)
+    assert await corrected(engine, q.retries_set_back, limit=9) == {retry}
+
+
+async def test_of_delays_those_are_over_that_ended_in_the_last_minute_of_the_old_clock(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    await sweeps(engine, clock, reap=3600, other=9999)
+    over = {
+        await waiting(engine, worker, clock, run_at=3590, updated_at=-100),
+        await waiting(engine, worker, clock, run_at=3590, updated_at=6),
+    }
+    for run_at, updated_at in ((3590, -30), (3601, -100), (3539, -100)):
+        await waiting(engine, worker, clock, run_at=run_at, updated_at=updated_at)
+    due = await waiting(engine, worker, clock, run_at=3590, updated_at=-100)
+    await ask(engine, "UPDATE jobs SET due = TRUE WHERE id = :id RETURNING id", id=due)
+    assert await corrected(engine, q.delays_set_back, limit=9) == over
+
+
+async def test_of_workers_those_are_corrected_that_were_heard_ahead(engine: Engine, clock: MovableClock) -> None:
+    heard, registered, right = [(await engine.register()).id for _ in range(3)]
+    await put(engine, clock, "workers", heard, last_heartbeat_at=6)
+    await put(engine, clock, "workers", registered, registered_at=6)
+    await put(engine, clock, "workers", right, last_heartbeat_at=4, registered_at=4)
+    assert await corrected(engine, q.workers_set_back) == {heard, registered}
+
+
+async def test_of_counts_and_sweeps_those_are_corrected_that_lie_ahead(engine: Engine, clock: MovableClock) -> None:
+    insert = "INSERT INTO counted (name, taken_at, asked_at, figures) VALUES (:name, :at, :at, '') RETURNING name"
+    for name in ("taken", "asked", "right"):
+        await ask(engine, insert, name=name, at=clock.now())
+    await put(engine, clock, "counted", "taken", taken_at=6)
+    await put(engine, clock, "counted", "asked", asked_at=6)
+    await put(engine, clock, "counted", "right", taken_at=4, asked_at=4)
+    assert await corrected(engine, q.counts_set_back) == {"taken", "asked"}
+    await sweeps(engine, clock, reap=4, other=9999)
+    assert await corrected(engine, q.sweeps_set_back) == set()
+    await sweeps(engine, clock, reap=6, other=9999)
+    assert await corrected(engine, q.sweeps_set_back) == {"reap"}
+    assert await corrected(engine, q.grace_set_back) == {"reap"}
+
+
+async def test_of_deliveries_those_move_that_still_wait(engine: Engine, clock: MovableClock) -> None:
+    await sweeps(engine, clock, reap=3600, other=9999)
+    await corrected(engine, q.sweeps_set_back)
+    ids = [f"019b76da-a800-7001-b48f-00000000000{number}" for number in range(3)]
+    for id_, seconds in zip(ids, (1, 0, 1), strict=True):
+        at = clock.now()
+        await ask(engine, _A_DELIVERY, id=id_, next=at + timedelta(seconds=seconds), at=at)
+    await ask(engine, "UPDATE deliveries SET state = 'delivered' WHERE id = :id RETURNING id", id=ids[2])
+    assert await corrected(engine, q.deliveries_set_back) == {ids[0]}

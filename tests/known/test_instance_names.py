@@ -8,6 +8,7 @@ from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.recovery import WINDOW_SECONDS, DeathWatch
 from holdfast.store.presence import open_presence
+from tests.engine.steps import run
 from tests.server.hands import hand
 from tests.server.steps import serving
 
@@ -29,6 +30,9 @@ async def test_a_worker_whose_instance_id_ends_in_live_keeps_its_job(store_url: 
         me = await hand(served)
         made = await served.engine.create(NewJob(type="resize"))
         await me.claim_one(instanceId=name)
+        beside = (await served.engine.register()).id
+        await run(served.engine, beside, instance="beside")
+        assert await served.engine.instances() == ["beside"]
         presence = await open_presence(store_url)
         watch = DeathWatch(served.engine, presence, Hours(), Ids())
         assert WINDOW_SECONDS < 3600

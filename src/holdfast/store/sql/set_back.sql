@@ -22,7 +22,6 @@ UPDATE jobs
        cancel_requested_at = CASE WHEN cancel_requested_at > {now} THEN {now} ELSE cancel_requested_at END,
        updated_at          = {now}
  WHERE id {in picked}
-   AND state = 'running'
 RETURNING id
 
 -- name: retries_set_back
@@ -41,7 +40,6 @@ UPDATE jobs
    SET run_at     = {now} + (run_at - updated_at),
        updated_at = {now}
  WHERE id {in picked}
-   AND state = 'retrying'
 RETURNING id
 
 -- name: delays_set_back
@@ -51,7 +49,6 @@ WITH picked AS MATERIALIZED (
     SELECT id
       FROM jobs
      WHERE NOT due
-       AND run_at > {now}
        AND run_at <= (SELECT swept_at FROM sweeps WHERE name = 'reap')
        AND run_at > (SELECT swept_at FROM sweeps WHERE name = 'reap') - ({now} - {now-60})
        AND NOT (updated_at > {now-60} AND updated_at <= {now+5})
@@ -62,7 +59,6 @@ WITH picked AS MATERIALIZED (
 UPDATE jobs
    SET run_at = {now}
  WHERE id {in picked}
-   AND NOT due
 RETURNING id
 
 -- name: workers_set_back
