@@ -71,7 +71,7 @@ def test_the_picture_says_the_same(holdfast: Holdfast, meanwhile: Meanwhile) -> 
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
     assert lines[1].startswith("3 waiting, 1 running, 1 retrying, 1 delayed, 1 died in the last hour, 0.0/s in")
     assert any(line.startswith("video (paused by alice) 3 0 0 0 0") for line in lines)
-    assert any(line.startswith("busy-bee active 1 1 never") for line in lines)
+    assert any(line.endswith("busy-bee active 1 1 never") for line in lines)
     assert any("render 1/5" in line and line.endswith("█████░░░░░ 50 % encode") for line in lines)
     assert any(line.endswith("dead E_SMTP") for line in lines)
 
