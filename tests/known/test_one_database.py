@@ -1,6 +1,8 @@
 """An app and every command agree on the database, and a message that asks for a migration names it."""
 
+import secrets
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -53,12 +55,13 @@ def app_on(url: str, folder: Path) -> Path:
 
 
 @pytest.fixture
-async def unmigrated(postgres_server_url: str, tmp_path: Path) -> str:
+async def unmigrated(postgres_server_url: str) -> AsyncIterator[str]:
     """The URL of an empty database, with a password in it that the server does not ask for."""
-    name = f"hf_empty_{tmp_path.name[-8:].lower()}_{id(tmp_path) % 10_000}".replace("-", "_")
+    name = f"hf_empty_{secrets.token_hex(8)}"
     await administer(postgres_server_url, f"CREATE DATABASE {name}")
     url = urlsplit(with_database(postgres_server_url, name))
-    return url._replace(netloc=url.netloc.replace("@", ":hush@")).geturl()
+    yield url._replace(netloc=url.netloc.replace("@", ":hush@")).geturl()
+    await administer(postgres_server_url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.mark.parametrize("how", ["option", "variable", "file"])

@@ -1,9 +1,9 @@
 """Migrations through a connection of the caller's own: in its transaction, in whatever library it is."""
 
+import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -22,10 +22,11 @@ EVERYTHING = [migration.name for migration in migrations("postgres")]
 
 
 @pytest.fixture
-async def empty_url(postgres_server_url: str, tmp_path: Path) -> str:
-    name = f"hf_empty_{abs(hash(str(tmp_path)))}"
+async def empty_url(postgres_server_url: str) -> AsyncIterator[str]:
+    name = f"hf_empty_{secrets.token_hex(8)}"
     await administer(postgres_server_url, f"CREATE DATABASE {name}")
-    return with_database(postgres_server_url, name)
+    yield with_database(postgres_server_url, name)
+    await administer(postgres_server_url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def by_sqlalchemy(url: str, migrate: Callable[[Any], Any]) -> None:
