@@ -14,7 +14,7 @@ from holdfast.ids import Ids
 from holdfast.store import open_store
 from holdfast.store.migrate import sqlite_path
 
-TABLES = ("jobs", "events", "attempts", "parts", "queues", "sweeps", "workers")
+TABLES = ("kept_keys", "jobs", "events", "attempts", "parts", "queues", "sweeps", "workers")
 
 
 class ChosenIds(Ids):
