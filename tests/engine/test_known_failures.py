@@ -6,7 +6,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from itertools import permutations
 from random import Random
 from typing import Any
@@ -24,6 +23,7 @@ from holdfast.model import Lease, NewJob, Part
 from holdfast.store import Row, Tx, open_store, q
 from holdfast.store.base import Work
 from holdfast.store.queries import Query
+from holdfast.store.sqlite import Connection
 from tests.engine.steps import NOBODYS, ask, bring, held, run, stored, sweep
 
 
@@ -390,6 +390,7 @@ class BrittleTx:
         self._store = store
         self.after_commit = tx.after_commit
         self.alone = False  # a process that died says nothing, whatever it had committed
+        self.lock_seconds = tx.lock_seconds
 
     async def all(self, query: Query, **params: Any) -> list[Row]:
         self._store.step()
@@ -402,7 +403,7 @@ class BrittleTx:
         return rows[0] if rows else None
 
 
-class BrittleConnection(sqlite3.Connection):
+class BrittleConnection(Connection):
     """The same, one layer deeper: before each statement of the writer, history, savepoints and commits included."""
 
     left = -1
@@ -598,7 +599,7 @@ async def test_k7_a_crash_between_any_two_statements_leaves_nothing_half_done(
 
 @pytest.fixture
 async def brittle(fresh_sqlite_url: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
-    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=BrittleConnection))
+    monkeypatch.setattr("holdfast.store.sqlite.Connection", BrittleConnection)
     ids = SeededIds(4)
     engine = Engine(await open_store(fresh_sqlite_url, clock, ids), clock=clock, ids=ids)
     yield engine
