@@ -55,7 +55,7 @@ CLOSE = {
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
     "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py"],
     "beat_worker": ["tests/engine/test_fleet.py", "tests/store/test_plans.py"],
-    "chores": ["tests/engine/test_chores.py"],
+    "chores": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],
     **{query: ["tests/engine/test_depths.py"] for query in ("depths", "crews", "counted", "begin_count", "end_count")},
     "queue_counts": ["tests/cli/test_queues.py"],
     "held_by_worker": ["tests/cli/test_workers.py", "tests/store/test_plans.py"],
