@@ -127,9 +127,10 @@ async def test_a_table_that_vanished_is_reported_as_a_stale_schema(store_url: st
         await store.close()
 
 
-async def test_of_several_migrators_at_once_one_does_the_work(empty_url: str) -> None:
+async def test_of_several_migrators_at_once_one_applies_each_migration(empty_url: str) -> None:
+    """The lock is held for one migration: another migrator may apply the next one."""
     answers = await asyncio.gather(*(migrate(empty_url) for _ in range(5)))
-    assert sorted(answers) == [[], [], [], [], NAMES]
+    assert sorted(name for applied in answers for name in applied) == NAMES
     assert await missing(empty_url) == []
 
 
