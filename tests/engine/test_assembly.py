@@ -23,6 +23,7 @@ async def test_settings_fill_in_what_the_lifecycle_leaves_open(tmp_path: Path) -
     assert (plain.max_attempts, image.max_attempts) == (9, 9)
 
 
-def test_nothing_is_pruned_unless_a_setting_says_so() -> None:
-    assert retention(Settings()) == Retention(succeeded=None, dead=None, canceled=None, rejected=None)
+def test_only_succeeded_jobs_are_pruned_unless_a_setting_says_so() -> None:
+    assert retention(Settings()) == Retention(succeeded=1_209_600, dead=None, canceled=None, rejected=None)
+    assert not retention(Settings(retain_succeeded_seconds=None)).deletes
     assert retention(Settings(retain_dead_seconds=60)).dead == 60
