@@ -41,7 +41,7 @@ def add_to(verbs: Any) -> None:
         redrive,
         about="do finished jobs again, as new jobs linked to the old ones",
         more="By ids, or all that a filter finds; without --state, those that are dead. A job is redriven once.",
-        examples=["holdfast jobs redrive ID", "holdfast jobs redrive --error-code E_TIMEOUT --rate 50 --yes"],
+        examples=["holdfast jobs redrive ID", "holdfast jobs redrive --error-code timeout --rate 50 --yes"],
     )
     redrive_them.add_argument("--rate", type=_rate, metavar="N", help="at most so many a second")
     redrive_them.add_argument("--again", action="store_true", help="also those that were redriven already")
