@@ -24,7 +24,7 @@ class Loops:
 
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock, self._ids = clock, ids
-        self._failing: dict[str, tuple[float, BaseException]] = {}  # since when, and the last error
+        self._failing: dict[str, float] = {}  # since when
 
     @contextlib.asynccontextmanager
     async def running(self, loops: Mapping[str, Loop]) -> AsyncIterator[None]:
@@ -41,14 +41,14 @@ class Loops:
     def failing(self) -> list[str]:
         """The loops that died and have not run for long since, for longer than a short outage lasts."""
         now = self._clock.monotonic()
-        return sorted(name for name, (since, _) in self._failing.items() if now - since >= PATIENCE_SECONDS)
+        return sorted(name for name, since in self._failing.items() if now - since >= PATIENCE_SECONDS)
 
     def complaint(self) -> str | None:
-        """Why this process is not ready, if it is because of a loop."""
+        """Why this process is not ready, if it is because of a loop. The error is in the log only: callers without a
+        key read this."""
         if not (failing := self.failing):
             return None
-        _, error = self._failing[failing[0]]
-        return f"what runs beside the answers keeps failing ({', '.join(failing)}): {error}"
+        return f"background loops keep failing ({', '.join(failing)}); the log of this process says why"
 
     async def _keep(self, name: str, loop: Loop) -> None:
         """Until cancelled, or until it has nothing more to do."""
@@ -79,11 +79,9 @@ class Loops:
 
     def _note(self, name: str, error: BaseException) -> None:
         """Said once for each time that it begins to fail."""
-        since, _ = self._failing.get(name, (None, None))
-        if since is None:
+        if name not in self._failing:
             log.error("%s has died and is started again: %s", name, str(error) or type(error).__name__, exc_info=error)
-            since = self._clock.monotonic()
-        self._failing[name] = since, error
+            self._failing[name] = self._clock.monotonic()
 
     def _pause(self, failures: int) -> float:
         longest = min(PAUSE_MAX_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 10))
