@@ -113,8 +113,9 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             traces=traces,
             attempts=Attempts(job_lines(), app.lifecycles),
         )
+        loops = Loops(clock, app.ids)
         if wish.figures is not None:
-            wish.figures.of(worker)
+            wish.figures.of(worker, loops)
         spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, "logs": _logs(), **post.keeping}
 
         def hear(news: News) -> None:
@@ -126,7 +127,7 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
         inside.enter_context(watched(lambda: board.header().tick, worker.running))
         stopping = asyncio.create_task(_stop_when_told(stop, worker))
         try:
-            async with Loops(clock, app.ids).running(post.beside):
+            async with loops.running(post.beside):
                 on_ready(worker)
                 await worker.run()
         finally:

@@ -105,6 +105,8 @@ class WorkerHealth:
             silent = self._clock.monotonic() - each.polled
             if silent > POLLS_MISSED_MAX * WAIT_SECONDS:
                 return f"a process has not been able to look for jobs for {silent:.0f} s"
+            if each.complaint is not None:
+                return each.complaint
         return None
 
     def _request_id(self) -> str:

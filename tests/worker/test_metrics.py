@@ -293,6 +293,28 @@ async def test_a_worker_is_ready_while_all_its_processes_are(stage: OpenStage) -
     await eventually(ready)
 
 
+@ON_SQLITE
+async def test_a_worker_whose_maintenance_keeps_dying_is_not_ready_until_it_runs_again(
+    stage: OpenStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mended = tmp_path / "mended"
+    monkeypatch.setenv("MENDED_FILE", str(mended))
+    on = await stage()
+    command = await on.start("--app", "tests.worker.dying_loop_app:app", "--metrics-port", "0")
+
+    async def names_the_loop() -> bool:
+        answer = await ask(command, "/readyz")
+        return answer.status_code == 503 and "(maintenance)" in answer.json()["detail"]
+
+    async def ready() -> bool:
+        return (await ask(command, "/readyz")).status_code == 200
+
+    await eventually(names_the_loop)
+    assert "hunter2" not in (await ask(command, "/readyz")).text, "the error is in the log only"
+    mended.touch()
+    await eventually(ready)
+
+
 # -- far from the database ---------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from holdfast.lifecycle import FINAL, State
 from holdfast.model.reports import Settled
 from holdfast.observe.fine import LOST, RELEASED, Fine
 from holdfast.observe.working import Working
+from holdfast.supervised import Loops
 from holdfast.worker.line import Told
 from holdfast.worker.outcomes import Failed, Outcome
 
@@ -38,6 +39,7 @@ class Figures:
         self._types = types
         self._clock = clock or Clock()
         self._worker: Worker | None = None
+        self._loops: Loops | None = None
         self._depths: Depths | None = None
         self._asked = float("-inf")
         self._asking: asyncio.Task[None] | None = None
@@ -80,8 +82,8 @@ class Figures:
 
     # -- what is known without being told ------------------------------------------------------------------------
 
-    def of(self, worker: Worker) -> None:
-        self._worker = worker
+    def of(self, worker: Worker, loops: Loops | None = None) -> None:
+        self._worker, self._loops = worker, loops
 
     def deep(self, depths: Depths) -> None:
         """There is a database that can be asked how much waits."""
@@ -95,7 +97,8 @@ class Figures:
         assert self._worker is not None  # noqa: S101
         standing = self._worker.standing
         figures = msgspec.Raw(msgspec.json.encode(self.registry.snapshot()))
-        return Told(standing.polled, bool(standing.stopping), figures)
+        complaint = None if self._loops is None else self._loops.complaint()
+        return Told(standing.polled, bool(standing.stopping), figures, complaint)
 
     async def text(self) -> bytes:
         await self._ask()

@@ -20,6 +20,7 @@ class Told(msgspec.Struct, frozen=True):
     polled: float
     stopping: bool
     figures: msgspec.Raw  # a snapshot of its metrics
+    complaint: str | None = None  # about the loops that run beside its work
 
 
 class Line:

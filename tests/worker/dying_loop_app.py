@@ -1,0 +1,29 @@
+"""An app whose worker processes have a maintenance loop that dies, until the file of MENDED_FILE is there."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from holdfast import App, supervised
+from holdfast.loops import Maintenance
+
+app = App()
+
+
+@app.job("passes")
+async def passes() -> None: ...
+
+
+def mended() -> bool:
+    return Path(os.environ["MENDED_FILE"]).exists()
+
+
+async def die(self: Maintenance) -> None:
+    if not mended():
+        raise RuntimeError("the password is hunter2")
+    await asyncio.Event().wait()
+
+
+Maintenance.run = die  # type: ignore[method-assign]
+supervised.FIRST_PAUSE_SECONDS = supervised.PAUSE_MAX_SECONDS = 0.05
+supervised.PATIENCE_SECONDS, supervised.STEADY_SECONDS = 0.0, 0.5
