@@ -14,6 +14,7 @@ from holdfast.errors import (
     Invalid,
     LeaseLost,
     Refused,
+    RowRefused,
     SchemaStale,
     StoreError,
     StoreUnavailable,
@@ -37,7 +38,7 @@ PIECES = 32  # into which a batch with an unknown outcome is cut
 APART_MAX = 4  # of these under way at once
 
 # Refused for what the report says, or for what an effect of the app made of it: no other error changes an outcome.
-_REFUSALS, _REFUSAL_CODES = (Invalid, Refused, Conflict), ("constraint_violated", "rolled_back")
+_REFUSALS, _REFUSAL_CODES = (Invalid, Refused, Conflict, RowRefused), ("constraint_violated", "rolled_back")
 _NOTHING_DONE = (StoreUnavailable, SchemaStale)
 
 log = logging.getLogger("holdfast.worker")

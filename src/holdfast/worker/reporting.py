@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from holdfast.batches import Batches
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, LeaseLost, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, LeaseLost, RowRefused, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.model import Part
 from holdfast.model.reports import Advanced, Progress
@@ -57,6 +57,8 @@ class Reporting:
         and to store it twice is to store it once."""
         try:
             return await first()
+        except RowRefused:  # to send it again will not help
+            raise
         except StoreError as error:
             if isinstance(error, StoreUnavailable):
                 outage.failed(f"report the progress of job {run.lease.id}", error, often=False)
@@ -79,6 +81,8 @@ class Reporting:
                 raise _lost(run)
             try:
                 return await again()
+            except RowRefused:
+                raise
             except StoreError:
                 pause = min(PAUSE_MAX_SECONDS, pause * 2)
             if fence is not None and self._clock.monotonic() - began > fence:
