@@ -61,6 +61,7 @@ class Loops:
                     del self._failing[name]
                     failures = 0
                 await running
+                self._failing.pop(name, None)
                 return
             except asyncio.CancelledError as error:
                 if _is_canceled():

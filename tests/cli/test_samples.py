@@ -52,6 +52,16 @@ def test_each_required_parameter_has_a_value_of_its_kind(kind: Any, value: Any) 
     assert (name, json.loads(payload)) == ("echo", {"said": value})
 
 
+def test_a_text_whose_name_says_what_it_holds_is_one_of_that_kind() -> None:
+    app = App()
+
+    @app.job()
+    async def send(to: str, url: str, name: Literal["b"]) -> None: ...
+
+    _, payload = sample(list(app.handlers.values()))
+    assert json.loads(payload) == {"to": "ada@example.com", "url": "https://example.com/", "name": "b"}
+
+
 def test_a_handler_for_which_none_can_be_made_up_is_passed_over() -> None:
     app = App()
 

@@ -125,6 +125,12 @@ def test_what_contradicts_the_annotations_is_refused_by_the_name_of_the_field(
     assert f"`{field}`" in refused.value.message
 
 
+def test_all_that_is_wrong_with_a_payload_is_told_at_once() -> None:
+    with pytest.raises(Invalid) as refused:
+        check_of("bill", msgspec.json.decode(app.handlers["bill"].job_type.schema or ""))({"user": 1, "note": 2})
+    assert all(f"`{field}`" in refused.value.message for field in ("user", "user_id", "lines", "note"))
+
+
 def test_a_schema_may_not_send_for_anything() -> None:
     with pytest.raises(Invalid, match="no JSON Schema"):
         check_of("x", {"$ref": "http://127.0.0.1:1/schema.json"})

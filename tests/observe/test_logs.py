@@ -199,8 +199,12 @@ def test_where_there_is_little_room_the_error_is_more_important_than_what_follow
     with hearing(tmp_path, form=Terminal(80)) as heard:
         group: Any = [(Run(), Failed("ConnectionError", "no route to host"))]
         Attempts(heard.log, Lifecycles()).ended(group, [Settled("j", State.RETRYING)])
-        assert heard.text[9:] == f"t            {JOB[:18]}    1.500 s failed 2/5: ConnectionError…\n"
-        assert len(heard.text.rstrip()) <= 80
+        line, below = heard.text.splitlines()
+    assert line[9:] == f"t            {JOB[:18]}    1.500 s failed 2/5: ConnectionError…"
+    assert len(line) <= 80
+    assert below == "    now failed_retryable: ConnectionError: no route to host", (
+        "without a traceback it stands nowhere else"
+    )
 
 
 def test_colours_are_on_a_terminal_only_and_not_what_a_handler_wrote(tmp_path: Path) -> None:

@@ -61,6 +61,22 @@ async def test_a_loop_that_has_nothing_to_do_may_end(caplog: pytest.LogCaptureFi
     assert caplog.messages == []
 
 
+async def test_a_loop_that_has_nothing_more_to_do_after_a_failure_may_end_too() -> None:
+    runs, loops = 0, Loops(Clock(), Ids())
+
+    async def loop() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise ValueError("unforeseen")
+
+    async def is_well() -> bool:
+        return runs == 2 and loops.complaint() is None
+
+    async with loops.running({"the loop": loop}):
+        await until(is_well)
+
+
 async def test_a_server_with_a_loop_that_keeps_dying_is_not_ready_until_it_runs_again(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

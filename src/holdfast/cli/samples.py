@@ -28,6 +28,13 @@ _PLAIN: dict[type[inspect.Type], Any] = {
     inspect.AnyType: "anything",
 }
 
+# Texts of fields whose names say what they hold.
+_TEXTS = {
+    **dict.fromkeys(("to", "email", "address", "recipient"), "ada@example.com"),
+    **dict.fromkeys(("url", "link"), "https://example.com/"),
+    "name": "Ada",
+}
+
 
 def sample(handlers: list[Handler]) -> tuple[str, str]:
     """The first job type for which one can be made up, and its payload as JSON; else a place to fill in."""
@@ -41,11 +48,17 @@ def sample(handlers: list[Handler]) -> tuple[str, str]:
     return handlers[0].name, '{"...": "..."}'
 
 
+def _field(field: inspect.Field) -> Any:
+    if isinstance(field.type, inspect.StrType) and field.encode_name in _TEXTS:
+        return _TEXTS[field.encode_name]
+    return _value(field.type)
+
+
 def _value(kind: inspect.Type) -> Any:
     """Of a collection the empty one, of several the first; what needs more is found out when it is tried."""
     match kind:
         case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType():
-            return {field.encode_name: _value(field.type) for field in kind.fields if field.required}
+            return {field.encode_name: _field(field) for field in kind.fields if field.required}
         case inspect.UnionType():
             return None if kind.includes_none else _value(kind.types[0])
         case inspect.LiteralType():

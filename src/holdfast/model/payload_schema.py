@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from holdfast.errors import Invalid
 
 SCHEMA_BYTES_MAX = 256 * 1024
+ERRORS_MAX = 5  # that are told of one payload
 
 Check = Callable[[Any], None]  # raises Invalid
 
@@ -28,18 +30,23 @@ def check_of(job_type: str, schema: dict[str, Any]) -> Check:
 
     def check(payload: Any) -> None:
         if not validator.is_valid(payload):
-            error = next(iter(validator.iter_errors(payload)))
-            raise _refusal(job_type, error.message, list(error.instance_path))
+            errors = islice(validator.iter_errors(payload), ERRORS_MAX)
+            raise _refusal(job_type, [_told(error.message, list(error.instance_path)) for error in errors])
 
     return check
 
 
-def _refusal(job_type: str, message: str, path: Sequence[str | int]) -> Invalid:
+def _refusal(job_type: str, told: Sequence[tuple[str, str]]) -> Invalid:
+    """All that is wrong in one answer; `field` is the first of them."""
+    texts = [f"`{field}`: {message}" if field else message for field, message in told]
+    return Invalid(f"payload of {job_type}: {'; '.join(texts)}", code="invalid_payload", field=told[0][0] or None)
+
+
+def _told(message: str, path: Sequence[str | int]) -> tuple[str, str]:
+    """The field that an error is about, and the error."""
     named = _MISSING.search(message) or _EXTRA.search(message)
     name = next((found for found in named.groupdict().values() if found), None) if named else None
-    field = _shown([*path, name] if name is not None else path)
-    place = f" `{field}`:" if field else ""
-    return Invalid(f"payload of {job_type}:{place} {message}", code="invalid_payload", field=field or None)
+    return _shown([*path, name] if name is not None else path), message
 
 
 def _shown(path: Sequence[str | int]) -> str:

@@ -128,6 +128,8 @@ class Terminal(Text):
         before = f"{printable(str(fields.get('job_type')))[:TYPE_CHARS_MAX]:<{TYPE_CHARS}} "
         used = TIME_CHARS + len(before) + self.id_chars
         told = self._attempt(fields, used + SECONDS_CHARS) if timed else self._move(level, message, fields)
+        if timed and told.endswith("…") and not trouble:  # no traceback says the rest of the error
+            trouble = {"error": f"now {fields['state']}: {_error(fields)}"}
         return before, f" {told}\n{self._in('dim', _below(trouble))}"
 
     def timed(self, seconds: float, trace: int | None) -> str:
@@ -138,7 +140,7 @@ class Terminal(Text):
         outcome, state = str(fields["outcome"]), fields["state"]
         plain = f"{outcome} {fields['attempt']}/{fields['of']}"
         more = f", now {state}" if state not in (None, outcome) else ""
-        error = ": ".join(str(fields[name]) for name in ("error_code", "error") if fields.get(name))
+        error = _error(fields)
         room = self._width - used - len(plain) - 3
         if error and room - len(more) < ERROR_CHARS_MIN:
             more = ""
@@ -155,6 +157,10 @@ class Terminal(Text):
             return text
         shown = text.rstrip("\n")
         return f"\x1b[{code}m{shown}\x1b[0m{text[len(shown) :]}"
+
+
+def _error(fields: Fields) -> str:
+    return ": ".join(str(fields[name]) for name in ("error_code", "error") if fields.get(name))
 
 
 def _cut(text: str, most: int) -> str:

@@ -24,7 +24,8 @@ NEXT = """
 Next{where}:
   holdfast dev --app tasks:app   run the job on SQLite; it says how to hand one in
   pytest                         run the tests (`pip install pytest`)
-  docker compose up --build      the same app on PostgreSQL, with a server and a worker
+  docker compose up --build      the same app on PostgreSQL, with a server and a worker; compose.yaml says
+                                 which wheel it needs beside it
 """
 
 BEGIN = """\
