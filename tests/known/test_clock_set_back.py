@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Retention
+from holdfast.engine import Engine, Limits, Retention
+from holdfast.engine import set_back as set_back_module
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
 from holdfast.loops import Maintenance
@@ -138,6 +139,25 @@ async def test_a_delay_that_was_over_is_over_and_a_time_that_was_given_is_kept(
     assert [lease.id for lease in await engine.claim(worker)] == [later.id]
 
 
+async def test_a_clock_that_goes_back_half_a_minute_corrects_each_delayed_job_once(
+    engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the corrected times still lie in the last minute of the old clock; and a sweep takes a bounded number."""
+    monkeypatch.setattr(set_back_module, "STEPS_MAX", 2)
+    engine.rules.limits = Limits(sweep_batch=1)
+    delayed = await engine.create_many([NewJob(type="echo", delay_seconds=100) for _ in range(3)])
+    clock.advance(101)
+    await engine.reap()
+    clock.advance(-30)
+    for _ in range(2):
+        await engine.reap()
+        clock.advance(1)
+    engine.rules.limits = Limits()
+    assert {lease.id for lease in await engine.claim(worker, limit=9)} == {job.id for job in delayed}
+    [row] = await ask(engine, "SELECT swept_at FROM sweeps WHERE name = 'reap'")
+    assert row["swept_at"] <= clock.now(), "the correction came to its end"
+
+
 async def test_webhooks_that_waited_for_their_next_try_are_sent_in_time(engine: Engine, clock: MovableClock) -> None:
     await engine.reap()
     await ask(engine, _A_DELIVERY, id=_ID, next=clock.now() + timedelta(seconds=40), at=clock.now())
@@ -244,6 +264,16 @@ async def test_of_delays_those_are_over_that_ended_in_the_last_minute_of_the_old
     due = await waiting(engine, worker, clock, run_at=3590, updated_at=-100)
     await ask(engine, "UPDATE jobs SET due = TRUE WHERE id = :id RETURNING id", id=due)
     assert await corrected(engine, q.delays_set_back, limit=9) == over
+    assert await corrected(engine, q.delays_set_back, limit=9) == set()
+
+
+async def test_a_delay_is_corrected_once_though_its_new_time_lies_in_the_last_minute_too(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    await sweeps(engine, clock, reap=30)
+    over = await waiting(engine, worker, clock, run_at=20, updated_at=-100)
+    assert await corrected(engine, q.delays_set_back, limit=9) == {over}
+    assert await corrected(engine, q.delays_set_back, limit=9) == set()
 
 
 async def test_of_workers_those_are_corrected_that_were_heard_ahead(engine: Engine, clock: MovableClock) -> None:

@@ -11,6 +11,8 @@ import logging
 from holdfast.engine.rules import Rules
 from holdfast.store import PostgresStore, SqliteStore, Tx, q
 
+STEPS_MAX = 100  # of one statement in one call; the next sweep goes on
+
 log = logging.getLogger(__name__)
 
 
@@ -18,11 +20,14 @@ async def correct_times(store: PostgresStore | SqliteStore, rules: Rules) -> Non
     """In bounded steps, each of which may be repeated; the last one says that it is done."""
     most, jobs = rules.limits.sweep_batch, 0
     for query in (q.leases_set_back, q.delays_set_back, q.retries_set_back):
-        while True:
+        for _ in range(STEPS_MAX):
             corrected = len(await store.write(lambda tx, query=query: tx.all(query, limit=most)))  # type: ignore[misc]
             jobs += corrected
             if corrected < most:
                 break
+        else:
+            log.warning("the database's clock was set back: corrected the times of %d jobs, more are left", jobs)
+            return
     if await store.write(_correct_the_rest):
         log.warning("the database's clock was set back: corrected the times of %d jobs", jobs)
 

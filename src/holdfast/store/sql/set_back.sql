@@ -44,7 +44,8 @@ RETURNING id
 
 -- name: delays_set_back
 -- What became due in the last minute that is known of the old clock, and was not made claimable yet, is due. Any other
--- time that a job was given stays: it never starts too early. What was written in the last minute goes by the new clock.
+-- time that a job was given stays: it never starts too early. What was written in the last minute goes by the new clock:
+-- so `updated_at` is set too, or a clock that went back by less than a minute would find the same rows again.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM jobs
@@ -57,7 +58,8 @@ WITH picked AS MATERIALIZED (
     {skip_locked}
 )
 UPDATE jobs
-   SET run_at = {now}
+   SET run_at     = {now},
+       updated_at = {now}
  WHERE id {in picked}
 RETURNING id
 
