@@ -47,6 +47,24 @@ async def test_jobs_of_tenants_without_a_webhook_do_not_wait_for_the_reader(engi
     assert await engine.prune(AT_ONCE) == 1
 
 
+@pytest.mark.parametrize("canceled", [False, True])
+async def test_jobs_of_other_tenants_are_deleted_though_older_unread_ones_fill_a_whole_batch(
+    engine: Engine, worker: str, canceled: bool
+) -> None:
+    engine.rules.limits = Limits(sweep_batch=2)
+    await subscribe(engine)
+    await read(engine)
+    for tenant in ("default", "default", "default", "other", "other", "another"):
+        if canceled:
+            await engine.cancel((await engine.create(NewJob(type="T", tenant=tenant))).id)
+        else:
+            await complete(engine, worker, tenant=tenant)
+    assert [await engine.prune(AT_ONCE) for _ in range(3)] == [2, 1, 0]
+    assert {row["tenant"] for row in await ask(engine, "SELECT tenant FROM jobs")} == {"default"}
+    await read(engine)
+    assert [await engine.prune(AT_ONCE) for _ in range(2)] == [2, 1]
+
+
 async def test_a_webhook_that_is_switched_off_keeps_nothing_from_being_deleted(engine: Engine, worker: str) -> None:
     webhook = await subscribe(engine)
     await read(engine)

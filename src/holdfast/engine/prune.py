@@ -70,11 +70,7 @@ async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None
     ready: list[str] = []
     held: list[tuple[str, datetime | None]] = []
     for state, keep in retention.limits():
-        rows = await _candidates(tx, rules, state, keep, bound)
-        unread = await _unread(tx, rows, keep)
-        for row in rows:
-            if row["id"] in unread:
-                continue
+        for row in await _prunable(tx, rules, state, keep, bound):
             if not row["key_live"] or row["kept"] or await is_free(tx, rules, row):
                 ready.append(row["id"])
             else:
@@ -87,11 +83,31 @@ async def keep_keys(tx: Tx, held: list[tuple[str, datetime | None]]) -> None:
     await tx.all(q.keep_keys, held=held)
 
 
-async def _candidates(tx: Tx, rules: Rules, state: State, keep: float, limit: int) -> list[Row]:
+async def _prunable(tx: Tx, rules: Rules, state: State, keep: float, limit: int) -> list[Row]:
+    """Without the jobs of which a webhook has still to be told. Where these fill a whole batch, jobs of tenants
+    without a webhook are looked for by themselves: they do not wait for a reader that stands still."""
+    rows = await _candidates(tx, rules, state, keep, limit, [])
+    tenants = await _listening(tx) if rows else []
+    unread = await _unread(tx, rows, keep, tenants)
+    found = [row for row in rows if row["id"] not in unread]
+    if unread and len(rows) == limit:
+        known = {row["id"] for row in found}
+        others = await _candidates(tx, rules, state, keep, limit, tenants)
+        found += [row for row in others if row["id"] not in known]
+    return found[:limit]
+
+
+async def _candidates(tx: Tx, rules: Rules, state: State, keep: float, limit: int, besides: list[str]) -> list[Row]:
+    """The oldest jobs whose time is over, but none of the tenants in `besides`."""
     if state is State.SUCCEEDED:
         bound = _youngest(rules, keep)
-        return await tx.all(q.prunable_succeeded, keep_seconds=keep, bound=bound, limit=limit)
-    return await tx.all(q.prunable_unhappy, state=state.value, keep_seconds=keep, limit=limit)
+        return await tx.all(q.prunable_succeeded, keep_seconds=keep, bound=bound, besides=besides, limit=limit)
+    return await tx.all(q.prunable_unhappy, state=state.value, keep_seconds=keep, besides=besides, limit=limit)
+
+
+async def _listening(tx: Tx) -> list[str]:
+    """The tenants that have a webhook."""
+    return [row["tenant"] for row in await tx.all(q.listening_tenants)]
 
 
 def _youngest(rules: Rules, keep: float) -> str:
@@ -99,15 +115,14 @@ def _youngest(rules: Rules, keep: float) -> str:
     return uuid7_floor(rules.clock.now() - timedelta(seconds=keep - CLOCKS_SECONDS))
 
 
-async def _unread(tx: Tx, rows: list[Row], keep: float) -> set[str]:
+async def _unread(tx: Tx, rows: list[Row], keep: float, tenants: list[str]) -> set[str]:
     """The jobs of which a webhook of their tenant has still to be told. If nothing reads for webhooks any more, a job
     waits for them no longer than `UNREAD_SECONDS` after its time."""
-    if not rows:
+    if not tenants:
         return set()
     reader = await tx.one(q.reader, name=READER)
     if reader is None:  # it begins at the end of the log, behind all of these
         return set()
-    tenants = {row["tenant"] for row in await tx.all(q.listening_tenants)}
     waited = timedelta(seconds=keep + UNREAD_SECONDS)
     ids = [row["id"] for row in rows if row["tenant"] in tenants and row["now_at"] - row["finished_at"] < waited]
     if not ids:

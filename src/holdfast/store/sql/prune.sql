@@ -7,6 +7,7 @@ SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_
  WHERE state = 'succeeded'
    AND finished_at <= {now-:keep_seconds}
    AND id < :bound
+   AND NOT tenant {in:besides text}
  ORDER BY id
  LIMIT {limit}
 {skip_locked}
@@ -18,6 +19,7 @@ SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_
  WHERE state = :state
    AND state <> 'succeeded'
    AND finished_at <= {now-:keep_seconds}
+   AND NOT tenant {in:besides text}
  ORDER BY finished_at
  LIMIT {limit}
 {skip_locked}
