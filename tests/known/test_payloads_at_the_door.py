@@ -18,9 +18,10 @@ import pytest
 from holdfast import App
 from holdfast.assembly import open_engine
 from holdfast.cli.serve import server_of
+from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import Invalid
-from holdfast.model import JobType
+from holdfast.model import JobType, NewJob
 from holdfast.model.payload_schema import check_of
 from holdfast.settings import Settings
 from tests.cli.background import Background
@@ -184,6 +185,24 @@ async def test_the_repeat_of_a_request_gets_its_job_though_its_type_was_declared
     await served.engine.declare(*TYPES)
     assert await post(served, "bill", {"user": 1}, idempotencyKey="k") == first
     assert (await post(served, "bill", {"user": 1}, idempotencyKey="l"))[0] == 422
+
+
+async def test_a_request_that_takes_over_a_free_key_is_checked_like_any_other(
+    engine: Engine, clock: MovableClock
+) -> None:
+    bad, window = {"user": 1}, {"idempotency": "window", "idempotency_window_seconds": 60}
+    requests = [
+        NewJob(type="bill", payload=bad, idempotency_key="failed", policy={"idempotency": "until_failed"}),
+        NewJob(type="bill", payload=bad, idempotency_key="old", policy=window),
+    ]
+    [failed, _] = await engine.create_many(requests)
+    await engine.declare(*TYPES)
+    await engine.check(requests, refuse_unknown=True)
+    await engine.cancel(failed.id)
+    clock.advance(60)
+    for request in requests:
+        with pytest.raises(Invalid):
+            await engine.check([request], refuse_unknown=True)
 
 
 async def test_a_server_that_refuses_unknown_types_suggests_the_nearest_and_hears_of_new_ones(

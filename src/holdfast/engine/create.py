@@ -235,9 +235,14 @@ async def _ask_guards(tx: Tx, rules: Rules, job: NewJob, resolved: Resolved) -> 
     try:
         await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
     except Refused:
-        holder = (await key_holders(tx, [job])).get(_owned(job))
-        if holder is None or await is_free(tx, rules, holder):
+        if not await is_repeat(tx, rules, job):
             raise
+
+
+async def is_repeat(tx: Tx, rules: Rules, job: NewJob) -> bool:
+    """Does another job hold its key, and is that key not free to take over?"""
+    holder = (await key_holders(tx, [job])).get(_owned(job))
+    return holder is not None and not await is_free(tx, rules, holder)
 
 
 def _owned(job: NewJob) -> tuple[str, str | None]:

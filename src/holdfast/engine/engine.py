@@ -158,7 +158,7 @@ class Engine(Keyring, Mailing):
     async def _is_repeat(self, job: NewJob) -> bool:
         if job.idempotency_key is None:
             return False
-        return bool(await self.store.read(lambda tx: _create.key_holders(tx, [job])))
+        return await self.store.read(lambda tx: _create.is_repeat(tx, self.rules, job))
 
     async def declared(self) -> dict[str, JobType]:
         """Every job type that some app has declared."""
