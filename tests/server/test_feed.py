@@ -9,6 +9,8 @@ import pytest
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine, queues
 from holdfast.engine.cancel import cancel
+from holdfast.engine.read import Extent
+from holdfast.errors import StoreError
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob
 from holdfast.server import feed as feeds
@@ -210,3 +212,30 @@ async def test_only_the_jobs_in_question_are_asked_about_and_each_once(
         ]
     assert asked == [1, 1]
     assert await feed.about([NOBODYS]) == {}, "a job that was pruned"
+
+
+async def test_a_database_that_is_replaced_while_its_log_is_checked_is_checked_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, checks = Feed(engine, Clock()), 0
+    extent = engine.log_extent
+
+    async def replaced_meanwhile() -> Extent:
+        nonlocal checks
+        checks += 1
+        found = await extent()
+        if checks == 1:
+            announce(engine)
+        if checks == 2:
+            raise StoreError("no answer")
+        return found
+
+    def announce(engine: Engine) -> None:
+        for told in engine.store.identities.changed:
+            told()
+
+    monkeypatch.setattr(engine, "log_extent", replaced_meanwhile)
+    announce(engine)
+    for _ in range(4):
+        await feed._look()
+    assert checks == 3, "once more for the second change, and again because that check failed"

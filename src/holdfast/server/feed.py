@@ -116,6 +116,14 @@ class Feed:
         self._doubted = True
 
     async def _check_end(self) -> None:
+        self._doubted = False  # first: a change that comes during the check is checked next time
+        try:
+            await self._compare_end()
+        except BaseException:
+            self._doubted = True
+            raise
+
+    async def _compare_end(self) -> None:
         beyond = (await self._engine.log_extent()).beyond
         if self._ring.end[0] >= beyond:
             log.warning("the database has gone back behind events that were told from it: streams are told so")
@@ -124,7 +132,6 @@ class Feed:
             for watches in self._watches.values():
                 for watch in watches:
                     watch.ring(self._ring.begin)
-        self._doubted = False
 
     @property
     def last(self) -> Place:
