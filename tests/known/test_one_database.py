@@ -169,8 +169,8 @@ async def test_a_schema_that_vanishes_is_named_too(fresh_postgres_url: str) -> N
         with pytest.raises(SchemaStale) as stale:
             await ship.enqueue(order=1)
     name = urlsplit(fresh_postgres_url).path[1:]
-    assert f"/{name} has no Holdfast schema" in stale.value.message
-    assert "run `holdfast migrate --" in stale.value.message
+    assert f"the database {name} has no Holdfast schema" in stale.value.message
+    assert "run `holdfast migrate`" in stale.value.message
 
 
 def test_the_command_is_short_where_the_settings_name_the_database(

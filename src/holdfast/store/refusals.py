@@ -25,13 +25,16 @@ UNNAMED = Named()
 
 
 def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | None:
-    """The error behind a refusal of ours (HF001, HF002) or of a constraint; None when it is not about the data."""
+    """The error behind a refusal of ours (HF001, HF002) or of a constraint; None when it is not about the data.
+
+    The server sends these messages to its clients, so they do not contain the user, host or options of the database.
+    """
     if code == "HF001":
         return IllegalMove(message)
     if code == "HF002":
         return Conflict(message, code="append_only")
     if code == "missing_table":
-        return SchemaStale(f"{named.database} has no Holdfast schema, or an old one ({message}); run `{named.migrate}`")
+        return SchemaStale(f"{named.short} has no Holdfast schema, or an old one ({message}); run `holdfast migrate`")
     if "events_actor" in message:
         return IllegalMove("this actor may not make this move", code="actor_not_allowed")
     if code == "constraint":
