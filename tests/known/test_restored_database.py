@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from holdfast.assembly import open_engine
@@ -15,6 +16,7 @@ from holdfast.engine import Engine
 from holdfast.engine.create import ready
 from holdfast.model import JobType, NewJob
 from holdfast.settings import Settings
+from holdfast.store.identity import Identities, of_connection
 from holdfast.store.migrate import migrate, sqlite_path
 from tests.conftest import administer
 from tests.engine.steps import ask
@@ -146,3 +148,22 @@ async def test_a_failover_to_a_new_timeline_is_noticed_by_the_next_connection() 
     assert after is not None
     assert (before.database, before.name) == (after.database, after.name)
     assert before.generation != after.generation
+
+
+@pytest.mark.postgres
+async def test_another_address_of_the_same_server_is_no_other_database(caplog: pytest.LogCaptureFixture) -> None:
+    identities, changes = Identities(), list[bool]()
+    identities.changed.append(lambda: changes.append(True))
+    names = set()
+    with running() as server:
+        await migrate(server.dsn())
+        for host in ("127.0.0.1", str(server.directory), "127.0.0.1"):
+            connection = await asyncpg.connect(server.dsn(), host=host, port=server.port)
+            found = await of_connection(connection, pooled=False)
+            assert found is not None
+            names.add(found.name)
+            identities.see(found)
+            await connection.close()
+    assert len(names) == 2
+    assert not changes
+    assert "not as it was" not in caplog.text

@@ -33,7 +33,10 @@ class Identity(NamedTuple):
 
     database: tuple[Part, ...]
     generation: tuple[Part, ...]
-    name: str  # for people
+    name: str  # for people: a server with several addresses has several names
+
+    def is_same(self, other: Identity | None) -> bool:
+        return other is not None and (self.database, self.generation) == (other.database, other.generation)
 
 
 class Identities:
@@ -44,7 +47,7 @@ class Identities:
         self.changed: list[Callable[[], None]] = []
 
     def see(self, found: Identity | None) -> None:
-        if found is None or found == self.now:
+        if found is None or found.is_same(self.now):
             return
         before, self.now = self.now, found
         if before is not None:
