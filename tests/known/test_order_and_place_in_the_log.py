@@ -14,6 +14,7 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
 from holdfast.engine.cancel import cancel
 from holdfast.engine.read import Cursor
+from holdfast.errors import Locked
 from holdfast.ids import Ids
 from holdfast.loops import Maintenance
 from holdfast.model import NewJob
@@ -26,6 +27,7 @@ from tests.servers.postgres import PostgresServer, find_binaries, running
 from tests.webhooks.steps import sent_to, subscribe
 
 BEGUN = Query("begun", "SELECT pg_current_xact_id()::text AS xid")
+AHEAD = Query("ahead", "UPDATE event_log SET base = base - 100000 RETURNING base")
 BURN = "DO $$ BEGIN FOR i IN 1..5000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
 
 FOR_EVER = Retention(succeeded=None, dead=None, canceled=None, rejected=None)
@@ -164,8 +166,7 @@ async def test_maintenance_finds_out_that_the_server_is_another_one(
     """As a process sees it that was running all the time."""
     engine = postgres_engine
     await engine.create(NewJob(type="t"))
-    ahead = "UPDATE event_log SET base = base - 100000 RETURNING base"
-    await engine.store.write(lambda tx: tx.one(Query("ahead", ahead)))
+    await engine.store.write(lambda tx: tx.one(AHEAD))
     end = await engine.feed_end()
     maintenance = Maintenance(engine, engine.rules.clock, engine.rules.ids, every=10, retention=FOR_EVER)
     with caplog.at_level(logging.WARNING):
@@ -175,3 +176,29 @@ async def test_maintenance_finds_out_that_the_server_is_another_one(
     await engine.create(NewJob(type="t"))
     await settled(engine)
     assert len((await engine.feed(Cursor()))[0]) == 2
+
+
+@pytest.mark.postgres
+async def test_writers_queue_behind_the_lock_of_the_log_only_once_while_a_long_transaction_is_open(
+    postgres_engine: Engine,
+) -> None:
+    engine = postgres_engine
+    await engine.create(NewJob(type="t"))
+    await engine.store.write(lambda tx: tx.one(AHEAD))
+    tries: list[str] = []
+    engine.store.watch = lambda query, _, __: tries.append(query.name)
+    written, over = asyncio.Event(), asyncio.Event()
+
+    async def long_transaction(tx: Tx) -> None:
+        await tx.one(Query("read_base", "SELECT base FROM event_log"))
+        written.set()
+        await over.wait()
+
+    lasting = asyncio.create_task(engine.store.write(long_transaction))
+    await written.wait()
+    with pytest.raises(Locked):
+        await engine.rebase_event_log()
+    over.set()
+    await lasting
+    assert tries.count("lock_event_log") == 1
+    assert await engine.rebase_event_log()

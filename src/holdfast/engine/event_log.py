@@ -14,7 +14,6 @@ from holdfast.store.queries import Query
 JUMP = 2**32  # more transactions than a server that was lost may have had since its dump was taken
 
 _LOCK = Query("lock_event_log", "LOCK TABLE event_log IN ACCESS EXCLUSIVE MODE")
-_PATIENCE = Query("lock_event_log_soon", "SELECT set_config('lock_timeout', '1s', TRUE) AS set")
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +30,15 @@ async def rebase(store: PostgresStore | SqliteStore) -> bool:
         return False
 
     async def work(tx: Tx) -> bool:
-        await tx.all(_PATIENCE)  # a long transaction must not make all who write wait behind us: we come again
         await tx.all(_LOCK)
         if not await is_ahead(tx):  # another process was faster
             return False
         await tx.all(q.rebase, jump=JUMP)
         return True
 
-    if await store.write(work):
+    # All who write wait behind us while we wait for a long transaction. So this is tried once, with a short timeout;
+    # maintenance tries again.
+    if await store.write(work, retry_locked=False):
         log.warning(
             "this database was loaded into another server, whose transactions have lower numbers than the positions of "
             "its events; new events are put behind these: webhooks and streams go on where they were"
