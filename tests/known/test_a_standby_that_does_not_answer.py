@@ -10,11 +10,12 @@ import pytest
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import Conflict, OutcomeUnknown
 from holdfast.ids import Ids
 from holdfast.model import NewJob
-from holdfast.store import open_store
+from holdfast.store import Tx, open_store
 from holdfast.store.migrate import migrate
+from holdfast.store.queries import Query
 from tests.servers.postgres import running
 from tests.worker.in_process import until
 
@@ -83,3 +84,26 @@ async def test_a_commit_whose_wait_for_the_standby_was_canceled_is_not_reported_
     await require_standby(admin, "")
     async with asyncio.timeout(PATIENCE_SECONDS):
         await engine.create(NewJob(type="t"))  # the connection goes on as before
+
+
+async def test_work_that_failed_after_an_unconfirmed_commit_leaves_no_doubt_about_the_next_one(
+    server: tuple[Engine, Any],
+) -> None:
+    engine, admin = server
+
+    async def refused(tx: Tx) -> None:
+        await tx.all(Query("touch", "UPDATE lanes SET tenant = tenant RETURNING id"))
+        raise Conflict("refused", code="refused")
+
+    async def act() -> None:
+        with pytest.raises(Conflict):
+            await engine.store.write(refused, alone=True)
+
+    await require_standby(admin, "missing_standby")
+    unconfirmed, pid = await held_up(admin, act)
+    await admin.execute("SELECT pg_cancel_backend($1)", pid)
+    await unconfirmed
+
+    await require_standby(admin, "")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await engine.create(NewJob(type="t"))

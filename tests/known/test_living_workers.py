@@ -7,6 +7,10 @@ import time
 import asyncpg
 import pytest
 
+from holdfast.assembly import open_engine
+from holdfast.keeping import Spec, _source
+from holdfast.model import Liveness
+from holdfast.settings import Settings
 from holdfast.store import session
 from holdfast.store.migrate import migrate
 from holdfast.store.presence import key_of, open_presence
@@ -126,3 +130,26 @@ async def test_an_event_loop_that_is_blocked_in_pieces_keeps_its_session(
     assert presence.era == era
     assert presence.instance.endswith(".live")
     await presence.close()
+
+
+async def test_the_heartbeat_process_holds_the_lock_of_its_worker_from_its_first_beat(fresh_postgres_url: str) -> None:
+    """Opening the engine has opened a connection already, without the lock."""
+    name = "host-1-0123456789abcdef.live"
+    settings = Settings(database_url=fresh_postgres_url)
+    engine = await open_engine(settings)
+    worker = (await engine.register(name="w")).id
+    await engine.close()
+    lost = asyncio.Event()
+    spec = Spec(board=0, heartbeat_seconds=1, watchdog_seconds=1, settings=settings, worker=worker, presence=name)
+    source = await _source(spec, lost)
+    await source.heartbeat([], liveness=Liveness.IDLE, slots=1)
+    operator = Operator(await asyncpg.connect(fresh_postgres_url), key_of(name))
+    assert len(await operator.holders()) == 1
+    assert not lost.is_set()
+    await operator.end()
+    async with asyncio.timeout(30):
+        await lost.wait()
+    await source.heartbeat([], liveness=Liveness.IDLE, slots=1)
+    assert len(await operator.holders()) == 1
+    await operator.close()
+    await source.close()

@@ -197,12 +197,14 @@ class PostgresStore:
             await self._half_open.close()
 
     def hold(self, key: int, lost: Callable[[], None]) -> None:
-        """Every connection opened from now on holds this lock, shared; `lost` is called whenever one of them ends.
+        """Every connection used from now on holds this lock, shared; `lost` is called whenever one of them ends.
 
-        Not behind a pooler: the lock would belong to the client that gets the connection next.
+        Idle connections, which were opened without the lock, are closed. Not behind a pooler: the lock would belong to
+        the client that gets the connection next.
         """
         if not self._pooled:
             self._connections.on_open = partial(_hold, key, lost)
+            self._connections.drop_idle()
 
     def abandon(self) -> None:
         self._closed = True
@@ -248,6 +250,7 @@ class PostgresStore:
     async def _take(self) -> Any:
         with Watched(self.watch, CONNECT, self._clock):
             connection = await self._connections.take()
+        connection.replication_unconfirmed = False  # a warning that belongs to earlier work, which has failed
         if self._half_open is not None:
             self._half_open.start()
         return connection
