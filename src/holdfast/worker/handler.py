@@ -85,7 +85,7 @@ async def invoke(
     except BaseException as error:  # also SystemExit: a handler does not end its worker
         if around.on_error is not None and not isinstance(error, Snooze):
             await _tell(around.on_error, context, error)
-        outcome = of_error(error, handler.codes)
+        outcome = of_error(error, handler.codes, given_back=context.lease.epoch - context.lease.attempt)
         if isinstance(outcome, Released) and not isinstance(error, Snooze):
             context.log.warning("the handler met an outage of the database and is tried again soon: %s", error)
         return outcome

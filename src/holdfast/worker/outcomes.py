@@ -14,8 +14,8 @@ from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreUnavail
 
 TRACEBACK_CHARS_MAX = 6000
 CALLER = str(Path(__file__).with_name("handler.py"))  # calls handlers
-OUTAGES = (StoreUnavailable.code, OutcomeUnknown.code)  # the platform's own: no handler fails by them
-OUTAGE_SECONDS = 5.0  # until a handler that met one is tried again
+OUTAGE_SECONDS = 5.0  # until a handler that met an outage of the database is tried again
+GIVEN_BACK_MAX = 20  # times that a job was given back, after which such an outage is a failure like any other
 
 
 class Permanent(Exception):
@@ -102,8 +102,8 @@ def how(outcome: Outcome) -> tuple[str, str | None]:
     return "completed", None
 
 
-def of_error(error: BaseException, codes: Mapping[type[BaseException], str]) -> Outcome:
-    """What an exception that left a handler means."""
+def of_error(error: BaseException, codes: Mapping[type[BaseException], str], *, given_back: int = 0) -> Outcome:
+    """What an exception that left a handler means. `given_back`: how often the job was, before this execution."""
     match error:
         case Snooze():
             return Released(error.seconds)
@@ -113,7 +113,7 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str]) -> 
             return Failed(error.code, error.message, permanent=True)
         case Retry():
             return Failed(error.code, error.message, retry_after_seconds=error.after)
-        case HoldfastError(code=code) if code in OUTAGES:  # as of `enqueue`, in the handler
+        case StoreUnavailable() | OutcomeUnknown() if given_back < GIVEN_BACK_MAX:  # as of `enqueue`, in the handler
             return Released(OUTAGE_SECONDS)
         case Invalid():
             return Failed(error.code, error.message, {"traceback": _told(error)}, permanent=True)

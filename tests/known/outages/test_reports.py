@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Context, JobFailed, SyncContext
+from holdfast import App, Context, JobFailed, Permanent, SyncContext
 from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from holdfast.lifecycle import State
+from holdfast.worker import outcomes
 from tests.servers.proxy import Proxy
 from tests.worker.in_process import until, working
 from tests.worker.stories import app as jobs
@@ -223,6 +224,46 @@ async def test_a_handler_that_enqueues_while_the_database_is_away_has_not_failed
         assert await job.result(30) == "done"
     found = await job.get()
     assert (found.attempt, found.failures, found.lost) == (1, 0, 0)
+
+
+async def test_a_handler_that_meets_an_outage_each_time_fails_in_the_end(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was put off for ever: a job that only looks as if the database were away never ended."""
+    monkeypatch.setattr(outcomes, "OUTAGE_SECONDS", 0.0)
+    times: list[int] = []
+
+    @app.job(max_attempts=1)
+    async def handler(ctx: Context) -> None:
+        times.append(ctx.fence)
+        raise OutcomeUnknown("the commit was not confirmed, on purpose")
+
+    async with working(app):
+        job = await handler.enqueue()
+        with pytest.raises(JobFailed) as failed:
+            await job.result(60)
+    assert failed.value.code == "outcome_unknown"
+    assert len(times) == outcomes.GIVEN_BACK_MAX + 1
+    assert (await job.get()).failures == 1
+
+
+async def test_a_parent_fails_by_a_child_that_failed_with_the_code_of_an_outage(app: App) -> None:
+    """The database was there: the parent was put off for ever, and enqueued its child each time."""
+
+    @app.job(max_attempts=1)
+    async def child() -> None:
+        raise Permanent("store_unavailable", "the child's own trouble")
+
+    @app.job(max_attempts=1)
+    async def parent() -> None:
+        await (await child.enqueue()).result(20)
+
+    async with working(app):
+        job = await parent.enqueue()
+        with pytest.raises(JobFailed) as failed:
+            await job.result(40)
+    assert failed.value.code == "store_unavailable"
+    assert (await job.get()).attempt == 1
 
 
 async def test_what_a_report_itself_says_wrong_still_fails_the_handler(app: App) -> None:
