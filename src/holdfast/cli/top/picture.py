@@ -100,13 +100,16 @@ def _head(frame: Frame) -> Iterator[Text]:
         f"{_bounded(total.delayed)} delayed",
         *([f"{_number(total.created)} created"] if total.created else []),
         f"{_bounded(total.dead_last_hour)} died in the last hour",
+    ]
+    yield Text(", ".join(said), no_wrap=True, overflow="ellipsis")
+    pace = [
         f"{_rate(total.in_per_second)}/s in" if total.in_per_second is not None else "",
         f"{_rate(total.out_per_second)}/s out" if total.out_per_second is not None else "",
         count(len(alive), "worker"),
     ]
     counted = (frame.at - frame.counted_at).total_seconds()
     late = f" (counted {span_text(counted)} ago)" if counted > STALE_SECONDS else ""
-    yield Text(", ".join(filter(None, said)) + late, no_wrap=True, overflow="ellipsis")
+    yield Text(", ".join(filter(None, pace)) + late, no_wrap=True, overflow="ellipsis")
 
 
 def _queues(frame: Frame) -> Section:
