@@ -62,6 +62,14 @@ def maintenance(engine: Engine, clock: Steps, turns: Turns) -> Maintenance:
 
 
 @pytest.fixture
+async def finished(engine: Engine, worker: str) -> str:
+    """A job that has ended before maintenance begins, which moves the clock."""
+    lease = await run(engine, worker)
+    await engine.complete(worker, lease.id, lease.token)
+    return lease.id
+
+
+@pytest.fixture
 async def maintaining(maintenance: Maintenance) -> AsyncIterator[asyncio.Task[None]]:
     running = asyncio.create_task(maintenance.run())
     yield running
@@ -109,11 +117,8 @@ async def test_everything_that_waits_for_time_to_pass_happens_by_itself(
 
 
 async def test_what_is_finished_is_pruned_when_its_time_is_over(
-    engine: Engine, worker: str, maintaining: asyncio.Task[None]
+    engine: Engine, finished: str, maintaining: asyncio.Task[None]
 ) -> None:
-    lease = await run(engine, worker)
-    await engine.complete(worker, lease.id, lease.token)
-
     async def pruned() -> bool:
         return (await engine.page()).jobs == []
 

@@ -67,7 +67,7 @@ async def test_a_database_that_goes_away_costs_no_job_and_no_worker(stage: OpenS
         assert await command.stop() == 0
         said = [json.loads(line) for line in command.log.splitlines()]
         levels = [line["level"] for line in said if line["logger"] == "holdfast.connection"]
-        assert levels.count("warning") == levels.count("info"), "a line when each outage is over"
+        assert levels.count("info") >= 2, "and that the first is over"
         assert 2 * 2 <= levels.count("warning") <= 2 * 2 * 2, "not one for each try, of two processes in two outages"
 
 

@@ -20,7 +20,7 @@ SOON_SECONDS = 10  # generous, and still far less than the lease of 30 s that a 
 
 UNTROUBLED = ["claim", "complete"]
 A_POLICY = b"SELECT body, moves FROM policies"
-GIVEN_BACK = ["claim", "release", "claim", "complete"]
+TRIES = 15  # to connect: more than one claim makes
 
 
 def a_claim_of(command: Command) -> bytes:
@@ -51,17 +51,13 @@ async def test_what_was_claimed_or_completed_in_an_answer_that_was_lost_is_neith
         assert await command.stop() == 0
         ledger = await Ledger.read(await on.engine())
         ledger.each_succeeded_once([claimed.id, running.id])
-        assert ledger.verbs(claimed.id) == GIVEN_BACK
-        assert ledger.verbs(running.id) == UNTROUBLED
+        assert ledger.verbs(claimed.id) == ledger.verbs(running.id) == UNTROUBLED
         assert ledger.attempts() == {1: 2}
-        [claim, _], [given_back] = ledger.times("claim", claimed.id), ledger.times("release")
-        print(f"given back after {given_back - claim:.2f} s")
-        assert given_back - claim < SOON_SECONDS
         assert [len(on.diary.notes("started", job.id)) for job in (claimed, running)] == [1, 1]
 
 
 @pytest.mark.parametrize("moment", ["its answer", "what the job's clocks are"])
-async def test_a_claim_that_the_worker_does_not_hear_out_is_given_back_when_the_database_is_there_again(
+async def test_a_claim_that_the_worker_does_not_hear_out_is_run_when_the_database_is_there_again(
     fresh_postgres_url: str, stage: OpenStage, moment: str
 ) -> None:
     """The database goes before the worker has heard it; the worker must not forget that it does not know."""
@@ -71,16 +67,12 @@ async def test_a_claim_that_the_worker_does_not_hear_out_is_given_back_when_the_
         wire.cut_at(a_claim_of(command) if moment == "its answer" else A_POLICY, after=True)
         job = await jobs.on_the_loop.enqueue()
         await eventually(lambda: wire.is_up)
-        await eventually(lambda: command.log.count("cannot claim") >= 2)
+        await eventually(lambda: wire.turned_away >= TRIES)
         assert await job.status() == "RUNNING"
         wire.let_down()
-        back = time.time()
         await job.result(60)
-        ledger = await Ledger.read(await on.engine())
-        assert ledger.verbs(job.id) == GIVEN_BACK
-        [given_back] = ledger.times("release")
-        print(f"given back {given_back - back:.2f} s after the database was back")
-        assert given_back - back < SOON_SECONDS
+        assert (await Ledger.read(await on.engine())).verbs(job.id) == UNTROUBLED
+        assert len(on.diary.notes("started", job.id)) == 1
 
 
 async def test_a_wire_that_is_cut_twenty_times_in_three_seconds_leaves_no_deaf_worker(

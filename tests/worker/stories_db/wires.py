@@ -13,12 +13,14 @@ class Drawbridge(Proxy):
     """The cut after an answer that never arrives cuts everything, and nobody gets across until it is `let_down`."""
 
     is_up = False
+    turned_away = 0
 
     def let_down(self) -> None:
         self.is_up = False
 
     async def _connect(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         if self.is_up:
+            self.turned_away += 1
             answers.transport.abort()
         else:
             await super()._connect(client, answers)
