@@ -16,14 +16,15 @@ from holdfast.worker.runtime import Plan, Worker
 
 
 class Breakable(DirectSource):
-    """A source whose verbs fail, or lose their answers, for as long as a test says so."""
+    """A source whose verbs fail, hang, or lose their answers, for as long as a test says so."""
 
     broken: dict[str, Exception]
     lost_answers: set[str]
+    hanging: dict[str, asyncio.Event]  # until it is set
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
-        self.broken, self.lost_answers, self.calls = {}, set(), []
+        self.broken, self.lost_answers, self.hanging, self.calls = {}, set(), {}, []
 
     async def claim(self, limit: int, **where: Any) -> Any:
         return await self._do("claim", super().claim(limit, **where), limit)
@@ -48,6 +49,12 @@ class Breakable(DirectSource):
 
     async def _do(self, verb: str, work: Any, size: int) -> Any:
         self.calls.append((verb, size))
+        if (hanging := self.hanging.get(verb)) is not None:
+            try:
+                await hanging.wait()
+            except BaseException:
+                work.close()
+                raise
         if (error := self.broken.get(verb)) is not None:
             work.close()
             raise error

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, KeysView, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -182,7 +182,7 @@ class Worker:
                 await self._outbox.empty()
 
     @property
-    def waiting(self) -> set[Run]:
+    def waiting(self) -> KeysView[Run]:
         """Those whose handlers wait for the database to take a report."""
         return self._reporting.waiting
 

@@ -75,6 +75,24 @@ async def test_each_kind_of_report_waits_for_the_database_to_come_back(
     assert (await job.get()).failures == 0
 
 
+async def test_a_report_that_hangs_does_not_time_a_healthy_job_out(app: App) -> None:
+    """The database neither answers nor refuses for longer than the timeout."""
+
+    @app.job(max_attempts=1, timeout=2)
+    async def handler(ctx: Context) -> str:
+        await ctx.progress(50, "half")
+        return "done"
+
+    async with working(app) as at_work:
+        back = at_work.source.hanging["progress"] = asyncio.Event()
+        job = await handler.enqueue()
+        await until(lambda: len(at_work.worker.waiting) == 1)
+        await asyncio.sleep(2.5)  # the hang itself
+        back.set()
+        assert await job.result(20) == "done"
+    assert (await job.get()).failures == 0
+
+
 async def test_a_thread_that_reports_in_an_outage_waits_too(app: App) -> None:
     ran: list[str] = []
 
