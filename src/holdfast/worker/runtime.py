@@ -298,8 +298,14 @@ class Worker:
     def _fill(self) -> None:
         """Not what may have been lost while it waited: the keeper finds out, and until then it goes on waiting."""
         now = self._clock.monotonic()
-        while self._buffer and self._free() > 0 and not self._is_unkept(self._buffer[0], now):
-            self._start(self._buffer.popleft())
+        passed_over: list[Run] = []
+        while self._buffer and self._free() > 0:
+            run = self._buffer.popleft()
+            if self._is_unkept(run, now):
+                passed_over.append(run)
+            else:
+                self._start(run)
+        self._buffer.extendleft(reversed(passed_over))
         self._is_idle()
 
     def _give_back_waiting(self) -> None:
@@ -553,6 +559,8 @@ class Worker:
         for held in news.cancel:
             if (run := self._runs.get(held.token)) is not None and not run.finished:
                 self._cancel(run)
+        self._fill()  # what waited for its lease to be renewed
+        self._room.set()
 
     def _cancel(self, run: Run) -> None:
         if run.started:

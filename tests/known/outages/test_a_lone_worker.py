@@ -1,0 +1,48 @@
+"""A worker that is alone, when its leases could not be renewed for long: no other could take what it holds."""
+
+import asyncio
+
+from holdfast import App
+from holdfast.clock import Clock
+from holdfast.model.reports import Fleet
+from holdfast.worker.keeper import News
+from tests.worker.in_process import until, working
+
+
+class Later(Clock):
+    """The time of a worker that stood still."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() + 600
+
+
+async def test_jobs_that_wait_in_a_lone_worker_start_when_their_leases_are_renewed_after_an_outage(app: App) -> None:
+    began, gate = asyncio.Event(), asyncio.Event()
+
+    @app.job()
+    async def quick() -> str:
+        return "done"
+
+    @app.job()
+    async def slow() -> None:
+        began.set()
+        await gate.wait()
+
+    await asyncio.gather(*[quick.enqueue() for _ in range(20)])
+    await slow.enqueue()
+    waiting = [await quick.enqueue() for _ in range(5)]
+    async with working(app, kept=True, concurrency=1) as at_work:
+        worker = at_work.worker
+        alone = News(renewed=True, fleet=Fleet(live=1))
+        worker.hear(alone)
+        await began.wait()
+        await until(lambda: len(worker._buffer) == len(waiting))
+        worker._clock = Later()  # nothing was renewed meanwhile: the worker ends what runs, and starts nothing
+        await until(lambda: not worker.running())
+        assert len(worker._buffer) == len(waiting)
+        for entry in worker._board.entries():
+            worker._board.renewed(entry.slot, worker._clock.monotonic())
+        worker.hear(alone)
+        assert [await job.result(20) for job in waiting] == ["done"] * 5
+        worker._clock = Clock()  # that of the board, where new leases are put
+        assert await (await quick.enqueue()).result(20) == "done", "and it claims again"
