@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from holdfast.engine.claim import check_list
 from holdfast.engine.held import check_worker
 from holdfast.errors import NotFound
 from holdfast.model import Lease
-from holdfast.model.job import LEASE_COLUMNS
+from holdfast.model.job import LEASE_COLUMNS, Unreadable
 from holdfast.model.reports import Held
 from holdfast.store import Tx, q
 
@@ -62,9 +64,12 @@ async def leases(tx: Tx, held: list[Held]) -> list[Lease]:
     """Those of them that are current, in full, as the claim gave them."""
     tokens = {one.id: one.token for one in held}
     rows = await tx.all(q.jobs_by_id, ids=sorted(tokens)) if tokens else []
-    return [
-        Lease.from_row(row[name] for name in LEASE_COLUMNS) for row in rows if row["lease_token"] == tokens[row["id"]]
-    ]
+    found = []
+    for row in rows:
+        if row["lease_token"] == tokens[row["id"]]:
+            with suppress(Unreadable):  # since it was claimed; its lease runs out
+                found.append(Lease.from_row(row[name] for name in LEASE_COLUMNS))
+    return found
 
 
 async def stops(tx: Tx, worker: str, leases: list[Held]) -> list[Held]:

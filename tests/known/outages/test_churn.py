@@ -11,6 +11,7 @@ from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.model.reports import Fleet, Held
 from holdfast.worker.keeper import News
 from holdfast.worker.pace import Pace
+from tests.engine.steps import ask
 from tests.known.outages.churn import churn
 from tests.worker.in_process import until, working
 from tests.worker.test_runtime import verbs
@@ -97,6 +98,25 @@ async def test_a_claim_whose_answer_was_lost_is_run_and_not_given_back(app: App,
     for job in jobs:
         assert "release" not in await verbs(app, job.id)
         assert (await verbs(app, job.id)).count("claim") == 1
+
+
+async def test_a_claimed_job_that_cannot_be_read_does_not_end_the_worker(app: App) -> None:
+    """The answer to the claim was lost, and SQL typed by hand spoilt one of its jobs: the worker ended."""
+
+    @app.job()
+    async def quick() -> str:
+        return "ran"
+
+    spoilt, good = await quick.enqueue_many([{}] * 2)
+    async with working(app) as at_work:
+        at_work.source.lost_answers.add("claim")
+        at_work.source.broken["unheard"] = OutcomeUnknown("away again, on purpose")
+        await until(lambda: "unheard" in [verb for verb, _ in at_work.source.calls])
+        engine = await app.engine()
+        await ask(engine, "UPDATE jobs SET payload = '{not json' WHERE id = :id RETURNING id", id=spoilt.id)
+        at_work.source.broken.clear()
+        assert await good.result(30) == "ran"
+        assert await (await quick.enqueue()).result(30) == "ran"
 
 
 async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_worker(app: App) -> None:
