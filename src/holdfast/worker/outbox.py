@@ -64,6 +64,7 @@ class Outbox:
         self._busy, self._settled = busy, settled
         self._waiting: list[Ended] = []
         self._apart: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None  # that ended one of these: a mistake, since outages end none
         self.closed = False
         self._turns = asyncio.Semaphore(APART_MAX)
         self._some = asyncio.Event()
@@ -94,6 +95,8 @@ class Outbox:
         pause = PAUSE_SECONDS
         while True:
             await self._some.wait()
+            if self._error is not None:
+                raise self._error
             if len(self._waiting) < BATCH_MAX and self._busy():
                 await self._clock.sleep(LINGER_SECONDS)
             batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
@@ -103,7 +106,7 @@ class Outbox:
                 pause = await self._rest(pause)
                 continue
             pause = PAUSE_SECONDS
-            if not self._waiting:
+            if not self._waiting and self._error is None:
                 self._some.clear()
                 self._empty.set()
 
@@ -156,7 +159,15 @@ class Outbox:
         for start in range(0, len(group), size):
             task = asyncio.create_task(self._insist(group[start : start + size]))
             self._apart.add(task)
-            task.add_done_callback(self._apart.discard)
+            task.add_done_callback(self._ended_apart)
+
+    def _ended_apart(self, task: asyncio.Task[None]) -> None:
+        """An error that is not expected ends the worker: its jobs would otherwise be renewed and never reported."""
+        self._apart.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("how jobs ended cannot be reported; this worker ends", exc_info=error)
+            self._error = error
+            self._some.set()
 
     async def _insist(self, piece: list[Ended]) -> None:
         pause = PAUSE_SECONDS

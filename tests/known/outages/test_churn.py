@@ -160,3 +160,28 @@ def test_jobs_that_may_not_wait_in_a_worker_are_given_back_less_and_less_often()
         given_back += back
         pace.claimed(10 + back, back=back)
     assert given_back < 20
+
+
+async def test_a_mistake_while_reports_are_sent_apart_ends_the_worker(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error was lost: the worker renewed the leases of these jobs for ever, and never reported them."""
+    gate = asyncio.Event()
+
+    @app.job()
+    async def quick() -> None:
+        await gate.wait()
+
+    async def work() -> None:
+        async with working(app, concurrency=4) as at_work:
+            at_work.source.broken["complete"] = OutcomeUnknown("the answer was lost, on purpose")
+            await quick.enqueue_many([{}] * 4)
+            await until(lambda: at_work.worker.taken == 4)
+            gate.set()
+            await until(lambda: {("complete", 4), ("complete", 1)} <= set(at_work.source.calls))  # whole, then apart
+            at_work.source.broken["complete"] = RuntimeError("a mistake, on purpose")
+            await until(at_work.running.done)
+
+    with pytest.raises(RuntimeError, match="a mistake"):
+        await work()
+    assert "cannot be reported" in caplog.text
