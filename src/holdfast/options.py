@@ -117,7 +117,7 @@ class Options:
 
 
 def refuse_unknown(words: Iterable[str], known: Iterable[str]) -> None:
-    there_are = sorted(known)
+    there_are = sorted(set(known))
     for word in sorted(set(words).difference(there_are)):
         near = "".join(f" did you mean {name!r}?" for name in get_close_matches(word, there_are, n=1))
         raise Invalid(f"unknown option {word!r};{near} there are {', '.join(there_are)}", code="unknown_option")

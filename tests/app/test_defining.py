@@ -157,6 +157,13 @@ class TestWhatIsSaidAboutIt:
         ):
             app.job(quue="mail")
 
+    def test_the_options_that_there_are_are_each_listed_once_and_in_order(self, app: App) -> None:
+        with pytest.raises(Invalid) as refused:
+            app.job(quue="mail")
+        listed = refused.value.message.partition("there are ")[2].split(", ")
+        assert {"errors", "max_attempts", "queue"} < set(listed)
+        assert listed == sorted(set(listed))
+
     def test_a_treatment_that_there_is_not_is_answered_with_those_there_are(self, app: App) -> None:
         with pytest.raises(
             Invalid, match="ValueError cannot be treated as 'fatal', only as transient, throttled, perm"

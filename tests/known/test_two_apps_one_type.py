@@ -38,7 +38,7 @@ async def test_the_app_whose_workers_live_keeps_its_word_and_the_other_is_warned
     [found] = await engine.declare(OF_BANK, app=BANK)
     assert isinstance(found, Contradiction)
     assert not found.severe
-    for part in (SHOP, BANK, "'send'", "queue 'shop', not 'bank'", "max_attempts"):
+    for part in (SHOP, BANK, "'send'", "queue: 'shop' and 'bank'", "max_attempts"):
         assert part in found.text
         assert part in caplog.text
     job = await engine.get((await engine.create(NewJob(type="send"))).id)
@@ -67,7 +67,14 @@ async def test_an_app_that_is_upgraded_replaces_what_its_older_version_said(
     for declared in (JobType(name="send", queue="fast"), OF_SHOP):  # and back again: a roll-back
         assert await shop_works.declare(declared, app=SHOP) == []
         assert (await written(shop_works))[1] == declared.queue
-    assert "queue 'shop', not 'fast'" in caplog.text
+    assert "queue: 'shop' before, 'fast' now" in caplog.text
+
+
+async def test_an_option_that_only_one_of_two_apps_sets_is_told_in_plain_words(shop_works: Engine) -> None:
+    """The message read "0.1, not not set"."""
+    await shop_works.declare(JobType(name="mail", policy={"backoff_base_seconds": 0.1}), app=SHOP)
+    [found] = await shop_works.declare(JobType(name="mail"), app=BANK)
+    assert found.differs == ["backoff_base_seconds: 0.1 and not set"]
 
 
 async def test_two_apps_that_say_the_same_are_no_contradiction(shop_works: Engine) -> None:

@@ -21,6 +21,9 @@ from holdfast.store import Row, Tx, q
 JSON_BYTES_MAX = 65_536
 APP = "app"  # where a worker's metadata names its app
 
+_FIELDS = ("lifecycle", "queue", "requires", "prefers")  # of a job type, beside its policy and payload
+_BOTH, _CHANGED = "{}: {} and {}", "{}: {} before, {} now"  # how a difference is told
+
 log = logging.getLogger(__name__)
 
 
@@ -30,7 +33,7 @@ class Contradiction(NamedTuple):
     job_type: str
     kept: str  # the app whose declaration is in force
     other: str
-    differs: list[str]  # "queue: 'mail' here, 'default' there"
+    differs: list[str]  # "queue: 'mail' and 'default'", in the order of the apps
     severe: bool  # one app cannot do the jobs of the other
 
     @property
@@ -63,12 +66,12 @@ async def _declare(
         if row["conflict"] is not None and await _is_over(tx, _conflict(row), app):
             await tx.one(q.note_conflict, name=declared.name, conflict=None)
     elif app is None or row["declared_by"] in (None, app):
-        log.info("job type %r is declared anew: %s", declared.name, "; ".join(_differences(kept, declared)))
+        log.info("job type %r is declared anew: %s", declared.name, "; ".join(_differences(kept, declared, _CHANGED)))
         await _put(tx, declared, app)
     elif not await _is_in_use(tx, row["declared_by"]):
         log.warning(
             "job type %r was declared by app %r, of which no worker lives, and is now declared by app %r: %s",
-            *(declared.name, row["declared_by"], app, "; ".join(_differences(kept, declared))),
+            *(declared.name, row["declared_by"], app, "; ".join(_differences(kept, declared, _CHANGED))),
         )
         await _put(tx, declared, app)
     else:
@@ -78,7 +81,7 @@ async def _declare(
 
 async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> Contradiction:
     severe = kept.lifecycle != declared.lifecycle or kept.schema != declared.schema
-    found = Contradiction(declared.name, row["declared_by"], app, _differences(kept, declared), severe)
+    found = Contradiction(declared.name, row["declared_by"], app, _differences(kept, declared, _BOTH), severe)
     log.warning("%s", found.text)
     text = msgspec.json.encode(found._asdict()).decode()
     if row["conflict"] != text:
@@ -117,16 +120,11 @@ async def _is_in_use(tx: Tx, app: str) -> bool:
     )
 
 
-def _differences(kept: JobType, declared: JobType) -> list[str]:
-    found = []
-    for name in ("lifecycle", "queue", "requires", "prefers"):
-        was, now = getattr(kept, name), getattr(declared, name)
-        if was != now:
-            found.append(f"{name} {_text(was)}, not {_text(now)}")
-    for knob in sorted(kept.policy.keys() | declared.policy.keys()):
-        was, now = kept.policy.get(knob), declared.policy.get(knob)
-        if was != now:
-            found.append(f"{knob} {_text(was)}, not {_text(now)}")
+def _differences(kept: JobType, declared: JobType, template: str) -> list[str]:
+    values = [(name, getattr(kept, name), getattr(declared, name)) for name in _FIELDS]
+    knobs = sorted(kept.policy.keys() | declared.policy.keys())
+    values += [(knob, kept.policy.get(knob), declared.policy.get(knob)) for knob in knobs]
+    found = [template.format(name, _text(was), _text(now)) for name, was, now in values if was != now]
     return found + (["another payload"] if kept.schema != declared.schema else [])
 
 
