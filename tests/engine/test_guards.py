@@ -309,7 +309,9 @@ async def test_what_is_pruned_was_created_before_the_bound(engine: Engine, worke
     first, second = [await run(engine, worker) for _ in range(2)]
     for lease in (first, second):
         await engine.complete(worker, lease.id, lease.token)
-    found = await look(engine, q.prunable_succeeded, keep_seconds=0.0, bound=second.id, besides=[], limit=9)
+    found = await look(
+        engine, q.prunable_succeeded, keep_seconds=0.0, bound=second.id, besides=[], seen_seconds=60.0, limit=9
+    )
     assert [row["id"] for row in found] == [first.id]
 
 

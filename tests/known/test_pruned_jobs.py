@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.assembly import retention
 from holdfast.clock import MovableClock
-from holdfast.engine import Created, Engine, Retention
+from holdfast.engine import Created, Engine, Limits, Retention
+from holdfast.engine.prune import SEEN_SECONDS
 from holdfast.errors import KeyReused, Locked, NotFound
 from holdfast.model import NewJob
 from holdfast.settings import Settings, load
@@ -26,11 +27,49 @@ async def finish(engine: Engine, worker: str) -> None:
     await engine.complete(worker, lease.id, lease.token, {"paid": True})
 
 
-async def test_a_repeated_create_is_answered_with_the_job_that_was_pruned(engine: Engine, worker: str) -> None:
+async def pruned(engine: Engine, clock: MovableClock) -> None:
+    """Two rounds: the first keeps the key of a job, the second deletes the job."""
+    await engine.prune(AT_ONCE)
+    clock.advance(SEEN_SECONDS)
+    await engine.prune(AT_ONCE)
+    assert await ask(engine, "SELECT id FROM jobs") == []
+
+
+async def test_a_job_is_deleted_no_sooner_than_every_create_sees_its_kept_key(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """A create that began before the key was kept finds the job. Others behind such jobs do not wait for them."""
+    engine.rules.limits = Limits(sweep_batch=1)
     first = await engine.create(request())
     await finish(engine, worker)
     assert await engine.prune(AT_ONCE) == 1
+    clock.advance(SEEN_SECONDS - 1)
+    assert await engine.prune(AT_ONCE) == 0
+    assert (await engine.create(request())).id == first.id
+    keyless = await engine.create(NewJob(type="pay"))
+    await finish(engine, worker)
+    assert await engine.prune(AT_ONCE) == 1
+    assert [row["id"] for row in await ask(engine, "SELECT id FROM jobs")] == [first.id] != [keyless.id]
+    clock.advance(1)
+    assert await engine.prune(AT_ONCE) == 1
     assert await ask(engine, "SELECT id FROM jobs") == []
+
+
+async def test_a_canceled_job_too_is_deleted_after_its_key_was_kept(engine: Engine, clock: MovableClock) -> None:
+    first = await engine.create(request())
+    await engine.cancel(first.id)
+    assert [await engine.prune(AT_ONCE) for _ in range(2)] == [1, 0]
+    clock.advance(SEEN_SECONDS)
+    assert [await engine.prune(AT_ONCE) for _ in range(2)] == [1, 0]
+    assert (await engine.create(request())).id == first.id
+
+
+async def test_a_repeated_create_is_answered_with_the_job_that_was_pruned(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    first = await engine.create(request())
+    await finish(engine, worker)
+    await pruned(engine, clock)
 
     again = await engine.create(request())
     one_of_many = (await engine.create_many([request(), NewJob(type="other")]))[0]
@@ -49,8 +88,8 @@ async def test_a_key_with_a_window_is_free_again_when_the_window_is_over(
     policy = {"idempotency": "window", "idempotency_window_seconds": 2 * DAY}
     first = await engine.create(request(policy=policy))
     await finish(engine, worker)
-    await engine.prune(AT_ONCE)
-    clock.advance(2 * DAY - 1)
+    await pruned(engine, clock)
+    clock.advance(2 * DAY - 1 - SEEN_SECONDS)
     assert (await engine.create(request(policy=policy))).id == first.id
     clock.advance(1)
     second = await engine.create(request(policy=policy))
@@ -62,7 +101,7 @@ async def test_keys_whose_window_is_over_are_deleted(engine: Engine, worker: str
     policy = {"idempotency": "window", "idempotency_window_seconds": DAY}
     await engine.create(request(policy=policy))
     await finish(engine, worker)
-    await engine.prune(AT_ONCE)
+    await pruned(engine, clock)
     assert len(await ask(engine, "SELECT job_id FROM kept_keys")) == 1
     clock.advance(DAY)
     await engine.prune(AT_ONCE)
@@ -83,7 +122,7 @@ async def test_of_many_who_take_over_a_key_of_a_pruned_job_one_makes_a_job(
     policy = {"idempotency": "window", "idempotency_window_seconds": DAY}
     await engine.create(request(policy=policy))
     await finish(engine, worker)
-    await engine.prune(AT_ONCE)
+    await pruned(engine, clock)
     clock.advance(DAY)
     made = await asyncio.gather(*(engine.create(request(policy=policy)) for _ in range(5)), return_exceptions=True)
     assert all(isinstance(one, Created | Locked) for one in made), "who waits too long for the others is told so"

@@ -119,6 +119,7 @@ class Model:
         self.workers: dict[str, Worker] = {}
         self.paused: set[str] = set()
         self.keys: dict[str, str] = {}
+        self.kept_at: dict[str, datetime] = {}
         self.tokens: set[str] = set()
         self.swept_at: datetime | None = None
         self.grace_until: datetime | None = None
@@ -170,22 +171,22 @@ class Model:
     def holder(self, request: Request, *, accept: bool) -> Job | None:
         """The job that answers this request, if its key is taken (C-18, C-19); its own policy says for how long."""
         job = (self.jobs | self.pruned).get(self.keys.get(request.key or "", ""))
-        if job is None:
-            return None
-        match job.policy.idempotency:
-            case Idempotency.WINDOW:
-                free = job.created_at <= self.ago(job.policy.idempotency_window_seconds)
-            case Idempotency.UNTIL_FAILED:
-                free = job.final and job.state is not State.SUCCEEDED
-            case _:
-                free = False
-        if free:
+        if job is None or self.key_is_free(job):
             return None
         if job.request != request:
             raise Refused("idempotency_key_reused")
         if accept:  # C-9: a repeat finishes the acceptance that the first request left undone
             self.accept(job)
         return job
+
+    def key_is_free(self, job: Job) -> bool:
+        match job.policy.idempotency:
+            case Idempotency.WINDOW:
+                return job.created_at <= self.ago(job.policy.idempotency_window_seconds)
+            case Idempotency.UNTIL_FAILED:
+                return job.final and job.state is not State.SUCCEEDED
+            case _:
+                return False
 
     def born(self, job_id: str, request: Request, *, accept: bool = True, redrive_of: str | None = None) -> Job:
         assert job_id not in self.jobs
@@ -480,7 +481,15 @@ class Model:
         return self.grace_until is not None and self.grace_until > self.now
 
     def prune(self, keep: float) -> set[str]:
-        old = {job.id for job in self.jobs.values() if job.finished_at and job.finished_at <= self.ago(keep)}
-        for job_id in old:
-            self.pruned[job_id] = self.jobs.pop(job_id)
-        return old
+        """Of a job whose key holds, the key is kept first; the job is deleted a minute later at the earliest."""
+        done = set()
+        for job in [job for job in self.jobs.values() if job.finished_at and job.finished_at <= self.ago(keep)]:
+            holds = job.request.key and self.keys[job.request.key] == job.id and not self.key_is_free(job)
+            if holds and job.id not in self.kept_at:
+                self.kept_at[job.id] = self.now
+            elif holds and self.kept_at[job.id] > self.ago(60):
+                continue
+            else:
+                self.pruned[job.id] = self.jobs.pop(job.id)
+            done.add(job.id)
+        return done

@@ -30,6 +30,7 @@ KNOWN = {
     "spoilt": ["tests/known/test_one_poisoned_row.py"],
 }
 TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
+PRUNED = ["tests/known/test_pruned_jobs.py", "tests/known/test_pruning_and_webhooks.py"]
 KEPT = ("note_pruned", "keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_jobs", "prune_errors")
 PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
 SET_BACK = ("leases", "retries", "delays", "workers", "counts", "sweeps", "deliveries", "grace")
@@ -77,8 +78,8 @@ CLOSE = {
     "lost_jobs": [f"tests/engine/test_{what}.py" for what in ("guards", "reap", "cancel", "recovery")],
     **{f"{what}_set_back": ["tests/known/test_clock_set_back.py"] for what in SET_BACK},
     "requeue_due": [*KNOWN["spoilt"], *GUARDS, "tests/store/test_plans.py"],
-    "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py"],
-    "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py"],
+    "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py", *PRUNED],
+    "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py", *PRUNED],
     **{query: ["tests/known/test_pruning_and_webhooks.py"] for query in PRUNING},
     "ahead_in_lane": ["tests/engine/test_why.py"],
     "lane": ["tests/engine/test_guards.py"],

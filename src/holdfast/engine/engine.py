@@ -529,11 +529,7 @@ class Engine(Keyring, Mailing):
         return len(await self.store.write(lambda tx: _accept.accept_orphans(tx, self.rules)))
 
     async def prune(self, retention: _prune.Retention, *, limit: int | None = None) -> int:
-        done = await self.store.write(lambda tx: _prune.prune(tx, self.rules, retention, limit=limit))
-        if not done.held:
-            return done.deleted
-        await self.store.write(lambda tx: _prune.keep_keys(tx, done.held))
-        return done.deleted + await self.store.write(lambda tx: _prune.delete(tx, [job for job, _ in done.held]))
+        return await self.store.write(lambda tx: _prune.prune(tx, self.rules, retention, limit=limit))
 
     async def rebase_event_log(self) -> bool:
         """After a dump was loaded into another server: new events come behind those that were in it."""

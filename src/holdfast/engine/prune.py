@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from holdfast.store import Row, Tx, q
 DAY = 86_400.0
 UNREAD_SECONDS = 7 * DAY  # so much longer a job is kept, at most, for webhooks that were not told of it
 CLOCKS_SECONDS = 60.0  # by which the clocks of processes may differ
+SEEN_SECONDS = 60.0  # after which every create sees a kept key: no statement of one lasts so long
 OVERDUE_SECONDS = 300.0  # after its time a job that is still there counts as overdue
 OVERDUE_MAX = 10_000  # counted
 
@@ -55,32 +56,25 @@ class Overdue(msgspec.Struct, frozen=True):
     deliveries: int = 0
 
 
-class Pruned(NamedTuple):
-    """`held`: jobs that wait with an idempotency key that holds. First their keys are kept, in a transaction of its
-    own: a create that has not seen the kept key then still finds the job, unless it lasts longer than both."""
+async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None = None) -> int:
+    """Delete up to `limit` jobs of each final state, oldest first, with their events and parts.
 
-    deleted: int
-    held: list[tuple[str, datetime | None]]  # (job, when its key will be free)
-
-
-async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None = None) -> Pruned:
-    """Delete up to `limit` jobs of each final state, oldest first, with their events and parts."""
+    Of a job whose idempotency key holds, the key is kept first, and a call at least `SEEN_SECONDS` later deletes the
+    job. The answer counts both.
+    """
     most = rules.limits.sweep_batch
     bound = most if limit is None else min(check_limit(limit, "jobs"), most)
     ready: list[str] = []
-    held: list[tuple[str, datetime | None]] = []
+    held: list[tuple[str, datetime | None]] = []  # (job, when its key will be free)
+    await tx.all(q.prune_kept_keys, limit=bound)
     for state, keep in retention.limits():
         for row in await _prunable(tx, rules, state, keep, bound):
             if not row["key_live"] or row["kept"] or await is_free(tx, rules, row):
                 ready.append(row["id"])
             else:
                 held.append((row["id"], await held_until(tx, rules, row)))
-    await tx.all(q.prune_kept_keys, limit=bound)
-    return Pruned(await delete(tx, ready), held)
-
-
-async def keep_keys(tx: Tx, held: list[tuple[str, datetime | None]]) -> None:
-    await tx.all(q.keep_keys, held=held)
+    kept = await tx.all(q.keep_keys, held=held) if held else []
+    return len(kept) + await delete(tx, ready)
 
 
 async def _prunable(tx: Tx, rules: Rules, state: State, keep: float, limit: int) -> list[Row]:
@@ -99,10 +93,11 @@ async def _prunable(tx: Tx, rules: Rules, state: State, keep: float, limit: int)
 
 async def _candidates(tx: Tx, rules: Rules, state: State, keep: float, limit: int, besides: list[str]) -> list[Row]:
     """The oldest jobs whose time is over, but none of the tenants in `besides`."""
+    wanted: dict[str, Any] = {"keep_seconds": keep, "besides": besides, "seen_seconds": SEEN_SECONDS}
     if state is State.SUCCEEDED:
         bound = _youngest(rules, keep)
-        return await tx.all(q.prunable_succeeded, keep_seconds=keep, bound=bound, besides=besides, limit=limit)
-    return await tx.all(q.prunable_unhappy, state=state.value, keep_seconds=keep, besides=besides, limit=limit)
+        return await tx.all(q.prunable_succeeded, bound=bound, limit=limit, **wanted)
+    return await tx.all(q.prunable_unhappy, state=state.value, limit=limit, **wanted)
 
 
 async def _listening(tx: Tx) -> list[str]:

@@ -1,6 +1,7 @@
 -- name: prunable_succeeded
 -- Ids are in order of creation, and nothing finishes before it is created: below `bound` the primary key is enough,
--- and no complete has to keep an index for this.
+-- and no complete has to keep an index for this. A job whose key was kept stays for `seen_seconds` more: a create that
+-- began before then does not see the kept key, but finds the job.
 SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_live,
        EXISTS (SELECT 1 FROM kept_keys WHERE kept_keys.job_id = jobs.id) AS kept
   FROM jobs
@@ -8,6 +9,10 @@ SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_
    AND finished_at <= {now-:keep_seconds}
    AND id < :bound
    AND NOT tenant {in:besides text}
+   AND CASE WHEN key_live
+            THEN coalesce((SELECT max(kept_at) FROM kept_keys WHERE kept_keys.job_id = jobs.id) <= {now-:seen_seconds}, TRUE)
+            ELSE TRUE
+       END
  ORDER BY id
  LIMIT {limit}
 {skip_locked}
@@ -20,6 +25,10 @@ SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_
    AND state <> 'succeeded'
    AND finished_at <= {now-:keep_seconds}
    AND NOT tenant {in:besides text}
+   AND CASE WHEN key_live
+            THEN coalesce((SELECT max(kept_at) FROM kept_keys WHERE kept_keys.job_id = jobs.id) <= {now-:seen_seconds}, TRUE)
+            ELSE TRUE
+       END
  ORDER BY finished_at
  LIMIT {limit}
 {skip_locked}
@@ -59,8 +68,9 @@ SELECT count(*) AS deliveries
   FROM (SELECT 1 FROM deliveries WHERE next_at <= {now-:seconds} ORDER BY next_at LIMIT {limit}) AS overdue
 
 -- name: keep_keys
-INSERT INTO kept_keys (tenant, idempotency_key, fingerprint, job_id, state, policy, created_at, expires_at)
-SELECT jobs.tenant, jobs.idempotency_key, jobs.fingerprint, jobs.id, jobs.state, jobs.policy, jobs.created_at, held.expires_at
+INSERT INTO kept_keys (tenant, idempotency_key, fingerprint, job_id, state, policy, created_at, expires_at, kept_at)
+SELECT jobs.tenant, jobs.idempotency_key, jobs.fingerprint, jobs.id, jobs.state, jobs.policy, jobs.created_at, held.expires_at,
+       {now}
   FROM {rows:held(id uuid, expires_at timestamptz)}
   JOIN jobs ON jobs.id = held.id
  WHERE jobs.key_live

@@ -172,6 +172,7 @@ CREATE TABLE kept_keys (
     policy          integer     NOT NULL,
     created_at      timestamptz NOT NULL,
     expires_at      timestamptz,          -- NULL: it holds for ever
+    kept_at         timestamptz NOT NULL, -- its job is deleted a minute later at the earliest
     PRIMARY KEY (tenant, idempotency_key)
 );
 

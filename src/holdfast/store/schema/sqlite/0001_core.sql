@@ -173,6 +173,7 @@ CREATE TABLE kept_keys (
     policy          integer NOT NULL,
     created_at      integer NOT NULL,
     expires_at      integer,          -- NULL: it holds for ever
+    kept_at         integer NOT NULL, -- its job is deleted a minute later at the earliest
     PRIMARY KEY (tenant, idempotency_key)
 ) STRICT;
 
