@@ -234,8 +234,7 @@ class Feed:
         """A job's events behind that number. `behind`: the ring has them behind this place, if it still has."""
         if behind is not None and self._ring.holds(behind):
             found = [line.event for line in self._ring.behind(behind) if line.event.job_id == job_id]
-            # Two moves of a job may stand in the log in another order than they were made in.
-            fresh = sorted((event for event in found if event.seq > after), key=lambda event: event.seq)
+            fresh = [event for event in found if event.seq > after]
             if [event.seq for event in fresh] == list(range(after + 1, after + 1 + len(fresh))):
                 return fresh
         return await self._history(job_id, after, PULL)
