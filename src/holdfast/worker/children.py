@@ -22,7 +22,7 @@ __all__ = ["Children", "Execution"]
 
 class Children:
     """At most `most` processes, started when needed; one that has been idle for `idle_seconds` ends. Each runs one job
-    at a time, and a job for which there is none waits."""
+    at a time. A job for which there is none waits: a worker starts no more than `most` at once, see `Worker._fill`."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Children:
         self._reference, self._clock = reference, clock
         found = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
         self._first = Open(found, settings, logs)  # what each of them is told first
-        self._most, self._idle_seconds = most, idle_seconds
+        self.most, self._idle_seconds = most, idle_seconds
         self._jobs_max, self._rss_max_bytes = jobs_max, rss_max_bytes
         self._turns = asyncio.Semaphore(most)
         self._alive: set[Child] = set()
@@ -87,7 +87,7 @@ class Children:
             if ending is not None:
                 ending.cancel()
             return child
-        if len(self._alive) >= self._most:
+        if len(self._alive) >= self.most:
             self._retire(next(iter(self._idle)))
         child = await Child.spawn(self._reference, self._clock)
         self._alive.add(child)

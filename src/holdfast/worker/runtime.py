@@ -94,6 +94,11 @@ class Worker:
         self._clock, self._ids = clock or Clock(), ids or Ids()
         self._source = Reach(source, self._clock)
         self._types = sorted(handlers)
+        self._childless_types = [
+            name for name in self._types if children is None or handlers[name].isolation is not Isolation.PROCESS
+        ]
+        self._in_children: set[Run] = set()  # what has a child process, or is about to have one
+        self._child_free = asyncio.Event()  # one became free since the last claim
         self._buffer: deque[Run] = deque()
         self._runs: dict[str, Run] = {}  # by token: everything this worker holds, waiting, running or to be reported
         self._busy = 0
@@ -108,7 +113,7 @@ class Worker:
         self._abandoned: deque[str] = deque(maxlen=ABANDONED_MAX)  # tokens that may still be current, and were given up
         self._others = True  # other workers may be there
         self._looked_at = self._calm_since = self._started_at = self._clock.monotonic()
-        self._pace = Pace(self.plan.concurrency)
+        self._pace = Pace(self._free())
         self._threads = ThreadPoolExecutor(self.plan.concurrency, thread_name_prefix="holdfast-job", initializer=hear)
         self._blank = copy_context()  # every handler begins with this: nothing leaks from one job into the next
         self._outbox = Outbox(
@@ -217,16 +222,17 @@ class Worker:
             try:
                 await self._take_unheard()
                 self._room.clear()
-                wanted = self._wanted()
+                self._child_free.clear()
+                wanted, types = self._wanted(), self._startable_types()
                 if not wanted:
                     await self._room.wait()
                     continue
-                claimed = await self._source.claim(wanted, queues=self.plan.queues, types=self._types)
+                claimed = await self._source.claim(wanted, queues=self.plan.queues, types=types)
                 outage.works(CLAIM)
                 self._board.polled()
                 self._take(claimed)
                 if not claimed:
-                    await self._until_hint()
+                    await self._until_hint(types)
                 pause = PAUSE_SECONDS
             except WorkerDisabled as error:
                 log.warning("%s", error)
@@ -241,20 +247,23 @@ class Worker:
         with contextlib.suppress(StoreError):
             await self._take_unheard()
 
-    async def _until_hint(self) -> None:
-        waiting = asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self.plan.queues, self._types))
-        stopping = asyncio.ensure_future(self._stopping.wait())
+    async def _until_hint(self, types: list[str]) -> None:
+        """Or until the worker stops, or more types than these can start."""
+        waiting = asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self.plan.queues, types))
+        others = [asyncio.ensure_future(self._stopping.wait())]
+        if types != self._types:
+            others.append(asyncio.ensure_future(self._child_free.wait()))
         try:
-            while not stopping.done():
-                await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            while not any(other.done() for other in others):
+                await asyncio.wait({waiting, *others}, return_when=asyncio.FIRST_COMPLETED)
                 if waiting.done():
                     self._board.polled()
                     if waiting.result() or not self._enabled:
                         return
-                    waiting = asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self.plan.queues, self._types))
+                    waiting = asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self.plan.queues, types))
         finally:
-            waiting.cancel()
-            stopping.cancel()
+            for task in (waiting, *others):
+                task.cancel()
 
     async def _until_enabled(self) -> None:
         """It may finish what it holds; that it claims nothing is no fault of its own."""
@@ -264,7 +273,7 @@ class Worker:
 
     def _wanted(self) -> int:
         """Free slots, and as many more as will start within a moment: so that the database sees batches."""
-        free, ahead = self._free(), self._pace.ahead() - len(self._buffer)
+        free, ahead = self._free(), self._pace.ahead() - len(self._buffer) + self._waiting_for_child()
         unreported = len(self._runs) - self._busy - len(self._buffer)
         if self._stopping.is_set() or unreported > UNREPORTED_MAX:
             return 0
@@ -276,36 +285,69 @@ class Worker:
         now = self._clock.monotonic()
         fragile: list[Run] = []
         surplus: list[Run] = []
+        childless: list[Run] = []
+        alone: list[Run] = []  # and no child process is free
         for lease, policy in claimed:
             handler = self._handlers[lease.type]
             run = Run(lease, policy, handler, now=now, place=self._board.put(lease, policy.lease_seconds))
             self._runs[lease.token] = run
             (fragile if run.fragile else self._buffer).append(run)
         for run in fragile:
-            if self._free() > 0 and not self._stopping.is_set():
-                self._start(run)
-            else:
+            if self._free() <= 0 or self._stopping.is_set():
                 surplus.append(run)
+            elif self._can_start(run):
+                self._start(run)
+            elif run.handler.isolation is Isolation.PROCESS:
+                childless.append(run)
+            else:
+                alone.append(run)
         self._pace.claimed(len(claimed), back=len(surplus))
-        self._give_back(surplus)
+        self._give_back(surplus + childless)
+        self._give_back(
+            alone, delay_seconds=BUFFERED_SECONDS_MAX
+        )  # their types are claimed: they would be back at once
         if self._stopping.is_set():
             self._give_back_waiting()
         self._fill()
 
     def _free(self) -> int:
-        return self.plan.concurrency - self.stuck - self._busy
+        """Slots. Where every job needs a child process, no more than there are children free."""
+        slots = self.plan.concurrency - self.stuck - self._busy
+        return slots if self._childless_types or self._children is None else min(slots, self._free_children())
+
+    def _free_children(self) -> int:
+        return 0 if self._children is None else self._children.most - len(self._in_children)
+
+    def _needs_child(self, run: Run) -> bool:
+        return self._children is not None and (run.handler.isolation is Isolation.PROCESS or run.alone)
+
+    def _can_start(self, run: Run) -> bool:
+        return not self._needs_child(run) or self._free_children() > 0
+
+    def _startable_types(self) -> list[str]:
+        """While no child process is free: only those that need none, if there are any."""
+        return self._types if self._free_children() > 0 else self._childless_types or self._types
+
+    def _waiting_for_child(self) -> int:
+        """Those in the buffer that keep no other job from being claimed: their types are not claimed meanwhile."""
+        if not self._childless_types or self._free_children() > 0:
+            return 0
+        return sum(map(self._needs_child, self._buffer))
 
     def _fill(self) -> None:
-        """Not what may have been lost while it waited: the keeper finds out, and until then it goes on waiting."""
+        """Not what may have been lost while it waited: the keeper finds out, and until then it goes on waiting. Nor
+        what needs a child process while none is free: the database would count its time from the claim."""
         now = self._clock.monotonic()
         passed_over: list[Run] = []
         while self._buffer and self._free() > 0:
             run = self._buffer.popleft()
-            if self._is_unkept(run, now):
+            if self._is_unkept(run, now) or not self._can_start(run):
                 passed_over.append(run)
             else:
                 self._start(run)
         self._buffer.extendleft(reversed(passed_over))
+        if self._free_children() > 0:
+            self._child_free.set()
         self._is_idle()
 
     def _give_back_waiting(self) -> None:
@@ -313,10 +355,10 @@ class Worker:
         self._buffer.clear()
         self._give_back(waiting)
 
-    def _give_back(self, runs: list[Run]) -> None:
+    def _give_back(self, runs: list[Run], *, delay_seconds: float = 0) -> None:
         for run in runs:
             run.finished = True
-            self._outbox.put(run, Released())
+            self._outbox.put(run, Released(delay_seconds))
         self._is_idle()
 
     async def _take_unheard(self) -> None:
@@ -331,6 +373,8 @@ class Worker:
         run.started = True
         self._started_at = self._clock.monotonic()
         self._busy += 1
+        if self._needs_child(run):
+            self._in_children.add(run)
         self._idle.clear()
         run.context = Context(run.lease, _Line(self, run), self._state)
         run.task = asyncio.get_running_loop().create_task(self._execute(run), context=self._blank.copy())
@@ -375,6 +419,7 @@ class Worker:
         except Exception as error:
             log.exception("job %s: the runtime failed", run.lease.id)
             said = Failed("E_RUNTIME", str(error))
+        self._in_children.discard(run)
         self._ended(run, said)
 
     async def _in_child(self, run: Run) -> Outcome:
@@ -527,22 +572,26 @@ class Worker:
     def _give_back_stale(self, now: float) -> None:
         """What has waited for long behind others, and will not start in a moment: another worker may be sooner.
 
+        What waits for a child process goes back even if there is no other worker: the database counts its time.
+
         While the database was away, or this process stood still, nobody could have: the wait begins anew.
         """
         passed, self._looked_at = now - self._looked_at, now
         if self._source.away or self._unrenewed or self.waiting or passed > STOOD_STILL_SECONDS:
             self._calm_since = now
-        if not self._others or now - self._calm_since <= BUFFERED_SECONDS_MAX:
+        if now - self._calm_since <= BUFFERED_SECONDS_MAX:
             return
         moving = now - self._started_at <= BUFFERED_SECONDS_MAX
         stale = {
             run
             for place, run in enumerate(self._buffer)
-            if now - run.claimed_at > BUFFERED_SECONDS_MAX and not (moving and place < self._pace.ahead())
+            if now - run.claimed_at > BUFFERED_SECONDS_MAX
+            and (not self._can_start(run) or (self._others and not (moving and place < self._pace.ahead())))
         }
         if stale:
             self._buffer = deque(run for run in self._buffer if run not in stale)
-            self._pace.claimed(len(stale), back=len(stale))
+            if behind := sum(map(self._can_start, stale)) if self._childless_types else len(stale):
+                self._pace.claimed(behind, back=behind)
             self._give_back(list(stale))
 
     def hear(self, news: News) -> None:

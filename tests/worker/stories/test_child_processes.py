@@ -29,3 +29,18 @@ async def test_ten_slots_of_process_jobs_start_no_more_children_than_cores_and_i
     await eventually(lambda: not command.children)
     again = await jobs.in_a_process.enqueue()
     assert (await on.final(again)).state is State.SUCCEEDED
+
+
+async def test_a_process_job_for_which_no_child_is_free_is_given_back_and_other_jobs_go_on(stage: OpenStage) -> None:
+    """Held by the worker it could be reaped although it never started."""
+    on = await stage(child_processes_max=1)
+    first = await jobs.in_a_process.enqueue(seconds=8)
+    second = await jobs.in_a_process.enqueue()
+    third = await jobs.in_a_thread.enqueue()
+    await on.start("--concurrency", "4")
+    ended = {job: await on.final(job) for job in (third, first, second)}
+    assert {job.state for job in ended.values()} == {State.SUCCEEDED}
+    assert ended[third].finished_at < ended[first].finished_at < ended[second].finished_at
+    history = [event.verb for event in await (await on.engine()).history(second.id)]
+    assert "release" in history
+    assert ended[second].attempt == 1
