@@ -30,7 +30,6 @@ from holdfast.server.room import Room
 from holdfast.server.server import Server
 from holdfast.server.shared import open_shared
 from holdfast.settings import Settings, load, migrate_command
-from holdfast.starting import say_at_start
 from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.hints import Notifier, by_queue
 from holdfast.store.presence import Presence
@@ -199,7 +198,6 @@ async def open_server(
         )
         worker_log = WorkerLog(engine, clock, ids)
         stack.push_async_callback(server.courier.close)
-        await say_at_start(engine, server.retention)
         loops: dict[str, Loop] = {
             "the log of used keys": server.auth.run,
             "the feed of events": server.feed.run,

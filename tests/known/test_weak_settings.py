@@ -8,9 +8,11 @@ import asyncpg
 import pytest
 
 from holdfast import starting
+from holdfast.cli.serve import server_of
 from holdfast.server import pulse
+from holdfast.settings import Settings
 from tests.conftest import administer
-from tests.server.steps import Served, serving
+from tests.server.steps import SECRET, Served, serving
 
 PATIENCE_SECONDS = 60.0
 OFF = "synchronous_commit is off: a crash can lose jobs that were acknowledged"
@@ -21,6 +23,13 @@ async def weaken(url: str, value: str) -> None:
     name = await connection.fetchval("SELECT current_database()")
     await connection.close()
     await administer(url, f"ALTER DATABASE {name} SET synchronous_commit = {value}")
+
+
+async def start(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As `holdfast serve` does."""
+    with caplog.at_level(logging.WARNING, "holdfast.starting"):
+        async with server_of(Settings(database_url=url, admin_secret=SECRET), None, "127.0.0.1"):
+            pass
 
 
 async def checked(served: Served) -> dict[str, Any]:
@@ -40,9 +49,9 @@ async def test_a_server_warns_at_its_start_and_in_health_of_settings_that_can_lo
     monkeypatch.setattr(starting, "_said", set())
     monkeypatch.setattr(pulse, "EVERY_SECONDS", 0.05)
     await weaken(fresh_postgres_url, value)
-    with caplog.at_level(logging.WARNING, "holdfast.starting"):
-        async with serving(fresh_postgres_url) as served:
-            health = await checked(served)
+    await start(fresh_postgres_url, caplog)
+    async with serving(fresh_postgres_url) as served:
+        health = await checked(served)
     assert (OFF in caplog.text) is said
     assert (OFF in (health.get("weakSettings") or [])) is said
     assert health["status"] == "ok"
@@ -52,7 +61,7 @@ async def test_a_server_on_sqlite_has_nothing_to_warn_of(
     fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(starting, "_said", set())
-    with caplog.at_level(logging.WARNING, "holdfast.starting"):
-        async with serving(fresh_sqlite_url) as served:
-            assert "weakSettings" not in (await served.http.get("/health")).json()
+    await start(fresh_sqlite_url, caplog)
+    async with serving(fresh_sqlite_url) as served:
+        assert "weakSettings" not in (await served.http.get("/health")).json()
     assert caplog.messages == []

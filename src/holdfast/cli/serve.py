@@ -100,6 +100,7 @@ async def server_of(
     from holdfast.lifecycle import Lifecycles
     from holdfast.model.hosts import is_loopback
     from holdfast.server.secure import dev_secret, refuse_insecure
+    from holdfast.starting import say_at_start
 
     local = is_loopback(host)
     if local and not settings.admin_secret:
@@ -117,6 +118,7 @@ async def server_of(
         app="" if app is None else app.loaded_as or "",
     ) as server:
         await refuse_insecure(server.engine, settings, host)
+        await say_at_start(server.engine, server.retention)
         if not local:
             log.warning("what goes to and from %s is plain HTTP: put a proxy that speaks TLS before it", host)
         if app is not None:
