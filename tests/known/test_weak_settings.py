@@ -28,8 +28,8 @@ async def weaken(url: str, value: str) -> None:
 async def start(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """As `holdfast serve` does."""
     with caplog.at_level(logging.WARNING, "holdfast.starting"):
-        async with server_of(Settings(database_url=url, admin_secret=SECRET), None, "127.0.0.1"):
-            pass
+        async with server_of(Settings(database_url=url, admin_secret=SECRET), None, "127.0.0.1") as server:
+            await server.engine.now()
 
 
 async def checked(served: Served) -> dict[str, Any]:
