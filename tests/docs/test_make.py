@@ -16,10 +16,9 @@ PINS = {
 
 
 def planned(target: str, venv: Path) -> str:
-    """What make would do, in an environment of its own."""
-    done = subprocess.run(
-        ["make", "--dry-run", target, f"VENV={venv}"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    """What make would do, in an environment of its own; the same below `make test`, where make names its directory."""
+    command = ["make", "--no-print-directory", "--dry-run", target, f"VENV={venv}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout
 
 
