@@ -12,6 +12,7 @@ from holdfast.errors import KeyReused, Locked, NotFound
 from holdfast.model import NewJob
 from holdfast.settings import Settings, load
 from holdfast.starting import what_is_deleted
+from holdfast.store.queries import q
 from tests.engine.steps import ask, run
 
 DAY = 86_400
@@ -80,6 +81,34 @@ async def test_a_repeated_create_is_answered_with_the_job_that_was_pruned(
         await engine.create(request(payload={"n": 2}))
     assert refused.value.fields["job_id"] == first.id
     assert (await engine.create(request(tenant="other"))).id != first.id
+
+
+async def test_a_kept_key_does_not_stop_a_create_with_another_key(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    first = await engine.create(request())
+    await finish(engine, worker)
+    await pruned(engine, clock)
+    other = await engine.create(request(idempotency_key="another"))
+    assert (other.id != first.id, other.existed) == (True, False)
+
+
+async def test_only_the_jobs_in_question_are_looked_up_among_the_pruned(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """One that left a key and one that left an attempt."""
+    left_a_key = [await engine.create(request(idempotency_key=key)) for key in "ab"]
+    for job in left_a_key:
+        await engine.cancel(job.id)
+    left_an_attempt = []
+    for _ in range(2):
+        lease = await run(engine, worker)
+        await engine.complete(worker, lease.id, lease.token)
+        left_an_attempt.append(lease)
+    await pruned(engine, clock)
+    for asked in (left_a_key[0].id, left_an_attempt[0].id):
+        found = await engine.store.read(lambda tx, asked=asked: tx.all(q.pruned_jobs, ids=[asked]))
+        assert [row["job_id"] for row in found] == [asked]
 
 
 async def test_a_key_with_a_window_is_free_again_when_the_window_is_over(

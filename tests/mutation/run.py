@@ -69,6 +69,7 @@ CLOSE = {
     "orphans": [*KNOWN["orphans"], "tests/store/test_plans.py", "tests/engine/test_create.py"],
     "insert_jobs": [
         "tests/known/test_restored_database.py",
+        "tests/known/test_pruned_jobs.py",
         "tests/engine/test_create.py",
         "tests/known/test_creates_that_share_a_commit.py",
     ],
