@@ -16,7 +16,7 @@ from holdfast.store import q
 from holdfast.store.queries import Query
 from tests.engine.steps import ask, held, run
 
-HOUR = 3600.0
+HOUR, DAY = 3600.0, 86_400.0
 ALLOWED_SECONDS = 108  # three times as long as without a step: lease, sweep and a second
 
 
@@ -156,6 +156,37 @@ async def test_a_clock_that_goes_back_half_a_minute_corrects_each_delayed_job_on
     assert {lease.id for lease in await engine.claim(worker, limit=9)} == {job.id for job in delayed}
     [row] = await ask(engine, "SELECT swept_at FROM sweeps WHERE name = 'reap'")
     assert row["swept_at"] <= clock.now(), "the correction came to its end"
+
+
+async def test_a_job_whose_creator_died_before_accepting_it_runs_without_waiting_for_the_hour(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    orphan = await engine.create(NewJob(type="echo", lifecycle="orchestration"), accept=False)
+    await set_back(engine, clock)
+    await Maintenance(engine, clock, SeededIds(1), every=10, retention=Retention()).sweep()
+    assert [lease.id for lease in await engine.claim(worker)] == [orphan.id]
+
+
+async def test_a_job_that_is_accepted_after_the_step_keeps_the_time_it_was_given(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    later = await engine.create(NewJob(type="echo", lifecycle="orchestration", delay_seconds=1), accept=False)
+    await set_back(engine, clock)
+    assert await engine.accept_orphans() == 1
+    assert await engine.claim(worker) == []
+    clock.advance(HOUR + 1)
+    assert [lease.id for lease in await engine.claim(worker)] == [later.id]
+
+
+async def test_a_creator_whose_job_maintenance_accepted_first_accepts_it_in_vain(
+    engine: Engine, clock: MovableClock
+) -> None:
+    """It may still live: what is accepted before its time is accepted once."""
+    made = await engine.create(NewJob(type="echo", lifecycle="orchestration"), accept=False)
+    await set_back(engine, clock)
+    assert await engine.accept_orphans() == 1
+    await engine.accept(made.id)
+    assert [event.verb for event in await engine.history(made.id)] == ["create", "accept"]
 
 
 async def test_webhooks_that_waited_for_their_next_try_are_sent_in_time(engine: Engine, clock: MovableClock) -> None:
@@ -308,3 +339,25 @@ async def test_of_deliveries_those_move_that_still_wait(engine: Engine, clock: M
         await ask(engine, _A_DELIVERY, id=id_, next=at + timedelta(seconds=seconds), at=at)
     await ask(engine, "UPDATE deliveries SET state = 'delivered' WHERE id = :id RETURNING id", id=ids[2])
     assert await corrected(engine, q.deliveries_set_back) == {ids[0]}
+
+
+async def test_of_created_jobs_those_are_orphans_that_are_old_or_lie_ahead(engine: Engine, clock: MovableClock) -> None:
+    made = await engine.create_many([NewJob(type="echo", lifecycle="orchestration")] * 5, accept=False)
+    for job, seconds in zip(made, (-61, -59, 0, 4, 6), strict=True):
+        await put(engine, clock, "jobs", job.id, created_at=seconds)
+    running = await engine.create(NewJob(type="echo"))
+    await put(engine, clock, "jobs", running.id, created_at=6)
+    found = await corrected(engine, q.orphans, seconds=60.0, not_ours=[], limit=9)
+    assert found == {made[0].id, made[4].id}
+
+
+@pytest.mark.parametrize(("seconds", "seen"), [(4, False), (6, True)])
+async def test_maintenance_looks_for_orphans_that_lie_ahead(
+    engine: Engine, clock: MovableClock, seconds: int, seen: bool
+) -> None:
+    """Though the oldest of those that wait is not to be accepted yet."""
+    _, ahead = await engine.create_many([NewJob(type="echo", lifecycle="orchestration")] * 2, accept=False)
+    queued = await engine.create(NewJob(type="echo"))
+    await put(engine, clock, "jobs", ahead.id, created_at=seconds)
+    await put(engine, clock, "jobs", queued.id, created_at=6)
+    assert (await engine.chores(workers_kept=DAY, claims_kept=HOUR)).orphans is seen

@@ -5,7 +5,8 @@ SELECT coalesce({log end} >= {ceiling}, FALSE) AS log_ahead,
        NOT EXISTS (SELECT 1 FROM sweeps WHERE name = 'reap' AND swept_at > {now-:pause} AND swept_at <= {now+5}) AS unswept,
        coalesce((SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now}, FALSE) AS ripe,
        EXISTS (SELECT 1 FROM jobs WHERE state = 'running') AS running,
-       coalesce((SELECT created_at FROM jobs WHERE state = 'created' ORDER BY created_at LIMIT 1) <= {now-:orphaned}, FALSE) AS orphans,
+       coalesce((SELECT created_at FROM jobs WHERE state = 'created' ORDER BY created_at LIMIT 1) <= {now-:orphaned}, FALSE)
+       OR coalesce((SELECT created_at FROM jobs WHERE state = 'created' ORDER BY created_at DESC LIMIT 1) > {now+5}, FALSE) AS orphans,
        EXISTS (SELECT 1
                  FROM workers
                 WHERE liveness <> 'offline'
