@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import Client, SyncClient
 from holdfast.errors import Invalid
+from tests.logs import logged
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,6 @@ def test_plain_text_to_another_machine_is_warned_of(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "holdfast.client"):
         for quiet in ("https://example.com", "http://127.0.0.1:8080", "http://localhost", "http://[::1]:1"):
             SyncClient(quiet).close()
-        assert caplog.messages == []
+        assert logged(caplog) == []
         SyncClient("http://example.com").close()
     assert "plain text" in caplog.text

@@ -12,6 +12,7 @@ from holdfast.cli.serve import server_of
 from holdfast.server import pulse
 from holdfast.settings import Settings
 from tests.conftest import administer
+from tests.logs import logged
 from tests.server.steps import SECRET, Served, serving
 
 PATIENCE_SECONDS = 60.0
@@ -64,4 +65,4 @@ async def test_a_server_on_sqlite_has_nothing_to_warn_of(
     await start(fresh_sqlite_url, caplog)
     async with serving(fresh_sqlite_url) as served:
         assert "weakSettings" not in (await served.http.get("/health")).json()
-    assert caplog.messages == []
+    assert logged(caplog) == []

@@ -11,6 +11,7 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.server.room import Room
 from holdfast.supervised import Loops
+from tests.logs import logged
 from tests.server.steps import Served
 
 PATIENCE_SECONDS = 60.0
@@ -48,7 +49,7 @@ async def test_a_loop_that_dies_is_started_again_and_that_is_said_once(caplog: p
     with caplog.at_level(logging.INFO, "holdfast.supervised"):
         async with loops.running({"the loop": loop}):
             await until(is_well)
-    assert caplog.messages == ["the loop has died and is started again: unforeseen", "the loop runs again"]
+    assert logged(caplog) == ["the loop has died and is started again: unforeseen", "the loop runs again"]
 
 
 async def test_a_loop_that_has_nothing_to_do_may_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,7 +59,7 @@ async def test_a_loop_that_has_nothing_to_do_may_end(caplog: pytest.LogCaptureFi
     ended = asyncio.Event()
     async with Loops(Clock(), Ids()).running({"the loop": loop}):
         await ended.wait()
-    assert caplog.messages == []
+    assert logged(caplog) == []
 
 
 async def test_a_loop_that_has_nothing_more_to_do_after_a_failure_may_end_too() -> None:

@@ -10,6 +10,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
 from holdfast.model.key import Kind, NewKey
 from holdfast.server import endpoint, stream
+from tests.logs import logged
 from tests.server.steps import ADMIN, Served, bearer, serving
 from tests.server.watching import Watching, watching
 
@@ -359,7 +360,7 @@ async def test_a_stream_that_is_asked_for_while_the_server_stops_has_an_end_and_
     served_on_sqlite.server.stop()
     answer = await served_on_sqlite.http.get("/events")
     assert (answer.status_code, answer.text) == (200, "")
-    assert not caplog.records
+    assert logged(caplog) == []
 
 
 class TestChanged:
