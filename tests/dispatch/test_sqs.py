@@ -18,6 +18,8 @@ from tests.dispatch.console import DEAD, QUEUE, Console
 from tests.docs.pages import blocks
 from tests.servers.sqs import SqsServer
 
+pytestmark = pytest.mark.usefixtures("patient_with_sqs")
+
 MAIL = Hint("mail", "SEND_EMAIL", "0198a000-0000-7000-8000-000000000001")
 
 Opener = Callable[..., Awaitable[SqsBroker]]

@@ -16,6 +16,8 @@ from tests.dispatch.console import DEAD, QUEUE, Console
 from tests.dispatch.stories import Hand, all_done, creating, hand, jobs, until
 from tests.servers.sqs import SqsServer
 
+pytestmark = pytest.mark.usefixtures("patient_with_sqs")
+
 UNKNOWN = "0198c0de-0000-7000-8000-000000000001"
 
 
@@ -130,6 +132,7 @@ async def test_ten_graceful_stops_do_not_make_the_queue_longer(by_sqs: Settings,
     async with creating(by_sqs) as creator:
         for _ in range(10):
             async with hand(by_sqs) as worker:
+                await until(lambda worker=worker: worker.dispatch.up)  # the queue exists
                 ids += await jobs(creator.engine, 3)
                 await until(lambda worker=worker: worker.done)
             assert await console.messages() <= len(ids)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 # Waits at the end of a pipe until its maker closes it or dies, however it dies; then ends the server, if it still runs.

@@ -49,5 +49,5 @@ class SqsServer(Daemon):
 
     def _ask(self, what: str, method: str = "GET") -> bool:
         request = urllib.request.Request(f"{self.url}/_ministack/{what}", method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return bool(answer.status == 200)
