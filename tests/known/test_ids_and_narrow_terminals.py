@@ -1,14 +1,18 @@
 """Ids can be pasted from any table into any command, and tables fit a terminal of 80 columns."""
 
+import asyncio
 import re
 from pathlib import Path
 
 import pytest
 
+from holdfast.assembly import open_engine
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from holdfast.model.key import NewKey
+from holdfast.settings import Settings
 from tests.cli.conftest import Holdfast, Meanwhile, holdfast, meanwhile
+from tests.cli.processes import holdfast as run_holdfast
 from tests.cli.processes import on_terminal, without_escapes
 from tests.cli.stories import dead, half_done, succeeded
 
@@ -59,10 +63,6 @@ def test_workers_and_keys_are_named_by_the_beginning_of_their_ids(holdfast: Hold
 @pytest.fixture
 def busy(tmp_path: Path) -> Path:
     """A folder whose database has a bit of everything."""
-    import asyncio
-
-    from holdfast.assembly import open_engine
-    from holdfast.settings import Settings
 
     async def story() -> None:
         engine = await open_engine(Settings(data_dir=str(tmp_path / ".holdfast")))
@@ -80,6 +80,67 @@ def busy(tmp_path: Path) -> Path:
 
     asyncio.run(story())
     return tmp_path
+
+
+MONTHLY = "billing.invoices.generate_monthly_statement_pdf"
+YEARLY = "billing.invoices.generate_yearly_statement_pdf"
+BROKEN = "HTTPSConnectionPool(host='pdf.internal.example.com', port=443): Max retries exceeded with url: /v2/render"
+
+
+@pytest.fixture
+def long_names(tmp_path: Path) -> tuple[Path, str]:
+    """A folder whose database has the names and errors of a grown system, and a job that failed there."""
+
+    async def story() -> str:
+        engine = await open_engine(Settings(data_dir=str(tmp_path / ".holdfast")))
+        await engine.register(
+            name="billing-worker-eu-west-1a-statements-0",
+            slots=10,
+            capabilities={"codecs": ["h264", "vp9", "av1"]},
+            metadata={"host": "worker-7d9c6b5f4d-x2x8q.jobs.svc.cluster.local", "jobTypes": [MONTHLY, YEARLY]},
+        )
+        for kind in (MONTHLY, YEARLY):
+            await half_done(engine, type=kind, queue=kind.replace("_", "-"))
+            failed = await dead(engine, "E_CUSTOMER_ACCOUNT_SUSPENDED", BROKEN, type=kind, queue=kind.replace("_", "-"))
+        await engine.close()
+        return failed
+
+    return tmp_path, asyncio.run(story())
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize(
+    "typed", ["jobs list", "workers list", "queues list", "top --once", "jobs show ID", "jobs events ID", "jobs why ID"]
+)
+def test_long_names_and_errors_fit_the_terminal(long_names: tuple[Path, str], typed: str, columns: int) -> None:
+    folder, job_id = long_names
+    code, seen = on_terminal(*typed.replace("ID", job_id).split(), folder=folder, columns=columns)
+    assert code == 0, seen
+    assert [line for line in without_escapes(seen).splitlines() if len(line.rstrip()) > columns] == []
+
+
+@pytest.mark.parametrize("typed", ["jobs list", "top --once"])
+def test_long_names_that_are_cut_can_be_told_apart(long_names: tuple[Path, str], typed: str) -> None:
+    _, seen = on_terminal(*typed.split(), folder=long_names[0], columns=80)
+    shown = [word for word in without_escapes(seen).split() if word.startswith("bil") and "…" in word]
+    assert len({word for word in shown if "monthly" in word}) == len({word for word in shown if "yearly" in word}) > 0
+    assert all("monthly" in word or "yearly" in word for word in shown), shown
+
+
+@pytest.mark.parametrize("typed", ["jobs list", "jobs show ID"])
+def test_an_error_is_broken_between_its_words(long_names: tuple[Path, str], typed: str) -> None:
+    folder, job_id = long_names
+    _, seen = on_terminal(*typed.replace("ID", job_id).split(), folder=folder, columns=80)
+    words = without_escapes(seen).split()
+    assert any(word.startswith("E_CUSTOMER_ACCOUNT_SUSPENDED") for word in words), seen
+    assert "list" in typed or words.count("HTTPSConnectionPool(host='pdf.internal.example.com',") == 2, seen
+
+
+@pytest.mark.parametrize("typed", ["jobs list", "workers list", "queues list", "top --once"])
+def test_behind_a_pipe_nothing_is_cut(long_names: tuple[Path, str], typed: str) -> None:
+    seen = run_holdfast(*typed.split(), folder=long_names[0]).stdout
+    assert "…" not in seen
+    assert all(name in seen or name.replace("_", "-") in seen for name in (MONTHLY, YEARLY))
 
 
 @pytest.mark.parametrize(

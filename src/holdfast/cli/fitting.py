@@ -1,4 +1,7 @@
-"""Makes a table as narrow as the terminal: shorter texts first, then fewer columns, then cut ones."""
+"""Makes a table as narrow as the terminal: shorter texts first, then fewer columns, then cut ones.
+
+A message in the last column is wrapped where it has room, and stands on lines of its own below its row where not.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,22 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from holdfast.cli.cutting import told_apart
 from holdfast.cli.output import Styled, short_id
 from holdfast.ids import is_uuid
 
 GAP = 2
-LAST_WIDTH = 12  # at least, if there is so much to say: the last column is wrapped
-CUT_WIDTH = 6  # no column is cut further
+MESSAGE_WIDTH = 12  # a last column that is wider holds messages
+WRAPPED_WIDTH = 36  # a message is wrapped beside its row if it has so much room
+COMFORT_WIDTH = 20  # columns are left out before names are cut further than that
+CUT_WIDTH = 8  # no column is cut further
 
 
 @dataclass
 class Column:
     title: str
     cells: list[Styled]
+    right: bool = False
     width: int = 0
 
     def __post_init__(self) -> None:
@@ -28,43 +35,102 @@ class Column:
     def is_empty(self) -> bool:
         return all(cell.text in ("", "0") for cell in self.cells)
 
+    @property
+    def least_width(self) -> int:
+        """Ids are not cut: they are there to be copied."""
+        if any(is_uuid(cell.text) or cell.is_id for cell in self.cells):
+            return self.width
+        return min(self.width, max(cell_len(self.title), CUT_WIDTH))
+
+    def cut(self) -> None:
+        shown = told_apart({cell.text for cell in self.cells}, self.width)
+        self.cells = [cell._replace(text=shown[cell.text]) for cell in self.cells]
+
+
+@dataclass
+class Layout:
+    """`wrapped`: the last column takes what room is left. `below`: this one stands below its rows."""
+
+    columns: list[Column]
+    wrapped: bool = False
+    below: Column | None = None
+
 
 def fitted(
-    rows: Sequence[Sequence[Styled]], titles: Sequence[Styled], width: int, droppable: Sequence[str]
-) -> list[Column]:
+    rows: Sequence[Sequence[Styled]], titles: Sequence[Styled], width: int, droppable: Sequence[str] = ()
+) -> Layout:
+    """For a table that may take as many lines as it needs. Its first column is never cut: things are found by it."""
     whole = _columns(rows, titles, short=False)
     if needed(whole) <= width:
-        return whole
-    columns, names = _columns(rows, titles, short=True), [title.text for title in titles]
-    for name in _dispensable(columns, names, droppable):
-        if needed(columns) <= width:
-            break
-        del columns[names.index(name)]
-        names.remove(name)
-    _cut(columns, width)
+        return Layout(whole)
+    columns = _columns(rows, titles, short=True)
+    has_messages = columns[-1].width > MESSAGE_WIDTH
+    _drop(columns, titles, width + COMFORT_WIDTH if has_messages else width, droppable)
+    if needed(columns) <= width:
+        return Layout(columns)
+    layout = _messages_aside(columns, width) if has_messages else Layout(columns)
+    if not layout.wrapped:
+        _narrow(layout.columns[1:], needed(layout.columns) - width)
+        _narrow(layout.columns[:1], needed(layout.columns) - width)
+        for column in layout.columns[1:]:
+            column.cut()
+    return layout
+
+
+def fitted_lines(
+    rows: Sequence[Sequence[Styled]], titles: Sequence[Styled], width: int, droppable: Sequence[str] = ()
+) -> list[Column]:
+    """For a table with one line for each row: any column may be cut, except ids."""
+    columns = _columns(rows, titles, short=False)
+    if needed(columns) > width:
+        columns = _columns(rows, titles, short=True)
+        _drop(columns, titles, width, droppable)
+        _narrow(columns, needed(columns) - width)
+        for column in columns:
+            column.cut()
     return columns
 
 
+def facts(rows: Sequence[Sequence[Styled]]) -> Layout:
+    """Names and values: the values are whole, and wrapped where they are long."""
+    return Layout(_columns(rows, [Styled(""), Styled("")], short=False), wrapped=True)
+
+
 def needed(columns: Sequence[Column]) -> int:
-    *others, last = columns
-    return sum(column.width + GAP for column in others) + min(last.width, LAST_WIDTH)
+    return sum(column.width + GAP for column in columns) - GAP
+
+
+def _messages_aside(columns: list[Column], width: int) -> Layout:
+    *others, messages = columns
+    if width - needed(others) - GAP >= WRAPPED_WIDTH:
+        return Layout(columns, wrapped=True)
+    return Layout(others, below=messages)
 
 
 def _columns(rows: Sequence[Sequence[Styled]], titles: Sequence[Styled], *, short: bool) -> list[Column]:
-    heads = titles or [Styled("")] * max(map(len, rows), default=1)
     return [
         Column(
             (title.short or title.text) if short else title.text,
             [_shortened(row[place]) if short else row[place] for row in rows],
+            right=title.right,
         )
-        for place, title in enumerate(heads)
+        for place, title in enumerate(titles)
     ]
 
 
 def _shortened(cell: Styled) -> Styled:
     if cell.short is not None:
         return cell._replace(text=cell.short)
-    return cell._replace(text=short_id(cell.text)) if is_uuid(cell.text) else cell
+    return cell._replace(text=short_id(cell.text), is_id=True) if is_uuid(cell.text) else cell
+
+
+def _drop(columns: list[Column], titles: Sequence[Styled], width: int, droppable: Sequence[str]) -> None:
+    names = [title.text for title in titles]
+    for name in list(_dispensable(columns, names, droppable)):
+        if _comfortable(columns) <= width:
+            return
+        del columns[names.index(name)]
+        names.remove(name)
 
 
 def _dispensable(columns: list[Column], names: list[str], droppable: Sequence[str]) -> Iterator[str]:
@@ -74,11 +140,14 @@ def _dispensable(columns: list[Column], names: list[str], droppable: Sequence[st
     yield from (name for name in droppable if name in names and name not in empty)
 
 
-def _cut(columns: list[Column], width: int) -> None:
-    """The widest of those between the first and the last is cut, as long as it helps."""
-    between = columns[1:-1]
-    while needed(columns) > width and between:
-        widest = max(between, key=lambda column: column.width)
-        if widest.width <= CUT_WIDTH:
+def _comfortable(columns: list[Column]) -> int:
+    return needed(columns[:1]) + sum(min(column.width, COMFORT_WIDTH) + GAP for column in columns[1:])
+
+
+def _narrow(columns: list[Column], excess: int) -> None:
+    """The widest gives way first, as long as one can."""
+    for _ in range(excess):
+        able = [column for column in columns if column.width > column.least_width]
+        if not able:
             return
-        widest.width -= 1
+        max(able, key=lambda column: column.width).width -= 1

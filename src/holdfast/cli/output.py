@@ -17,11 +17,16 @@ BAR_WIDTH = 24
 
 
 class Styled(NamedTuple):
-    """A text, how it looks on a terminal, and what stands for it where the terminal is narrow."""
+    """A text, how it looks on a terminal, and what stands for it where the terminal is narrow.
+
+    An id is never cut. Below a title with `right` the cells stand to the right.
+    """
 
     text: str
     style: str = ""
     short: str | None = None
+    is_id: bool = False
+    right: bool = False
 
 
 Cell = str | Styled
@@ -49,9 +54,9 @@ def print_table(titles: Sequence[Cell], rows: Iterable[Sequence[Cell]], *, dropp
 
     `droppable` are titles of columns that a narrow terminal can do without, the first of them first.
     """
-    shown = [[_clean(cell) for cell in row] for row in rows]
+    shown = [[clean(cell) for cell in row] for row in rows]
     if on_terminal():
-        _print_rich(shown, [_clean(title) for title in titles], droppable)
+        _print_fitted(shown, [clean(title) for title in titles], droppable)
     else:
         for row in shown:
             print("\t".join(cell.text for cell in row))
@@ -59,45 +64,46 @@ def print_table(titles: Sequence[Cell], rows: Iterable[Sequence[Cell]], *, dropp
 
 def print_facts(facts: Iterable[tuple[str, Cell | None]]) -> None:
     """Names and values, aligned; what has no value is left out, and a long text keeps its lines."""
-    shown = [(Styled(name, "dim"), _clean(value, keep="\n")) for name, value in facts if value]
+    shown = [(Styled(name, "dim"), clean(value, keep="\n")) for name, value in facts if value]
     if on_terminal():
-        _print_rich(shown)
+        _print_fitted(shown)
         return
     width = max((len(name.text) for name, _ in shown), default=0) + 2
     for name, value in shown:
         print(f"{name.text:<{width}}" + value.text.replace("\n", "\n" + " " * width))
 
 
-def _print_rich(rows: Sequence[Sequence[Styled]], titles: Sequence[Styled] = (), droppable: Sequence[str] = ()) -> None:
-    """Within the width of the terminal: the last column is wrapped, others are cut where nothing else helps."""
+def _print_fitted(
+    rows: Sequence[Sequence[Styled]], titles: Sequence[Styled] = (), droppable: Sequence[str] = ()
+) -> None:
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    from holdfast.cli.fitting import fitted
+    from holdfast.cli.fitting import facts, fitted
+    from holdfast.cli.table import lines
 
     console = Console(highlight=False)
-    columns = fitted(rows, titles, console.width, droppable)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=bool(titles))
-    for place, column in enumerate(columns):
-        last = place == len(columns) - 1
-        table.add_column(
-            column.title,
-            no_wrap=not last,
-            min_width=None if last else column.width,
-            max_width=None if last else column.width,
-            overflow="fold" if last or place == 0 else "ellipsis",
-        )
-    for row in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(Text(cell.text, cell.style) for cell in row))
-    needed = sum(column.width for column in columns[:-1]) + 2 * len(columns) + 1
-    Console(highlight=False, width=max(console.width, needed)).print(table)
+    layout = fitted(rows, titles, console.width, droppable) if titles else facts(rows)
+    for line in lines(layout, console, titled=bool(titles)):
+        console.print(line, soft_wrap=True)  # it fits, or nothing makes it fit
 
 
-def _clean(cell: Cell, keep: str = "") -> Styled:
+def print_sentence(text: str) -> None:
+    """Between its words the line ends on a terminal; elsewhere nowhere."""
+    if not on_terminal():
+        print(printable(text))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(highlight=False).print(Text(printable(text)))
+
+
+def clean(cell: Cell, keep: str = "") -> Styled:
+    """Without what would steer the terminal."""
     if not isinstance(cell, Styled):
         return Styled(printable(cell, keep))
-    return Styled(printable(cell.text, keep), cell.style, None if cell.short is None else printable(cell.short))
+    short = None if cell.short is None else printable(cell.short)
+    return cell._replace(text=printable(cell.text, keep), short=short)
 
 
 def short_id(any_id: str) -> str:
@@ -111,6 +117,12 @@ def short_id(any_id: str) -> str:
 def time_text(at: datetime | None) -> str:
     """To the second, in UTC."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if at else ""
+
+
+def short_time(at: datetime | None) -> Styled:
+    """Without the year where the terminal is narrow."""
+    whole = time_text(at)
+    return Styled(whole, short=whole[len("2026-") :])
 
 
 def age_text(now: datetime, at: datetime | None) -> str:

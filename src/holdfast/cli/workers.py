@@ -108,7 +108,7 @@ def _row(worker: Worker, held: dict[str, int], now: datetime) -> list[Cell]:
         f"{held.get(worker.id, 0)}",
         "" if worker.slots is None else f"{worker.slots}",
         f"{age_text(now, worker.last_heartbeat_at)} ago" if worker.last_heartbeat_at else "never",
-        _told(worker, "host"),
+        _host(_told(worker, "host")),
         _told(worker, "pid"),
         ", ".join(worker.offers),
         "any type" if types is None else ", ".join(types) or "has not asked yet",
@@ -119,6 +119,12 @@ def _told(worker: Worker, name: str) -> str:
     """What it said of itself when it registered."""
     found = worker.metadata.get(name) if isinstance(worker.metadata, dict) else None
     return "" if found is None else f"{found}"
+
+
+def _host(name: str) -> Styled:
+    """Without its domain where the terminal is narrow."""
+    first = name.partition(".")[0]
+    return Styled(name, short=name if first.isdecimal() else first)  # an address has no domain
 
 
 def _view(worker: Worker, held: dict[str, int]) -> dict[str, Any]:

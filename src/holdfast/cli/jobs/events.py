@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import AsyncIterator
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.database import machines_of, with_engine
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
 
 LOOK_SECONDS = 0.3
-WIDTHS = (3, 14, 8, 20, 2)  # on a terminal; 23 columns are left for the rest
+WIDTHS = (3, 14, 8, 20, 2)  # on a terminal; of 80 columns 21 are left for the rest
+BELOW = 5  # columns before a rest that does not fit behind its line
 
 
 def add_to(verbs: Any) -> None:
@@ -68,10 +71,12 @@ def _line(event: Event, machine: Machine) -> str:
     if not on_terminal():
         return "\t".join(map(printable, [*cells, event.actor, _rest(event, event.worker_id)]))
     cells[1], cells[4] = cells[1][len("2026-") :], f"#{event.attempt}"
-    padded = [f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True)]
-    return printable(
-        "  ".join([*padded, _rest(event, event.worker_id and event.worker_id[:8]) or event.actor]).rstrip()
-    )
+    line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
+    rest = printable(_rest(event, event.worker_id and event.worker_id[:8]) or event.actor)
+    width = get_terminal_size().columns
+    if len(line) + 2 + len(rest) <= width:
+        return f"{printable(line)}  {rest}"
+    return "\n".join([printable(line), *(" " * BELOW + part for part in wrap(rest, max(20, width - BELOW)))])
 
 
 def _move(event: Event, machine: Machine) -> str:

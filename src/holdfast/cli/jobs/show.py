@@ -23,6 +23,7 @@ from holdfast.cli.output import (
     print_json,
     print_table,
     short_id,
+    short_time,
     time_text,
 )
 from holdfast.cli.parser import command
@@ -80,7 +81,7 @@ def _print(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part
     if attempts:
         print("\nattempts that ended")
         rows = (_attempt_row(attempt, machine) for attempt in attempts)
-        titles = ["attempt", "started (UTC)", "ended (UTC)", "outcome", "went to", "worker", "error"]
+        titles: list[Cell] = ["attempt", "started (UTC)", "ended (UTC)", "outcome", "went to", "worker", "error"]
         print_table(titles, rows, droppable=("worker", "ended (UTC)", "went to"))
 
 
@@ -170,8 +171,8 @@ def _part_row(part: Part) -> list[Cell]:
 def _attempt_row(attempt: Attempt, machine: Machine) -> list[Cell]:
     return [
         f"{attempt.attempt}",
-        time_text(attempt.started_at),
-        time_text(attempt.ended_at),
+        short_time(attempt.started_at),
+        short_time(attempt.ended_at),
         attempt.outcome,
         machine.words[State(attempt.to_state)],
         attempt.worker_id,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.database import with_engine
 from holdfast.cli.ids import job_id
-from holdfast.cli.output import Styled, print_json, print_table
+from holdfast.cli.output import Styled, print_json, print_sentence, print_table
 from holdfast.cli.parser import command
 from holdfast.model import Job
 
@@ -47,7 +47,8 @@ def why(options: argparse.Namespace) -> int:
             said = [{"name": clause.name, "holds": clause.holds, "says": clause.says} for clause in clauses]
             print_json({"jobId": job.id, "answer": answer, "clauses": said})
         else:
-            print(f"{answer}\n")
+            print_sentence(answer)
+            print()
             print_table(["holds", "condition", "what it says"], map(_row, clauses))
         return 0
 

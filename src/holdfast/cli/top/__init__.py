@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.cli.top.watch import Watch
     from holdfast.engine import Engine
 
-PIPE_WIDTH = 120
+PIPE_WIDTH = 100_000  # behind a pipe nothing is cut
 SHOWN_ONCE = 60  # lines
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.cutting import cut_end, cut_middle
+from holdfast.cli.fitting import fitted_lines
 from holdfast.cli.jobs.views import STYLES as STATE_STYLES
-from holdfast.cli.output import Cell, Styled, age_text, bar, count, short_id, span_text, time_text
+from holdfast.cli.output import Cell, Styled, age_text, bar, clean, count, span_text, time_text
+from holdfast.cli.table import header, line
 from holdfast.cli.top.frame import EndedLine, Frame, QueueLine, RunningLine, WorkerLine
 from holdfast.cli.top.watch import COUNT_MAX
 from holdfast.cli.workers import STYLES
@@ -19,63 +21,61 @@ from holdfast.lifecycle import State
 from holdfast.redaction import printable
 
 WORKER_STYLES = STYLES | {"silent": "red"}
-WIDE = 110  # columns: so many are needed for whole ids
 BAR_WIDTH = 10
 STALE_SECONDS = 5.0
 TITLE_LINES = 2  # of a table: an empty line and its titles
 
 
+def _right(title: str, short: str | None = None) -> Styled:
+    return Styled(title, short=short, right=True)
+
+
+QUEUE_TITLES: list[Cell] = [
+    *("queue", _right("waiting", "wait"), _right("running", "run"), _right("retrying", "retry")),
+    *(_right("delayed", "delay"), _right("dead 1 h", "dead"), _right("oldest"), _right("in/s"), _right("out/s")),
+]
+WORKER_TITLES: list[Cell] = ["worker", "name", "status", _right("busy"), _right("leases"), "heard of"]
+RUNNING_TITLES: list[Cell] = [
+    *("running", "type", _right("attempt", "try"), _right("since"), Styled("progress", short="done")),
+    *(_right("ready in", "ready"), "step"),
+]
+ENDED_TITLES: list[Cell] = [
+    *("ended", "type", _right("attempt", "try"), _right("ago"), _right("took"), "how", "code"),
+]
+
+
 @dataclass(frozen=True)
 class Section:
-    """Columns whose title ends with `>` stand to the right and are never cut; one that ends with `<` is never cut."""
+    """`droppable`: titles of columns that a narrow terminal can do without."""
 
-    titles: Sequence[str]
+    titles: Sequence[Cell]
     rows: list[list[Cell]]
     nothing: str
+    droppable: Sequence[str] = ()
 
-    def table(self, most: int) -> Table:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        cells = [[_text(cell) for cell in row] for row in self._cut(most)]
-        for place, title in enumerate(self.titles):
-            whole = title.endswith((">", "<"))
-            width = max([len(title) - whole, *(row[place].cell_len for row in cells)])
-            table.add_column(
-                title.rstrip("<>"),
-                justify="right" if title.endswith(">") else "left",
-                no_wrap=True,
-                overflow="ellipsis",
-                min_width=width if whole else None,
-            )
-        for row in cells:
-            table.add_row(*row)
-        return table
-
-    def _cut(self, most: int) -> list[list[Cell]]:
-        """So many rows; where there are more, the last one says so."""
-        if not self.rows:
-            return [self._only(self.nothing)]
-        if len(self.rows) <= most:
-            return self.rows
-        shown = self.rows[: max(0, most - 1)]
-        return [*shown, self._only(f"and {len(self.rows) - len(shown):,} more")]
-
-    def _only(self, words: str) -> list[Cell]:
-        return [Styled(words, "dim"), *[""] * (len(self.titles) - 1)]
+    def lines(self, most: int, width: int) -> Iterator[Text]:
+        """Titles and so many rows; where there are more, the last line says so."""
+        shown = self.rows if len(self.rows) <= most else self.rows[: max(0, most - 1)]
+        titles = [clean(title) for title in self.titles]
+        columns = fitted_lines([[clean(cell) for cell in row] for row in shown], titles, width, self.droppable)
+        yield header(columns)
+        for row in zip(*(column.cells for column in columns), strict=True):
+            yield line(columns, row)
+        if len(shown) < max(1, len(self.rows)):
+            left = f"and {len(self.rows) - len(shown):,} more" if self.rows else self.nothing
+            yield Text(left, "dim")
 
 
 def picture(frame: Frame, *, width: int, height: int | None = None, trouble: str = "", foot: str = "") -> Group:
     """All of it, or as much as `height` lines hold."""
-    head = [*_head(frame), *([Text(printable(trouble), "bold red", no_wrap=True)] if trouble else [])]
-    sections = [
-        _queues(frame),
-        _workers(frame, whole=width >= WIDE),
-        _running(frame, whole=width >= WIDE),
-        _ended(frame, whole=width >= WIDE),
-    ]
+    head = [*_head(frame, width), *([Text(cut_end(printable(trouble), width), "bold red")] if trouble else [])]
+    sections = [_queues(frame), _workers(frame), _running(frame), _ended(frame)]
     wanted = [max(1, len(section.rows)) for section in sections]
     if height is not None:
         wanted = shared(height - len(head) - TITLE_LINES * len(sections) - bool(foot), wanted)
-    tables = [part for section, rows in zip(sections, wanted, strict=True) for part in ("", section.table(rows))]
+    tables = [
+        part for section, rows in zip(sections, wanted, strict=True) for part in (Text(), *section.lines(rows, width))
+    ]
     return Group(*head, *tables, *([Text(foot, "dim")] if foot else []))
 
 
@@ -89,8 +89,10 @@ def shared(lines: int, wanted: list[int]) -> list[int]:
     return got
 
 
-def _head(frame: Frame) -> Iterator[Text]:
-    yield Text(f"holdfast top  {printable(frame.database)}  {time_text(frame.at)} UTC", "bold", no_wrap=True)
+def _head(frame: Frame, width: int) -> Iterator[Text]:
+    clock = f"  {time_text(frame.at)} UTC"
+    name = cut_middle(f"holdfast top  {printable(frame.database)}", max(1, width - len(clock)))
+    yield Text(f"{name}{clock}", "bold")
     total = frame.totals
     alive = [worker for worker in frame.workers if worker.alive]
     said = [
@@ -101,7 +103,7 @@ def _head(frame: Frame) -> Iterator[Text]:
         *([f"{_number(total.created)} created"] if total.created else []),
         f"{_bounded(total.dead_last_hour)} died in the last hour",
     ]
-    yield Text(", ".join(said), no_wrap=True, overflow="ellipsis")
+    yield Text(cut_end(", ".join(said), width))
     pace = [
         f"{_rate(total.in_per_second)}/s in" if total.in_per_second is not None else "",
         f"{_rate(total.out_per_second)}/s out" if total.out_per_second is not None else "",
@@ -109,19 +111,19 @@ def _head(frame: Frame) -> Iterator[Text]:
     ]
     counted = (frame.at - frame.counted_at).total_seconds()
     late = f" (counted {span_text(counted)} ago)" if counted > STALE_SECONDS else ""
-    yield Text(", ".join(filter(None, pace)) + late, no_wrap=True, overflow="ellipsis")
+    yield Text(cut_end(", ".join(filter(None, pace)) + late, width))
 
 
 def _queues(frame: Frame) -> Section:
-    numbers = ("waiting", "running", "retrying", "delayed", "dead 1 h", "oldest", "in/s", "out/s")
     rows = [_queue(queue, frame.at) for queue in frame.queues]
-    return Section(["queue", *(f"{name}>" for name in numbers)], rows, "no job waits or runs")
+    return Section(QUEUE_TITLES, rows, "no job waits or runs")
 
 
 def _queue(queue: QueueLine, now: datetime) -> list[Cell]:
     by = f" by {queue.paused_by}" if queue.paused_by else ""
+    paused = Styled(f"{queue.queue} (paused{by})", "yellow", short=f"{queue.queue} (paused)")
     return [
-        Styled(f"{queue.queue} (paused{by})", "yellow") if queue.paused_at else queue.queue,
+        paused if queue.paused_at else queue.queue,
         _number(queue.waiting),
         Styled(_number(queue.running), "cyan" if queue.running else ""),
         Styled(_bounded(queue.retrying), "yellow" if queue.retrying else ""),
@@ -133,16 +135,16 @@ def _queue(queue: QueueLine, now: datetime) -> list[Cell]:
     ]
 
 
-def _workers(frame: Frame, *, whole: bool) -> Section:
+def _workers(frame: Frame) -> Section:
     live_first = sorted(frame.workers, key=lambda worker: not worker.alive)
-    rows = [_worker(worker, frame.at, whole=whole) for worker in live_first]
-    return Section(["worker<", "name", "status<", "busy>", "leases>", "heard of<"], rows, "no worker is alive")
+    rows = [_worker(worker, frame.at) for worker in live_first]
+    return Section(WORKER_TITLES, rows, "no worker is alive")
 
 
-def _worker(worker: WorkerLine, now: datetime, *, whole: bool) -> list[Cell]:
+def _worker(worker: WorkerLine, now: datetime) -> list[Cell]:
     busy = worker.leases if worker.slots is None else min(worker.leases, worker.slots)
     return [
-        _id(worker.worker_id, whole=whole),
+        worker.worker_id,
         worker.name or "",
         Styled(worker.status, WORKER_STYLES[worker.status]),
         f"{busy}" if worker.slots is None else f"{busy}/{worker.slots}",
@@ -151,31 +153,31 @@ def _worker(worker: WorkerLine, now: datetime, *, whole: bool) -> list[Cell]:
     ]
 
 
-def _running(frame: Frame, *, whole: bool) -> Section:
-    rows = [_running_row(job, frame.at, whole=whole) for job in frame.running]
-    return Section(["running<", "type", "attempt>", "since>", "progress<", "ready in>", "step"], rows, "no job runs")
+def _running(frame: Frame) -> Section:
+    rows = [_running_row(job, frame.at) for job in frame.running]
+    return Section(RUNNING_TITLES, rows, "no job runs", droppable=["ready in", "attempt"])
 
 
-def _running_row(job: RunningLine, now: datetime, *, whole: bool) -> list[Cell]:
+def _running_row(job: RunningLine, now: datetime) -> list[Cell]:
     return [
-        _id(job.job_id, whole=whole),
+        job.job_id,
         job.job_type,
         f"{job.attempt}/{job.max_attempts}",
         age_text(now, job.since),
-        "" if job.percent is None else bar(job.percent, BAR_WIDTH),
+        "" if job.percent is None else Styled(bar(job.percent, BAR_WIDTH), short=f"{job.percent:.0f} %"),
         span_text((job.eta_at - now).total_seconds()) if job.eta_at else "",
         Styled(f"asked to stop; {job.step or ''}".rstrip("; "), "yellow") if job.cancel_requested else job.step or "",
     ]
 
 
-def _ended(frame: Frame, *, whole: bool) -> Section:
-    rows = [_ended_row(job, frame.at, whole=whole) for job in frame.ended]
-    return Section(["ended<", "type", "attempt>", "ago>", "took>", "how<", "code"], rows, "no job ended lately")
+def _ended(frame: Frame) -> Section:
+    rows = [_ended_row(job, frame.at) for job in frame.ended]
+    return Section(ENDED_TITLES, rows, "no job ended lately", droppable=["took", "attempt"])
 
 
-def _ended_row(job: EndedLine, now: datetime, *, whole: bool) -> list[Cell]:
+def _ended_row(job: EndedLine, now: datetime) -> list[Cell]:
     return [
-        _id(job.job_id, whole=whole),
+        job.job_id,
         job.job_type,
         f"{job.attempt}/{job.max_attempts}",
         age_text(now, job.at),
@@ -183,15 +185,6 @@ def _ended_row(job: EndedLine, now: datetime, *, whole: bool) -> list[Cell]:
         Styled(job.state, STATE_STYLES[State(job.stored_state)]),
         job.code or "",
     ]
-
-
-def _text(cell: Cell) -> Text:
-    return Text(printable(cell.text), cell.style) if isinstance(cell, Styled) else Text(printable(cell))
-
-
-def _id(job_id: str, *, whole: bool) -> str:
-    """What can be pasted behind `holdfast jobs show`: all of it, or as much as tells it apart."""
-    return job_id if whole else short_id(job_id)
 
 
 def _number(number: int) -> str:
