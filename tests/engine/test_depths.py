@@ -92,6 +92,7 @@ async def test_what_waits_in_a_paused_queue_is_no_backlog(engine: Engine, clock:
     found = (await engine.depths()).queues
     assert found["held back"] == Depth(waiting=1, paused=1)
     assert found["held back"].later == 1
+    assert found["free"] == Depth(waiting=1)
     await engine.resume("held back")
     clock.advance(30)
     assert (await engine.depths()).queues["held back"] == Depth(waiting=2, oldest_seconds=30)

@@ -53,6 +53,12 @@ async def test_a_policy_with_a_knob_of_a_newer_version_is_read_without_it_and_th
     assert "newer version" in warning
 
 
+async def test_each_policy_is_read_as_the_one_it_is(engine: Engine, worker: str) -> None:
+    leases = [await run(engine, worker, policy={"max_lost": lost}) for lost in (7, 8)]
+    engine.rules.registry.forget()
+    assert [(await engine.policy(lease.policy)).max_lost for lease in leases] == [7, 8]
+
+
 @pytest.mark.parametrize("body", ["no JSON at all", "[]", "{}", NEWER])
 async def test_jobs_whose_policy_cannot_be_read_are_reaped_like_those_beside_them(
     engine: Engine, worker: str, clock: MovableClock, body: str
