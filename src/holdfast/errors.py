@@ -40,6 +40,11 @@ class HoldfastError(Exception):
         self.code = code or type(self).code
         self.fields = fields
 
+    @property
+    def full(self) -> str:
+        """What the log and the terminal show."""
+        return self.message
+
 
 class Invalid(HoldfastError):
     code = "invalid"
@@ -109,7 +114,21 @@ class Refused(HoldfastError):
 
 
 class StoreError(HoldfastError):
+    """`message` says what kind of failure it is and may be sent to any client. `full` may quote the database, and with
+    it addresses, users and names."""
+
     code = "store_error"
+
+    def __init__(self, message: str, *, code: str | None = None, full: str | None = None, **fields: Any) -> None:
+        super().__init__(message, code=code, **fields)
+        self._full = full
+
+    @property
+    def full(self) -> str:
+        return self._full or self.message
+
+    def __str__(self) -> str:
+        return self.full
 
 
 class StoreUnavailable(StoreError):

@@ -21,7 +21,7 @@ async def test_a_missing_table_does_not_show_the_database_url_to_clients(fresh_p
         anybody = await served.http.get("/jobs")
         for answer in (operator, client, anybody):
             assert answer.status_code == 503
-            assert f"the database {name} has no Holdfast schema" in answer.json()["detail"]
+            assert "the database has no Holdfast schema" in answer.json()["detail"]
             assert "run `holdfast migrate`" in answer.json()["detail"]
-            for hidden in ("postgresql://", "postgres@", "127.0.0.1", "an-option"):
+            for hidden in ("postgresql://", "postgres@", "127.0.0.1", "an-option", name):
                 assert hidden not in answer.text

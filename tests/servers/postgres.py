@@ -91,6 +91,10 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard = guard(GUARD, self.directory)
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def dsn(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 

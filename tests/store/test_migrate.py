@@ -212,7 +212,7 @@ async def test_a_server_that_is_not_there_is_a_typed_error() -> None:
     ],
 )
 def test_a_server_that_cannot_be_reached_is_named_without_its_password(url: str, place: str) -> None:
-    said = unreachable(url, TimeoutError()).message
+    said = unreachable(url, TimeoutError()).full
     assert said.startswith(f"cannot connect to PostgreSQL{place}: it did not answer in time; ")
     assert "s3cret" not in said
 

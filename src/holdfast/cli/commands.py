@@ -73,7 +73,7 @@ def run(arguments: list[str] | None) -> int:
         return code
     except HoldfastError as error:
         if is_json():  # whoever reads the log reads JSON
-            log.critical("%s", error.message, extra={"code": error.code})
+            log.critical("%s", error.full, extra={"code": error.code})
         else:
             print(_told(error, as_json="--json" in typed), file=sys.stderr)
         return code_of(error)
@@ -84,9 +84,9 @@ def run(arguments: list[str] | None) -> int:
 
 def _told(error: HoldfastError, *, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"code": error.code, "message": error.message})
+        return json.dumps({"code": error.code, "message": error.full})
     usage = error.usage if isinstance(error, Usage) else ""
-    return printable(f"{usage}holdfast: {error.message}", keep="\n")
+    return printable(f"{usage}holdfast: {error.full}", keep="\n")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -69,7 +69,8 @@ async def create_one_by_one(create: Callable[[NewJob], Awaitable[Created]], jobs
         except Exception as error:
             answers.append(error)
             if isinstance(error, StoreUnavailable | OutcomeUnknown) and not isinstance(error, Locked):
-                untried = StoreUnavailable(f"not tried after trouble with the database, nothing was written: {error}")
+                told = "not tried after trouble with the database, nothing was written: "
+                untried = StoreUnavailable(f"{told}{error.message}", full=f"{told}{error.full}")
                 return answers + [untried] * (len(jobs) - len(answers))
     return answers
 
@@ -98,10 +99,11 @@ async def accept_each(accept: Callable[[list[str]], Awaitable[list[str]]], made:
 
 def not_accepted(job_id: str, error: Exception) -> OutcomeUnknown:
     """Not a failure of the create: that has happened."""
-    unknown = OutcomeUnknown(
-        f"job {job_id} is stored but not yet accepted ({error}); repeat the request with the same key, or maintenance "
-        "accepts the job later",
-        job_id=job_id,
+    told = (
+        f"job {job_id} is stored but not yet accepted ({{}}); repeat the request with the same key, or maintenance "
+        "accepts the job later"
     )
+    why = error.message if isinstance(error, HoldfastError) else type(error).__name__
+    unknown = OutcomeUnknown(told.format(why), full=told.format(error), job_id=job_id)
     unknown.__cause__ = error
     return unknown

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown
+from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreError
 from holdfast.model.key import Scope
 from holdfast.server.metrics import HUNG_UP
 from holdfast.server.problems import problem
@@ -49,6 +49,8 @@ class Endpoint:
         except HoldfastError as error:
             if isinstance(error, LeaseLost):
                 self._metrics.refused.add(1)
+            if isinstance(error, StoreError):
+                self._server.store_errors.note(error, request_id, self._route.name)
             answer = problem(error, request_id)
         except asyncio.CancelledError:  # the client hung up, or the server stops
             self._note(scope, HUNG_UP, began)

@@ -75,7 +75,7 @@ class Pulse:
         if not self.alive:
             return f"the database has not answered within {STALE_SECONDS:g} s"
         if self.vitals is not None and not self.vitals.current:
-            return f"{self._engine.store.named.short} needs `holdfast migrate`"
+            return "the database needs `holdfast migrate`"
         return None
 
     def _note(self, error: Exception) -> None:

@@ -28,6 +28,7 @@ from holdfast.server.room import Room
 from holdfast.server.scopes import Scopes
 from holdfast.server.shared import Shared
 from holdfast.server.snapshots import Snapshots
+from holdfast.server.store_errors import StoreErrorLog
 from holdfast.settings import Settings
 from holdfast.supervised import Loops
 from holdfast.webhooks.courier import Courier
@@ -66,6 +67,7 @@ class Server:
 
     def __post_init__(self) -> None:
         self.scopes = Scopes(self.engine, self.clock)
+        self.store_errors = StoreErrorLog(self.clock)
         self.loops = Loops(self.clock, self.ids)
         self.snapshots, self.grouping = Snapshots(self.engine), Grouping(self.engine)
         self.figures = Figures(self.engine, self.clock, self.retention)

@@ -20,7 +20,7 @@ from holdfast.store.connections import Connections
 from holdfast.store.half_open import HalfOpenWatch
 from holdfast.store.identity import Identities, Identity, of_connection, of_row, other_database, question
 from holdfast.store.queries import Query
-from holdfast.store.refusals import UNNAMED, Named, refusal, unreachable
+from holdfast.store.refusals import UNNAMED, Named, kind_of, kind_of_state, refusal, said_by, unreachable
 from holdfast.store.render import POSTGRES, Statement, render
 
 TRIES_MAX = 6
@@ -237,15 +237,14 @@ class PostgresStore:
                     raise  # asyncpg calls an argument it cannot encode an InterfaceError too; that is our own mistake
                 if isinstance(error, asyncpg.LockNotAvailableError) and not retry_locked:
                     raise Locked(
-                        f"a transaction that has not ended yet is in the way, nothing was written: try again ({error})"
+                        "a transaction that has not ended yet is in the way, nothing was written: try again"
                     ) from error
                 last = error
             except asyncpg.PostgresError as error:
                 raise in_our_words(str(error.sqlstate), str(error), self.named) from error
             await self._clock.sleep(PAUSE_SECONDS * 2**attempt * (0.5 + self._ids.jitter()))
-        raise StoreUnavailable(
-            f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: {last}"
-        ) from last
+        told = f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: "
+        raise StoreUnavailable(f"{told}{kind_of(last)}", full=f"{told}{said_by(last)}") from last
 
     async def _take(self) -> Any:
         with Watched(self.watch, CONNECT, self._clock):
@@ -352,10 +351,11 @@ async def _roll_back(connection: Any) -> None:
 
 
 def _unknown(error: BaseException) -> OutcomeUnknown:
-    return OutcomeUnknown(
-        f"the connection was lost before PostgreSQL confirmed the commit ({str(error) or type(error).__name__}); "
+    told = (
+        "the connection was lost before PostgreSQL confirmed the commit ({}); "
         "it may have happened: repeat the request with the same key or token"
     )
+    return OutcomeUnknown(told.format(kind_of(error)), full=told.format(said_by(error)))
 
 
 # By the state that PostgreSQL reports, or by its class: a value out of range, a limit of an index, a constraint.
@@ -364,7 +364,9 @@ _CODES = {"42P01": "missing_table", "42703": "missing_table", "22": "value", "54
 
 def in_our_words(state: str, message: str, named: Named = UNNAMED) -> HoldfastError:
     code = _CODES.get(state) or _CODES.get(state[:2], state)
-    return refusal(code, message, named) or StoreUnavailable(f"PostgreSQL refused: {message}", code="store_refused")
+    return refusal(code, message, named) or StoreUnavailable(
+        f"PostgreSQL refused: {kind_of_state(state)}", code="store_refused", full=f"PostgreSQL refused: {message}"
+    )
 
 
 # Before its first ANALYZE a table looks tiny, and the planner would rather collect and sort every ready job than walk

@@ -9,46 +9,100 @@ from holdfast.errors import Conflict, HoldfastError, IllegalMove, RowRefused, Sc
 
 
 class Named(NamedTuple):
-    """A database as messages name it, without its password, and the command that migrates it."""
+    """A database as the log and the terminal name it, without its password, and the command that migrates it."""
 
     database: str = "the database"
     migrate: str = "holdfast migrate"
 
-    @property
-    def short(self) -> str:
-        """Without user, host and options, for those who may not know them."""
-        name = urlsplit(self.database).path.rpartition("/")[2]
-        return f"the database {name}" if "://" in self.database and name else "the database"
-
 
 UNNAMED = Named()
 
+# What clients are told instead of PostgreSQL's own text: by its SQLSTATE, else by the class of that.
+_KINDS = {
+    "08": "the connection failed",
+    "0A": "it does not support the statement",
+    "22": "a value is out of range or malformed",
+    "23": "a constraint is violated",
+    "25006": "it is read-only",
+    "25": "the state of the transaction does not allow it",
+    "28": "it does not accept the user or the password",
+    "3D": "the database does not exist",
+    "40": "the transaction conflicts with another one",
+    "42501": "the user lacks a permission",
+    "42": "it does not accept the statement",
+    "53100": "its disk is full",
+    "53200": "it is out of memory",
+    "53300": "too many connections",
+    "53": "it is out of resources",
+    "54": "a limit of the database is exceeded",
+    "55P03": "another transaction holds a lock",
+    "55": "the state of the database does not allow it",
+    "57014": "the statement was canceled",
+    "57P03": "it is starting or stopping",
+    "57": "it is stopping, or an operator has intervened",
+    "58": "its operating system failed",
+    "P0": "a function in the database raised an error",
+    "XX": "an internal error of the database",
+}
+
+
+def kind_of_state(state: str) -> str:
+    return _KINDS.get(state) or _KINDS.get(state[:2], f"an error of class {state[:2]}")
+
+
+def kind_of(error: BaseException | None) -> str:
+    """What kind of failure it is, without the text of the database or the driver."""
+    match error:
+        case HoldfastError():
+            return error.message
+        case TimeoutError():
+            return "no answer in time"
+        case OSError():
+            return "it cannot be reached"
+        case _ if isinstance(state := getattr(error, "sqlstate", None), str):
+            return kind_of_state(state)
+    return "the connection was closed"
+
+
+def said_by(error: BaseException | None) -> str:
+    """In the words of the database or the driver, for the log."""
+    return str(error) or type(error).__name__
+
 
 def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | None:
-    """The error behind a refusal of ours (HF001, HF002) or of a constraint; None when it is not about the data.
-
-    The server sends these messages to its clients, so they do not contain the user, host or options of the database.
-    """
+    """The error behind a refusal of ours (HF001, HF002) or of a constraint; None when it is not about the data."""
+    message = message.partition("\nDETAIL:")[0]  # which may quote the row
     if code == "HF001":
         return IllegalMove(message)
     if code == "HF002":
         return Conflict(message, code="append_only")
     if code == "missing_table":
-        return SchemaStale(f"{named.short} has no Holdfast schema, or an old one ({message}); run `holdfast migrate`")
+        return SchemaStale(
+            "the database has no Holdfast schema, or an old one; run `holdfast migrate`",
+            full=f"{named.database} has no Holdfast schema, or an old one ({message}); run `{named.migrate}`",
+        )
     if "events_actor" in message:
         return IllegalMove("this actor may not make this move", code="actor_not_allowed")
     if code == "constraint":
-        return RowRefused(f"the database refused the row: {message}")
+        return RowRefused(
+            "the database refused the row: a constraint is violated", full=f"the database refused the row: {message}"
+        )
     if code == "value":
-        return RowRefused(f"the database cannot store a value of the row: {message}", code="value_refused")
+        return RowRefused(
+            "the database cannot store a value of the row: it is out of range, too large or malformed",
+            code="value_refused",
+            full=f"the database cannot store a value of the row: {message}",
+        )
     return None
 
 
 def unreachable(url: str, error: BaseException) -> StoreUnavailable:
     """A server that could not be connected to: which one, why, and what to look at. Never its password."""
-    why = f"{error}" or "it did not answer in time"
+    why = str(error) or "it did not answer in time"
+    look = "is the server up, and is the database URL right?"
     return StoreUnavailable(
-        f"cannot connect to PostgreSQL{_place(url)}: {why}; is the server up, and is the database URL right?"
+        f"cannot connect to PostgreSQL: {kind_of(error)}; {look}",
+        full=f"cannot connect to PostgreSQL{_place(url)}: {why}; {look}",
     )
 
 

@@ -16,7 +16,7 @@ from holdfast.outages import outage
 from holdfast.store.connecting import open_connection, session_settings
 from holdfast.store.hints import CHANNEL
 from holdfast.store.postgres import FAILED, is_pooled
-from holdfast.store.refusals import unreachable
+from holdfast.store.refusals import kind_of, said_by, unreachable
 
 LISTEN = "listen for hints"
 CONNECT_SECONDS = 5.0
@@ -76,7 +76,8 @@ class Session:
                 return await _answered(connection.fetch(sql, *values, timeout=DRIVER_SECONDS))
         except FAILED as error:
             connection.terminate()
-            raise StoreUnavailable(f"the session with PostgreSQL was cut: {error}") from error
+            told = "the session with PostgreSQL was cut: "
+            raise StoreUnavailable(f"{told}{kind_of(error)}", full=f"{told}{said_by(error)}") from error
 
     async def close(self) -> None:
         if self._staying is not None:

@@ -286,7 +286,8 @@ class SqliteStore:
                     raise
                 if self._clock.monotonic() > deadline:
                     raise StoreUnavailable(
-                        f"another process has held {self._path.name} for {BUSY_SECONDS} s; nothing was written"
+                        f"another process has held the database file for {BUSY_SECONDS} s; nothing was written",
+                        full=f"another process has held {self._path.name} for {BUSY_SECONDS} s; nothing was written",
                     ) from error
             self._clock.block(pause * (0.5 + self._ids.jitter()))
             pause = min(pause * 2, 0.25)
@@ -333,7 +334,10 @@ class SqliteStore:
         """A connection to the file that has our path now: it may have been replaced, as a restore does."""
         file = file_of(self._path)
         if file is None:
-            raise StoreUnavailable(f"{self._path} is gone; restore it, and this process goes on with it")
+            raise StoreUnavailable(
+                "the database file is gone; restore it, and this process goes on with it",
+                full=f"{self._path} is gone; restore it, and this process goes on with it",
+            )
         if connection is not None and connection.file == file:
             return connection
         if connection is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreUnavailable
+from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreError, StoreUnavailable
 
 TRACEBACK_CHARS_MAX = 6000
 CALLER = str(Path(__file__).with_name("handler.py"))  # calls handlers
@@ -118,7 +118,8 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str], *, 
         case Invalid():
             return Failed(error.code, error.message, {"traceback": _told(error)}, permanent=True)
         case _:
-            return Failed(code_of(error, codes), readable(str(error)), {"traceback": _told(error)})
+            message = error.message if isinstance(error, StoreError) else str(error)
+            return Failed(code_of(error, codes), readable(message), {"traceback": _told(error)})
 
 
 def _within_handler(trace: TracebackType | None) -> TracebackType | None:

@@ -55,18 +55,18 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
     try:
         settings = settings_of(options)
     except HoldfastError as error:
-        return [fail("settings", error.message)]
+        return [fail("settings", error.full)]
     findings = [_settings(options), ok("database", without_password(settings.url))]
     try:
         engine = await open_engine(settings, app=app_reference(options))
     except SchemaStale as error:
-        return [*findings, fail("schema", error.message)]
+        return [*findings, fail("schema", error.full)]
     except HoldfastError as error:
-        return [findings[0], fail("database", f"{without_password(settings.url)}: {error.message}")]
+        return [findings[0], fail("database", f"{without_password(settings.url)}: {error.full}")]
     try:
         return [*findings, *await _look(engine, settings)]
     except HoldfastError as error:  # what was looked at before it is still worth telling
-        return [*findings, fail("database", error.message)]
+        return [*findings, fail("database", error.full)]
     finally:
         await engine.close()
 

@@ -53,7 +53,7 @@ class View:
                     self._frame = await self._watch.look()
                 self._trouble = ""
             except StoreError as error:
-                self._trouble = f"the database is away, trying again: {error.message}"
+                self._trouble = f"the database is away, trying again: {error.full}"
             except TimeoutError:
                 self._trouble = f"the database has not answered for {PATIENCE_SECONDS:.0f} s, trying again"
             self._draw()

@@ -1,0 +1,29 @@
+"""Logs what the database said: clients are told the kind of failure only."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.clock import Clock
+from holdfast.errors import StoreError
+
+PAUSE_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class StoreErrorLog:
+    """An outage fails every request: one of them in ten seconds is a warning, the others are logged at `debug`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._quiet_until: dict[str, float] = {}  # by code
+
+    def note(self, error: StoreError, request_id: str, route: str) -> None:
+        if error.full == error.message:  # the client knows everything
+            return
+        now = self._clock.monotonic()
+        quiet = now < self._quiet_until.get(error.code, now)
+        if not quiet:
+            self._quiet_until[error.code] = now + PAUSE_SECONDS
+        log.log(logging.DEBUG if quiet else logging.WARNING, "request %s (%s): %s", request_id, route, error.full)

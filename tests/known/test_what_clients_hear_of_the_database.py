@@ -1,0 +1,118 @@
+"""A database that refuses: clients hear of what kind the failure is, and the log has what PostgreSQL said."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from holdfast.errors import StoreError
+from holdfast.store.migrate import migrate
+from holdfast.worker.outcomes import GIVEN_BACK_MAX, Failed, of_error
+from tests.server.steps import ADMIN, Served, bearer, client_key, serving
+from tests.servers.postgres import PostgresServer, running
+
+pytestmark = pytest.mark.postgres
+
+USER, PASSWORD, DATABASE = "clerk_17", "first-secret", "ledger_17"
+Break = Callable[[PostgresServer], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with running() as server:
+        rules = server.directory / "data/pg_hba.conf"
+        rules.write_text(f"host all {USER} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+        yield server
+
+
+async def administer(postgres: PostgresServer, *statements: str) -> None:
+    connection = await asyncpg.connect(postgres.dsn())
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.close()
+
+
+@asynccontextmanager
+async def guarded_server(postgres: PostgresServer) -> AsyncIterator[Served]:
+    """It logs in with a password, to a database of its own."""
+    await administer(
+        postgres,
+        f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'",
+        f"CREATE DATABASE {DATABASE} OWNER {USER}",
+        "SELECT pg_reload_conf()",
+    )
+    url = f"postgresql://{USER}:{PASSWORD}@127.0.0.1:{postgres.port}/{DATABASE}"
+    try:
+        await migrate(url)
+        async with serving(url) as served:
+            yield served
+    finally:
+        if not postgres.is_running:
+            postgres.start()
+        await administer(postgres, f"DROP DATABASE {DATABASE} WITH (FORCE)", f"DROP ROLE {USER}")
+
+
+CUT = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{USER}'"
+
+
+async def change_password(postgres: PostgresServer) -> None:
+    await administer(postgres, f"ALTER ROLE {USER} PASSWORD 'another'", CUT)
+
+
+async def allow_no_connections(postgres: PostgresServer) -> None:
+    await administer(postgres, f"ALTER ROLE {USER} CONNECTION LIMIT 0", CUT)
+
+
+async def close_database(postgres: PostgresServer) -> None:
+    await administer(postgres, f"ALTER DATABASE {DATABASE} ALLOW_CONNECTIONS false", CUT)
+
+
+async def take_rights_away(postgres: PostgresServer) -> None:
+    connection = await asyncpg.connect(postgres.dsn(DATABASE))
+    await connection.execute("ALTER TABLE jobs OWNER TO postgres")
+    await connection.execute("ALTER TABLE keys OWNER TO postgres")
+    await connection.close()
+
+
+async def stop_server(postgres: PostgresServer) -> None:
+    postgres.stop()
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "logged"),
+    [
+        (change_password, "does not accept the user or the password", f'failed for user "{USER}"'),
+        (allow_no_connections, "too many connections", f'for role "{USER}"'),
+        (close_database, "does not allow it", f'database "{DATABASE}" is not currently accepting connections'),
+        (take_rights_away, "lacks a permission", "permission denied for table"),
+        (stop_server, "cannot be reached", "127.0.0.1"),
+    ],
+)
+async def test_a_client_does_not_hear_where_the_database_is_or_who_logs_in(
+    postgres: PostgresServer, fault: Break, kind: str, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="holdfast.server")
+    async with guarded_server(postgres) as served:
+        known = bearer(await client_key(served, "a"))
+        await fault(postgres)
+        answers = [
+            await served.http.get("/api/admin/jobs", headers=ADMIN),
+            await served.http.get("/jobs", headers=known),
+            await served.http.post("/jobs", json={"jobType": "echo"}, headers=known),
+        ]
+        with pytest.raises(StoreError) as refused:
+            await served.engine.page(limit=1)
+    for answer in answers:
+        assert answer.status_code == 503
+        assert kind in answer.json()["detail"]
+    failed = of_error(refused.value, {}, given_back=GIVEN_BACK_MAX)
+    assert isinstance(failed, Failed)
+    assert kind in failed.message
+    heard = "\n".join([*(answer.text for answer in answers), failed.message])
+    for hidden in (USER, DATABASE, "127.0.0.1", str(postgres.port), PASSWORD):
+        assert hidden not in heard
+    assert logged in caplog.text
+    assert logged in str(refused.value)
+    assert PASSWORD not in caplog.text
