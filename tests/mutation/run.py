@@ -54,7 +54,7 @@ CLOSE = {
     "leases_long_over": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "recent_deaths": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
-    "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py"],
+    "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "beat_worker": ["tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "chores": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],
     **{query: ["tests/engine/test_depths.py"] for query in ("depths", "crews", "counted", "begin_count", "end_count")},
