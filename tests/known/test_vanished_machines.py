@@ -10,12 +10,14 @@ import asyncpg
 import pytest
 
 from holdfast.engine import Engine
+from holdfast.engine.webhooks import READER
 from holdfast.model import NewJob
 from holdfast.model.reports import Held
 from holdfast.store import connecting, half_open, open_store, q
 from holdfast.store.base import Tx
 from holdfast.store.postgres import PostgresStore
 from tests.servers.proxy import Proxy
+from tests.webhooks.steps import create, sent_to, subscribe
 from tests.worker.in_process import until
 
 PATIENCE_SECONDS = 60
@@ -54,6 +56,33 @@ async def test_jobs_that_a_vanished_machine_had_locked_can_be_written_again(
     await locked.wait()
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await engine.heartbeat(worker, [Held(lease.id, lease.token)])).lost == []
+    vanishing.cancel()
+    await asyncio.wait([vanishing])
+    await lost.close()
+
+
+async def test_webhooks_go_on_soon_after_the_server_that_was_making_deliveries_has_vanished(
+    engine: Engine, wire: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had locked the row that says how far the events were read, and all other servers leave that row alone."""
+    monkeypatch.setattr(connecting, "IDLE_IN_TRANSACTION_SECONDS", 1.0)
+    webhook = await subscribe(engine)
+    job = await create(engine)
+    lost = await open_store(wire.url)
+    locked = asyncio.Event()
+
+    async def vanish(tx: Tx) -> None:
+        assert await tx.one(q.locked_reader, name=READER) is not None
+        wire.swallow(requests=True, answers=True)
+        locked.set()
+        await asyncio.Event().wait()
+
+    vanishing = asyncio.create_task(lost.write(vanish))
+    await locked.wait()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (await engine.fan_out_webhooks()).made:
+            await asyncio.sleep(0.05)
+    assert [(each.event, each.job_id) for each in await sent_to(engine, webhook)] == [("job.created", job)]
     vanishing.cancel()
     await asyncio.wait([vanishing])
     await lost.close()
