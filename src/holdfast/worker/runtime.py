@@ -227,11 +227,7 @@ class Worker:
                 if not wanted:
                     await self._room.wait()
                     continue
-                claimed = await self._source.claim(wanted, queues=self.plan.queues, types=types)
-                outage.works(CLAIM)
-                self._board.polled()
-                self._take(claimed)
-                if not claimed:
+                if not await self._claim(wanted, types):
                     await self._until_hint(types)
                 pause = PAUSE_SECONDS
             except WorkerDisabled as error:
@@ -246,6 +242,24 @@ class Worker:
                 pause = min(PAUSE_MAX_SECONDS, pause * 2)
         with contextlib.suppress(StoreError):
             await self._take_unheard()
+
+    async def _claim(self, wanted: int, types: list[str]) -> int:
+        """How many came. Of types that may need a child process, no more than there are children for; when so many
+        came, the other slots are for types that need none."""
+        children = self._unclaimed_children()
+        if types == self._childless_types or not self._childless_types or wanted <= children:
+            return await self._claim_of(types, wanted)
+        came = await self._claim_of(types, children)
+        if came == children and (wanted := self._wanted()):
+            came += await self._claim_of(self._childless_types, wanted)
+        return came
+
+    async def _claim_of(self, types: list[str], wanted: int) -> int:
+        claimed = await self._source.claim(wanted, queues=self.plan.queues, types=types)
+        outage.works(CLAIM)
+        self._board.polled()
+        self._take(claimed)
+        return len(claimed)
 
     async def _until_hint(self, types: list[str]) -> None:
         """Or until the worker stops, or more types than these can start."""
@@ -318,6 +332,10 @@ class Worker:
     def _free_children(self) -> int:
         return 0 if self._children is None else self._children.most - len(self._in_children)
 
+    def _unclaimed_children(self) -> int:
+        """Free, and no job in the buffer will need them."""
+        return max(0, self._free_children() - sum(map(self._needs_child, self._buffer)))
+
     def _needs_child(self, run: Run) -> bool:
         return self._children is not None and (run.handler.isolation is Isolation.PROCESS or run.alone)
 
@@ -326,7 +344,7 @@ class Worker:
 
     def _startable_types(self) -> list[str]:
         """While no child process is free: only those that need none, if there are any."""
-        return self._types if self._free_children() > 0 else self._childless_types or self._types
+        return self._types if self._unclaimed_children() > 0 else self._childless_types or self._types
 
     def _waiting_for_child(self) -> int:
         """Those in the buffer that keep no other job from being claimed: their types are not claimed meanwhile."""
@@ -346,7 +364,7 @@ class Worker:
             else:
                 self._start(run)
         self._buffer.extendleft(reversed(passed_over))
-        if self._free_children() > 0:
+        if self._unclaimed_children() > 0:
             self._child_free.set()
         self._is_idle()
 

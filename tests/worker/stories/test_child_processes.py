@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from holdfast.handle import JobHandle
 from holdfast.lifecycle import State
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Stage, eventually
@@ -31,7 +34,9 @@ async def test_ten_slots_of_process_jobs_start_no_more_children_than_cores_and_i
     assert (await on.final(again)).state is State.SUCCEEDED
 
 
-async def test_a_process_job_for_which_no_child_is_free_is_given_back_and_other_jobs_go_on(stage: OpenStage) -> None:
+async def test_a_process_job_for_which_no_child_is_free_stays_in_the_queue_and_other_jobs_go_on(
+    stage: OpenStage,
+) -> None:
     """Held by the worker it could be reaped although it never started."""
     on = await stage(child_processes_max=1)
     first = await jobs.in_a_process.enqueue(seconds=8)
@@ -41,6 +46,21 @@ async def test_a_process_job_for_which_no_child_is_free_is_given_back_and_other_
     ended = {job: await on.final(job) for job in (third, first, second)}
     assert {job.state for job in ended.values()} == {State.SUCCEEDED}
     assert ended[third].finished_at < ended[first].finished_at < ended[second].finished_at
-    history = [event.verb for event in await (await on.engine()).history(second.id)]
-    assert "release" in history
-    assert ended[second].attempt == 1
+    assert await verbs(on, [second]) == {"create": 1, "claim": 1, "complete": 1}
+
+
+async def test_a_long_queue_of_slow_process_jobs_among_others_is_worked_off_and_none_is_given_back(
+    stage: OpenStage,
+) -> None:
+    """A worker claims as many of them as child processes are free, whatever else it has slots for."""
+    on = await stage(child_processes_max=2)
+    slow = [await jobs.in_a_process.enqueue(seconds=1) for _ in range(8)]
+    quick = [await jobs.on_the_loop.enqueue(seconds=0.02) for _ in range(100)]
+    await on.start("--concurrency", "10")
+    assert {(await on.final(job)).state for job in slow + quick} == {State.SUCCEEDED}
+    assert await verbs(on, slow + quick) == dict.fromkeys(("create", "claim", "complete"), 108)
+
+
+async def verbs(on: Stage, handles: list[JobHandle[Any]]) -> Counter[str]:
+    engine = await on.engine()
+    return Counter([event.verb for job in handles for event in await engine.history(job.id)])
