@@ -17,7 +17,7 @@ from tests.cli.stories import claimed
 
 APP = """
 import asyncio
-from holdfast import App
+from holdfast import App, Context
 
 app = App()
 
@@ -29,6 +29,13 @@ async def twice(number: int) -> int:
 async def sleep(seconds: float) -> str:
     await asyncio.sleep(seconds)
     return "slept"
+
+@app.job()
+async def outlast(ctx: Context) -> str:
+    while not ctx.stopping:
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(0.5)
+    return "done"
 """
 
 
@@ -126,7 +133,7 @@ def test_jobs_from_another_terminal_are_run_and_told(tasks: Background, folder: 
 def test_a_signal_lets_what_runs_finish(
     tasks: Background, folder: Path, store_url: str, number: signal.Signals
 ) -> None:
-    job = create(folder, "sleep", '{"seconds": 4}', store_url)
+    job = create(folder, "outlast", "{}", store_url)
     until(lambda: "running" in holdfast("jobs", "show", job, folder=folder, url=store_url).stdout)
     assert tasks.end(number) == 0
     assert tasks.said.endswith("stopped\n")

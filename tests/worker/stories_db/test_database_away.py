@@ -13,7 +13,7 @@ from holdfast.handle import JobHandle
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import PostgresServer, running
 from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage
+from tests.worker.stories.stage import Stage, eventually
 from tests.worker.stories_db.ledger import all_done
 from tests.worker.stories_db.load import load
 
@@ -64,11 +64,12 @@ async def test_a_database_that_goes_away_costs_no_job_and_no_worker(stage: OpenS
             [returned], [completed] = on.diary.notes("returned", job.id), ledger.times("complete", job.id)
             assert returned["at"] < back < completed, "it ended meanwhile, and its result was delivered"
         assert command.workers == workers, "they are the same processes"
+        await eventually(lambda: command.log.count("the database answers again") >= 2)
         assert await command.stop() == 0
         said = [json.loads(line) for line in command.log.splitlines()]
         levels = [line["level"] for line in said if line["logger"] == "holdfast.connection"]
-        assert levels.count("info") >= 2, "and that the first is over"
-        assert 2 * 2 <= levels.count("warning") <= 2 * 2 * 2, "not one for each try, of two processes in two outages"
+        most = 2 * 2 * 2  # two processes in two outages; a busy one may take both for one
+        assert 2 <= levels.count("warning") <= most, "not one for each try"
 
 
 async def away(server: PostgresServer, *, kill: bool) -> float:
