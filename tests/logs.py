@@ -4,8 +4,15 @@ asyncpg leaves a future behind when a connect is cancelled just after its TCP co
 collected, possibly in a later test, asyncio logs "unexpected connection_lost() call".
 """
 
+import logging
+
 import pytest
 
 
-def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name.split(".")[0] == "holdfast"]
+def logged(caplog: pytest.LogCaptureFixture, level: int = logging.NOTSET) -> list[str]:
+    """At this level or above."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.split(".")[0] == "holdfast" and record.levelno >= level
+    ]

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
 from holdfast.engine.chores import Chores
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreError
 from holdfast.ids import Ids
-from holdfast.outages import outage
+from holdfast.outages import LoopFailures, is_outage, outage
 from holdfast.turns import Turns
 
 RETRY_SECONDS = 0.5
@@ -96,7 +96,7 @@ class Maintenance:
 
     def _note(self, step: Callable[[], Awaitable[object]], error: Exception) -> None:
         """Once for each time that it begins to fail."""
-        if isinstance(error, StoreUnavailable):
+        if is_outage(error):
             outage.failed(f"do maintenance ({step.__name__[1:]})", error, often=False)
         elif not self._failures:
             unexpected = None if isinstance(error, StoreError) else error
@@ -147,17 +147,14 @@ class WorkerLog:
 
     def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
         self._engine, self._clock, self._ids = engine, clock, ids
-        self._failing = False
+        self._noting = LoopFailures("note what workers do", log, often=True)
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             try:
                 await self._engine.note_workers()
-                self._failing = False
+                self._noting.works()
             except Exception as error:
-                if not self._failing:
-                    unexpected = None if isinstance(error, StoreError) else error
-                    log.warning("cannot note what workers do, trying again: %s", error, exc_info=unexpected)
-                self._failing = True
+                self._noting.failed(error)
             await self._clock.sleep(WORKER_LOG_SECONDS * (0.75 + 0.5 * self._ids.jitter()))

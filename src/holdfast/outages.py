@@ -9,6 +9,7 @@ import logging
 import threading
 
 from holdfast.clock import Clock
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 
 log = logging.getLogger("holdfast.connection")
 
@@ -54,3 +55,33 @@ class Outage:
 
 
 outage = Outage()  # of this process
+
+
+def is_outage(error: BaseException) -> bool:
+    """The database did not answer; another error says that it did."""
+    return isinstance(error, (StoreUnavailable, OutcomeUnknown, TimeoutError))
+
+
+class LoopFailures:
+    """How one loop of a process fails: an outage is told once for the whole process, another failure when it begins."""
+
+    def __init__(self, doing: str, log: logging.Logger, *, often: bool = False) -> None:
+        """`often`: it tries every second or two, as long as the process runs."""
+        self._doing, self._log, self._often = doing, log, often
+        self._failing: str | None = None  # how, since it worked last
+
+    def failed(self, error: Exception) -> None:
+        """Nothing new if it fails as before, also when others have noticed the end of an outage meanwhile."""
+        before, self._failing = self._failing, "by an outage" if is_outage(error) else "otherwise"
+        text = str(error) or type(error).__name__
+        if self._failing == before:
+            self._log.debug("still cannot %s: %s", self._doing, text)
+        elif is_outage(error):
+            outage.failed(self._doing, text, often=self._often)
+        else:
+            unexpected = None if isinstance(error, StoreError) else error
+            self._log.warning("cannot %s, trying again: %s", self._doing, text, exc_info=unexpected)
+
+    def works(self) -> None:
+        self._failing = None
+        outage.works(self._doing)

@@ -79,9 +79,11 @@ async def test_webhooks_go_on_soon_after_the_server_that_was_making_deliveries_h
 
     vanishing = asyncio.create_task(lost.write(vanish))
     await locked.wait()
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not (await engine.fan_out_webhooks()).made:
-            await asyncio.sleep(0.05)
+
+    async def has_made_it() -> bool:
+        return (await engine.fan_out_webhooks()).made == 1
+
+    await until(has_made_it, seconds=PATIENCE_SECONDS)
     assert [(each.event, each.job_id) for each in await sent_to(engine, webhook)] == [("job.created", job)]
     vanishing.cancel()
     await asyncio.wait([vanishing])

@@ -16,6 +16,7 @@ from holdfast.engine.keys import LiveKey
 from holdfast.errors import Forbidden, Malformed, StoreError, Unauthorized
 from holdfast.model.hosts import is_loopback
 from holdfast.model.key import SCOPES, KeyText, Kind, Scope, digest_of, parse
+from holdfast.outages import LoopFailures
 from holdfast.server.recent import Recent
 from holdfast.server.route import Headers
 from holdfast.server.throttle import Failures, Rates, source_of
@@ -61,6 +62,7 @@ class Auth:
         self._kinds = Recent(lambda _: engine.kinds_of_keys(), clock)
         self._failures, self._rates = Failures(clock), Rates(clock)
         self._used: set[str] = set()
+        self._noting = LoopFailures("note which keys were used", log)
 
     async def admit(self, headers: Headers, source: str, scope: Scope | None, *, local: bool = False) -> Caller:
         """Whoever it is that may do this; a key is judged by itself, also where anybody may come in.
@@ -105,8 +107,9 @@ class Auth:
         try:
             if used:
                 await self._engine.keys_were_used(sorted(used))
+                self._noting.works()
         except StoreError as error:
-            log.warning("cannot note which keys were used: %s", error)
+            self._noting.failed(error)
 
     # -- the three ways in ----------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.engine import Cursor, Engine
 from holdfast.engine.read import NOWHERE
-from holdfast.errors import StoreError
 from holdfast.lifecycle import State
 from holdfast.model import Event
+from holdfast.outages import LoopFailures
 from holdfast.server.ring import Line, Place, Ring
 from holdfast.store import Tx, q
 
@@ -88,7 +88,7 @@ class Feed:
         self._starting, self._asking = asyncio.Lock(), asyncio.Lock()
         self._pages = asyncio.Semaphore(PAGES_AT_ONCE)
         self._known: dict[str, About] = {}
-        self._failing = False
+        self._failures = LoopFailures("read the events", log)
         self._doubted = False
         self.replaced = 0  # times that the log ended before what had been read of it
         engine.store.identities.changed.append(self._doubt)
@@ -150,12 +150,9 @@ class Feed:
                     break
                 self._spread([Line(event) for event in events], _place(end))
                 came, full = True, len(events) == PAGE
-            self._failing = False
+            self._failures.works()
         except Exception as error:
-            if not self._failing:
-                unexpected = None if isinstance(error, StoreError) else error
-                log.warning("cannot read the events, trying again: %s", error, exc_info=unexpected)
-            self._failing = True
+            self._failures.failed(error)
         return came
 
     def _spread(self, lines: list[Line], end: Place) -> None:

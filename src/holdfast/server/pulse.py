@@ -16,6 +16,7 @@ from holdfast.engine import Engine
 from holdfast.engine.vitals import Vitals
 from holdfast.errors import HoldfastError
 from holdfast.model.reports import Fleet
+from holdfast.outages import LoopFailures
 from holdfast.settings import Settings
 from holdfast.store.migrate import dialect_of, sqlite_path
 
@@ -38,7 +39,7 @@ class Pulse:
         """`tell`: with whom this process takes turns at what it does beside its answers."""
         self._engine, self._clock, self._folder, self._tell = engine, clock, folder, tell
         self._heard_at: float | None = None
-        self._failed = False
+        self._failures = LoopFailures("ask the database for its health", log, often=True)
         self.vitals: Vitals | None = None
         self.storage: Storage | None = None
         self.weak_settings: list[str] = []
@@ -50,10 +51,10 @@ class Pulse:
             try:
                 async with asyncio.timeout(STALE_SECONDS):
                     await self.beat()
-                self._failed = False
+                self._failures.works()
             except (HoldfastError, TimeoutError) as error:
                 self._tell(Fleet())
-                self._note(error)
+                self._failures.failed(error)
             await self._clock.sleep(EVERY_SECONDS)
 
     async def beat(self) -> None:
@@ -77,12 +78,6 @@ class Pulse:
         if self.vitals is not None and not self.vitals.current:
             return "the database needs `holdfast migrate`"
         return None
-
-    def _note(self, error: Exception) -> None:
-        """Once for each time that it begins to fail."""
-        if not self._failed:
-            self._failed = True
-            log.warning("the database does not answer: %s", str(error) or type(error).__name__)
 
 
 def _storage(folder: Path) -> Storage | None:

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.engine.openings import READY_MAX, Opening
-from holdfast.errors import StoreError
 from holdfast.ids import Ids
 from holdfast.model import Lease
+from holdfast.outages import LoopFailures
 from holdfast.server.seats import Seat, call, enough
 from holdfast.store.presence import Presence
 
@@ -42,7 +42,7 @@ class Room:
         self._hinted = hinted
         self._seats: dict[Seat, None] = {}  # whoever waits longest comes first
         self._occupied = asyncio.Event()
-        self._failing = False
+        self._failures = LoopFailures("look for jobs for waiting claims", log)
         self._floor_at = 0.0
 
     async def claim(self, take: Take, seat: Seat, *, seconds: float, gone: asyncio.Event) -> list[Lease]:
@@ -93,9 +93,9 @@ class Room:
             await self._presence.wait(pause)
             try:
                 pause = await self._look()
-                self._failing = False
+                self._failures.works()
             except Exception as error:
-                self._note(error)
+                self._failures.failed(error)
                 await self._clock.sleep(FLOOR_SECONDS)
 
     async def _look(self) -> float:
@@ -149,13 +149,6 @@ class Room:
                 preferred = any(lane.prefers <= claimant.offers for lane in may_take)
                 (first if preferred else then)[seat] = may_take
         return first | then
-
-    def _note(self, error: Exception) -> None:
-        """Once for each time that it begins to fail."""
-        if not self._failing:
-            unexpected = None if isinstance(error, StoreError) else error
-            log.warning("cannot look for those who wait, trying again: %s", error, exc_info=unexpected)
-        self._failing = True
 
 
 def _union(wishes: Iterable[list[str] | None]) -> list[str] | None:

@@ -11,9 +11,10 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.engine.alerts import Tally, Watch
 from holdfast.engine.deliveries import Errand, Outcome
-from holdfast.errors import Invalid, StoreError
+from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.webhook import TEST, Delivery, Try, Webhook
+from holdfast.outages import LoopFailures, is_outage, outage
 from holdfast.webhooks import signing
 from holdfast.webhooks.alerts import AlertsTo, shaped
 from holdfast.webhooks.sender import TOTAL_SECONDS, Answer, Sender
@@ -44,7 +45,7 @@ class Courier:
         self._away: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
         self._look = asyncio.Event()
-        self._failures = 0
+        self._failures = LoopFailures("send webhooks", log)
         self._pruned = clock.monotonic()
         self.egress = sender.egress
         self.tally = Tally()
@@ -77,17 +78,10 @@ class Courier:
             await self.set_out()
             await self.prune_now_and_then()
         except Exception as error:
-            self._note(error)
+            self._failures.failed(error)
             return QUIET_SECONDS
-        self._failures = 0
+        self._failures.works()
         return LISTENING_SECONDS if listening else QUIET_SECONDS
-
-    def _note(self, error: Exception) -> None:
-        """Once for each time that it begins to fail."""
-        self._failures += 1
-        if self._failures == 1:
-            unexpected = None if isinstance(error, StoreError) else error
-            log.warning("webhooks wait, trying again: %s", error, exc_info=unexpected)
 
     async def fan_out(self) -> bool:
         """Does anybody listen?"""
@@ -128,7 +122,10 @@ class Courier:
         try:
             await self.deliver(errand)
         except Exception as error:  # it is due again when its lease is over
-            log.warning("delivery %s: its outcome could not be kept: %s", errand.delivery.id, error)
+            if is_outage(error):
+                outage.failed(f"keep the outcome of delivery {errand.delivery.id}", error, often=False)
+            else:
+                log.warning("delivery %s: its outcome could not be kept: %s", errand.delivery.id, error)
         finally:
             self._busy[errand.delivery.webhook_id] -= 1
             self._busy += Counter()  # drops what is zero

@@ -1,0 +1,64 @@
+"""What a server logs while the database is away: that it is, once, and that it is back."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.logs import logged
+from tests.server.steps import ADMIN, Served, bearer, serving
+from tests.servers.proxy import Proxy
+from tests.worker.stories.stage import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+PARTS = (
+    "ask the database for its health",
+    "read the events",
+    "look for jobs for waiting claims",
+    "send webhooks",
+    "note what workers do",
+    "do maintenance",
+)
+
+
+async def test_an_outage_of_the_database_is_one_warning_and_one_line_at_its_end(
+    fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though each of the loops beside a server's answers notices it."""
+    async with (
+        Proxy.to(fresh_postgres_url) as wire,
+        serving(wire.url, sweep_seconds=1.0) as served,
+        waiting_for_work(served),
+        served.http.stream("GET", "/api/admin/events", headers=ADMIN) as events,
+    ):
+        assert events.status_code == 200
+        await eventually(lambda: served.server.room._seats)
+        with caplog.at_level(logging.DEBUG, "holdfast"):
+            await wire.go_away()
+            await eventually(lambda: all(f"cannot {part}" in "\n".join(logged(caplog)) for part in PARTS))
+            await wire.come_back()
+            await eventually(lambda: "answers again" in caplog.text)
+            await eventually(lambda: is_ready(served))
+            told = logged(caplog, logging.INFO)
+    assert len(told) == 2, told
+    assert told[0].startswith("cannot ")
+    assert told[1].startswith("the database answers again after ")
+
+
+@asynccontextmanager
+async def waiting_for_work(served: Served) -> AsyncIterator[None]:
+    """A worker over HTTP is in a long poll."""
+    key = bearer((await served.register())["apiKey"])
+    asking = asyncio.create_task(served.http.post("/api/worker/claim", json={"waitSeconds": 30}, headers=key))
+    try:
+        yield
+    finally:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def is_ready(served: Served) -> bool:
+    return (await served.http.get("/readyz")).status_code == 200
