@@ -391,6 +391,7 @@ class BrittleTx:
         self.after_commit = tx.after_commit
         self.alone = False  # a process that died says nothing, whatever it had committed
         self.lock_seconds = tx.lock_seconds
+        self.app_code = tx.app_code
 
     async def all(self, query: Query, **params: Any) -> list[Row]:
         self._store.step()

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.engine import Engine
 from holdfast.engine.create import ready
-from holdfast.errors import Conflict, HoldfastError, Locked
+from holdfast.errors import Conflict, HoldfastError, Locked, StoreUnavailable
 from holdfast.lifecycle import State
 from holdfast.model import JobType, NewJob
 from holdfast.store.postgres import LOCK_SECONDS
@@ -94,10 +94,18 @@ async def key_held_in_an_open_transaction(engine: Engine, url: str, key: str) ->
         await connection.close()
 
 
-async def test_a_key_in_an_open_transaction_holds_up_no_other_create(fresh_postgres_url: str) -> None:
+async def look(tx: Any, *_: Any) -> None:
+    """What an app does with each create."""
+    await tx.all(Query("look", "SELECT 1 AS seen"))
+
+
+@pytest.mark.parametrize("hook", [None, "guard", "effect"])
+async def test_a_key_in_an_open_transaction_holds_up_no_other_create(fresh_postgres_url: str, hook: str | None) -> None:
     """Eleven of eleven creates were answered 503 after half a minute."""
     url = fresh_postgres_url
     async with serving(url) as served:
+        if hook is not None:
+            getattr(served.engine, hook)("create")(look)
         await hand_in(served)  # lane and policy are known from here on
         async with key_held_in_an_open_transaction(served.engine, url, "held"):
             blocked = asyncio.create_task(hand_in(served, idempotencyKey="held"))
@@ -109,9 +117,14 @@ async def test_a_key_in_an_open_transaction_holds_up_no_other_create(fresh_postg
         assert await jobs_stored(served.engine) == 12
 
 
-async def test_the_neighbours_of_a_locked_key_in_one_batch_are_stored(fresh_postgres_url: str) -> None:
+@pytest.mark.parametrize("hook", [None, "guard", "effect"])
+async def test_the_neighbours_of_a_locked_key_in_one_batch_are_stored(
+    fresh_postgres_url: str, hook: str | None
+) -> None:
     async with serving(fresh_postgres_url) as served:
         await hand_in(served)
+        if hook is not None:
+            getattr(served.engine, hook)("create")(look)
         jobs = [ready(NewJob(type="REPORT", idempotency_key=key)) for key in ("a", "held", "b", "c")]
         async with key_held_in_an_open_transaction(served.engine, fresh_postgres_url, "held"):
             answers = await served.engine.hand_in_each(jobs)
@@ -181,16 +194,21 @@ async def test_a_row_that_a_constraint_refuses_is_refused_alone(fresh_postgres_u
         assert [type(answer).__name__ for answer in answers] == ["Created", "RowRefused", "Created"]
 
 
-async def test_an_effect_may_wait_for_a_lock_of_the_apps_own(fresh_postgres_url: str) -> None:
+async def seats_for(connection: asyncpg.Connection) -> None:
+    await connection.execute("CREATE TABLE seats (free integer); INSERT INTO seats VALUES (9)")
+
+
+@pytest.mark.parametrize("hook", ["guard", "effect"])
+async def test_a_guard_and_an_effect_may_wait_for_a_lock_of_the_apps_own(fresh_postgres_url: str, hook: str) -> None:
     """The limit is for keys. What an app does in the transaction waits as long as it has to."""
     async with serving(fresh_postgres_url) as served:
         engine, connection = served.engine, await asyncpg.connect(fresh_postgres_url)
-        await connection.execute("CREATE TABLE seats (free integer); INSERT INTO seats VALUES (9)")
+        await seats_for(connection)
 
-        @engine.effect("create")
-        async def take_a_seat(tx: Any, verb: str, row: Any) -> None:
+        async def take_a_seat(tx: Any, *_: Any) -> None:
             await tx.all(Query("seat", "UPDATE seats SET free = free - 1 RETURNING free"))
 
+        getattr(engine, hook)("create")(take_a_seat)
         async with connection.transaction():
             await connection.execute("UPDATE seats SET free = free - 1")
             creating = asyncio.create_task(engine.create(NewJob(type="t", idempotency_key="k")))
@@ -198,4 +216,45 @@ async def test_an_effect_may_wait_for_a_lock_of_the_apps_own(fresh_postgres_url:
             assert not done
         assert (await creating).existed is False
         assert await connection.fetchval("SELECT free FROM seats") == 7
+        await connection.close()
+
+
+async def test_a_lock_that_a_guard_did_not_get_is_tried_again(fresh_postgres_url: str) -> None:
+    """It is the app's own matter how long it waits, and no key is to blame."""
+    async with serving(fresh_postgres_url) as served:
+        engine, connection = served.engine, await asyncpg.connect(fresh_postgres_url)
+        await seats_for(connection)
+        tries = 0
+
+        @engine.guard("create")
+        async def take_a_seat(tx: Any, job: NewJob) -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 3:
+                await holding.rollback()
+            await tx.all(Query("seat", "SELECT free FROM seats FOR UPDATE NOWAIT"))
+
+        holding = connection.transaction()
+        await holding.start()
+        await connection.execute("UPDATE seats SET free = free - 1")
+        assert (await engine.create(NewJob(type="t", idempotency_key="k"))).existed is False
+        assert tries == 3
+        await connection.close()
+
+
+async def test_an_effect_that_never_gets_its_lock_blames_no_key(fresh_postgres_url: str) -> None:
+    async with serving(fresh_postgres_url) as served:
+        engine, connection = served.engine, await asyncpg.connect(fresh_postgres_url)
+        await seats_for(connection)
+
+        @engine.effect("create")
+        async def take_a_seat(tx: Any, verb: str, row: Any) -> None:
+            await tx.all(Query("seat", "SELECT free FROM seats FOR UPDATE NOWAIT"))
+
+        async with connection.transaction():
+            await connection.execute("UPDATE seats SET free = free - 1")
+            with pytest.raises(StoreUnavailable) as refused:
+                await engine.create(NewJob(type="t", idempotency_key="k"))
+        assert refused.value.code == "store_unavailable"
+        assert "another transaction holds a lock" in refused.value.message
         await connection.close()

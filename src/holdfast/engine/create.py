@@ -130,9 +130,7 @@ async def _insert(tx: Tx, rules: Rules, batch: _Batch, *, actor: Actor) -> set[s
 
 
 async def _insert_rows(tx: Tx, rules: Rules, fresh: list[tuple[Any, ...]], batch: _Batch, *, actor: Actor) -> list[Row]:
-    """The limit lasts as long as the transaction, in which an app's guards and effects may have locks to wait for."""
-    limited = tx.lock_seconds is not None and not rules.hooks.any_for("create")
-    lock_timeout = str(round((tx.lock_seconds or 0) * 1000)) if limited else None
+    lock_timeout = None if tx.lock_seconds is None else str(round(tx.lock_seconds * 1000))
     tables: dict[str, Any] = {"fresh": fresh, "kind": batch.kinds, "known": batch.known}
     return await move(tx, rules, q.insert_jobs, actor=actor, brief=True, lock_timeout=lock_timeout, **tables)
 
@@ -182,7 +180,9 @@ _TYPE, _QUEUE, _STATE = 2, 3, 8  # in one of `kind`
 
 
 async def _prepare(tx: Tx, rules: Rules, jobs: list[Ready], *, accept: bool | None, alone: bool) -> _Batch:
+    """Lanes and policies of all jobs come before the guards: only these wait for locks without a limit."""
     batch = _Batch([], [], [], {})
+    kinds: list[Resolved] = []
     numbers: dict[Resolved, int] = {}
     resolved, alike = None, None
     ids = rules.ids.job_ids(rules.clock.now(), len(jobs))
@@ -190,13 +190,14 @@ async def _prepare(tx: Tx, rules: Rules, jobs: list[Ready], *, accept: bool | No
         kind = (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers)
         if resolved is None or kind != alike:  # jobs of a batch are mostly of one kind
             resolved, alike = await rules.registry.resolve(tx, job, batch.resolved, alone=alone), kind
-        if rules.hooks.guarded("create"):
-            await _ask_guards(tx, rules, job, resolved)
         number = numbers.setdefault(resolved, len(numbers))
         if number == len(batch.kinds):
             batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept)))
             batch.known.append((resolved.lane, resolved.lane_digest, resolved.policy_id, resolved.policy_digest))
         batch.fresh.append((job_id, number or None, *_particulars(job, payload, trace)))
+        kinds.append(resolved)
+    if rules.hooks.guarded("create"):
+        await _ask_guards(tx, rules, [one.job for one in jobs], kinds)
     return batch
 
 
@@ -230,13 +231,15 @@ def _particulars(job: NewJob, payload: str, trace: str | None) -> tuple[Any, ...
     )
 
 
-async def _ask_guards(tx: Tx, rules: Rules, job: NewJob, resolved: Resolved) -> None:
+async def _ask_guards(tx: Tx, rules: Rules, jobs: list[NewJob], kinds: list[Resolved]) -> None:
     """A repeat makes nothing new: it gets its job, though the first request may have used up what a guard watches."""
-    try:
-        await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
-    except Refused:
-        if not await is_repeat(tx, rules, job):
-            raise
+    async with tx.app_code():
+        for job, resolved in zip(jobs, kinds, strict=True):
+            try:
+                await rules.hooks.check(tx, "create", job, resolved.machine.name, job.type)
+            except Refused:
+                if not await is_repeat(tx, rules, job):
+                    raise
 
 
 async def is_repeat(tx: Tx, rules: Rules, job: NewJob) -> bool:

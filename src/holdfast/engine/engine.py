@@ -186,9 +186,9 @@ class Engine(Keyring, Mailing):
         alone = (keyless or len(jobs) == 1) and not hooked
         with _create.naming_key(jobs):
             try:
-                return await self.store.write(partial(work, alone=alone), alone=alone, retry_locked=hooked)
+                return await self.store.write(partial(work, alone=alone), alone=alone, retry_locked=False)
             except NeedsTransaction:
-                return await self.store.write(work, retry_locked=hooked)
+                return await self.store.write(work, retry_locked=False)
 
     async def create_all(
         self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, connection: Any = None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
-from holdfast.batches import each
+from holdfast.batches import AT_ONCE_MAX, each
 from holdfast.engine import create as _create
 from holdfast.engine.create import Created, Ready
 from holdfast.engine.registry import NeedsTransaction, unless_stale
 from holdfast.engine.rules import Rules
-from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreUnavailable
+from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob
 from holdfast.store import PostgresStore, SqliteStore, Tx
@@ -61,18 +62,27 @@ async def _answered(write: Callable[[], Awaitable[list[_Answer]]], jobs: list[Re
 
 
 async def create_one_by_one(create: Callable[[NewJob], Awaitable[Created]], jobs: list[Ready]) -> Answers:
-    """A commit for each job. After trouble with the database the rest is not tried: it would take as long for each."""
-    answers: Answers = []
-    for one in jobs:
-        try:
-            answers.append(await create(one.job))
-        except Exception as error:
-            answers.append(error)
-            if isinstance(error, StoreUnavailable | OutcomeUnknown) and not isinstance(error, Locked):
+    """A commit for each job. After trouble with the database the rest is not tried: it would take as long for each.
+
+    A few at once, so that those with a locked key, which wait for a second, do not delay all others.
+    """
+    room = asyncio.Semaphore(AT_ONCE_MAX)
+    trouble: StoreError | None = None
+
+    async def create_one(job: NewJob) -> Created | Exception:
+        nonlocal trouble
+        async with room:
+            if trouble is not None:
                 told = "not tried after trouble with the database, nothing was written: "
-                untried = StoreUnavailable(f"{told}{error.message}", full=f"{told}{error.full}")
-                return answers + [untried] * (len(jobs) - len(answers))
-    return answers
+                return StoreUnavailable(f"{told}{trouble.message}", full=f"{told}{trouble.full}")
+            try:
+                return await create(job)
+            except Exception as error:
+                if isinstance(error, StoreUnavailable | OutcomeUnknown) and not isinstance(error, Locked):
+                    trouble = error
+                return error
+
+    return list(await asyncio.gather(*(create_one(one.job) for one in jobs)))
 
 
 async def accept_each(accept: Callable[[list[str]], Awaitable[list[str]]], made: Answers) -> Answers:

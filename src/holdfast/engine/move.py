@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from holdfast.engine.rules import Rules
@@ -31,7 +32,8 @@ async def move(
         wanted = query.heard if rules.observers else query.brief
     rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
     if rows and verb is not None and hooked:
-        await rules.hooks.apply(tx, verb, rows)
+        async with tx.app_code() if query.create else nullcontext():  # whose limit on locks has done its work
+            await rules.hooks.apply(tx, verb, rows)
     if rows and rules.observers:
         tx.after_commit(lambda: _tell(rules, wanted, rows, actor))
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
 from holdfast.clock import Clock
@@ -35,6 +36,11 @@ class Tx(Protocol):
     ) -> list[Row]: ...
 
     async def one(self, query: Query, **params: Any) -> Row | None: ...
+
+    def app_code(self) -> AbstractAsyncContextManager[None]:
+        """Around guards and effects. These wait for locks of the app's own as long as they have to: a limit that is in
+        force ends here, and a lock that they did not get is a reason to run the work again."""
+        ...
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         """Run once the work is on disk; not at all if it does not get there. A hint does no harm if it is given though
@@ -79,7 +85,7 @@ class Store(Protocol):
     async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
         """Run work in a transaction. `alone` says that it is one statement and needs no BEGIN around it.
 
-        Without `retry_locked`, `Locked` is raised as soon as a lock was not to be had in time.
+        Without `retry_locked`, `Locked` is raised as soon as a lock was not to be had in time, except by `app_code`.
         """
         ...
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -56,6 +56,10 @@ _CUT_OFF = (
 FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
+class _LockedInAppCode(Exception):
+    """A guard or an effect did not get a lock. Its cause says which."""
+
+
 class PostgresTx:
     lock_seconds: float | None = LOCK_SECONDS
 
@@ -95,6 +99,17 @@ class PostgresTx:
     async def one(self, query: Query, **params: Any) -> Row | None:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
+
+    @asynccontextmanager
+    async def app_code(self) -> AsyncIterator[None]:
+        if self.lock_seconds is None:  # no limit, in a transaction that is not ours
+            yield
+            return
+        await self._connection.execute("SET LOCAL lock_timeout TO DEFAULT")
+        try:
+            yield
+        except asyncpg.LockNotAvailableError as error:
+            raise _LockedInAppCode from error
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
@@ -232,6 +247,8 @@ class PostgresStore:
         for attempt in range(TRIES_MAX):
             try:
                 return await run(work)  # type: ignore[no-any-return]
+            except _LockedInAppCode as error:
+                last = error.__cause__
             except (*_NOT_DONE, *_CUT_OFF, OutcomeUnknown) as error:
                 if isinstance(error, ValueError) or (isinstance(error, OutcomeUnknown) and not harmless):
                     raise  # asyncpg calls an argument it cannot encode an InterfaceError too; that is our own mistake

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -80,6 +81,9 @@ class SqliteTx:
     async def one(self, query: Query, **params: Any) -> Row | None:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
+
+    def app_code(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()  # there is one writer, and no lock to wait for
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
