@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
 
 from holdfast.clock import Clock
@@ -25,15 +26,15 @@ SYNCHRONOUS = ["synchronous_commit=on", "lc_messages=C"]
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[tuple[Engine, Any]]:
-    """An engine, and an administrator's connection that itself waits for no standby."""
+async def server() -> AsyncIterator[tuple[Engine, Any, str]]:
+    """An engine, an administrator's connection that itself waits for no standby, and the URL."""
     with running(settings=SYNCHRONOUS) as postgres:
         await migrate(postgres.dsn())
         admin = await asyncpg.connect(postgres.dsn())
         await admin.execute("SET synchronous_commit = local")
         engine = Engine(await open_store(postgres.dsn(), Clock(), Ids()))
         await engine.create(NewJob(type="t"))  # everything that a job of this type needs is there
-        yield engine, admin
+        yield engine, admin, postgres.dsn()
         await engine.close()
         await admin.close()
 
@@ -71,10 +72,10 @@ ACTS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("act", ACTS)
 async def test_a_commit_whose_wait_for_the_standby_was_canceled_is_not_reported_as_done(
-    server: tuple[Engine, Any], act: str
+    server: tuple[Engine, Any, str], act: str
 ) -> None:
     """F27: an administrator cancels the wait; the server warns, and says that it has committed."""
-    engine, admin = server
+    engine, admin, _ = server
     await require_standby(admin, "missing_standby")
     unconfirmed, pid = await held_up(admin, lambda: ACTS[act](engine))
     await admin.execute("SELECT pg_cancel_backend($1)", pid)
@@ -86,10 +87,40 @@ async def test_a_commit_whose_wait_for_the_standby_was_canceled_is_not_reported_
         await engine.create(NewJob(type="t"))  # the connection goes on as before
 
 
-async def test_work_that_failed_after_an_unconfirmed_commit_leaves_no_doubt_about_the_next_one(
-    server: tuple[Engine, Any],
+async def _asyncpg(url: str) -> Any:
+    return await asyncpg.connect(url)
+
+
+async def _psycopg(url: str) -> Any:
+    return await psycopg.AsyncConnection.connect(url, autocommit=True)
+
+
+@pytest.mark.parametrize("connect", [_asyncpg, _psycopg])
+async def test_a_commit_of_ours_on_a_callers_connection_is_not_reported_as_done_either(
+    server: tuple[Engine, Any, str], connect: Callable[[str], Awaitable[Any]]
 ) -> None:
-    engine, admin = server
+    """The caller has no transaction open, so that each create commits by itself."""
+    engine, admin, url = server
+    connection = await connect(url)
+    try:
+        await engine.create(keyed(), connection=connection)
+        await require_standby(admin, "missing_standby")
+        unconfirmed, pid = await held_up(admin, lambda: engine.create(keyed(), connection=connection))
+        await admin.execute("SELECT pg_cancel_backend($1)", pid)
+        with pytest.raises(OutcomeUnknown, match="standby"):
+            await unconfirmed
+
+        await require_standby(admin, "")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert (await engine.create(keyed(), connection=connection)).existed is False
+    finally:
+        await connection.close()
+
+
+async def test_work_that_failed_after_an_unconfirmed_commit_leaves_no_doubt_about_the_next_one(
+    server: tuple[Engine, Any, str],
+) -> None:
+    engine, admin, _ = server
 
     async def refused(tx: Tx) -> None:
         await tx.all(Query("touch", "UPDATE lanes SET tenant = tenant RETURNING id"))

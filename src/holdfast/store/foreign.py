@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import asyncpg
@@ -16,7 +16,7 @@ from holdfast.ids import Ids
 from holdfast.model.names import kind_of
 from holdfast.store.base import Row, Tx
 from holdfast.store.later import LaterHints
-from holdfast.store.postgres import PostgresTx, bind, require_commit
+from holdfast.store.postgres import WAIT_FOR_STANDBY, PostgresTx, bind, require_commit, unconfirmed
 from holdfast.store.postgres import in_our_words as postgres_words
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, SQLITE, render
@@ -115,8 +115,43 @@ async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIter
     except BaseException:
         await _execute(connection, undo)
         raise
-    answer = await _execute(connection, end)
+    with _warnings(connection) as warned_by:
+        answer = await _execute(connection, end)
     require_commit(getattr(answer, "statusmessage", answer))
+    if WAIT_FOR_STANDBY in warned_by:
+        raise unconfirmed()
+
+
+@contextmanager
+def _warnings(connection: Any) -> Iterator[list[str | None]]:
+    """The functions of the server that warn meanwhile. Of psycopg2 these cannot be had."""
+    heard: list[str | None] = []
+    match _library(connection):
+        case "asyncpg":
+            with _listening(
+                connection.add_log_listener,
+                connection.remove_log_listener,
+                lambda _, message: heard.append(message.server_source_function),
+            ):
+                yield heard
+        case "psycopg":
+            with _listening(
+                connection.add_notice_handler,
+                connection.remove_notice_handler,
+                lambda notice: heard.append(notice.source_function),
+            ):
+                yield heard
+        case _:
+            yield heard
+
+
+@contextmanager
+def _listening(add: Callable[[Any], None], remove: Callable[[Any], None], hear: Callable[..., None]) -> Iterator[None]:
+    add(hear)
+    try:
+        yield
+    finally:
+        remove(hear)
 
 
 def _is_sqlite(connection: Any) -> bool:

@@ -31,6 +31,9 @@ COMMAND_SECONDS = 30.0  # whatever takes longer is canceled, and its outcome is 
 LOCK_SECONDS = 1.0  # a statement that says {lock_timeout} waits no longer for another transaction
 GIVEN_UP_SECONDS = 2.0  # a statement given up after so long makes the idle connections suspect
 
+# The function of the server that warns when the wait for a standby was canceled. The text is in the server's language.
+WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
+
 # The server says it rolled back, or was never asked: running the work again is safe.
 _NOT_DONE = (
     asyncpg.DeadlockDetectedError,
@@ -317,7 +320,7 @@ class PostgresStore:
 
 
 def _hear_warning(connection: Any, message: Any) -> None:
-    if message.server_source_function == "SyncRepWaitForLSN":  # the text is in the language of the server
+    if message.server_source_function == WAIT_FOR_STANDBY:
         connection.replication_unconfirmed = True
 
 
@@ -326,10 +329,14 @@ def require_replication(connection: Any) -> None:
     the commit."""
     if connection.replication_unconfirmed:
         connection.replication_unconfirmed = False
-        raise OutcomeUnknown(
-            "the wait for the synchronous standby was canceled: the commit is on this server, and a failover may lose "
-            "it; repeat the request with the same key or token"
-        )
+        raise unconfirmed()
+
+
+def unconfirmed() -> OutcomeUnknown:
+    return OutcomeUnknown(
+        "the wait for the synchronous standby was canceled: the commit is on this server, and a failover may lose "
+        "it; repeat the request with the same key or token"
+    )
 
 
 async def _commit(connection: Any) -> None:
