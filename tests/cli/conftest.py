@@ -12,6 +12,7 @@ from holdfast.assembly import open_engine
 from holdfast.cli import main
 from holdfast.engine import Engine
 from holdfast.settings import Settings
+from holdfast.store.migrate import migrate
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ def holdfast(
 ) -> Holdfast:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_DATABASE_URL", store_url)
+    asyncio.run(migrate(store_url))  # commands that only look make no database
 
     def run(*arguments: str) -> Answer:
         try:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.cli.apps import named_app
+from holdfast.errors import NoDatabase
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
+from holdfast.redaction import printable
 from holdfast.settings import Settings, load, origins
 
 if TYPE_CHECKING:
@@ -42,26 +46,50 @@ def origins_of(options: argparse.Namespace) -> dict[str, str]:
     return where
 
 
-def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]]) -> T:
+def missing_file(settings: Settings) -> Path | None:
+    """The SQLite file that the settings name, if it is not there."""
+    from holdfast.store.migrate import dialect_of, sqlite_path
+
+    if dialect_of(settings.url) != "sqlite":
+        return None
+    path = sqlite_path(settings.url)
+    return None if path.exists() else path.resolve()
+
+
+def no_database(path: Path) -> NoDatabase:
+    return NoDatabase(
+        f"there is no database at {path}. Is this the right directory? Name the database with "
+        "HOLDFAST_DATABASE_URL or --database, or the app that uses it with --app. `holdfast dev` makes a new one here"
+    )
+
+
+def with_engine(
+    options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]], *, makes_database: bool = False
+) -> T:
     """Run a command's work on the engine that the settings, `--app` and `--database` name; its answer is ours.
 
-    Workers hear of the jobs it makes.
+    Workers hear of the jobs it makes. A SQLite file that is not there is made only by commands that add something:
+    for all others it is most often the wrong directory.
     """
     from holdfast.assembly import open_all
     from holdfast.clock import Clock
     from holdfast.ids import Ids
     from holdfast.lifecycle import Lifecycles
 
-    app = named_app(options)
+    app, settings = named_app(options), settings_of(options)
+    if (file := missing_file(settings)) and not makes_database:
+        raise no_database(file)
 
     async def run() -> T:
         opened = await open_all(
-            settings_of(options),
+            settings,
             lifecycles=Lifecycles() if app is None else app.lifecycles,
             clock=Clock(),
             ids=Ids(),
             app=app_reference(options),
         )
+        if file and sys.stderr.isatty():
+            print(printable(f"made a new SQLite database: {file}"), file=sys.stderr)
         try:
             return await work(opened.engine)
         finally:

@@ -70,7 +70,7 @@ def create(options: argparse.Namespace) -> int:
             print(created.id)
         return 0
 
-    return with_engine(options, work)
+    return with_engine(options, work, makes_database=True)
 
 
 def _warn_unknown(job_type: str, known: list[str]) -> None:
