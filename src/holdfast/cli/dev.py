@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.lasting import stop_on_signals
+from holdfast.cli.lasting import end_at_once, stop_on_signals
 from holdfast.cli.parser import command
 from holdfast.cli.samples import sample
 from holdfast.cli.serve import add_address_arguments, server_of
-from holdfast.cli.worker import add_arguments, app_of, end_at_once, ended, figures_of, work_until
+from holdfast.cli.worker import add_arguments, app_of, ended, figures_of, work_until
 from holdfast.observe.logs import hush_jobs
 from holdfast.redaction import without_password
 from holdfast.settings import load

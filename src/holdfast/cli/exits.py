@@ -8,6 +8,11 @@ FAILED, USAGE, NOT_FOUND, CONFLICT = 1, 2, 3, 4
 PIPE_CLOSED = 141  # what a shell makes of SIGPIPE
 
 
+def code_of_signal(number: int) -> int:
+    """As a shell has it: 130 for Ctrl-C."""
+    return 128 + number
+
+
 def code_of(error: HoldfastError) -> int:
     match error:
         case Conflict() | KeyReused():

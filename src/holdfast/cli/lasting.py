@@ -6,7 +6,10 @@ import asyncio
 import logging
 import os
 import signal
+import sys
+from typing import NoReturn
 
+from holdfast.cli.exits import code_of_signal
 from holdfast.observe.logs import Logs, configure, installed
 from holdfast.settings import Settings, secrets_in, wants_colour
 
@@ -20,13 +23,23 @@ def log_as(settings: Settings) -> None:
         configure(wanted)
 
 
+def end_at_once(code: int = 0) -> NoReturn:
+    """Threads that do not end cannot keep the process; what was said is still written."""
+    if (installed_log := installed()) is not None:
+        installed_log.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals, waits_for: str = "the jobs that run") -> None:
-    """The first one sets `stop`, the second ends the process at once, whoever else has set `stop` in between."""
+    """The first one sets `stop`, the second ends the process at once, even if `stop` has been set in between."""
     heard: list[signal.Signals] = []
 
     def signalled(number: signal.Signals) -> None:
         if heard:
-            os._exit(1)
+            log.warning("ended at once by a second signal, without waiting for %s", waits_for)
+            end_at_once(code_of_signal(number))
         heard.append(number)
         log.info("stopping when %s have ended; a second signal ends it at once", waits_for)
         stop.set()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.apps import required_app
-from holdfast.cli.lasting import log_as, stop_on_signals
+from holdfast.cli.exits import code_of_signal
+from holdfast.cli.lasting import end_at_once, log_as, stop_on_signals
 from holdfast.cli.parser import command, names
 from holdfast.errors import Invalid, Unauthorized
 from holdfast.observe.logs import hush_moves
@@ -100,12 +101,13 @@ def run(options: argparse.Namespace) -> int:
 
 async def _supervise(command_line: list[str], options: argparse.Namespace, grace_seconds: float) -> int:
     supervisor = Supervisor(command_line, options.processes, grace_seconds=grace_seconds)
-    if options.metrics_port is None:
-        return await supervisor.run()
-    from holdfast.worker_health import WorkerHealth  # nobody else needs a web server here
+    async with contextlib.AsyncExitStack() as stack:
+        if options.metrics_port is not None:
+            from holdfast.worker_health import WorkerHealth  # nobody else needs a web server here
 
-    async with WorkerHealth(supervisor).told_at(options.metrics_port):
-        return await supervisor.run()
+            await stack.enter_async_context(WorkerHealth(supervisor).told_at(options.metrics_port))
+        code = await supervisor.run()
+    return code_of_signal(signal.SIGINT) if supervisor.interrupted else code
 
 
 def _check_remote(options: argparse.Namespace, settings: Settings) -> None:
@@ -219,9 +221,3 @@ def ended(worker: Worker) -> int:
     if worker.stuck:
         end_at_once()
     return 0
-
-
-def end_at_once() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

@@ -21,7 +21,7 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
     held = await tx.all(q.held_jobs, held=token_rows([item.held for item in items]), worker=worker)
     stopping = {row["id"] for row in held if await _ends_canceled(tx, rules, row)}
     freed = [
-        (item.id, item.token, _reason(item), float(item.delay_seconds))
+        (item.id, item.token, item.reason, float(item.delay_seconds))
         for item in sorted(items, key=lambda item: item.id)
         if item.held.plausible and item.id not in stopping
     ]
@@ -37,14 +37,10 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
         Settled(item.id, settled[item.id])
         if item.id in settled
         else await settle_or_refuse(
-            tx, item.held, worker, {"released": {"reason": _reason(item)}, "canceled": {"error": None}}
+            tx, item.held, worker, {"released": {"reason": item.reason}, "canceled": {"error": None}}
         )
         for item in items
     ]
-
-
-def _reason(item: Freed) -> str:
-    return "snoozed" if item.delay_seconds else "released"
 
 
 async def _ends_canceled(tx: Tx, rules: Rules, row: Row) -> bool:

@@ -57,11 +57,20 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Freed(msgspec.Struct, frozen=True):
-    """release: handed back unfinished, to be claimed at once or after a delay."""
+    """release: handed back unfinished, to be claimed at once or after a delay.
+
+    `snoozed`: the handler asked for the delay. None: it did if there is one.
+    """
 
     id: str
     token: str
     delay_seconds: float = 0
+    snoozed: bool | None = None
+
+    @property
+    def reason(self) -> str:
+        asked_for = self.delay_seconds > 0 if self.snoozed is None else self.snoozed
+        return "snoozed" if asked_for else "released"
 
     @property
     def held(self) -> Held:

@@ -103,6 +103,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("PartReport", "status"): "`pending`, `in_progress`, `completed`, `failed` or `skipped`.",
     ("RedriveBody", "payload"): "Another payload for the new job; left out: that of the old one.",
     ("ReleaseBody", "delaySeconds"): "Offer it to workers no sooner than after so many seconds.",
+    (
+        "ReleaseBody",
+        "snoozed",
+    ): "Whether the handler asked for the delay: the reason is then `snoozed`, else `released`. "
+    "Left out: it did if there is a delay.",
     ("ScaleQuery", "queue"): "Only these queues, separated by commas.",
     ("TenantQuery", "tenant"): "Whose queue it is.",
     ("WebhookSubscription", "tenant"): "Whose jobs the webhook is told of.",

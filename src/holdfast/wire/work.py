@@ -147,10 +147,11 @@ class FailBody(Body):
     permanent: bool = False
 
 
-class ReleaseBody(Body):
+class ReleaseBody(Body, omit_defaults=True):
     job_id: str
     lease_token: str
     delay_seconds: Seconds = 0
+    snoozed: bool | None = None
 
 
 class RejectBody(Body):

@@ -74,6 +74,7 @@ class Released(msgspec.Struct, frozen=True, tag="released"):
     """Given back: snoozed by its handler, or its worker stops."""
 
     delay_seconds: float = 0
+    snoozed: bool = False
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
@@ -106,7 +107,7 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str], *, 
     """What an exception that left a handler means. `given_back`: how often the job was, before this execution."""
     match error:
         case Snooze():
-            return Released(error.seconds)
+            return Released(error.seconds, snoozed=True)
         case Reject():
             return Rejected(error.code, error.message)
         case Permanent():

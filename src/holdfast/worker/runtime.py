@@ -212,7 +212,8 @@ class Worker:
     async def hand_over(self, delay_seconds: float) -> None:
         """The last act of a process: what still runs here is given back, to be claimed when the process is gone."""
         if self.left:
-            await self._source.release([Freed(run.lease.id, run.lease.token, delay_seconds) for run in self.left])
+            leases = [run.lease for run in self.left]
+            await self._source.release([Freed(held.id, held.token, delay_seconds, snoozed=False) for held in leases])
 
     # -- claiming ---------------------------------------------------------------------------------------------
 

@@ -35,13 +35,15 @@ class Supervisor:
         self.lines: set[Line] = set()  # one to each process
         self.on_end: Callable[[Told], None] | None = None  # what one that has ended had said last
         self._running: set[Process] = set()
+        self._heard = False  # a signal
+        self.interrupted = False  # by a second Ctrl-C
         self._failed: int | None = None  # the exit code of a worker that could not even begin
 
     async def run(self) -> int:
         """Until a signal says stop, or a worker cannot begin. The exit code to end with."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self._signalled, number)
         async with asyncio.TaskGroup() as group:
             for _ in range(self.processes):
                 group.create_task(self._keep_running())
@@ -51,10 +53,20 @@ class Supervisor:
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
+    def _signalled(self, number: signal.Signals) -> None:
+        """The first one: when the jobs have ended. The second: now."""
+        if not self._heard:
+            self._heard = True
+            self.stop()
+            return
+        if not self.interrupted:
+            log.warning("ended at once by a second signal, without waiting for the jobs that run")
+        self.interrupted = self.interrupted or number is signal.SIGINT
+        self._say(NOW)
+
     def stop(self) -> None:
-        """Once: when the jobs have ended. Twice: now."""
+        """When the jobs have ended."""
         if self._stopping.is_set():
-            self._say(NOW)
             return
         self._stopping.set()
         if self._failed is None:  # else it has been said why
