@@ -22,7 +22,9 @@ async def say_at_start(engine: Engine, retention: Retention) -> None:
         log.debug("the settings of the database could not be read: %s", error)
         return
     if weak:
-        _say(logging.WARNING, f"jobs that were acknowledged may be lost in a crash of the database: {'; '.join(weak)}")
+        _say(
+            logging.WARNING, f"the database may lose acknowledged jobs: {'; '.join(weak)}; `holdfast doctor` says more"
+        )
 
 
 def what_is_deleted(retention: Retention) -> str:

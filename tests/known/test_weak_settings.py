@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -11,6 +13,10 @@ from holdfast import starting
 from holdfast.cli.serve import server_of
 from holdfast.server import pulse
 from holdfast.settings import Settings
+from holdfast.store import checkup
+from holdfast.store.checkup import sqlite_defect
+from holdfast.store.queries import Query
+from tests.cli.background import Background
 from tests.conftest import administer
 from tests.logs import logged
 from tests.server.steps import SECRET, Served, serving
@@ -58,11 +64,29 @@ async def test_a_server_warns_at_its_start_and_in_health_of_settings_that_can_lo
     assert health["status"] == "ok"
 
 
-async def test_a_server_on_sqlite_has_nothing_to_warn_of(
-    fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("version", "said"), [("3.40.1", True), ("3.51.2", True), ("3.51.3", False), ("4.0.0", False)])
+async def test_a_server_on_sqlite_warns_of_a_version_that_can_damage_its_log(
+    fresh_sqlite_url: str, version: str, said: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(starting, "_said", set())
+    monkeypatch.setattr(pulse, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(checkup, "_VERSION", Query("checkup_version", f"SELECT '{version}' AS version"))
     await start(fresh_sqlite_url, caplog)
     async with serving(fresh_sqlite_url) as served:
-        assert "weakSettings" not in (await served.http.get("/health")).json()
-    assert logged(caplog) == []
+        health = await checked(served)
+    warnings = [line for line in logged(caplog) if "can damage its log" in line]
+    assert [f"SQLite {version} can damage" in line for line in warnings] == [True] * said
+    assert [f"SQLite {version} can damage" in line for line in health.get("weakSettings", [])] == [True] * said
+    assert health["status"] == "ok"
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("name", ["worker", "dev"])
+def test_a_worker_on_such_a_version_says_so_once_at_its_start(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tasks.py").write_text("from holdfast import App\napp = App()\napp.job('a')(lambda: None)\n")
+    port = ("--port", "0") if name == "dev" else ()
+    with Background(name, "--app", "tasks:app", *port, folder=tmp_path) as command:
+        command.until_it_says("ready: ")
+        assert command.end() == 0
+        defective = sqlite_defect(sqlite3.sqlite_version)
+        assert command.said.count("can damage its log") == (1 if defective else 0)

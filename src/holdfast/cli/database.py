@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,7 +12,6 @@ from holdfast.cli.apps import named_app
 from holdfast.errors import NoDatabase
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
-from holdfast.redaction import printable
 from holdfast.settings import Settings, load, origins
 
 if TYPE_CHECKING:
@@ -88,8 +86,6 @@ def with_engine(
             ids=Ids(),
             app=app_reference(options),
         )
-        if file and sys.stderr.isatty():
-            print(printable(f"made a new SQLite database: {file}"), file=sys.stderr)
         try:
             return await work(opened.engine)
         finally:

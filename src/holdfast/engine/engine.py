@@ -683,8 +683,8 @@ class Engine(Keyring, Mailing):
         return await self.store.read(lambda tx: _read.unfinished_as_pending(tx, job_ids))
 
     async def weak_settings(self) -> list[str]:
-        """What makes acknowledged jobs less than durable here; nothing on SQLite, whose settings are ours."""
-        return await self.store.read(weak_settings) if isinstance(self.store, PostgresStore) else []
+        """What makes acknowledged jobs less than durable here."""
+        return await self.store.read(lambda tx: weak_settings(tx, self.store.dialect))
 
     async def vitals(self) -> _vitals.Vitals:
         return await self.store.read(lambda tx: _vitals.vitals(tx, self.store.dialect))

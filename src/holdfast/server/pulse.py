@@ -59,11 +59,14 @@ class Pulse:
 
     async def beat(self) -> None:
         self.storage = await asyncio.to_thread(_storage, self._folder)
-        self.vitals = await self._engine.vitals()
+        vitals = await self._engine.vitals()
         self._heard_at = self._clock.monotonic()
-        if self._heard_at - self._asked_settings_at >= SETTINGS_SECONDS:
-            self.weak_settings, self._asked_settings_at = await self._engine.weak_settings(), self._heard_at
-        others = self.vitals.maintaining
+        try:
+            if self._heard_at - self._asked_settings_at >= SETTINGS_SECONDS:
+                self.weak_settings, self._asked_settings_at = await self._engine.weak_settings(), self._heard_at
+        finally:
+            self.vitals = vitals  # the first of them are seen together with the settings
+        others = vitals.maintaining
         self._tell(Fleet(others + 1, others))
 
     @property

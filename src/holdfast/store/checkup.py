@@ -104,8 +104,22 @@ def is_off(setting: str) -> bool:
     return setting in ("off", "false")
 
 
-async def weak_settings(tx: Tx) -> list[str]:
-    """The settings of a PostgreSQL server that make acknowledged jobs less than durable, and what each costs."""
+SAFE_SQLITE = (3, 51, 3)
+
+
+def sqlite_defect(version: str) -> str | None:
+    """What is wrong with this version of SQLite."""
+    if tuple(map(int, version.split("."))) >= SAFE_SQLITE:
+        return None
+    return f"SQLite {version} can damage its log when two processes write at once (fixed in 3.51.3)"
+
+
+async def weak_settings(tx: Tx, dialect: str) -> list[str]:
+    """What makes acknowledged jobs less than durable, and what it costs: settings of a PostgreSQL server, or the
+    version of the SQLite library."""
+    if dialect == "sqlite":
+        [version] = await tx.all(_VERSION)
+        return list(filter(None, [sqlite_defect(version[0])]))
     found = {row[0]: row[1] for row in await tx.all(_SETTINGS)}
     return [f"{name} is off: {cost}" for name, cost in DURABILITY.items() if is_off(found.get(name, ""))]
 

@@ -26,8 +26,8 @@ class JobCounts(Answer):
 class Health(Answer):
     """`status` is `ok` or `down`. Numbers are those of the last time that the database answered. `broker` is there
     where hints go through one; without it all goes on, by the database. `failing_loops` are there where something that
-    the server does beside its answers keeps failing, and `weak_settings` where settings of the database make jobs that
-    were acknowledged less than durable."""
+    the server does beside its answers keeps failing, and `weak_settings` where settings of the database, or a defect of
+    its version, make jobs that were acknowledged less than durable."""
 
     status: str
     database: str

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.store.checkup import SqliteState
 
-SAFE_VERSION = (3, 51, 3)
-
 
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
     from holdfast.store.checkup import indexes_of, sqlite_state
@@ -31,13 +29,11 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
 
 
 def _version(state: SqliteState) -> Finding:
-    if tuple(map(int, state.version.split("."))) >= SAFE_VERSION:
+    from holdfast.store.checkup import sqlite_defect
+
+    if (defect := sqlite_defect(state.version)) is None:
         return ok("library", f"SQLite {state.version}")
-    return warn(
-        "library",
-        f"SQLite {state.version} can damage its log when two processes write at once (fixed in 3.51.3)",
-        "let one process use the file, or use a newer Python, or PostgreSQL",
-    )
+    return warn("library", defect, "let one process use the file, or use a newer Python, or PostgreSQL")
 
 
 def _journal(state: SqliteState) -> Finding:
