@@ -118,6 +118,7 @@ def test_a_wrong_setting_is_a_failure(on_sqlite: Holdfast, monkeypatch: pytest.M
 def test_a_broker_that_cannot_be_is_a_failure_and_one_that_is_away_a_warning(
     on_sqlite: Holdfast, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    on_sqlite("migrate")
     assert "broker" not in levels(on_sqlite("doctor"))
     monkeypatch.setenv("HOLDFAST_DISPATCH", "redis")
     answer = on_sqlite("doctor")

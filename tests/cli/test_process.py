@@ -113,14 +113,14 @@ async def test_on_postgresql_a_stale_schema_is_exit_1_and_names_the_command(
     assert answer.stderr.endswith("; run `holdfast migrate`\n")
 
 
-def test_on_sqlite_the_first_command_makes_the_database(tmp_path: Path) -> None:
-    answer = holdfast("jobs", "list", "--json", folder=tmp_path)
+def test_on_sqlite_the_first_command_that_adds_something_makes_the_database(tmp_path: Path) -> None:
+    answer = holdfast("keys", "create", "--name", "shop", "--json", folder=tmp_path)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert (tmp_path / ".holdfast" / "holdfast.db").is_file()
 
 
 def test_the_command_line_wins_over_the_environment(tmp_path: Path) -> None:
-    answer = holdfast("jobs", "list", "--database", f"sqlite:///{tmp_path}/mine.db", folder=tmp_path, url="mysql://x")
+    answer = holdfast("migrate", "--database", f"sqlite:///{tmp_path}/mine.db", folder=tmp_path, url="mysql://x")
     assert (answer.returncode, (tmp_path / "mine.db").is_file()) == (0, True)
 
 
@@ -165,6 +165,7 @@ def test_a_value_that_looks_like_an_option_is_taken_behind_two_dashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    assert main(["migrate"]) == 0
     assert main(["jobs", "show", "--", "--limt"]) == 3
     assert capsys.readouterr().err == "holdfast: no job '--limt'\n"
 

@@ -278,6 +278,7 @@ def test_what_others_wrote_does_not_steer_the_terminal() -> None:
 
 
 def test_the_view_goes_on_until_q_and_leaves_the_terminal_as_it_was(tmp_path: Path, store_url: str) -> None:
+    run_holdfast("migrate", folder=tmp_path, url=store_url)
     with Screen("top", "--interval", "0.1", folder=tmp_path, HOLDFAST_DATABASE_URL=store_url) as screen:
         screen.until("no job waits or runs", "q quits")
         assert screen.modes_now() != screen.modes
@@ -294,6 +295,7 @@ def test_the_view_goes_on_until_q_and_leaves_the_terminal_as_it_was(tmp_path: Pa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_as_well(tmp_path: Path, number: signal.Signals) -> None:
+    run_holdfast("migrate", folder=tmp_path)
     with Screen("top", "--interval", "0.1", folder=tmp_path) as screen:
         screen.until("q quits")
         assert screen.end(number) == 0
@@ -303,6 +305,7 @@ def test_a_signal_ends_it_as_well(tmp_path: Path, number: signal.Signals) -> Non
 
 
 def test_on_a_terminal_too_once_is_once(tmp_path: Path) -> None:
+    run_holdfast("migrate", folder=tmp_path)
     with Screen("top", "--once", "--interval", "0.1", folder=tmp_path) as screen:
         assert screen.end() == 0
         assert "no job runs" in screen.drawn
@@ -310,6 +313,7 @@ def test_on_a_terminal_too_once_is_once(tmp_path: Path) -> None:
 
 
 def test_another_size_is_drawn_at_once(tmp_path: Path) -> None:
+    run_holdfast("migrate", folder=tmp_path)
     with Screen("top", "--interval", "60", folder=tmp_path, columns=120) as screen:
         screen.until("no job waits or runs", "q quits")
         screen.resize(70, 20)
