@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 import msgspec
 
 from holdfast.assembly import Opened, open_all
+from holdfast.celery_names import CeleryNames
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.drivers import driver_connection, require_sync
@@ -40,7 +41,7 @@ _T = TypeVar("_T")
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
 
-class Definition(Generic[P, R]):
+class Definition(CeleryNames, Generic[P, R]):
     """A job type and its function. It stays callable as the function it is; `enqueue` has the same signature."""
 
     def __init__(self, app: App, handler: Handler, options: Options) -> None:
@@ -126,7 +127,7 @@ class Define(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Definition[P, R]: ...
 
 
-class App:
+class App(CeleryNames):
     """Settings decide the database; a SQLite file when nothing is set.
 
     `name` tells it from other apps on the same database; by default it is the module that makes it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
+from holdfast.celery_names import CeleryNames
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.errors import JobFailed
@@ -37,7 +38,7 @@ class Home(Protocol):
     def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T: ...
 
 
-class JobHandle(Generic[R]):
+class JobHandle(CeleryNames, Generic[R]):
     def __init__(
         self, home: Home, job_id: str, *, existed: bool = False, read: Callable[[Any], R] | None = None
     ) -> None:
