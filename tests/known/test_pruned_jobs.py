@@ -65,6 +65,29 @@ async def test_a_canceled_job_too_is_deleted_after_its_key_was_kept(engine: Engi
     assert (await engine.create(request())).id == first.id
 
 
+@pytest.mark.parametrize("ended", ["succeeded", "canceled"])
+async def test_each_job_waits_for_its_own_key_to_be_kept(
+    engine: Engine, worker: str, clock: MovableClock, ended: str
+) -> None:
+    async def end(key: str) -> str:
+        job = await engine.create(request(idempotency_key=key))
+        await (finish(engine, worker) if ended == "succeeded" else engine.cancel(job.id))
+        return job.id
+
+    first = await end("first")
+    assert await engine.prune(AT_ONCE) == 1
+    clock.advance(SEEN_SECONDS - 1)
+    second = await end("second")
+    assert await engine.prune(AT_ONCE) == 1
+    clock.advance(1)
+    assert await engine.prune(AT_ONCE) == 1
+    assert [row["id"] for row in await ask(engine, "SELECT id FROM jobs")] == [second]
+    clock.advance(SEEN_SECONDS)
+    await engine.prune(AT_ONCE)
+    assert (await engine.create(request(idempotency_key="second"))).id == second
+    assert (await engine.create(request(idempotency_key="first"))).id == first
+
+
 async def test_a_repeated_create_is_answered_with_the_job_that_was_pruned(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
