@@ -8,6 +8,7 @@ from holdfast.engine import Engine
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile
 from tests.cli.stories import claimed, dead, half_done, succeeded
+from tests.engine.steps import run
 
 NOBODYS = "00000000-0000-7000-8000-000000000000"
 
@@ -53,6 +54,19 @@ def test_a_dead_job_shows_how_it_died(holdfast: Holdfast, meanwhile: Meanwhile) 
         "E_DISK",
     )
     assert [(attempt["outcome"], attempt["state"]) for attempt in job["attempts"]] == [("failed", "dead_letter")]
+
+
+def test_attempts_name_their_worker(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    async def ran(engine: Engine) -> str:
+        worker = (await engine.register(name="press-1")).id
+        lease = await run(engine, worker)
+        await engine.complete(worker, lease.id, lease.token)
+        return lease.id
+
+    job_id = meanwhile(ran)
+    assert "\tpress-1\t" in holdfast("jobs", "show", job_id).out
+    [attempt] = holdfast("jobs", "show", job_id, "--json").json["attempts"]
+    assert attempt["workerName"] == "press-1"
 
 
 def test_what_a_worker_wrote_cannot_steer_the_terminal(holdfast: Holdfast, meanwhile: Meanwhile) -> None:

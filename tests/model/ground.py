@@ -14,7 +14,7 @@ from holdfast.ids import Ids
 from holdfast.store import open_store
 from holdfast.store.migrate import sqlite_path
 
-TABLES = ("kept_keys", "jobs", "events", "attempts", "parts", "queues", "sweeps", "workers")
+TABLES = ("kept_keys", "jobs", "events", "attempts", "parts", "queues", "sweeps", "workers", "past_workers")
 
 
 class ChosenIds(Ids):

@@ -7,7 +7,7 @@ import pytest
 from holdfast.engine import Progress, Retention
 from holdfast.lifecycle import State
 from holdfast.model import NewJob, Part
-from tests.engine.steps import NOBODYS
+from tests.engine.steps import NOBODYS, ask
 from tests.server.operating import Operator, dead, operator, retrying, started, with_key
 from tests.server.steps import ADMIN, Served
 
@@ -130,6 +130,17 @@ async def test_who_ran_a_job_is_told_though_the_job_was_pruned(op: Operator) -> 
     assert (await op.get(f"/jobs/{lease.id}", status=404))["code"] == "job_pruned"
     [attempt] = (await op.get(f"/jobs/{lease.id}/attempts"))["attempts"]
     assert (attempt["workerId"], attempt["outcome"], attempt["state"]) == (worker, "succeeded", "succeeded")
+
+
+async def test_an_attempt_names_its_worker_though_the_worker_was_forgotten(op: Operator) -> None:
+    worker = (await op.engine.register(name="press-1")).id
+    await op.engine.create(NewJob(type="t"))
+    [lease] = await op.engine.claim(worker)
+    await op.engine.complete(worker, lease.id, lease.token)
+    await ask(op.engine, "UPDATE workers SET liveness = 'offline' RETURNING id")
+    assert await op.engine.forget_workers(0) == 1
+    [attempt] = (await op.get(f"/jobs/{lease.id}/attempts"))["attempts"]
+    assert (attempt["workerId"], attempt["workerName"]) == (worker, "press-1")
 
 
 async def test_why_a_job_does_not_run(op: Operator) -> None:

@@ -93,7 +93,8 @@ async def mark_silent(tx: Tx) -> list[Worker]:
 async def forget(tx: Tx, seconds: float) -> int:
     """Worker processes that ended long ago and hold nothing; whoever registered by other means stays."""
     check_number(seconds, "seconds", code="invalid_retention")
-    gone = [row["id"] for row in await tx.all(q.forget_workers, seconds=float(seconds))]
+    gone = [(row["id"], row["name"]) for row in await tx.all(q.forget_workers, seconds=float(seconds))]
     if gone:
-        await tx.all(q.prune_events, ids=gone)  # what the log says of them
+        await tx.all(q.keep_worker_names, past=gone)  # for the record of their attempts
+        await tx.all(q.prune_events, ids=[worker for worker, _ in gone])  # what the log says of them
     return len(gone)

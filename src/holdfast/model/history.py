@@ -55,12 +55,17 @@ class Attempt(msgspec.Struct, frozen=True):
     to_state: str
     reason: str | None
     error: Any
+    worker_name: str | None = None  # where it was asked for; no column of the attempt
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Attempt:
         values = list(row)
-        values[-1] = decode_or_none(values[-1])
+        values[_ERROR] = decode_or_none(values[_ERROR])
         return cls(*values)
+
+
+ATTEMPT_COLUMNS = Attempt.__struct_fields__[:-1]
+_ERROR = ATTEMPT_COLUMNS.index("error")
 
 
 class PartStatus(StrEnum):
@@ -94,4 +99,3 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EVENT_COLUMNS = Event.__struct_fields__
-ATTEMPT_COLUMNS = Attempt.__struct_fields__

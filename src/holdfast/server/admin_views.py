@@ -93,6 +93,7 @@ def attempt_view(attempt: Attempt, machine: Machine) -> AttemptView:
         ended_at=attempt.ended_at,
         outcome=attempt.outcome,
         state=machine.words[State(attempt.to_state)],
+        worker_name=attempt.worker_name,
         instance_id=attempt.instance,
         reason=attempt.reason,
         error=attempt.error,

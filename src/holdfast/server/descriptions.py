@@ -75,6 +75,7 @@ BY_NAME: dict[str, str] = {
     "waitSeconds": "Long poll: wait up to so many seconds for a job.",
     "webhookId": "The id of the webhook.",
     "workerId": "The id of the worker.",
+    "workerName": "The name that the worker registered with.",
     "workerType": "What kind of worker it is, for people.",
 }
 # Where a name means something else: by the type of the query or body, or by the place of the parameter.

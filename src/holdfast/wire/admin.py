@@ -137,6 +137,7 @@ class AttemptView(Answer):
     ended_at: Time
     outcome: str
     state: str
+    worker_name: str | None = None
     instance_id: str | None = None
     reason: str | None = None
     error: dict[str, Any] | None = None

@@ -175,7 +175,7 @@ def _attempt_row(attempt: Attempt, machine: Machine) -> list[Cell]:
         short_time(attempt.ended_at),
         attempt.outcome,
         machine.words[State(attempt.to_state)],
-        attempt.worker_id,
+        attempt.worker_name or attempt.worker_id,
         _attempt_error(attempt),
     ]
 

@@ -45,7 +45,12 @@ SELECT {log end} >= {ceiling} AS ahead
 UPDATE event_log SET base = {log end} + :jump RETURNING base
 
 -- name: attempts
-SELECT {attempt} FROM attempts WHERE job_id = :id ORDER BY epoch
+SELECT {attempt},
+       coalesce((SELECT name FROM workers WHERE workers.id = attempts.worker_id),
+                (SELECT name FROM past_workers WHERE past_workers.id = attempts.worker_id)) AS worker_name
+  FROM attempts
+ WHERE job_id = :id
+ ORDER BY epoch
 
 -- name: attempt_by_token
 SELECT {attempt} FROM attempts WHERE job_id = :id AND token = :token

@@ -44,6 +44,15 @@ DELETE FROM workers
    AND liveness = 'offline'
    AND coalesce(last_heartbeat_at, registered_at) <= {now-:seconds}
    AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'running' AND jobs.lease_worker = workers.id)
+RETURNING id, name
+
+-- name: keep_worker_names
+INSERT INTO past_workers (id, name)
+SELECT past.id, past.name
+  FROM {rows:past(id uuid, name text)}
+ WHERE past.name IS NOT NULL
+    ON CONFLICT (id) DO UPDATE
+   SET name = excluded.name
 RETURNING id
 
 -- name: jobs_of_worker

@@ -77,6 +77,12 @@ CREATE TABLE workers (
     offline_seconds   double precision NOT NULL
 );
 
+-- The names of worker processes that ended long ago, for the record of who ran what.
+CREATE TABLE past_workers (
+    id   uuid PRIMARY KEY,
+    name text NOT NULL
+);
+
 CREATE TABLE jobs (
     id                  uuid             PRIMARY KEY,
     tenant              text             NOT NULL,

@@ -78,6 +78,12 @@ CREATE TABLE workers (
     offline_seconds   real    NOT NULL
 ) STRICT;
 
+-- The names of worker processes that ended long ago, for the record of who ran what.
+CREATE TABLE past_workers (
+    id   text NOT NULL PRIMARY KEY,
+    name text NOT NULL
+) STRICT;
+
 CREATE TABLE jobs (
     id                  text    NOT NULL PRIMARY KEY,
     tenant              text    NOT NULL,
