@@ -20,10 +20,13 @@ from holdfast.loops import Maintenance
 from holdfast.model import NewJob
 from holdfast.settings import Settings
 from holdfast.store import Tx, open_store
+from holdfast.store.identity import Identities, Identity
+from holdfast.store.migrate import migrate
 from holdfast.store.queries import Query
 from tests.engine.log import settled
 from tests.engine.steps import run
 from tests.servers.postgres import PostgresServer, find_binaries, running
+from tests.servers.proxy import Proxy
 from tests.webhooks.steps import sent_to, subscribe
 
 BEGUN = Query("begun", "SELECT pg_current_xact_id()::text AS xid")
@@ -160,6 +163,37 @@ async def test_webhooks_and_streams_go_on_after_a_dump_was_loaded_into_a_new_ser
 
 
 @pytest.mark.postgres
+async def test_a_process_that_runs_through_the_swap_to_a_loaded_dump_writes_no_event_that_is_not_told() -> None:
+    """Its first event on the new server, long before the next round of maintenance."""
+    with running() as source, running() as target:
+        await migrate(source.dsn())
+        connection = await asyncpg.connect(source.dsn())
+        await connection.execute(BURN)
+        await connection.close()
+        async with Proxy.to(source.dsn()) as proxy:
+            engine = await open_engine(Settings(database_url=proxy.url))
+            try:
+                webhook = await subscribe(engine)
+                await engine.fan_out_webhooks()
+                await engine.create(NewJob(type="old"))
+                await settled(engine)
+                place = await engine.feed_end()
+
+                load_dump(source.dsn(), target)
+                await proxy.lead_to(target.dsn())
+                made = await asyncio.gather(*(engine.create(NewJob(type="new")) for _ in range(5)))
+                await settled(engine)
+                await engine.fan_out_webhooks()
+
+                new = {job.id for job in made}
+                events, _ = await engine.feed(place)
+                assert {event.job_id for event in events} == new
+                assert new <= {each.job_id for each in await sent_to(engine, webhook)}
+            finally:
+                await engine.close()
+
+
+@pytest.mark.postgres
 async def test_maintenance_finds_out_that_the_server_is_another_one(
     postgres_engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -202,3 +236,20 @@ async def test_writers_queue_behind_the_lock_of_the_log_only_once_while_a_long_t
     await lasting
     assert tries.count("lock_event_log") == 1
     assert await engine.rebase_event_log()
+
+
+async def test_what_a_changed_database_needs_is_tried_with_each_new_connection_until_it_is_done() -> None:
+    """As when a long transaction keeps the lock of the log: meanwhile the connections are used."""
+    identities, tried, answers = Identities(), list[str](), iter([False, True])
+
+    async def prepare(connection: str) -> bool:
+        tried.append(connection)
+        return next(answers)
+
+    identities.prepare = prepare
+    first, second = (Identity((name,), (), name) for name in ("before", "after"))
+    await identities.admit(first, "the first")
+    assert tried == []
+    for connection in ("a", "b", "c"):
+        await identities.admit(second, connection)
+    assert tried == ["a", "b"]

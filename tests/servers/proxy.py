@@ -55,6 +55,12 @@ class Proxy:
         self.cut()
         await asyncio.gather(*wires, return_exceptions=True)
 
+    async def lead_to(self, url: str) -> None:
+        """From now on to another server: connections are cut, and come back over there."""
+        await self.go_away()
+        self._target = urlsplit(url)
+        await self.come_back()
+
     async def come_back(self) -> None:
         """At the same address; and nothing is swallowed or delayed any more."""
         self.swallow(requests=False, answers=False)

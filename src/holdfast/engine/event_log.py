@@ -29,18 +29,24 @@ async def rebase(store: PostgresStore | SqliteStore) -> bool:
     if not isinstance(store, PostgresStore) or not await store.read(is_ahead):
         return False
 
-    async def work(tx: Tx) -> bool:
-        await tx.all(_LOCK)
-        if not await is_ahead(tx):  # another process was faster
-            return False
-        await tx.all(q.rebase, jump=JUMP)
-        return True
-
     # All who write wait behind us while we wait for a long transaction. So this is tried once, with a short timeout;
     # maintenance tries again.
-    if await store.write(work, retry_locked=False):
-        log.warning(
-            "this database was loaded into another server, whose transactions have lower numbers than the positions of "
-            "its events; new events are put behind these: webhooks and streams go on where they were"
-        )
+    await store.write(rebase_within, retry_locked=False)
     return True
+
+
+async def rebase_within(tx: Tx) -> None:
+    """The same in a transaction."""
+    if not await is_ahead(tx):
+        return
+    await tx.all(_LOCK)
+    if await is_ahead(tx):  # no other process was faster
+        await tx.all(q.rebase, jump=JUMP)
+        tx.after_commit(_tell)
+
+
+def _tell() -> None:
+    log.warning(
+        "this database was loaded into another server, whose transactions have lower numbers than the positions of "
+        "its events; new events are put behind these: webhooks and streams go on where they were"
+    )

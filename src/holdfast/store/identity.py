@@ -6,10 +6,11 @@ something else. So each new connection asks for the identity of the database, an
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,17 +41,32 @@ class Identity(NamedTuple):
 
 
 class Identities:
-    """What the connections of one store have found."""
+    """What the connections of one store have found.
+
+    `prepare` gets the first connection to a database that has changed, before any connection to it is used, and says
+    whether it is done; if not, it gets the next one.
+    """
 
     def __init__(self) -> None:
         self.now: Identity | None = None
         self.changed: list[Callable[[], None]] = []
+        self.prepare: Callable[[Any], Awaitable[bool]] | None = None
+        self._unprepared = False
+        self._preparing = asyncio.Lock()
+
+    async def admit(self, found: Identity | None, connection: Any) -> None:
+        """A new connection, which leads to this database."""
+        async with self._preparing:
+            self.see(found)
+            if self._unprepared and self.prepare is not None:
+                self._unprepared = not await self.prepare(connection)
 
     def see(self, found: Identity | None) -> None:
         if found is None or found.is_same(self.now):
             return
         before, self.now = self.now, found
         if before is not None:
+            self._unprepared = True
             log.warning(
                 "%s is not as it was: it was restored, replaced, or failed over; what this process had read from it is "
                 "read again",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -22,6 +23,8 @@ from holdfast.store.identity import Identities, Identity, of_connection, of_row,
 from holdfast.store.queries import Query
 from holdfast.store.refusals import UNNAMED, Named, kind_of, kind_of_state, refusal, said_by, unreachable
 from holdfast.store.render import POSTGRES, Statement, render
+
+log = logging.getLogger(__name__)
 
 TRIES_MAX = 6
 PAUSE_SECONDS = 0.02
@@ -266,6 +269,25 @@ class PostgresStore:
         told = f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: "
         raise StoreUnavailable(f"{told}{kind_of(last)}", full=f"{told}{said_by(last)}") from last
 
+    def prepare_changed_database(self, work: Work[Any]) -> None:
+        """Run this when the database turns out to be another one than before, ahead of everything else. If it fails,
+        because of a lock for instance, the connection is used all the same, and the next one tries again."""
+
+        async def prepare(connection: Any) -> bool:
+            tx = PostgresTx(connection, self._clock)
+            try:
+                await connection.execute(f"{_BEGIN_POOLED if self._pooled else 'BEGIN'}; {_LOCK_TIMEOUT}")
+                await work(tx)
+                await _commit(connection)
+            except (*FAILED, HoldfastError) as error:
+                log.debug("the changed database is not prepared yet: %s", error)
+                await _roll_back(connection)
+                return False
+            tell(tx.callbacks)
+            return True
+
+        self.identities.prepare = prepare
+
     async def _take(self) -> Any:
         with Watched(self.watch, CONNECT, self._clock):
             connection = await self._connections.take()
@@ -426,7 +448,7 @@ async def _connect(url: str, *, pooled: bool, identities: Identities) -> Any:
     connection.add_log_listener(_hear_warning)
     try:
         await (_prepare_lent if pooled else _prepare_own)(connection)
-        identities.see(await of_connection(connection, pooled=pooled))
+        await identities.admit(await of_connection(connection, pooled=pooled), connection)
     except BaseException:
         connection.terminate()
         raise
