@@ -21,7 +21,7 @@ from tests.cli.processes import environment
 from tests.worker.stories.app import app
 from tests.worker.stories.diary import VARIABLE, Diary
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 MARK = "HOLDFAST_TEST_COMMAND"
 ROOT = Path(__file__).parents[3]
 

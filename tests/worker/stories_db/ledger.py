@@ -51,7 +51,7 @@ class Ledger:
         return [event.at.timestamp() for event in self.events if event.verb == verb and job in (None, event.job_id)]
 
 
-async def all_done(on: Stage, ids: Collection[str], seconds: float = 60) -> Ledger:
+async def all_done(on: Stage, ids: Collection[str], seconds: float = 120) -> Ledger:
     """These jobs and no others have succeeded, each once."""
     engine = await on.engine()
 
