@@ -8,12 +8,13 @@ from holdfast.engine.prune import UNREAD_SECONDS
 from holdfast.ids import SeededIds
 from holdfast.loops import Maintenance
 from holdfast.model import NewJob
+from holdfast.store.queries import q
 from holdfast.webhooks import courier
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import Sender
 from tests.engine.log import settled
 from tests.engine.steps import ask
-from tests.webhooks.steps import complete, sent_to, subscribe
+from tests.webhooks.steps import complete, create, sent_to, subscribe
 
 AT_ONCE = Retention(succeeded=0, dead=None, canceled=0, rejected=None)
 DAY = 86_400
@@ -130,3 +131,28 @@ async def test_what_should_have_been_deleted_is_counted(engine: Engine, worker: 
     assert (await engine.overdue(retention)).deliveries == 9
     await engine.prune(retention)
     assert (await engine.overdue(retention)).jobs == 0
+
+
+async def test_jobs_that_run_wait_or_have_just_ended_are_not_overdue(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """However long ago they were created."""
+    await create(engine, type="waits")
+    await create(engine)
+    [lease] = await engine.claim(worker, types=["T"])
+    canceled, canceled_late = [await create(engine, type="canceled") for _ in range(2)]
+    await engine.cancel(canceled)
+    clock.advance(DAY)
+    await engine.complete(worker, lease.id, lease.token)
+    await engine.cancel(canceled_late)
+    clock.advance(600)
+    for seconds, jobs in ((0, 3), (DAY / 2, 1)):
+        assert (await engine.overdue(Retention(succeeded=seconds, canceled=seconds))).jobs == jobs
+    assert (await engine.overdue(Retention(succeeded=0))).jobs == 1
+
+
+async def test_only_the_jobs_in_question_are_looked_up_among_the_unread(engine: Engine) -> None:
+    first, _ = [await create(engine) for _ in range(2)]
+    place = {"pos": 0, "job_id": first, "seq": 0}
+    found = await engine.store.read(lambda tx: tx.all(q.unread_jobs, ids=[first], **place))
+    assert [row["job_id"] for row in found] == [first]
