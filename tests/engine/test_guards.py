@@ -313,6 +313,24 @@ async def test_what_is_pruned_was_created_before_the_bound(engine: Engine, worke
         engine, q.prunable_succeeded, keep_seconds=0.0, bound=second.id, besides=[], seen_seconds=60.0, limit=9
     )
     assert [row["id"] for row in found] == [first.id]
+    [late] = await look(engine, q.overdue_succeeded, keep_seconds=0.0, bound=second.id, limit=9)
+    assert late["jobs"] == 1
+
+
+async def test_only_the_live_key_of_a_finished_job_is_kept(engine: Engine, worker: str) -> None:
+    """Of the jobs that are named, and of no others."""
+    finished, freed, other, waiting = [
+        await engine.create(NewJob(type="n", idempotency_key=key, policy={"idempotency": "until_failed"}))
+        for key in ("finished", "freed", "other", "waiting")
+    ]
+    for job in (finished, freed, other):
+        await engine.cancel(job.id)
+    await engine.store.write(lambda tx: tx.all(q.free_key, id=freed.id))
+
+    held = [(job.id, None) for job in (finished, freed, waiting)]
+    kept = await engine.store.write(lambda tx: tx.all(q.keep_keys, held=held))
+
+    assert [row["job_id"] for row in kept] == [finished.id]
 
 
 # -- read -------------------------------------------------------------------------------------------------------------

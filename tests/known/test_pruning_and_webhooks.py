@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Limits, Retention
-from holdfast.engine.prune import UNREAD_SECONDS
+from holdfast.engine.prune import UNREAD_SECONDS, Overdue
 from holdfast.ids import SeededIds
 from holdfast.loops import Maintenance
 from holdfast.model import NewJob
@@ -126,7 +126,7 @@ async def test_what_should_have_been_deleted_is_counted(engine: Engine, worker: 
     clock.advance(DAY + 60)
     assert (await engine.overdue(retention)).jobs == 0  # its turn comes within minutes
     clock.advance(DAY)
-    assert (await engine.overdue(retention)).jobs == 3
+    assert await engine.overdue(retention) == Overdue(jobs=3, deliveries=0)
     clock.advance(6 * DAY)
     assert (await engine.overdue(retention)).deliveries == 9
     await engine.prune(retention)
@@ -148,7 +148,7 @@ async def test_jobs_that_run_wait_or_have_just_ended_are_not_overdue(
     clock.advance(600)
     for seconds, jobs in ((0, 3), (DAY / 2, 1)):
         assert (await engine.overdue(Retention(succeeded=seconds, canceled=seconds))).jobs == jobs
-    assert (await engine.overdue(Retention(succeeded=0))).jobs == 1
+    assert (await engine.overdue(Retention(succeeded=0, dead=0, rejected=0))).jobs == 1
 
 
 async def test_only_the_jobs_in_question_are_looked_up_among_the_unread(engine: Engine) -> None:

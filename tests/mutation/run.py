@@ -83,7 +83,10 @@ CLOSE = {
     "requeue_due": [*KNOWN["spoilt"], *GUARDS, "tests/store/test_plans.py"],
     "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py", *PRUNED],
     "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py", *PRUNED],
-    **{query: ["tests/known/test_pruning_and_webhooks.py"] for query in PRUNING},
+    **{
+        query: ["tests/known/test_pruning_and_webhooks.py", "tests/engine/test_guards.py", "tests/store/test_plans.py"]
+        for query in PRUNING
+    },
     "ahead_in_lane": ["tests/engine/test_why.py"],
     "lane": ["tests/engine/test_guards.py"],
     "jobs_by_id": ["tests/engine/test_hooks.py"],
@@ -93,7 +96,7 @@ CLOSE = {
         for read in ("job", "page_jobs", "count_jobs", "history", "feed_end", "ids_between")
     },
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "parts")},
-    **{query: ["tests/known/test_pruned_jobs.py"] for query in KEPT},
+    **{query: ["tests/known/test_pruned_jobs.py", "tests/engine/test_guards.py"] for query in KEPT},
     "prune_attempts": ["tests/cli/test_bench.py"],
     **{query: ["tests/known/test_order_and_place_in_the_log.py"] for query in ("log_is_ahead", "rebase")},
     **{read: ["tests/engine/test_outlines.py"] for read in ("outlines", "page_outlines", "secret")},

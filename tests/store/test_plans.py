@@ -77,7 +77,11 @@ PINNED = {
     "top_ended": {"jobs_pkey"},
 }
 # Maintenance may read everything until the first ANALYZE, and never after.
-PINNED_WITH_STATISTICS = PINNED | {"prunable_unhappy": {"jobs_unhappy"}, "recent_deaths": {"jobs_unhappy"}}
+PINNED_WITH_STATISTICS = PINNED | {
+    "prunable_unhappy": {"jobs_unhappy"},
+    "overdue_unhappy": {"jobs_unhappy"},
+    "recent_deaths": {"jobs_unhappy"},
+}
 NEEDED = {
     "open_lanes": "jobs_claim",
     "claim_jobs": "jobs_claim",
