@@ -223,6 +223,32 @@ async def test_the_record_of_who_ran_a_job_and_when_outlives_it_without_its_erro
     assert [getattr(after, name) for name in kept] == [getattr(before, name) for name in kept]
 
 
+async def test_the_errors_of_other_jobs_stay_when_one_is_pruned(engine: Engine, worker: str) -> None:
+    ended, goes_on, never_failed = [await run(engine, worker) for _ in range(3)]
+    await engine.fail(worker, ended.id, ended.token, "E_DISK", permanent=True)
+    await engine.fail(worker, goes_on.id, goes_on.token, "E_DISK", "it is full")
+    await engine.complete(worker, never_failed.id, never_failed.token)
+    await engine.prune(AT_ONCE)
+    [attempt] = await engine.attempts(goes_on.id)
+    assert attempt.error is not None
+
+    ids = [goes_on.id, never_failed.id]
+    written = await engine.store.write(lambda tx: tx.all(q.prune_errors, ids=ids))
+    assert [row["job_id"] for row in written] == [goes_on.id], "an attempt without an error is not written again"
+
+
+async def test_what_is_said_to_be_pruned_never_goes_back(engine: Engine) -> None:
+    """A stream that resumes before it is told of a gap, though older events are deleted after newer ones."""
+    older, newer = [await engine.create(NewJob(type="pay")) for _ in range(2)]
+    places = []
+    for job in (newer, older):
+        [event] = await ask(engine, "SELECT pos FROM events WHERE job_id = :id", id=job.id)
+        places.append(event["pos"])
+        await engine.store.write(lambda tx, pos=event["pos"]: tx.all(q.note_pruned, pos=pos))
+    [log] = await ask(engine, "SELECT pruned FROM event_log")
+    assert places[1] < places[0] == log["pruned"]
+
+
 def test_succeeded_jobs_are_kept_for_two_weeks_unless_a_setting_says_otherwise() -> None:
     assert Settings().retain_succeeded_seconds == 14 * DAY
     assert load({"HOLDFAST_RETAIN_SUCCEEDED_SECONDS": "off"}).retain_succeeded_seconds is None

@@ -97,7 +97,7 @@ CLOSE = {
     },
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "parts")},
     **{query: ["tests/known/test_pruned_jobs.py", "tests/engine/test_guards.py"] for query in KEPT},
-    "prune_attempts": ["tests/cli/test_bench.py"],
+    "prune_attempts": ["tests/store/test_bench.py"],
     **{query: ["tests/known/test_order_and_place_in_the_log.py"] for query in ("log_is_ahead", "rebase")},
     **{read: ["tests/engine/test_outlines.py"] for read in ("outlines", "page_outlines", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],

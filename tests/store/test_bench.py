@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from holdfast.cli.bench.app import NAME
+from holdfast.cli.bench.tidy import remove_finished
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.ids import uuid7_floor
@@ -82,3 +84,14 @@ async def test_the_ceiling_has_a_table_of_its_own_for_a_while(engine: Engine) ->
     assert [tuple(row) for row in rows] == [("done", TAKEN_AT_ONCE + 2)]
     await ceiling.drop()
     await ceiling.drop()
+
+
+async def test_a_run_leaves_the_history_of_other_jobs_as_it_was(engine: Engine, worker: str) -> None:
+    await others(engine, worker)
+    before = await ask_by_hand(engine, "SELECT job_id FROM attempts ORDER BY job_id")
+    await engine.create(NewJob(type=NAME))
+    [lease] = await engine.claim(worker, types=[NAME])
+    await engine.complete(worker, lease.id, lease.token)
+    assert await remove_finished(engine, lease.id) == 1
+    assert before == await ask_by_hand(engine, "SELECT job_id FROM attempts ORDER BY job_id")
+    assert before != []
