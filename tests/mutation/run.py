@@ -65,7 +65,7 @@ CLOSE = {
     **{f"{what}_audit": ["tests/engine/test_audit.py"] for what in ("page", "walk")},
     "last_sweep": ["tests/cli/test_doctor.py"],
     "note_claim_scopes": ["tests/known/test_why_with_http_workers.py"],
-    "forget_workers": ["tests/engine/test_workers.py"],
+    "forget_workers": ["tests/engine/test_workers.py", "tests/store/test_plans.py"],
     **{query: ["tests/known/test_names_of_past_workers.py"] for query in ("keep_worker_names", "attempts")},
     "accept_jobs": [*GUARDS, "tests/known/test_clock_set_back.py"],
     "orphans": [*KNOWN["orphans"], "tests/known/test_clock_set_back.py", "tests/store/test_plans.py"],

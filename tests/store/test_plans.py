@@ -81,6 +81,7 @@ PINNED_WITH_STATISTICS = PINNED | {
     "prunable_unhappy": {"jobs_unhappy"},
     "overdue_unhappy": {"jobs_unhappy"},
     "recent_deaths": {"jobs_unhappy"},
+    "forget_workers": {"jobs_running"},
 }
 NEEDED = {
     "open_lanes": "jobs_claim",
