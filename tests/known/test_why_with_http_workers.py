@@ -47,3 +47,11 @@ async def test_a_key_bound_to_other_queues_does_not_count(served: Served) -> Non
     mailer = await served.register(name="mailer", queues=["mail"])
     await claims(served, mailer["apiKey"])
     assert await answer(served, job.id) == "no live worker that runs 'render' claims from queue 'default'"
+
+
+async def test_what_one_worker_asks_for_is_noted_for_that_worker_only(served: Served) -> None:
+    mailer, renderer = [await served.register(name=name) for name in ("mailer", "renderer")]
+    await claims(served, mailer["apiKey"], jobTypes=["mail"])
+    await claims(served, renderer["apiKey"], jobTypes=["render"])
+    asked = [(await served.engine.worker(worker["workerId"])).job_types for worker in (mailer, renderer)]
+    assert asked == [["mail"], ["render"]]
