@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
 INSTEAD = {
     "App": {
@@ -29,15 +29,22 @@ INSTEAD = {
 }
 
 
+class _Missing:
+    """Where the name would be: asking for it raises, and setting it on an object works as ever."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._name, self._instead = name, instead
+
+    def __get__(self, found: object, owner: type) -> NoReturn:
+        missing = f"{owner.__name__!r} object has no attribute {self._name!r}"
+        instead = self._instead.format(name=getattr(found, "__name__", "job"))
+        raise AttributeError(f"{missing}, which is Celery's: {instead}", name=self._name, obj=found)
+
+
 class CeleryNames:
     """For a class whose name is in the table. Type checkers go on refusing what is not there."""
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name):
-            kind = type(self).__name__
-            missing = f"{kind!r} object has no attribute {name!r}"
-            if instead := INSTEAD.get(kind, {}).get(name):
-                called = self.__dict__.get("__name__", "job")
-                raise AttributeError(f"{missing}, which is Celery's: {instead.format(name=called)}")
-            raise AttributeError(missing, name=name, obj=self)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, instead in INSTEAD.get(cls.__name__, {}).items():
+            setattr(cls, name, _Missing(name, instead))

@@ -19,7 +19,6 @@ HoldfastError
     ├── StoreUnavailable   nothing was written; try again
     │   └── Locked             another transaction that has not ended holds what is needed
     ├── OutcomeUnknown     the commit's answer was lost; it may or may not have happened
-    ├── NoDatabase         there is no database file where one was looked for
     ├── SchemaStale        the database needs `migrate`
     └── RowRefused         it cannot store this row; nothing was written, and sending it again will not help
 
@@ -142,10 +141,6 @@ class Locked(StoreUnavailable):
 
 class OutcomeUnknown(StoreError):
     code = "outcome_unknown"
-
-
-class NoDatabase(StoreError):
-    code = "no_database"
 
 
 class SchemaStale(StoreError):

@@ -9,7 +9,7 @@ import logging
 import threading
 
 from holdfast.clock import Clock
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import Locked, OutcomeUnknown, StoreError, StoreUnavailable
 
 log = logging.getLogger("holdfast.connection")
 
@@ -58,7 +58,9 @@ outage = Outage()  # of this process
 
 
 def is_outage(error: BaseException) -> bool:
-    """The database did not answer; another error says that it did."""
+    """The database did not answer. A refusal, or a lock that was not to be had, is an answer."""
+    if isinstance(error, Locked) or (isinstance(error, StoreUnavailable) and error.code == "store_refused"):
+        return False
     return isinstance(error, (StoreUnavailable, OutcomeUnknown, TimeoutError))
 
 

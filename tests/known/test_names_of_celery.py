@@ -42,3 +42,19 @@ def test_any_other_name_is_missing_as_ever(thing: App | Definition[..., None] | 
     with pytest.raises(AttributeError, match=r"object has no attribute 'enqueu'$") as caught:
         thing.enqueu  # type: ignore[union-attr]  # noqa: B018
     assert caught.value.name == "enqueu", "so that Python suggests the nearest name"
+
+
+def test_a_subclass_hints_too_and_may_use_such_a_name_itself() -> None:
+    class Mine(App):
+        conf = "mine"
+
+        @property
+        def broken(self) -> object:
+            return self.nothing_of_the_sort  # type: ignore[attr-defined]
+
+    app = Mine()
+    with pytest.raises(AttributeError, match="Celery's"):
+        _ = app.task  # type: ignore[attr-defined]
+    assert app.conf == "mine"
+    with pytest.raises(AttributeError, match="nothing_of_the_sort"):
+        _ = app.broken

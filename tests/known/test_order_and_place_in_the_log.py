@@ -238,6 +238,19 @@ async def test_writers_queue_behind_the_lock_of_the_log_only_once_while_a_long_t
     assert await engine.rebase_event_log()
 
 
+@pytest.mark.postgres
+async def test_processes_that_find_it_out_at_the_same_moment_do_not_lock_each_other_out(
+    postgres_engine: Engine,
+) -> None:
+    engine = postgres_engine
+    await engine.create(NewJob(type="t"))
+    await engine.store.write(lambda tx: tx.one(AHEAD))
+    done: list[str] = []
+    engine.store.watch = lambda query, _, __: done.append(query.name)
+    await asyncio.gather(*(engine.rebase_event_log() for _ in range(5)))
+    assert done.count("rebase") == 1
+
+
 async def test_what_a_changed_database_needs_is_tried_with_each_new_connection_until_it_is_done() -> None:
     """As when a long transaction keeps the lock of the log: meanwhile the connections are used."""
     identities, tried, answers = Identities(), list[str](), iter([False, True])

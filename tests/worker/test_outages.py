@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.app import App
-from holdfast.errors import StoreUnavailable
-from holdfast.outages import Outage
+from holdfast.errors import Locked, StoreUnavailable
+from holdfast.outages import LoopFailures, Outage, outage
 from holdfast.settings import Settings
 from holdfast.worker.keeper import News
 from tests.worker.in_process import until, working
@@ -62,3 +62,18 @@ def test_a_part_that_tries_seldom_does_not_keep_an_outage_open(caplog: pytest.Lo
     outage.works("claim jobs")
     outage.works("claim jobs")
     assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
+
+
+@pytest.mark.parametrize("refused", [StoreUnavailable("disk full", code="store_refused"), Locked("held")])
+def test_a_refusal_of_the_database_is_not_told_as_an_outage(
+    caplog: pytest.LogCaptureFixture, refused: StoreUnavailable
+) -> None:
+    """Nothing else that works may then say that the database answers again."""
+    caplog.set_level(logging.INFO)
+    failures = LoopFailures("send webhooks", logging.getLogger("holdfast.webhooks"))
+    for _ in range(2):
+        failures.failed(refused)
+    outage.works("look at the database")
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("holdfast")] == [
+        f"cannot send webhooks, trying again: {refused}"
+    ]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.cli.apps import named_app
-from holdfast.errors import NoDatabase
+from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
+from holdfast.redaction import printable
 from holdfast.settings import Settings, load, origins
 
 if TYPE_CHECKING:
@@ -44,30 +45,28 @@ def origins_of(options: argparse.Namespace) -> dict[str, str]:
     return where
 
 
-def missing_file(settings: Settings) -> Path | None:
-    """The SQLite file that the settings name, if it is not there."""
+RIGHT_DIRECTORY = (
+    "is this the right directory? Name the database with HOLDFAST_DATABASE_URL or --database, or the app that uses it "
+    "with --app"
+)
+
+
+def new_database(settings: Settings) -> str | None:
+    """A sentence about the SQLite file that the command is about to make: most often that is the wrong directory."""
     from holdfast.store.migrate import dialect_of, sqlite_path
 
-    if dialect_of(settings.url) != "sqlite":
+    try:
+        if dialect_of(settings.url) != "sqlite" or (path := sqlite_path(settings.url)).exists():
+            return None
+        return f"there was no database at {path.resolve()}; a new, empty one is made"
+    except (OSError, HoldfastError):  # opening it says what is wrong
         return None
-    path = sqlite_path(settings.url)
-    return None if path.exists() else path.resolve()
 
 
-def no_database(path: Path) -> NoDatabase:
-    return NoDatabase(
-        f"there is no database at {path}. Is this the right directory? Name the database with "
-        "HOLDFAST_DATABASE_URL or --database, or the app that uses it with --app. `holdfast dev` makes a new one here"
-    )
-
-
-def with_engine(
-    options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]], *, makes_database: bool = False
-) -> T:
+def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]]) -> T:
     """Run a command's work on the engine that the settings, `--app` and `--database` name; its answer is ours.
 
-    Workers hear of the jobs it makes. A SQLite file that is not there is made only by commands that add something:
-    for all others it is most often the wrong directory.
+    Workers hear of the jobs it makes. A SQLite file that is not there is made, with a warning.
     """
     from holdfast.assembly import open_all
     from holdfast.clock import Clock
@@ -75,8 +74,8 @@ def with_engine(
     from holdfast.lifecycle import Lifecycles
 
     app, settings = named_app(options), settings_of(options)
-    if (file := missing_file(settings)) and not makes_database:
-        raise no_database(file)
+    if said := new_database(settings):
+        print(printable(f"warning: {said}; {RIGHT_DIRECTORY}"), file=sys.stderr)
 
     async def run() -> T:
         opened = await open_all(

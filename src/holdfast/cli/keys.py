@@ -112,7 +112,7 @@ def create(options: argparse.Namespace) -> int:
         _hand_over(options, key, text, await engine.now())
         return 0
 
-    return with_engine(options, work, makes_database=True)
+    return with_engine(options, work)
 
 
 def rotate(options: argparse.Namespace) -> int:

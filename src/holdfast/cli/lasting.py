@@ -25,11 +25,17 @@ def log_as(settings: Settings) -> None:
 
 def end_at_once(code: int = 0) -> NoReturn:
     """Threads that do not end cannot keep the process; what was said is still written."""
+    try:
+        _flush_log()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # also when the reader of a pipe is gone
+        os._exit(code)
+
+
+def _flush_log() -> None:
     if (installed_log := installed()) is not None:
         installed_log.flush()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals, waits_for: str = "the jobs that run") -> None:
@@ -39,7 +45,8 @@ def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals, waits_for: st
     def signalled(number: signal.Signals) -> None:
         if heard:
             log.warning("ended at once by a second signal, without waiting for %s", waits_for)
-            end_at_once(code_of_signal(number))
+            _flush_log()
+            os._exit(code_of_signal(number))  # also when the reader of a pipe no longer reads
         heard.append(number)
         log.info("stopping when %s have ended; a second signal ends it at once", waits_for)
         stop.set()

@@ -148,7 +148,7 @@ def register(options: argparse.Namespace) -> int:
             print(worker.id, *handed_over(key, options.key_file).values(), sep="\n")
         return 0
 
-    return with_engine(options, work, makes_database=True)
+    return with_engine(options, work)
 
 
 def _new(options: argparse.Namespace) -> NewWorker:

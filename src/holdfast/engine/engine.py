@@ -88,7 +88,7 @@ class Engine(Keyring, Mailing):
         )
         store.identities.changed.append(self.rules.registry.forget)
         if isinstance(store, PostgresStore):
-            store.prepare_changed_database(_event_log.rebase_within)
+            store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)
         self.contradictions: list[_declare.Contradiction] = []  # with other apps, as this process has declared
         self._declared: dict[str, tuple[JobType, str | None]] = {}
         self.guard = self.rules.hooks.guard

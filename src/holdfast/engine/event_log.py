@@ -36,9 +36,8 @@ async def rebase(store: PostgresStore | SqliteStore) -> bool:
 
 
 async def rebase_within(tx: Tx) -> None:
-    """The same in a transaction."""
-    if not await is_ahead(tx):
-        return
+    """The same in a transaction that has not read the log: two that had, and then waited for the lock, would be in each
+    other's way."""
     await tx.all(_LOCK)
     if await is_ahead(tx):  # no other process was faster
         await tx.all(q.rebase, jump=JUMP)

@@ -93,7 +93,6 @@ class Room:
             await self._presence.wait(pause)
             try:
                 pause = await self._look()
-                self._failures.works()
             except Exception as error:
                 self._failures.failed(error)
                 await self._clock.sleep(FLOOR_SECONDS)
@@ -104,6 +103,7 @@ class Room:
             return FLOOR_SECONDS
         seats = list(self._seats)
         found = await self._engine.openings(_union(seat.queues for seat in seats), _union(seat.types for seat in seats))
+        self._failures.works()
         if found.next_in == 0:
             await self._engine.requeue_due()  # that is a hint again
         if self._clock.monotonic() >= self._floor_at:

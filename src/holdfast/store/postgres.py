@@ -269,16 +269,21 @@ class PostgresStore:
         told = f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: "
         raise StoreUnavailable(f"{told}{kind_of(last)}", full=f"{told}{said_by(last)}") from last
 
-    def prepare_changed_database(self, work: Work[Any]) -> None:
-        """Run this when the database turns out to be another one than before, ahead of everything else. If it fails,
-        because of a lock for instance, the connection is used all the same, and the next one tries again."""
+    def prepare_changed_database(self, needed: Work[bool], work: Work[Any]) -> None:
+        """Run `work`, if it is needed, when the database turns out to be another one than before, ahead of everything
+        else. If it fails, because of a lock for instance, the connection is used all the same, and the next one tries
+        again."""
 
         async def prepare(connection: Any) -> bool:
             tx = PostgresTx(connection, self._clock)
+            begin = f"{_BEGIN_POOLED if self._pooled else 'BEGIN'}; {_LOCK_TIMEOUT}"
             try:
-                await connection.execute(f"{_BEGIN_POOLED if self._pooled else 'BEGIN'}; {_LOCK_TIMEOUT}")
-                await work(tx)
-                await _commit(connection)
+                for step in (needed, work):  # a transaction each
+                    await connection.execute(begin)
+                    wanted = await step(tx)
+                    await _commit(connection)
+                    if step is needed and not wanted:
+                        return True
             except (*FAILED, HoldfastError) as error:
                 log.debug("the changed database is not prepared yet: %s", error)
                 await _roll_back(connection)

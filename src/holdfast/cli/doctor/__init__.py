@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.database import app_reference, missing_file, no_database, origins_of, settings_of
+from holdfast.cli.database import RIGHT_DIRECTORY, app_reference, new_database, origins_of, settings_of
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.exits import FAILED
 from holdfast.cli.output import Styled, print_json, print_table
@@ -56,9 +56,9 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
         settings = settings_of(options)
     except HoldfastError as error:
         return [fail("settings", error.full)]
-    if file := missing_file(settings):
-        return [_settings(options), fail("database", no_database(file).message)]
-    findings = [_settings(options), ok("database", without_password(settings.url))]
+    made = new_database(settings)
+    database = warn("database", made, RIGHT_DIRECTORY) if made else ok("database", without_password(settings.url))
+    findings = [_settings(options), database]
     try:
         engine = await open_engine(settings, app=app_reference(options))
     except SchemaStale as error:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.database import missing_file, settings_of, with_engine
+from holdfast.cli.database import settings_of, with_engine
 from holdfast.cli.output import print_json
 from holdfast.cli.parser import command
 from holdfast.cli.times import moment, seconds
 from holdfast.errors import Invalid
 from holdfast.model import NewJob
-from holdfast.redaction import printable
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -59,8 +58,6 @@ def create(options: argparse.Namespace) -> int:
         max_attempts=options.max_attempts,
         tags=options.tags,
     )
-    if file := missing_file(settings_of(options)):
-        print(printable(f"warning: there was no database at {file}; a new one is made"), file=sys.stderr)
 
     async def work(engine: Engine) -> int:
         await engine.check([new], refuse_unknown=settings_of(options).unknown_job_types == "refuse")
@@ -73,7 +70,7 @@ def create(options: argparse.Namespace) -> int:
             print(created.id)
         return 0
 
-    return with_engine(options, work, makes_database=True)
+    return with_engine(options, work)
 
 
 def _warn_unknown(job_type: str, known: list[str]) -> None:
