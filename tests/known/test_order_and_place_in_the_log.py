@@ -13,6 +13,7 @@ from holdfast.assembly import open_engine
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
 from holdfast.engine.cancel import cancel
+from holdfast.engine.event_log import rebase_within
 from holdfast.engine.read import Cursor
 from holdfast.errors import Locked
 from holdfast.ids import Ids
@@ -247,7 +248,13 @@ async def test_processes_that_find_it_out_at_the_same_moment_do_not_lock_each_ot
     await engine.store.write(lambda tx: tx.one(AHEAD))
     done: list[str] = []
     engine.store.watch = lambda query, _, __: done.append(query.name)
-    await asyncio.gather(*(engine.rebase_event_log() for _ in range(5)))
+    all_have_begun = asyncio.Barrier(3)
+
+    async def work(tx: Tx) -> None:
+        await all_have_begun.wait()
+        await rebase_within(tx)
+
+    await asyncio.gather(*(engine.store.write(work, retry_locked=False) for _ in range(3)))
     assert done.count("rebase") == 1
 
 
