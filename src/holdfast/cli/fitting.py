@@ -27,20 +27,17 @@ class Column:
     cells: list[Styled]
     right: bool = False
     width: int = 0
+    least_width: int = 0
 
     def __post_init__(self) -> None:
+        """Ids are not cut: they are there to be copied."""
         self.width = max(map(cell_len, (self.title, *(cell.text for cell in self.cells))))
+        has_ids = any(is_uuid(cell.text) or cell.is_id for cell in self.cells)
+        self.least_width = self.width if has_ids else min(self.width, max(cell_len(self.title), CUT_WIDTH))
 
     @property
     def is_empty(self) -> bool:
         return all(cell.text in ("", "0") for cell in self.cells)
-
-    @property
-    def least_width(self) -> int:
-        """Ids are not cut: they are there to be copied."""
-        if any(is_uuid(cell.text) or cell.is_id for cell in self.cells):
-            return self.width
-        return min(self.width, max(cell_len(self.title), CUT_WIDTH))
 
     def cut(self) -> None:
         shown = told_apart({cell.text for cell in self.cells}, self.width)
