@@ -20,6 +20,12 @@ def test_a_command_warns_of_the_empty_database_that_it_makes(tmp_path: Path, typ
     assert made not in second.stderr
 
 
+@pytest.mark.parametrize("typed", ["keys create --name shop", "workers register --name encoder"])
+def test_a_command_that_is_often_the_first_makes_the_database_without_a_warning(tmp_path: Path, typed: str) -> None:
+    answer = holdfast(*typed.split(), folder=tmp_path)
+    assert (answer.returncode, "there was no database" in answer.stderr) == (0, False)
+
+
 def test_a_database_that_is_named_and_not_there_is_made_with_a_warning(tmp_path: Path) -> None:
     answer = holdfast("jobs", "list", "--database", "sqlite:///typo.db", folder=tmp_path)
     assert (answer.returncode, f"{tmp_path.resolve()}/typo.db" in answer.stderr) == (0, True)

@@ -63,10 +63,13 @@ def new_database(settings: Settings) -> str | None:
         return None
 
 
-def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]]) -> T:
+def with_engine(
+    options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]], *, may_be_first: bool = False
+) -> T:
     """Run a command's work on the engine that the settings, `--app` and `--database` name; its answer is ours.
 
-    Workers hear of the jobs it makes. A SQLite file that is not there is made, with a warning.
+    Workers hear of the jobs it makes. A SQLite file that is not there is made, with a warning, unless the command may
+    well be the first one on a database.
     """
     from holdfast.assembly import open_all
     from holdfast.clock import Clock
@@ -74,7 +77,7 @@ def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[
     from holdfast.lifecycle import Lifecycles
 
     app, settings = named_app(options), settings_of(options)
-    if said := new_database(settings):
+    if not may_be_first and (said := new_database(settings)):
         print(printable(f"warning: {said}; {RIGHT_DIRECTORY}"), file=sys.stderr)
 
     async def run() -> T:

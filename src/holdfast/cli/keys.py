@@ -112,7 +112,7 @@ def create(options: argparse.Namespace) -> int:
         _hand_over(options, key, text, await engine.now())
         return 0
 
-    return with_engine(options, work)
+    return with_engine(options, work, may_be_first=True)
 
 
 def rotate(options: argparse.Namespace) -> int:

@@ -148,7 +148,7 @@ def register(options: argparse.Namespace) -> int:
             print(worker.id, *handed_over(key, options.key_file).values(), sep="\n")
         return 0
 
-    return with_engine(options, work)
+    return with_engine(options, work, may_be_first=True)
 
 
 def _new(options: argparse.Namespace) -> NewWorker:

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if named_app(options) is not None:
         options.database = settings_of(options).url  # the workers get their app from us, and the database with it
         settings = msgspec.structs.replace(settings, database_url=options.database)
-    others = with_engine(options, _other_work)
+    others = with_engine(options, _other_work, may_be_first=True)
     if others and not options.yes:
         if not sys.stdin.isatty():
             raise Invalid(f"--yes is needed where nobody can be asked: {others}")
