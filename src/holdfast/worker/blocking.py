@@ -35,6 +35,7 @@ ADVICE = (
     "no other job of this worker process can go on meanwhile. Declare the job with `def` instead of `async def`, call "
     'what blocks with `await asyncio.to_thread(...)`, or use `isolation="process"`'
 )
+AFTERWARDS = ". It held the interpreter lock: the stack shows the code that ran right after"
 CALLER = str(Path(__file__).with_name("handler.py"))
 
 log = logging.getLogger("holdfast.worker")
@@ -71,12 +72,13 @@ class LoopWatch:
         looked, used = self._clock.monotonic(), _cpu_seconds()
         while not self.done.wait(LOOK_SECONDS):
             now, using = self._clock.monotonic(), _cpu_seconds()
-            asleep = now - looked > ASLEEP_SECONDS and using - used < ASLEEP_SECONDS
+            late = now - looked > ASLEEP_SECONDS
+            asleep = late and using - used < ASLEEP_SECONDS
             looked, used = now, using
             if not asleep:
-                self._look(now)
+                self._look(now, late)
 
-    def _look(self, now: float) -> None:
+    def _look(self, now: float, late: bool) -> None:
         tick = self._ticked()
         if now - tick < BLOCKED_SECONDS or tick == self._warned_at:
             return
@@ -85,7 +87,7 @@ class LoopWatch:
         if frame is None or _waits(frame) or self._ticked() != tick:  # it runs again
             return
         self._warned_at = tick
-        _warn(run, others, now - tick, _stack(frame))
+        _warn(run, others, now - tick, _stack(frame), late)
 
     def _culprit(self) -> Run | None:
         """The attempt whose task the loop runs: its own task or, as far as Python tells, one that it created."""
@@ -103,12 +105,12 @@ def _waits(frame: FrameType) -> bool:
     return frame.f_code.co_name == "select" and frame.f_code.co_filename == selectors.__file__
 
 
-def _warn(run: Run | None, others: list[Run], seconds: float, stack: str) -> None:
+def _warn(run: Run | None, others: list[Run], seconds: float, stack: str, late: bool) -> None:
     who = _named(run) if run is not None else f"a task beside {_several(others)}"
     fields: dict[str, Any] = {"blocked_seconds": round(seconds, 1)}
     if run is not None:
         fields |= {"job_id": run.lease.id, "job_type": run.lease.type, "attempt": run.lease.attempt}
-    message = "%s has blocked the event loop for %.1f s: " + ADVICE
+    message = "%s has blocked the event loop for %.1f s: " + ADVICE + (AFTERWARDS if late else "")
     arguments = (who, seconds)
     log.handle(
         log.makeRecord(log.name, logging.WARNING, __file__, 0, message, arguments, None, extra=fields, sinfo=stack)

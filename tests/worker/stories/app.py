@@ -82,7 +82,11 @@ async def blocks_in_a_task_of_its_own(seconds: float) -> None:
 
 @app.job()
 async def computes_with_the_gil() -> int:
-    return len(re.findall("(a+)+b", "a" * 25))  # the lock is held for all of it
+    found = len(re.findall("(a+)+b", "a" * 25))  # the lock is held for all of it
+    end = time.thread_time() + 0.5
+    while time.thread_time() < end:  # and now other threads get their turn
+        pass
+    return found
 
 
 @app.job()
