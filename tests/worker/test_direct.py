@@ -61,5 +61,6 @@ async def test_while_nothing_happens_it_looks_ever_more_seldom(engine: Engine) -
     presence = Scripted(exact=True)
     source = DirectSource(engine, presence, Clock(), worker=(await engine.register()).id)
     assert not await source.wait(0.2)
-    assert presence.asked[:3] == sorted(presence.asked[:3])
+    *full, _ = presence.asked  # the last wait is what was left of the time
+    assert full == sorted(full)
     assert max(presence.asked) <= POLL_SECONDS
