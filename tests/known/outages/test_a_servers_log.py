@@ -50,9 +50,15 @@ async def test_an_outage_of_the_database_is_one_warning_and_one_line_at_its_end(
 
 @asynccontextmanager
 async def waiting_for_work(served: Served) -> AsyncIterator[None]:
-    """A worker over HTTP is in a long poll."""
+    """A worker over HTTP is in a long poll, and asks again when one ends."""
     key = bearer((await served.register())["apiKey"])
-    asking = asyncio.create_task(served.http.post("/api/worker/claim", json={"waitSeconds": 30}, headers=key))
+
+    async def ask() -> None:
+        while True:
+            await served.http.post("/api/worker/claim", json={"waitSeconds": 30}, headers=key)
+            await asyncio.sleep(0.1)
+
+    asking = asyncio.create_task(ask())
     try:
         yield
     finally:
