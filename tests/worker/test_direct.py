@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.clock import Clock
+from holdfast.clock import Clock, MovableClock
 from holdfast.direct import POLL_SECONDS, DirectSource
 from holdfast.engine import Engine
 from holdfast.model import NewJob
@@ -16,8 +16,9 @@ class Scripted:
 
     instance = "scripted"
 
-    def __init__(self, *hints: bool, exact: bool) -> None:
+    def __init__(self, *hints: bool, exact: bool, clock: MovableClock | None = None) -> None:
         self.hints, self.exact, self.asked = list(hints), exact, list[float]()
+        self.clock = clock  # moved by each wait
 
     @property
     def names(self) -> set[str]:
@@ -25,6 +26,8 @@ class Scripted:
 
     async def wait(self, seconds: float) -> bool:
         self.asked.append(seconds)
+        if self.clock is not None:
+            self.clock.advance(seconds)
         return self.hints.pop(0) if self.hints else False
 
 
@@ -58,9 +61,11 @@ async def test_after_a_hint_about_a_delayed_job_it_looks_again_in_time(engine: E
 
 
 async def test_while_nothing_happens_it_looks_ever_more_seldom(engine: Engine) -> None:
-    presence = Scripted(exact=True)
-    source = DirectSource(engine, presence, Clock(), worker=(await engine.register()).id)
-    assert not await source.wait(0.2)
+    clock = MovableClock()
+    presence = Scripted(exact=True, clock=clock)
+    source = DirectSource(engine, presence, clock, worker=(await engine.register()).id)
+    assert not await source.wait(4 * POLL_SECONDS)
     *full, _ = presence.asked  # the last wait is what was left of the time
+    assert len(full) > 3
     assert full == sorted(full)
-    assert max(presence.asked) <= POLL_SECONDS
+    assert full[0] < full[-1] <= POLL_SECONDS

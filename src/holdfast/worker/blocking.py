@@ -35,7 +35,7 @@ ADVICE = (
     "no other job of this worker process can go on meanwhile. Declare the job with `def` instead of `async def`, call "
     'what blocks with `await asyncio.to_thread(...)`, or use `isolation="process"`'
 )
-AFTERWARDS = ". It held the interpreter lock: the stack shows the code that ran right after"
+AFTERWARDS = ". It probably held the interpreter lock: the stack may show a line that ran later"
 CALLER = str(Path(__file__).with_name("handler.py"))
 
 log = logging.getLogger("holdfast.worker")
