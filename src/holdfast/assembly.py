@@ -13,7 +13,7 @@ from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listening import Listener
 from holdfast.engine import Created, Engine, Limits, Retention
-from holdfast.engine.create import Ready
+from holdfast.engine.insert import Ready
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles

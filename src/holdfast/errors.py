@@ -13,7 +13,9 @@ HoldfastError
 ├── Conflict           the request is fine, the job is not in a state for it
 │   ├── LeaseLost          the caller does not hold the job (any more)
 │   ├── IllegalMove        the lifecycle has no such move, or not for this actor
-│   └── WorkerDisabled     an operator switched this worker off
+│   ├── WorkerDisabled     an operator switched this worker off
+│   └── ExtensionMissing   the job needs hooks of an extension that this process does not have
+├── HookFailed         an extension's hook failed; the move was undone and is tried again
 ├── Refused            a guard said no
 └── StoreError         the database could not do it
     ├── StoreUnavailable   nothing was written; try again
@@ -107,6 +109,14 @@ class IllegalMove(Conflict):
 
 class WorkerDisabled(Conflict):
     code = "worker_disabled"
+
+
+class ExtensionMissing(Conflict):
+    code = "extension_missing"
+
+
+class HookFailed(HoldfastError):
+    code = "hook_failed"
 
 
 class Refused(HoldfastError):

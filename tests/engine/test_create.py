@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Created, Engine, Limits
-from holdfast.engine.create import ready
+from holdfast.engine.insert import ready
 from holdfast.errors import HoldfastError, Invalid, KeyReused, NotFound, StoreUnavailable
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import Actor, State

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.engine.create import ready
+from holdfast.engine.insert import ready
 from holdfast.errors import Conflict, HoldfastError, Locked, StoreUnavailable
 from holdfast.lifecycle import State
 from holdfast.model import JobType, NewJob

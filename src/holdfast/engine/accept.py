@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.engine.hooked import Found, ask_guards, moved_rows
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules
+from holdfast.engine.rules import Rules, Which
 from holdfast.lifecycle import Actor, State
 from holdfast.store import Row, Tx, q
 
@@ -12,7 +13,14 @@ from holdfast.store import Row, Tx, q
 async def accept(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor) -> list[Row]:
     """Accept those that still wait for it; accepting twice is harmless."""
     waiting = await movable(tx, rules, ids, "accept", State.CREATED, State.QUEUED, actor)
-    rows = await move(tx, rules, q.accept_jobs, actor=actor, ids=[row["id"] for row in waiting]) if waiting else []
+
+    async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
+        if which == rules.mine:
+            await ask_guards(tx, rules, "accept", {}, [one.row for one in found])
+        moved = await move(tx, rules, which(q.accept_jobs), actor=actor, ids=[one.id for one in found])
+        return {row["id"]: row for row in moved}
+
+    rows = await moved_rows(tx, rules, "accept", waiting, settle)
     tx.after_commit(lambda: rules.wake(rows), hint=True)
     return rows
 
@@ -22,9 +30,14 @@ async def accept_orphans(tx: Tx, rules: Rules) -> list[Row]:
     seconds = rules.limits.accept_orphans_seconds
     if seconds <= 0:
         return []
+    found = await _accept_found(tx, rules, seconds, rules.plain)
+    return found + (await _accept_found(tx, rules, seconds, rules.mine) if rules.hooks.extensions else [])
+
+
+async def _accept_found(tx: Tx, rules: Rules, seconds: float, which: Which) -> list[Row]:
     limit, not_ours = rules.limits.sweep_batch, set[int]()
     while True:
-        orphans = await tx.all(q.orphans, seconds=float(seconds), not_ours=sorted(not_ours), limit=limit)
+        orphans = await tx.all(which(q.orphans), seconds=float(seconds), not_ours=sorted(not_ours), limit=limit)
         ours = [row for row in orphans if await _is_ours(tx, rules, row, Actor.SYSTEM)]
         others = {row["policy"] for row in orphans} - {row["policy"] for row in ours}
         if len(orphans) < limit or others <= not_ours:

@@ -73,10 +73,24 @@ async def _declare(
             "job type %r was declared by app %r, of which no worker lives, and is now declared by app %r: %s",
             *(declared.name, row["declared_by"], app, "; ".join(_differences(kept, declared, _CHANGED))),
         )
-        await _put(tx, declared, app)
+        await _put(tx, msgspec.structs.replace(declared, needs=_both(kept.needs, declared.needs)), app)
     else:
         return await _note(tx, row, kept, declared, app)
     return None
+
+
+def _both(kept: list[str] | None, declared: list[str] | None) -> list[str] | None:
+    """Only the app that has the hooks can say that a type needs them no more."""
+    return sorted({*(kept or ()), *(declared or ())}) or None
+
+
+def needs_text(declared: JobType) -> str | None:
+    return None if declared.needs is None else msgspec.json.encode(declared.needs).decode()
+
+
+async def adopt(tx: Tx, *, declared: JobType, limit: int) -> int:
+    """Mark unfinished jobs of the type that were created before it had these hooks."""
+    return len(await tx.all(q.adopt_jobs, type=declared.name, needs=needs_text(declared), limit=limit))
 
 
 async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> Contradiction:
@@ -142,5 +156,6 @@ async def _put(tx: Tx, declared: JobType, app: str | None) -> None:
         requires=encode(declared.requires, "requires", max_bytes=JSON_BYTES_MAX),
         prefers=encode(declared.prefers, "prefers", max_bytes=JSON_BYTES_MAX),
         schema=declared.schema,
+        needs=needs_text(declared),
         declared_by=app,
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.engine.decide import Decision, after_failure
-from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import Refusal, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.hooked import Found, ask_guards, in_two_passes, moved_rows
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules
-from holdfast.errors import Invalid, LeaseLost
+from holdfast.engine.rules import Rules, Which
+from holdfast.errors import Invalid
 from holdfast.lifecycle import Actor, State
 from holdfast.model.json import encode
 from holdfast.model.names import check_name
@@ -22,33 +23,36 @@ CONTEXT_BYTES_MAX = 16 * 1024
 Lost = tuple[Any, ...]  # a row for one of the statements that end an execution
 
 
-async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) -> list[Settled | LeaseLost]:
+async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) -> list[Settled | Refusal]:
     """Retry, bury or cancel each, as the policy it was created under says; a lost lease changes nothing."""
     check_worker(worker)
     for failure in failures:
         _check(failure)
     errors = {failure.id: stored_error(rules, failure.code, failure.message, failure.context) for failure in failures}
-    decided = await _decide(tx, rules, failures, worker)
-    settled = await _carry_out(tx, rules, failures, decided, errors, worker)
+
+    async def settle(which: Which, some: list[Failure]) -> dict[str, Settled]:
+        decided = await _decide(tx, rules, some, worker, which)
+        return await _carry_out(tx, rules, some, decided, errors, worker, which)
+
+    settled = await in_two_passes(tx, rules, "fail", failures, settle)
     return [
-        Settled(failure.id, settled[failure.id])
-        if failure.id in settled
-        else await _repeated(tx, failure, errors[failure.id], worker)
+        settled.get(failure.id) or await _repeated(tx, rules, failure, errors[failure.id], worker)
         for failure in failures
     ]
 
 
-async def _repeated(tx: Tx, failure: Failure, error: str, worker: str) -> Settled | LeaseLost:
+async def _repeated(tx: Tx, rules: Rules, failure: Failure, error: str, worker: str) -> Settled | Refusal:
     same: dict[str, str | None] = {"error": error}
-    return await settle_or_refuse(tx, failure.held, worker, {"failed": same, "canceled": same})
+    return await settle_or_refuse(tx, rules, failure.held, worker, {"failed": same, "canceled": same})
 
 
-async def _decide(tx: Tx, rules: Rules, failures: list[Failure], worker: str) -> dict[str, Decision]:
+async def _decide(tx: Tx, rules: Rules, failures: list[Failure], worker: str, which: Which) -> dict[str, Decision]:
     by_id = {failure.id: failure for failure in failures}
     decided = {}
-    for row in await tx.all(q.held_jobs, held=token_rows([failure.held for failure in failures]), worker=worker):
+    rows = await tx.all(which(q.held_jobs), held=token_rows([failure.held for failure in failures]), worker=worker)
+    await ask_guards(tx, rules, "fail", by_id, rows)
+    for row in rows:
         failure = by_id[row["id"]]
-        await rules.hooks.check(tx, "fail", failure, row["lifecycle"], row["type"])
         decided[failure.id] = after_failure(
             row,
             await rules.registry.snapshot(tx, row["policy"]),
@@ -67,7 +71,8 @@ async def _carry_out(
     decided: dict[str, Decision],
     errors: dict[str, str],
     worker: str,
-) -> dict[str, State]:
+    which: Which,
+) -> dict[str, Settled]:
     retried: list[Lost] = []
     buried: list[Lost] = []
     canceled: list[Lost] = []
@@ -89,24 +94,28 @@ async def _carry_out(
                     detoured.append((failure.id, decision.reason))
     moved: list[Row] = []
     if retried:
-        moved += await move(tx, rules, q.retry_jobs, actor=Actor.WORKER, failed=retried, worker=worker)
+        moved += await move(tx, rules, which(q.retry_jobs), actor=Actor.WORKER, failed=retried, worker=worker)
     if buried:
-        moved += await move(tx, rules, q.bury_jobs, actor=Actor.WORKER, failed=buried, worker=worker)
+        moved += await move(tx, rules, which(q.bury_jobs), actor=Actor.WORKER, failed=buried, worker=worker)
     if canceled:
-        moved += await move(tx, rules, q.cancel_running, actor=Actor.WORKER, stopped=canceled, worker=worker)
+        moved += await move(tx, rules, which(q.cancel_running), actor=Actor.WORKER, stopped=canceled, worker=worker)
     if detoured:
-        moved += await move(tx, rules, q.bury_waiting, actor=Actor.WORKER, buried=detoured)
+        moved += await move(tx, rules, which(q.bury_waiting), actor=Actor.WORKER, buried=detoured)
     tx.after_commit(lambda: rules.wake(row for row in moved if row["state"] == State.RETRYING))
-    return {row["id"]: State(row["state"]) for row in moved}  # of two moves of a job, the later one counts
+    return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}  # of two moves, the later one counts
 
 
 async def discard(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason: str = "discarded") -> list[Row]:
     """Give up on retries that still wait."""
     check_name(reason, "reason")
     waiting = await movable(tx, rules, ids, "fail", State.RETRYING, State.DEAD, actor)
-    if not waiting:
-        return []
-    return await move(tx, rules, q.bury_waiting, actor=actor, buried=[(row["id"], reason) for row in waiting])
+
+    async def bury(which: Which, found: list[Found]) -> dict[str, Row]:
+        buried = [(one.id, reason) for one in found]
+        rows = await move(tx, rules, which(q.bury_waiting), actor=actor, buried=buried)
+        return {row["id"]: row for row in rows}
+
+    return await moved_rows(tx, rules, "fail", waiting, bury)
 
 
 def shown(rules: Rules, message: str) -> str:

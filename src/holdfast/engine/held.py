@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from holdfast.errors import Invalid, LeaseLost
+from holdfast.engine.lawful import extension_missing
+from holdfast.engine.rules import Rules
+from holdfast.errors import HoldfastError, Invalid, LeaseLost
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job
@@ -54,9 +56,12 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
     return [answers[place] for place in range(len(items))]
 
 
+Refusal = HoldfastError  # a lost lease, a guard that refuses, a hook that failed, an extension that is missing here
+
+
 async def settle_or_refuse(
-    tx: Tx, lease: Held, worker: str, repeats: dict[str, dict[str, str | None]]
-) -> Settled | LeaseLost:
+    tx: Tx, rules: Rules, lease: Held, worker: str, repeats: dict[str, dict[str, str | None]]
+) -> Settled | Refusal:
     """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost.
 
     `repeats` says how the execution has ended if this is a repeat, and what must then be the same text as before.
@@ -81,6 +86,8 @@ async def settle_or_refuse(
     if job.state is State.RUNNING and job.lease_token == lease.token:
         if job.lease_worker != worker:
             return _lost(lease, "it belongs to another worker", reassigned=False)
+        if missing := rules.hooks.missing(job.needs):
+            return extension_missing(job.id, job.type, missing)
         return _lost(lease, "it ran out, and this lifecycle refuses late writes", reassigned=False)
     return _lost(lease, f"the job is {job.state}", reassigned=_again(job))
 

@@ -1,10 +1,10 @@
-"""A move and what hangs on it: the app's effects in the same transaction, observers after the commit."""
+"""A move and what hangs on it: hooks of extensions in the same transaction, observers after the commit."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
+from holdfast.engine.hooked import run_effects
 from holdfast.engine.rules import Rules
 from holdfast.lifecycle import Actor
 from holdfast.store import Row, Tx
@@ -23,17 +23,15 @@ async def move(
 ) -> list[Row]:
     """Run a guarded move. The rows that come back are the ones that moved; the rest were refused.
 
-    `brief`: the caller needs little of them, so little is fetched; for observers somewhat more, for hooks everything.
+    `brief`: the caller needs little of them, so little is fetched; for observers somewhat more.
     """
-    verb = "create" if query.create else query.move  # a wish or a report moves nothing
-    hooked = verb is not None and rules.hooks.any_for(verb)
     wanted = query
-    if brief and not hooked:
+    if brief:
         wanted = query.heard if rules.observers else query.brief
     rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
-    if rows and verb is not None and hooked:
-        async with tx.app_code() if query.create else nullcontext():  # whose limit on locks has done its work
-            await rules.hooks.apply(tx, verb, rows)
+    verb = "create" if query.create else query.move  # a wish or a report moves nothing
+    if rows and query.mine and verb is not None:
+        await run_effects(tx, rules, verb, [row["id"] for row in rows])
     if rows and rules.observers:
         tx.after_commit(lambda: _tell(rules, wanted, rows, actor))
     return rows

@@ -8,7 +8,7 @@ from holdfast.engine.fail import shown
 from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
-from holdfast.errors import Invalid, LeaseLost
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.lifecycle import Actor
 from holdfast.model import Part, PartStatus
 from holdfast.model.history import PART_BYTES_MAX
@@ -22,7 +22,7 @@ COUNTERS_BYTES_MAX = 16 * 1024
 PARTS_MAX = 1000
 
 
-async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str) -> list[Advanced | LeaseLost]:
+async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str) -> list[Advanced | HoldfastError]:
     """Store each report whose token is current; the others are answered with why not."""
     check_worker(worker)
     for report in reports:
@@ -53,7 +53,7 @@ async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str
     return [
         Advanced(report.id, stored[report.id]["lease_expires_at"], stored[report.id]["cancel_requested_at"] is not None)
         if report.id in stored
-        else await _refused(tx, report, worker)
+        else await _refused(tx, rules, report, worker)
         for report in reports
     ]
 
@@ -63,7 +63,7 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
     if not told:
         return {}
     held = token_rows([report.held for report in reports if report.counters])
-    rows = await tx.all(q.held_jobs, held=held, worker=worker)
+    rows = await tx.all(q.held_counters, held=held, worker=worker)
     return {
         row["id"]: encode(
             {**(decode_or_none(row["counters"]) or {}), **(told[row["id"]] or {})},
@@ -74,9 +74,9 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
     }
 
 
-async def _refused(tx: Tx, report: Progress, worker: str) -> LeaseLost:
-    refusal = await settle_or_refuse(tx, report.held, worker, {})
-    assert isinstance(refusal, LeaseLost)  # noqa: S101  nothing can be a repeat of progress
+async def _refused(tx: Tx, rules: Rules, report: Progress, worker: str) -> HoldfastError:
+    refusal = await settle_or_refuse(tx, rules, report.held, worker, {})
+    assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of progress
     return refusal
 
 

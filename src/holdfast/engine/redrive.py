@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.create import Created, create
+from holdfast.engine.create import create
+from holdfast.engine.insert import Created
 from holdfast.engine.read import get
 from holdfast.engine.rules import Rules
 from holdfast.errors import Conflict

@@ -300,4 +300,5 @@ def _type_from_row(row: Row) -> JobType:
         requires=msgspec.json.decode(get("requires"), type=list[str]),
         prefers=msgspec.json.decode(get("prefers"), type=list[str]),
         schema=get("schema"),
+        needs=None if get("needs") is None else msgspec.json.decode(get("needs"), type=list[str]),
     )

@@ -174,6 +174,7 @@ class Job(msgspec.Struct, frozen=True):
     parent_id: str | None
     lane: int
     policy: int
+    needs: list[str] | None
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Job:
@@ -190,6 +191,11 @@ class Job(msgspec.Struct, frozen=True):
         return self.state in FINAL
 
     @property
+    def worker(self) -> str | None:
+        """Who runs it, or ran it last."""
+        return self.lease_worker or self.last_worker
+
+    @property
     def status(self) -> str:
         """What a client sees, the same six words in every lifecycle."""
         return STATUS[self.state]
@@ -197,7 +203,9 @@ class Job(msgspec.Struct, frozen=True):
 
 COLUMNS = Job.__struct_fields__
 _STATE, _DUE = COLUMNS.index("state"), COLUMNS.index("due")
-_JSON = [COLUMNS.index(name) for name in ("payload", "result", "error", "counters", "checkpoint", "tags", "trace")]
+_JSON = [
+    COLUMNS.index(name) for name in ("payload", "result", "error", "counters", "checkpoint", "tags", "trace", "needs")
+]
 
 
 class Unreadable(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from holdfast.engine import Created, Filter
-from holdfast.engine.create import ready
+from holdfast.engine.insert import ready
 from holdfast.errors import HoldfastError, Malformed, NotFound, StoreError, Unauthorized, UnknownName
 from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob

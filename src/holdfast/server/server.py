@@ -14,7 +14,7 @@ from holdfast.batches import Apart, Batches
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine, Retention
-from holdfast.engine.create import Ready
+from holdfast.engine.insert import Ready
 from holdfast.ids import Ids
 from holdfast.model.outline import Outline
 from holdfast.observe.serving import Serving

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.names import kind_of
-from holdfast.store.base import Row, Tx
+from holdfast.store.base import Row, T, Tx
 from holdfast.store.later import LaterHints
 from holdfast.store.postgres import WAIT_FOR_STANDBY, PostgresTx, bind, require_commit, unconfirmed
 from holdfast.store.postgres import in_our_words as postgres_words
@@ -218,6 +219,9 @@ class _BorrowedPsycopg(_BorrowedAsyncpg):
     async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
         return await _awaited(self._connection.execute(text, params))
 
+    async def _execute(self, sql: str) -> None:
+        await _execute(self._connection, sql)
+
 
 class _BorrowedPsycopg2(_BorrowedPsycopg):
     async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
@@ -236,6 +240,13 @@ class _BorrowedAiosqlite(SqliteTx):
     ) -> list[Row]:
         asked = super().all(query, limit=limit, filters=filters, **params)
         return await self._there(finish, asked)  # type: ignore[no-any-return]
+
+    async def _execute(self, sql: str) -> None:
+        await self._there(self._connection.execute, sql)
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float) -> T:
+        async with asyncio.timeout(seconds):  # each of its statements is over there, and this thread waits for it
+            return await hook
 
 
 def _plain(row: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -62,8 +62,8 @@ _CUT_OFF = (
 FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
-class _LockedInAppCode(Exception):
-    """A guard or an effect did not get a lock. Its cause says which."""
+_TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK")
+_SAVEPOINT = ("SAVEPOINT hooks", "RELEASE SAVEPOINT hooks", "ROLLBACK TO SAVEPOINT hooks; RELEASE SAVEPOINT hooks")
 
 
 class PostgresTx:
@@ -76,10 +76,14 @@ class PostgresTx:
         self.alone = alone
         self.callbacks: list[Callable[[], None]] = []
         self.wrote = False
+        self._nested = 0
+        self._kept_back: list[tuple[str, list[list[Any]]]] = []  # a statement, and its arguments for each time
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
+        if self._kept_back:
+            await self.flush()
         if query.tables and all(len(params.get(table, ())) == 1 for table in query.tables):
             query = query.for_one
         statement = render(query, POSTGRES, limit, filters)
@@ -106,16 +110,52 @@ class PostgresTx:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
 
+    async def run(self, query: Query, **params: Any) -> None:
+        statement = render(query, POSTGRES)
+        values = bind(query, statement, params, self._clock)
+        if not self._kept_back or self._kept_back[-1][0] != statement.text:
+            self._kept_back.append((statement.text, []))
+        self._kept_back[-1][1].append(values)
+
+    async def flush(self) -> None:
+        kept_back, self._kept_back = self._kept_back, []
+        for text, values in kept_back:
+            await self._connection.executemany(text, values)
+            self.wrote = True
+
     @asynccontextmanager
-    async def app_code(self) -> AsyncIterator[None]:
-        if self.lock_seconds is None:  # no limit, in a transaction that is not ours
-            yield
-            return
-        await self._connection.execute("SET LOCAL lock_timeout TO DEFAULT")
+    async def savepoint(self) -> AsyncIterator[None]:
+        outermost = self.alone and not self._nested
+        begin, release, undo = _TRANSACTION if outermost else _SAVEPOINT
+        await self.flush()
+        told = len(self.callbacks)
+        await self._execute(begin)
+        self._nested += 1
         try:
             yield
-        except asyncpg.LockNotAvailableError as error:
-            raise _LockedInAppCode from error
+            await self.flush()
+        except BaseException:
+            self._kept_back.clear()
+            del self.callbacks[told:]
+            await self._execute(undo)
+            raise
+        finally:
+            self._nested -= 1
+        if outermost:
+            await _commit(self._connection)
+        else:
+            await self._execute(release)
+
+    async def _execute(self, sql: str) -> None:
+        await self._connection.execute(sql)
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float) -> T:
+        async with asyncio.timeout(seconds):
+            return await hook
+
+    async def wait_for_locks(self) -> None:
+        if self.lock_seconds is not None:  # no limit, in a transaction that is not ours
+            await self._execute("SET LOCAL lock_timeout TO DEFAULT")
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
@@ -253,8 +293,6 @@ class PostgresStore:
         for attempt in range(TRIES_MAX):
             try:
                 return await run(work)  # type: ignore[no-any-return]
-            except _LockedInAppCode as error:
-                last = error.__cause__
             except (*_NOT_DONE, *_CUT_OFF, OutcomeUnknown) as error:
                 if isinstance(error, ValueError) or (isinstance(error, OutcomeUnknown) and not harmless):
                     raise  # asyncpg calls an argument it cannot encode an InterfaceError too; that is our own mistake
@@ -315,6 +353,7 @@ class PostgresStore:
                 with Watched(self.watch, BEGIN, self._clock):
                     await connection.execute(begin)
                 result = await work(tx)
+                await tx.flush()
             except BaseException:
                 await _roll_back(connection)
                 raise
@@ -332,6 +371,7 @@ class PostgresStore:
             tx = PostgresTx(connection, self._clock, alone=True, watch=self.watch)
             try:
                 result = await work(tx)
+                await tx.flush()
             except (asyncpg.PostgresError, *_NOT_DONE, *_CUT_OFF) as error:
                 if tx.wrote or isinstance(error, _CUT_OFF):  # running it again would forget what has happened already
                     raise _unknown(error) from error

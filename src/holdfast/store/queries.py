@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 
 _ROWS = re.compile(r"\{rows:(\w+)")
@@ -36,6 +36,7 @@ class Query:
     data: str | None = None
     gives: str | None = None
     single: bool = False  # each of its tables of rows has one row
+    mine: tuple[str, ...] = ()  # the extensions of this process: jobs that need hooks, and no others
 
     @cached_property
     def recorded(self) -> bool:
@@ -80,6 +81,11 @@ class Query:
         while left:
             text, left = _BRACKETS.subn("", text)
         return text
+
+    @lru_cache  # noqa: B019  queries live as long as the process
+    def with_hooks(self, extensions: tuple[str, ...]) -> Query:
+        """The same for jobs that need hooks, and need none but those of these extensions."""
+        return replace(self, mine=extensions)
 
     @cached_property
     def for_one(self) -> Query:

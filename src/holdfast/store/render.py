@@ -15,6 +15,9 @@
 {pos}                   the position in the log that a new event of this transaction has at least
 {moved}                 what a move answers with, and what its history needs: on SQLite, where the row is
 {lease ended}           the assignments that take a lease away
+{mine}                  the job needs no hooks; or, in a query `with_hooks`, only those that this process has
+{mine or plain:alias}   either of the two, of a row of jobs under this name
+{not held back:verb}    no hook has failed this move of the job just now
 {lock_timeout}          true; the transaction waits at most :lock_timeout milliseconds for a lock, if that is given
 {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
 {filters}               the one dynamic WHERE, from a fixed set
@@ -130,6 +133,8 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
         if word == "moved":
             wanted = given(query) + ((*TOLD, *KEPT, "pos") if dialect == POSTGRES else ("rowid",))
             return ", ".join(f"jobs.{name}" for name in dict.fromkeys(wanted))
+        if word in _HOOKED:
+            return _MARKER.sub(expanded, _HOOKED[word](query.mine, rest))
         if word.startswith(("now+", "now-")):
             return _shifted_now(found[1][3], found[1][4:], dialect)
         if word in _SHARED:
@@ -295,6 +300,34 @@ def _bit(pair: str) -> str:
     source, _, target = pair.partition(">")
     return str(BIT[State(source), State(target)])
 
+
+def _mine(extensions: tuple[str, ...], alias: str) -> str:
+    table = alias or "jobs"
+    if not extensions:
+        return f"{table}.needs IS NULL"
+    names = ", ".join(f"'{name}'" for name in extensions)  # identifiers: `Extension` sees to it
+    lacking = f"SELECT 1 FROM {{items:{table}.needs}} AS need WHERE need.value NOT IN ({names})"
+    return f"{table}.needs IS NOT NULL AND NOT EXISTS ({lacking})"
+
+
+def _mine_or_plain(extensions: tuple[str, ...], alias: str) -> str:
+    plain = _mine((), alias)
+    return f"({plain} OR {_mine(extensions, alias)})" if extensions else plain
+
+
+def _not_held_back(extensions: tuple[str, ...], verb: str) -> str:
+    """Asked only of jobs that need hooks: all others cannot have failed one."""
+    if not extensions:
+        return "TRUE"
+    failed = "SELECT 1 FROM hook_failures AS failed WHERE failed.job_id = jobs.id"
+    return f"NOT EXISTS ({failed} AND failed.verb = '{verb}' AND failed.next_at > {{now}})"
+
+
+_HOOKED: dict[str, Callable[[tuple[str, ...], str], str]] = {
+    "mine": _mine,
+    "mine or plain": _mine_or_plain,
+    "not held back": _not_held_back,
+}
 
 _SHARED: dict[str, Callable[[str], str]] = {
     "from": _from,

@@ -11,9 +11,9 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -34,6 +34,7 @@ from holdfast.store.render import SQLITE, Statement, history_of, render
 GROUP_MAX = 64  # pieces of work in one commit
 BUSY_SECONDS = 30  # how long another process may hold the file before we give up
 PAUSE_SECONDS = 0.005
+INSTRUCTIONS = 20_000  # of SQLite's own between two looks at the clock: less than a millisecond
 READERS = 4
 WAL_TRIES_MAX, WAL_PAUSE_SECONDS = 100, 0.02
 CHECKPOINT_PAGES = 4000  # 16 MiB of log: a page that changes often is then copied back once instead of many times
@@ -82,8 +83,39 @@ class SqliteTx:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
 
-    def app_code(self) -> AbstractAsyncContextManager[None]:
-        return nullcontext()  # there is one writer, and no lock to wait for
+    async def run(self, query: Query, **params: Any) -> None:
+        await self.all(query, **params)
+
+    async def flush(self) -> None:
+        """Nothing is ever kept back: a statement here is a function call."""
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        told = len(self.callbacks)
+        await self._execute("SAVEPOINT hooks")
+        try:
+            yield
+        except BaseException:
+            del self.callbacks[told:]
+            await self._execute("ROLLBACK TO hooks")
+            await self._execute("RELEASE hooks")
+            raise
+        await self._execute("RELEASE hooks")
+
+    async def _execute(self, sql: str) -> None:
+        self._connection.execute(sql)
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Statements that take longer are interrupted; SQLite asks after every so many of its own instructions."""
+        until = self._clock.monotonic() + seconds
+        self._connection.set_progress_handler(lambda: self._clock.monotonic() > until, INSTRUCTIONS)
+        try:
+            return finish(hook)
+        finally:
+            self._connection.set_progress_handler(None, INSTRUCTIONS)
+
+    async def wait_for_locks(self) -> None:
+        """There is one writer, and no lock to wait for."""
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)

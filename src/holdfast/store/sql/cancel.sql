@@ -12,6 +12,7 @@ UPDATE jobs
        updated_at          = {now}
  WHERE id {in:ids uuid}
    AND state {from:cancel by client}
+   AND {mine}
 RETURNING {moved}
 
 -- name: ask_to_cancel
@@ -25,6 +26,7 @@ UPDATE jobs
  WHERE id {in:ids uuid}
    AND state = 'running'
    AND cancel_requested_at IS NULL
+   AND {mine}
 RETURNING {moved}
 
 -- name: cancel_running
@@ -46,4 +48,5 @@ UPDATE jobs
    AND jobs.lease_token = stopped.token
    AND jobs.lease_worker = :worker
    AND jobs.cancel_requested_at IS NOT NULL
+   AND {mine}
 RETURNING {moved}

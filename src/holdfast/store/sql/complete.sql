@@ -18,4 +18,5 @@ UPDATE jobs
    AND jobs.lease_token = done.token
    AND jobs.lease_worker = :worker
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND {mine}
 RETURNING {moved}

@@ -19,6 +19,17 @@ UPDATE jobs
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})
 RETURNING {moved}
 
+-- name: held_counters
+-- Read under the lock that the report will need anyway.
+SELECT jobs.id, jobs.counters
+  FROM jobs
+  JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
+ WHERE {running}
+   AND jobs.lease_token = held.token
+   AND jobs.lease_worker = :worker
+ ORDER BY jobs.id
+{locked}
+
 -- name: put_parts
 -- A part that is finished stays finished: nobody changes it any more, a later execution neither.
 INSERT INTO parts (job_id, name, tenant, epoch, place, status, percent, total, done, error, data, started_at, completed_at)

@@ -9,6 +9,8 @@ SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_
    AND finished_at <= {now-:keep_seconds}
    AND id < :bound
    AND NOT tenant {in:besides text}
+   AND {mine}
+   AND {not held back:prune}
    AND CASE WHEN key_live
             THEN coalesce((SELECT max(kept_at) FROM kept_keys WHERE kept_keys.job_id = jobs.id) <= {now-:seen_seconds}, TRUE)
             ELSE TRUE
@@ -25,6 +27,8 @@ SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_
    AND state <> 'succeeded'
    AND finished_at <= {now-:keep_seconds}
    AND NOT tenant {in:besides text}
+   AND {mine}
+   AND {not held back:prune}
    AND CASE WHEN key_live
             THEN coalesce((SELECT max(kept_at) FROM kept_keys WHERE kept_keys.job_id = jobs.id) <= {now-:seen_seconds}, TRUE)
             ELSE TRUE
@@ -99,6 +103,7 @@ SELECT job_id, tenant FROM attempts WHERE job_id {in:ids uuid}
 DELETE FROM jobs
  WHERE id {in:ids uuid}
    AND finished_at IS NOT NULL
+   AND {mine}
 RETURNING id
 
 -- name: prune_events

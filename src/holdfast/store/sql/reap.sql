@@ -26,6 +26,8 @@ SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.
                                  FROM workers w
                                 WHERE w.id = jobs.lease_worker
                                   AND coalesce(w.last_heartbeat_at, w.registered_at) > {now-p.offline_seconds})))
+   AND {mine}
+   AND {not held back:reap}
  ORDER BY jobs.id
  LIMIT {limit}
 {skip_locked of jobs}
@@ -50,6 +52,7 @@ UPDATE jobs
  WHERE jobs.id = gone.id
    AND {running}
    AND jobs.lease_token = gone.token
+   AND {mine}
 RETURNING {moved}
 
 -- name: reap_to_dead
@@ -70,6 +73,7 @@ UPDATE jobs
  WHERE jobs.id = gone.id
    AND {running}
    AND jobs.lease_token = gone.token
+   AND {mine}
 RETURNING {moved}
 
 -- name: reap_waiting
@@ -84,6 +88,7 @@ UPDATE jobs
        updated_at  = {now}
  WHERE id {in:ids uuid}
    AND state = 'retrying'
+   AND {mine}
 RETURNING {moved}
 
 -- name: reap_to_canceled
@@ -103,6 +108,7 @@ UPDATE jobs
    AND {running}
    AND jobs.lease_token = gone.token
    AND jobs.cancel_requested_at IS NOT NULL
+   AND {mine}
 RETURNING {moved}
 
 -- name: sweep

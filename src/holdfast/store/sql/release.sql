@@ -17,4 +17,5 @@ UPDATE jobs
    AND {running}
    AND jobs.lease_token = freed.token
    AND jobs.lease_worker = :worker
+   AND {mine}
 RETURNING {moved}

@@ -6,7 +6,8 @@ CREATE TABLE database_identity (
 );
 INSERT INTO database_identity (id) VALUES (gen_random_uuid()::text);
 
--- `schema` is that of the payload. `conflict` is what another app declares under this name.
+-- `schema` is that of the payload. `conflict` is what another app declares under this name. `needs` names the extensions
+-- that have hooks on this type, as a JSON array; NULL: none has.
 CREATE TABLE job_types (
     name        text        PRIMARY KEY,
     lifecycle   text        NOT NULL,
@@ -17,6 +18,7 @@ CREATE TABLE job_types (
     schema      text,
     declared_by text,
     conflict    text,
+    needs       text,
     updated_at  timestamptz NOT NULL
 );
 
@@ -138,6 +140,7 @@ CREATE TABLE jobs (
     redrive_of          uuid,
     root_id             uuid,
     parent_id           uuid,
+    needs               text,                       -- extensions whose hooks every move runs, as JSON
     -- What a job looks like in each state; any other state is none.
     CONSTRAINT jobs_shape CHECK (CASE
         WHEN state = 'running'
@@ -337,6 +340,23 @@ CREATE TABLE parts (
 );
 
 -- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
+-- Which extensions this database knows, and when a process that has them last did maintenance.
+CREATE TABLE extensions (
+    name    text        PRIMARY KEY,
+    seen_at timestamptz NOT NULL
+);
+
+-- Moves that a hook has failed: they are tried again at `next_at`.
+CREATE TABLE hook_failures (
+    job_id    uuid        NOT NULL,
+    verb      text        NOT NULL,
+    extension text        NOT NULL,
+    failures  integer     NOT NULL,
+    error     text        NOT NULL,
+    next_at   timestamptz NOT NULL,
+    PRIMARY KEY (job_id, verb)
+);
+
 CREATE TABLE sweeps (
     name        text        PRIMARY KEY,
     swept_at    timestamptz NOT NULL,

@@ -7,7 +7,8 @@ CREATE TABLE database_identity (
 ) STRICT;
 INSERT INTO database_identity (id) VALUES (lower(hex(randomblob(16))));
 
--- `schema` is that of the payload. `conflict` is what another app declares under this name.
+-- `schema` is that of the payload. `conflict` is what another app declares under this name. `needs` names the extensions
+-- that have hooks on this type, as a JSON array; NULL: none has.
 CREATE TABLE job_types (
     name        text    NOT NULL PRIMARY KEY,
     lifecycle   text    NOT NULL,
@@ -18,6 +19,7 @@ CREATE TABLE job_types (
     schema      text,
     declared_by text,
     conflict    text,
+    needs       text,
     updated_at  integer NOT NULL
 ) STRICT;
 
@@ -139,6 +141,7 @@ CREATE TABLE jobs (
     redrive_of          text,
     root_id             text,
     parent_id           text,
+    needs               text,                     -- extensions whose hooks every move runs, as JSON
     -- What a job looks like in each state; any other state is none.
     CONSTRAINT jobs_shape CHECK (CASE
         WHEN state = 'running'
@@ -359,6 +362,23 @@ CREATE TABLE parts (
 ) STRICT;
 
 -- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
+-- Which extensions this database knows, and when a process that has them last did maintenance.
+CREATE TABLE extensions (
+    name    text    NOT NULL PRIMARY KEY,
+    seen_at integer NOT NULL
+) STRICT;
+
+-- Moves that a hook has failed: they are tried again at `next_at`.
+CREATE TABLE hook_failures (
+    job_id    text    NOT NULL,
+    verb      text    NOT NULL,
+    extension text    NOT NULL,
+    failures  integer NOT NULL,
+    error     text    NOT NULL,
+    next_at   integer NOT NULL,
+    PRIMARY KEY (job_id, verb)
+) STRICT;
+
 CREATE TABLE sweeps (
     name        text    NOT NULL PRIMARY KEY,
     swept_at    integer NOT NULL,

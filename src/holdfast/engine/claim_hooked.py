@@ -1,0 +1,114 @@
+"""claim, for job types with hooks: guards decide on each job before it is given away, effects follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.fail import stored_error
+from holdfast.engine.hooked import Found, defer_refused, each_by_itself, jobs_of, run_hook
+from holdfast.engine.lawful import require_move
+from holdfast.engine.move import move
+from holdfast.engine.rules import Rules
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle import Actor, State
+from holdfast.model import Job
+from holdfast.model.numbers import check_number
+from holdfast.store import Row, Tx, q
+
+
+class Allow(msgspec.Struct, frozen=True):
+    """The worker may have the job. So may it if a guard answers nothing."""
+
+
+class Defer(msgspec.Struct, frozen=True):
+    """Not now: ask again after so many seconds."""
+
+    seconds: float
+    reason: str = ""
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """Policy says no, before the job ran; where its lifecycle has that move."""
+
+    code: str
+    message: str = ""
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """The job is no longer wanted; where its lifecycle has that move."""
+
+    reason: str = "canceled"
+
+
+Verdict = Allow | Defer | Reject | Cancel
+_VERDICTS = (Allow, Defer, Reject, Cancel)
+
+
+async def claim_with_hooks(tx: Tx, rules: Rules, wanted: dict[str, Any], holder: dict[str, Any]) -> list[Row]:
+    """Leases from one lane. A job whose hook fails is deferred, so that it does not stand in front of the others."""
+    leases: list[Row] = []
+    async with tx.savepoint():
+        rows = await tx.all(rules.mine(q.claimable_jobs), **{name: wanted[name] for name in wanted if name != "limit"})
+        found = [Found(row["id"], row) for row in rows]
+        claiming = _Claiming(tx, rules, holder)
+        answers = await each_by_itself(tx, rules, "claim", found, claiming.claim) if found else {}
+        await defer_refused(tx, rules, answers)
+        leases += [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
+    return leases
+
+
+class _Claiming:
+    def __init__(self, tx: Tx, rules: Rules, holder: dict[str, Any]) -> None:
+        self._tx, self._rules, self._holder = tx, rules, holder
+
+    async def claim(self, found: list[Found]) -> dict[str, Row | None]:
+        """A lease for each that the guards allow; None for those that they put off or end."""
+        allowed: list[str] = []
+        for job in await jobs_of(self._tx, [one.id for one in found]):
+            verdict = await self._ask(job)
+            if isinstance(verdict, Allow):
+                allowed.append(job.id)
+            else:
+                await self._carry_out(job, verdict)
+        query = self._rules.mine(q.claim_found).brief
+        moved = []
+        if allowed:
+            moved = await move(self._tx, self._rules, query, actor=Actor.WORKER, ids=allowed, **self._holder)
+        return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
+
+    async def _ask(self, job: Job) -> Verdict:
+        request = ClaimRequest(job=job, worker=self._holder["worker"])
+        for hook in self._rules.hooks.guards("claim", job.type):
+            called = hook.function(self._tx, request)
+            answer: Verdict | None = await run_hook(self._tx, self._rules, hook, called, guard=True, answers=_VERDICTS)
+            if answer is not None and not isinstance(answer, Allow):
+                return answer
+        return Allow()
+
+    async def _carry_out(self, job: Job, verdict: Defer | Reject | Cancel) -> None:
+        tx, rules = self._tx, self._rules
+        if isinstance(verdict, Defer):
+            await self._defer(job.id, verdict.seconds)
+            return
+        machine = (await rules.registry.snapshot(tx, job.policy)).machine
+        if isinstance(verdict, Reject):
+            require_move(machine, "reject", job.id, State.QUEUED, State.REJECTED, Actor.SYSTEM)
+            error = stored_error(rules, verdict.code, verdict.message, None)
+            rows = [(job.id, verdict.code, error)]
+            await move(tx, rules, rules.mine(q.reject_queued), actor=Actor.SYSTEM, verdict=rows)
+        else:
+            require_move(machine, "cancel", job.id, job.state, State.CANCELED, Actor.SYSTEM)
+            query = rules.mine(q.cancel_waiting)
+            await move(tx, rules, query, actor=Actor.SYSTEM, ids=[job.id], reason=verdict.reason)
+
+    async def _defer(self, job_id: str, seconds: float) -> None:
+        check_number(seconds, "seconds", code="invalid_delay")
+        await self._tx.all(self._rules.mine(q.defer_jobs), deferred=[(job_id, float(seconds))])
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+    job: Job
+    worker: str
+    verb: str = "claim"

@@ -1,0 +1,49 @@
+"""Idempotency keys: who holds one, and until when."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from holdfast.engine.rules import Rules
+from holdfast.lifecycle import FINAL, Idempotency, Policy, State
+from holdfast.model import NewJob
+from holdfast.store import Row, Tx, q
+
+
+async def is_repeat(tx: Tx, rules: Rules, job: NewJob) -> bool:
+    """Does another job hold its key, and is that key not free to take over?"""
+    holder = (await key_holders(tx, [job])).get(owner_of(job))
+    return holder is not None and not await is_free(tx, rules, holder)
+
+
+def owner_of(job: NewJob) -> tuple[str, str | None]:
+    return job.tenant, job.idempotency_key
+
+
+async def key_holders(tx: Tx, jobs: list[NewJob]) -> dict[tuple[str, str | None], Row]:
+    """Who holds the keys of these requests."""
+    keys = {owner_of(job) for job in jobs if job.idempotency_key is not None}
+    rows = await tx.all(q.jobs_by_key, asked=sorted(keys)) if keys else []
+    return {(row["whose"], row["key"]): row for row in rows}
+
+
+async def is_free(tx: Tx, rules: Rules, holder: Row) -> bool:
+    """The holder's own policy says how long its key is its own."""
+    policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
+    match policy.idempotency:
+        case Idempotency.FOREVER:
+            return False
+        case Idempotency.WINDOW:
+            return bool(holder["now_at"] >= holder["created_at"] + _window(policy))
+        case Idempotency.UNTIL_FAILED:
+            return State(holder["state"]) in FINAL - {State.SUCCEEDED}
+
+
+async def held_until(tx: Tx, rules: Rules, holder: Row) -> datetime | None:
+    """When the key of a finished job will be free by itself; None: never."""
+    policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
+    return holder["created_at"] + _window(policy) if policy.idempotency is Idempotency.WINDOW else None
+
+
+def _window(policy: Policy) -> timedelta:
+    return timedelta(seconds=policy.idempotency_window_seconds)
