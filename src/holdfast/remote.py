@@ -170,16 +170,13 @@ class HttpSource:
     async def _settle(
         self, verb: str, items: list[Item], body_of: Callable[[Item], Any]
     ) -> Sequence[Settled | HoldfastError]:
-        """A lost lease is an answer. Any other refusal is raised, as the engine does: the worker finds other words."""
         answers = await self._report(verb, [body_of(item) for item in items])
         settled: list[Settled | HoldfastError] = [
             refused(answer) if answer.code else words.settled_of(answer) for answer in answers
         ]
-        for answer in settled:
-            if isinstance(answer, HoldfastError) and not isinstance(answer, LeaseLost):
-                raise answer
-        for report in answers:
-            self._parts.pop(report.job_id, None)
+        for report, answer in zip(answers, settled, strict=True):
+            if isinstance(answer, Settled | LeaseLost):
+                self._parts.pop(report.job_id, None)
         return settled
 
     async def _report(self, verb: str, bodies: list[Any]) -> list[wire.Report]:

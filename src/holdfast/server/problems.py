@@ -11,6 +11,7 @@ from holdfast.errors import (
     Conflict,
     Forbidden,
     HoldfastError,
+    HookFailed,
     Invalid,
     KeyReused,
     Malformed,
@@ -40,7 +41,7 @@ _BY_CODE = {
     "internal_error": 500,
 }
 _TOO_LARGE = "_too_large"
-_SHOWN = ("job_id", "reassigned", "limit", "bytes", "name", "field")  # of an error's fields
+_SHOWN = ("job_id", "reassigned", "limit", "bytes", "name", "field", "extension")  # of an error's fields
 
 
 def status_of(error: HoldfastError) -> int:
@@ -63,7 +64,7 @@ def status_of(error: HoldfastError) -> int:
             return 409
         case TooMany():
             return 429
-        case StoreError():
+        case StoreError() | HookFailed():
             return 503
         case _:
             return 500
