@@ -16,6 +16,7 @@ from holdfast.model import JobType, NewJob
 from holdfast.store import Row, Tx, open_store
 from holdfast.store.migrate import sqlite_path
 from holdfast.store.queries import Query
+from tests.engine.hooking import effect
 
 
 async def test_a_key_is_its_holders_for_as_long_as_the_holders_policy_says(engine: Engine, clock: MovableClock) -> None:
@@ -108,7 +109,7 @@ async def test_a_swallowed_error_does_not_turn_into_success(fresh_postgres_url: 
     """S14: PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, and no error."""
     engine = Engine(await open_store(fresh_postgres_url))
 
-    @engine.effect("create")
+    @effect(engine, "create", job_type="n")
     async def careless(tx: Tx, _verb: str, _row: Row) -> None:
         with suppress(Exception):
             await tx.all(Query("broken", "SELECT 1 / (:zero - :zero)::integer"), zero=0)
