@@ -105,7 +105,7 @@ async def test_a_key_in_an_open_transaction_holds_up_no_other_create(fresh_postg
     url = fresh_postgres_url
     async with serving(url) as served:
         if hook is not None:
-            getattr(served.engine, hook)("create")(look)
+            {"guard": guard, "effect": effect}[hook](served.engine, "create", job_type="REPORT")(look)
         await hand_in(served)  # lane and policy are known from here on
         async with key_held_in_an_open_transaction(served.engine, url, "held"):
             blocked = asyncio.create_task(hand_in(served, idempotencyKey="held"))
@@ -124,7 +124,7 @@ async def test_the_neighbours_of_a_locked_key_in_one_batch_are_stored(
     async with serving(fresh_postgres_url) as served:
         await hand_in(served)
         if hook is not None:
-            getattr(served.engine, hook)("create")(look)
+            {"guard": guard, "effect": effect}[hook](served.engine, "create", job_type="REPORT")(look)
         jobs = [ready(NewJob(type="REPORT", idempotency_key=key)) for key in ("a", "held", "b", "c")]
         async with key_held_in_an_open_transaction(served.engine, fresh_postgres_url, "held"):
             answers = await served.engine.hand_in_each(jobs)

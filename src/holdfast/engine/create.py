@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.engine.create_hooked import create_with_hooks
-from holdfast.engine.idempotency import key_holders, owner_of
+from holdfast.engine.idempotency import key_holders, key_locked, owner_of
 from holdfast.engine.insert import (
     FINGERPRINT,
     ID,
@@ -102,11 +102,7 @@ def naming_key(jobs: list[NewJob]) -> Iterator[None]:
         keys = [job.idempotency_key for job in jobs if job.idempotency_key is not None]
         if not keys:  # a lane or a policy that the other transaction is the first to use
             raise
-        which = f"idempotency key {keys[0]!r} is" if len(keys) == 1 else f"one of {len(keys)} idempotency keys is"
-        raise Locked(
-            f"{which} held by a transaction that has not ended yet; nothing was written: try again",
-            code="idempotency_key_locked",
-        ) from error
+        raise key_locked(keys) from error
 
 
 async def _existing(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.engine.hooked import each_by_itself, run_hook
-from holdfast.engine.idempotency import key_holders, owner_of
+from holdfast.engine.idempotency import key_holders, key_locked, owner_of
 from holdfast.engine.insert import Created, Ready, insert, prepare, ready
 from holdfast.engine.read import get
 from holdfast.engine.repeats import TAKEOVERS_MAX, contended, repeat_of
@@ -121,6 +121,8 @@ class _Creation:
                 return settled.answer or contended(one.job)
             except _NotTogether:  # the key was taken at this moment
                 continue
+            except self._tx.lock_errors:
+                return key_locked([one.job.idempotency_key])
         return contended(one.job)
 
     async def _guarded(self, one: Ready) -> Answer:

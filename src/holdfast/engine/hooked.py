@@ -17,6 +17,7 @@ from holdfast.engine.lawful import extension_missing
 from holdfast.engine.rules import Rules, Which
 from holdfast.errors import HoldfastError, HookFailed, StoreError
 from holdfast.model import Job
+from holdfast.model.job import COLUMNS
 from holdfast.store import Row, Tx, q
 from holdfast.store.queries import Query
 
@@ -229,4 +230,5 @@ async def _flush(tx: Tx, hook: Hook) -> None:
 
 
 async def jobs_of(tx: Tx, ids: list[str]) -> list[Job]:
-    return [Job.from_row(row) for row in await tx.all(q.jobs_by_id, ids=ids)] if ids else []
+    rows = await tx.all(q.jobs_by_id, ids=ids) if ids else []
+    return [Job.from_row(row[name] for name in COLUMNS) for row in rows]  # a row of a caller's connection is a dict

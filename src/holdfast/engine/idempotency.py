@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from holdfast.engine.rules import Rules
+from holdfast.errors import Locked
 from holdfast.lifecycle import FINAL, Idempotency, Policy, State
 from holdfast.model import NewJob
 from holdfast.store import Row, Tx, q
@@ -14,6 +16,14 @@ async def is_repeat(tx: Tx, rules: Rules, job: NewJob) -> bool:
     """Does another job hold its key, and is that key not free to take over?"""
     holder = (await key_holders(tx, [job])).get(owner_of(job))
     return holder is not None and not await is_free(tx, rules, holder)
+
+
+def key_locked(keys: Sequence[str | None]) -> Locked:
+    which = f"idempotency key {keys[0]!r} is" if len(keys) == 1 else f"one of {len(keys)} idempotency keys is"
+    return Locked(
+        f"{which} held by a transaction that has not ended yet; nothing was written: try again",
+        code="idempotency_key_locked",
+    )
 
 
 def owner_of(job: NewJob) -> tuple[str, str | None]:

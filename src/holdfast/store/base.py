@@ -25,11 +25,13 @@ class Tx(Protocol):
     """One transaction. A query that moves jobs writes its history with them, in the same transaction.
 
     `alone`: there is no transaction around the statements, each commits by itself.
+    `lock_errors`: raised when a lock was not to be had in that time.
     `lock_seconds`: how long a statement with `{lock_timeout}` waits for another transaction; None: without a limit.
     """
 
     alone: bool
     lock_seconds: float | None
+    lock_errors: tuple[type[Exception], ...]
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any

@@ -68,6 +68,7 @@ _SAVEPOINT = ("SAVEPOINT hooks", "RELEASE SAVEPOINT hooks", "ROLLBACK TO SAVEPOI
 
 class PostgresTx:
     lock_seconds: float | None = LOCK_SECONDS
+    lock_errors: tuple[type[Exception], ...] = (asyncpg.LockNotAvailableError,)
 
     def __init__(self, connection: Any, clock: Clock, *, alone: bool = False, watch: Watch | None = None) -> None:
         self._connection = connection

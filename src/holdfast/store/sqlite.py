@@ -46,6 +46,7 @@ _encode = msgspec.json.Encoder().encode
 class SqliteTx:
     alone = False
     lock_seconds: float | None = None  # there is one writer, and no other transaction to wait for
+    lock_errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, watch: Watch | None = None) -> None:
         self._connection = connection
