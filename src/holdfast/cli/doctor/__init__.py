@@ -93,9 +93,10 @@ async def _look(engine: Engine, settings: Settings) -> list[Finding]:
 
 async def _schema(engine: Engine) -> Finding:
     from holdfast.store import q
-    from holdfast.store.migrate import migrations
+    from holdfast.store.migrate import CORE, migrations
 
-    applied = [row["name"] for row in await engine.store.read(lambda tx: tx.all(q.applied_migrations))]
+    rows = await engine.store.read(lambda tx: tx.all(q.applied_migrations))
+    applied = [row["name"] for row in rows if row["extension"] == CORE]
     newest = migrations(engine.store.dialect)[-1].name
     if applied[-1] != newest:
         return warn("schema", f"{applied[-1]} is newer than this release, which knows {newest}", "upgrade this machine")

@@ -40,4 +40,4 @@ SELECT (SELECT swept_at FROM sweeps WHERE name = 'reap') AS swept_at,
        EXISTS (SELECT 1 FROM jobs WHERE state = 'running') OR EXISTS (SELECT 1 FROM jobs WHERE NOT due) AS needed
 
 -- name: applied_migrations
-SELECT number, name FROM holdfast_migrations ORDER BY number
+SELECT extension, number, name FROM holdfast_migrations ORDER BY extension, number
