@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.batches import Apart, Batches
 from holdfast.brokers import open_dispatch
@@ -13,8 +14,10 @@ from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listening import Listener
 from holdfast.engine import Created, Engine, Limits, Retention
+from holdfast.engine.hooks import Hooks
 from holdfast.engine.insert import Ready
 from holdfast.errors import StoreError
+from holdfast.extend import Extension
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.loops import Maintenance, WorkerLog
@@ -53,17 +56,21 @@ async def open_engine(
     clock: Clock | None = None,
     ids: Ids | None = None,
     app: str = "",
+    extensions: Iterable[Extension] = (),
+    hooks: Hooks | None = None,
 ) -> Engine:
     """The engine that the settings describe, on the database they name.
 
     `app` is the reference of the app that names the database, if one does: an error then asks to migrate that.
+    `hooks` are those of its extensions.
     """
     settings, clock, ids = settings or load(), clock or Clock(), ids or Ids()
     engine = Engine(
-        await open_store(settings.url, clock, ids, migrate=migrate_command(settings, app)),
+        await open_store(settings.url, clock, ids, migrate=migrate_command(settings, app), extensions=extensions),
         lifecycles=lifecycles,
         clock=clock,
         ids=ids,
+        hooks=hooks,
         limits=Limits(
             sweep_seconds=settings.sweep_seconds,
             startup_grace_seconds=settings.startup_grace_seconds,
@@ -129,8 +136,18 @@ class Opened:
             await self.engine.close()
 
 
-async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids, app: str = "") -> Opened:
-    engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app)
+async def open_all(
+    settings: Settings,
+    *,
+    lifecycles: Lifecycles,
+    clock: Clock,
+    ids: Ids,
+    app: str = "",
+    extensions: Iterable[Extension] = (),
+    hooks: Hooks | None = None,
+) -> Opened:
+    included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
+    engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
     notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
     by_database = None if notifier is None else by_queue(notifier)
     try:
@@ -155,11 +172,20 @@ def _has_key(one: Ready) -> bool:
 
 @asynccontextmanager
 async def open_server(
-    settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids, open_to_anybody: bool, app: str = ""
+    settings: Settings,
+    *,
+    lifecycles: Lifecycles,
+    clock: Clock,
+    ids: Ids,
+    open_to_anybody: bool,
+    app: str = "",
+    extensions: Iterable[Extension] = (),
+    hooks: Hooks | None = None,
 ) -> AsyncIterator[Server]:
     """What a server process consists of, with everything that runs beside its answers."""
     async with AsyncExitStack() as stack:
-        opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app)
+        included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
+        opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
         stack.push_async_callback(opened.close)
         engine = opened.engine
         presence = await open_presence(settings, clock, ids, queues=None)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, JobHandle
-from holdfast.app import Definition
+from holdfast.definitions import Definition
 from holdfast.errors import Invalid
 from holdfast.lifecycle import Policy, State
 from holdfast.model import Job

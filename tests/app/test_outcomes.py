@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, Permanent, Reject, Retry, Snooze, SyncContext
-from holdfast.app import Definition
+from holdfast.definitions import Definition
 from holdfast.lifecycle import State
 from tests.app.steps import drained
 

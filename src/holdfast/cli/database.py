@@ -87,6 +87,8 @@ def with_engine(
             clock=Clock(),
             ids=Ids(),
             app=app_reference(options),
+            extensions=() if app is None else app.extensions.values(),
+            hooks=None if app is None else app.hooks(),
         )
         try:
             return await work(opened.engine)

@@ -116,6 +116,8 @@ async def server_of(
         ids=Ids(),
         open_to_anybody=local,
         app="" if app is None else app.loaded_as or "",
+        extensions=() if app is None else app.extensions.values(),
+        hooks=None if app is None else app.hooks(),
     ) as server:
         await refuse_insecure(server.engine, settings, host)
         await say_at_start(server.engine, server.retention)

@@ -43,6 +43,7 @@ from holdfast.engine import why as _why
 from holdfast.engine import worker_log as _worker_log
 from holdfast.engine import workers as _workers
 from holdfast.engine.held import in_rounds
+from holdfast.engine.hooks import Hooks
 from holdfast.engine.insert import Created, Ready
 from holdfast.engine.keyring import Keyring
 from holdfast.engine.mailing import Mailing
@@ -77,6 +78,7 @@ class Engine(Keyring, Mailing):
         clock: Clock | None = None,
         ids: Ids | None = None,
         limits: Limits | None = None,
+        hooks: Hooks | None = None,
         defaults: dict[str, float | None] | None = None,
     ) -> None:
         self.store = store
@@ -89,6 +91,7 @@ class Engine(Keyring, Mailing):
             lifecycles=lifecycles,
             registry=Registry(lifecycles, clock, defaults),
             limits=limits or Limits(),
+            hooks=hooks or Hooks(),
         )
         store.identities.changed.append(self.rules.registry.forget)
         if isinstance(store, PostgresStore):

@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.apps import named_app
 from holdfast.cli.database import RIGHT_DIRECTORY, app_reference, new_database, origins_of, settings_of
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.exits import FAILED
@@ -60,7 +61,9 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
     database = warn("database", made, RIGHT_DIRECTORY) if made else ok("database", without_password(settings.url))
     findings = [_settings(options), database]
     try:
-        engine = await open_engine(settings, app=app_reference(options))
+        app = named_app(options)
+        extensions = () if app is None else app.extensions.values()
+        engine = await open_engine(settings, app=app_reference(options), extensions=extensions)
     except SchemaStale as error:
         return [*findings, fail("schema", error.full)]
     except HoldfastError as error:

@@ -1,0 +1,239 @@
+"""`Extension`: what an app can bring beside its job types: tables, queries, hooks, maintenance and checks."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, TypeVar
+
+from holdfast.definitions import Creates, Definitions
+from holdfast.engine.claim_hooked import Allow, Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.create_hooked import CreateRequest
+from holdfast.engine.hooked import MoveRequest
+from holdfast.engine.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
+from holdfast.errors import Invalid, UnknownName
+from holdfast.lifecycle import Lifecycles, Machine
+from holdfast.model.names import kind_of, quoted
+from holdfast.store import Tx
+from holdfast.store.migrate import Migration, migrations_in
+from holdfast.store.queries import Queries, Query, parse
+from holdfast.worker.handler import Handler
+
+__all__ = [
+    "Allow",
+    "Cancel",
+    "ClaimRequest",
+    "CreateRequest",
+    "Defer",
+    "Extension",
+    "MoveRequest",
+    "Query",
+    "Reject",
+    "Tx",
+]
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+# Beginnings of the platform's own settings, metrics, scopes and tables.
+RESERVED = frozenset(
+    {"holdfast", "jobs", "job", "admin", "work", "worker", "workers", "queue", "queues", "events", "database", "http"}
+)
+_TABLE = re.compile(r"\bCREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?\"?(\w+)", re.IGNORECASE)
+
+_Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """A guard or an effect, until the app that includes the extension knows all job types."""
+
+    verbs: tuple[str, ...]
+    job_types: tuple[str, ...] | None  # None: all of the extension
+    function: Any
+
+
+@dataclass(frozen=True)
+class Task:
+    """Maintenance of an extension: one process at a time, every so many seconds."""
+
+    extension: str
+    name: str
+    every: float
+    function: Callable[[Tx], Awaitable[object]]
+
+
+class Extension(Definitions):
+    """`name` is the prefix of its tables, settings, metrics and scopes. `package` holds `schema/postgres/0001_x.sql`,
+    `schema/sqlite/0001_x.sql` and `sql/x.sql`, where there are such; by default it is the package that makes it."""
+
+    def __init__(self, name: str, *, lifecycles: Iterable[Machine] = (), package: str | None = None) -> None:
+        if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED:
+            taken = " and not a word of Holdfast's own" if name in RESERVED else ""
+            raise Invalid(
+                f"the name of an extension is a lower-case identifier of at most 31 characters{taken}, "
+                f"got {quoted(name)}",
+                code="invalid_extension",
+            )
+        self.name = name
+        self.handlers: dict[str, Handler] = {}
+        self.own_lifecycles = tuple(lifecycles)
+        self.lifecycles = Lifecycles(*self.own_lifecycles)
+        self.tasks: list[Task] = []
+        self._package = package or str(sys._getframe(1).f_globals.get("__package__") or "")
+        self._app: Creates | None = None
+        self._guards: list[_Declared] = []
+        self._effects: list[_Declared] = []
+        self._queries: Queries | None = None
+
+    # -- jobs -------------------------------------------------------------------------------------------------
+
+    @property
+    def app(self) -> Creates:
+        if self._app is None:
+            raise Invalid(
+                f"extension {self.name!r} is not included in an app yet: write app.include(...) first",
+                code="extension_not_included",
+            )
+        return self._app
+
+    @property
+    def described(self) -> str:
+        return f"extension {self.name!r}"
+
+    def included_in(self, app: Creates) -> None:
+        if self._app is not None and self._app is not app:
+            raise Invalid(f"extension {self.name!r} is included in another app already", code="extension_conflict")
+        self._app = app
+
+    # -- hooks ------------------------------------------------------------------------------------------------
+
+    def guard(self, *verbs: str, job_type: str | Iterable[str] | None = None) -> Callable[[_Function], _Function]:
+        """Before a move, in its transaction: an async function of (tx, request), which may raise `Refused`."""
+        return self._hook(self._guards, "guard", GUARDED, 2, verbs, job_type)
+
+    def effect(self, *verbs: str, job_type: str | Iterable[str] | None = None) -> Callable[[_Function], _Function]:
+        """After a move, in its transaction: an async function of (tx, verb, job)."""
+        return self._hook(self._effects, "effect", EFFECTIVE, 3, verbs, job_type)
+
+    def _hook(
+        self,
+        kept: list[_Declared],
+        what: str,
+        known: tuple[str, ...],
+        arguments: int,
+        verbs: tuple[str, ...],
+        job_type: str | Iterable[str] | None,
+    ) -> Callable[[_Function], _Function]:
+        check_verbs(self.name, what, verbs, known)
+        types = None if job_type is None else (job_type,) if isinstance(job_type, str) else tuple(job_type)
+
+        def keep(function: _Function) -> _Function:
+            self._check_function(what, function, arguments)
+            kept.append(_Declared(verbs, types, function))
+            return function
+
+        return keep
+
+    def _check_function(self, what: str, function: Callable[..., object], arguments: int) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise Invalid(
+                f"extension {self.name!r}: a {what} is an async function, got {kind_of(function)}", code="invalid_hook"
+            )
+        try:
+            inspect.signature(function).bind(*range(arguments))
+        except TypeError:
+            raise Invalid(
+                f"extension {self.name!r}: {what} {function.__name__} must take {arguments} arguments",
+                code="invalid_hook",
+            ) from None
+
+    def add_hooks(self, hooks: Hooks, job_types: Iterable[str]) -> None:
+        """Put its guards and effects into an engine's, of an app that has these job types."""
+        hooks.add(self.name)
+        known = set(job_types)
+        for guard in self._guards:
+            hooks.guard(self.name, guard.verbs, self._types(guard, known), guard.function)
+        for effect in self._effects:
+            hooks.effect(self.name, effect.verbs, self._types(effect, known), effect.function)
+
+    def _types(self, declared: _Declared, known: set[str]) -> tuple[str, ...]:
+        types = tuple(self.handlers) if declared.job_types is None else declared.job_types
+        if unknown := sorted(set(types) - known):
+            raise UnknownName(
+                f"extension {self.name!r} has a hook on job type {unknown[0]!r}, which the app does not define",
+                code="unknown_job_type",
+                name=unknown[0],
+            )
+        return types
+
+    # -- tables and queries -----------------------------------------------------------------------------------
+
+    def migrations(self, dialect: str) -> list[Migration]:
+        folder = self._folder("schema", dialect)
+        return migrations_in(folder, self.name) if folder is not None else []
+
+    def check_tables(self) -> None:
+        """The same migrations for both databases, and tables of its own name only."""
+        by_dialect = {dialect: self.migrations(dialect) for dialect in ("postgres", "sqlite")}
+        numbers = {dialect: [one.number for one in found] for dialect, found in by_dialect.items()}
+        if numbers["postgres"] != numbers["sqlite"]:
+            raise Invalid(
+                f"extension {self.name!r}: it has {len(numbers['postgres'])} migrations for PostgreSQL and "
+                f"{len(numbers['sqlite'])} for SQLite; each needs the other",
+                code="invalid_migration",
+            )
+        for migration in (one for found in by_dialect.values() for one in found):
+            for table in _TABLE.findall(migration.sql):
+                if not table.startswith(f"{self.name}_"):
+                    raise Invalid(
+                        f"extension {self.name!r}: {migration.name} makes table {table!r}; its tables begin with "
+                        f"{self.name}_",
+                        code="invalid_migration",
+                    )
+
+    @property
+    def q(self) -> Queries:
+        """The queries of `sql/*.sql`, by name."""
+        if self._queries is None:
+            folder, found = self._folder("sql"), dict[str, Query]()
+            for file in sorted(folder.iterdir(), key=lambda file: file.name) if folder is not None else ():
+                for query in parse(file.read_text("utf-8")) if file.name.endswith(".sql") else ():
+                    if query.name in found:
+                        raise Invalid(
+                            f"extension {self.name!r}: two queries are called {query.name!r}", code="invalid_query"
+                        )
+                    found[query.name] = query
+            self._queries = Queries(found)
+        return self._queries
+
+    def _folder(self, *path: str) -> Traversable | None:
+        if not self._package:
+            return None
+        folder = files(self._package).joinpath(*path)
+        return folder if folder.is_dir() else None
+
+    # -- maintenance ------------------------------------------------------------------------------------------
+
+    def maintenance(self, *, every: float) -> Callable[[_Function], _Function]:
+        """An async function of (tx), run by one process at a time, every so many seconds."""
+        if not isinstance(every, int | float) or not 1 <= every <= 10**7:
+            raise Invalid(
+                f"extension {self.name!r}: maintenance runs every 1 to 10,000,000 seconds, got {quoted(every)}",
+                code="invalid_maintenance",
+            )
+
+        def keep(function: _Function) -> _Function:
+            self._check_function("maintenance function", function, 1)
+            if any(task.name == function.__name__ for task in self.tasks):
+                raise Invalid(
+                    f"extension {self.name!r}: two maintenance functions are called {function.__name__!r}",
+                    code="invalid_maintenance",
+                )
+            self.tasks.append(Task(self.name, function.__name__, float(every), function))
+            return function
+
+        return keep

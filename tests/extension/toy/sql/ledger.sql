@@ -1,0 +1,5 @@
+-- name: add_entry
+INSERT INTO notes_ledger (job, entry) VALUES (:job, :entry) RETURNING job
+
+-- name: entries
+SELECT job, entry FROM notes_ledger ORDER BY job, entry
