@@ -16,6 +16,7 @@ from holdfast.errors import (
     Malformed,
     NotFound,
     Refused,
+    StorageError,
     StoreError,
     TooMany,
     Unauthorized,
@@ -63,7 +64,7 @@ def status_of(error: HoldfastError) -> int:
             return 409
         case TooMany():
             return 429
-        case StoreError():
+        case StoreError() | StorageError():
             return 503
         case _:
             return 500
