@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import chain
@@ -88,16 +89,16 @@ class Bucket:
     def put(self, key: str, chunks: Iterable[bytes], content_type: str, metadata: Mapping[str, str], size: int) -> str:
         """In one request what fits into one part; more than that as a multipart upload, one part at a time."""
         chunks = iter(chunks)
-        first = _first_part(chunks)
+        first, size_of_first = _first_part(chunks)
         attributes = {**metadata, "Content-Type": content_type}
         with self._told(key):
-            if len(first) < PART_BYTES:
-                done = self._obstore.put(self._store, key, first, attributes=attributes, use_multipart=False)
+            if size_of_first < PART_BYTES:
+                done = self._obstore.put(self._store, key, b"".join(first), attributes=attributes, use_multipart=False)
             else:
                 done = self._obstore.put(
                     self._store,
                     key,
-                    chain([first], chunks),
+                    chain(_taken_from(first), chunks),
                     attributes=attributes,
                     use_multipart=True,
                     chunk_size=max(PART_BYTES, -(-size // PARTS_MAX)),
@@ -169,15 +170,21 @@ def _storage_error(url: str, error: Exception, errors: Any) -> StorageError:
     return StorageError(message, full=f"{url}: {message} ({words})")
 
 
-def _first_part(chunks: Iterator[bytes]) -> bytes:
+def _first_part(chunks: Iterator[bytes]) -> tuple[deque[bytes], int]:
     """So much that it is known whether one request is enough."""
-    parts, size = [], 0
+    first, size = deque[bytes](), 0
     for chunk in chunks:
-        parts.append(chunk)
+        first.append(chunk)
         size += len(chunk)
         if size >= PART_BYTES:
             break
-    return b"".join(parts)
+    return first, size
+
+
+def _taken_from(chunks: deque[bytes]) -> Iterator[bytes]:
+    """Nobody else keeps them while the rest is on its way."""
+    while chunks:
+        yield chunks.popleft()
 
 
 def _info(meta: Mapping[str, Any], content_type: str = "", metadata: Mapping[str, str] | None = None) -> ObjectInfo:

@@ -13,7 +13,7 @@ from holdfast.storage.backend import Backend, ObjectInfo
 from holdfast.storage.checks import check_size
 from holdfast.storage.feed import Feed
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20  # each thread may keep one or two of them in its heap
 CALLS, PUTS = 8, 32  # at once; a put that waits for its source must not keep others from reading
 
 T = TypeVar("T")

@@ -35,7 +35,7 @@ class Signer:
 
     def __init__(self, secret: bytes, clock: Clock | None = None) -> None:
         if len(secret) < SECRET_BYTES_MIN:
-            raise Invalid(f"a secret to sign with has at least {SECRET_BYTES_MIN} bytes", code="invalid_secret")
+            raise Invalid(f"a secret to sign with has at least {SECRET_BYTES_MIN} bytes", code="invalid_signing_secret")
         self._secret, self._clock = secret, clock or Clock()
 
     def sign(self, method: str, key: str, seconds: int) -> str:

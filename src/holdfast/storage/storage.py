@@ -90,6 +90,12 @@ class Storage:
             return False
         return True
 
+    async def check(self) -> None:
+        """Raises what is wrong with the storage itself: nobody answers, the credentials are refused, there is no such
+        bucket. To `head` and `get` a bucket that is missing looks like an object that is."""
+        async for _ in self._objects.list(""):
+            return
+
     async def copy(self, source: str, target: str) -> None:
         """With its content type and metadata. An object that is there is replaced."""
         await self._objects.copy(check_key(source), check_key(target))
