@@ -31,6 +31,19 @@ async def holds() -> bool:
     return True
 
 
+async def live(
+    storage: Storage, epoch: int, fence: Callable[[], Awaitable[object]], then: BaseException | None = None
+) -> dict[str, str]:
+    """An attempt that stages two objects and publishes them, and may end badly after that."""
+    async with storage.staging(JOB, epoch) as staged:
+        for name in "ab":
+            await staged.put(name, f"of {epoch}".encode())
+        published = await staged.publish("results", fence=fence)
+        if then is not None:
+            raise then
+    return published
+
+
 async def everything(storage: Storage) -> list[str]:
     return sorted([info.key async for info in storage._objects.list("")]) + await staged_keys(storage)
 
@@ -67,9 +80,7 @@ async def test_what_is_staged_is_not_visible_and_what_is_published_is(storage: S
 async def test_a_lease_that_is_lost_before_publishes_nothing(storage: Storage) -> None:
     lease = Lease(epoch=2)
     with pytest.raises(LeaseLost, match="nothing is published"):
-        async with storage.staging(JOB, 1) as staged:
-            await staged.put("a", b"stale")
-            await staged.publish("results", fence=lease.fence(1))
+        await live(storage, 1, lease.fence(1))
     assert await everything(storage) == []
 
 
@@ -80,9 +91,7 @@ async def test_a_lease_that_is_lost_while_objects_are_copied_publishes_nothing(s
         return next(answers)
 
     with pytest.raises(LeaseLost):
-        async with storage.staging(JOB, 1) as staged:
-            await staged.put("a", b"stale")
-            await staged.publish("results", fence=fence)
+        await live(storage, 1, fence)
     assert await visible(storage) == []
 
 
@@ -91,34 +100,28 @@ async def test_a_fence_that_raises_is_heard(storage: Storage) -> None:
         raise LeaseLost("it is with another worker")
 
     with pytest.raises(LeaseLost, match="another worker"):
-        async with storage.staging(JOB, 1) as staged:
-            await staged.put("a", b"stale")
-            await staged.publish("results", fence=fence)
+        await live(storage, 1, fence)
     assert await everything(storage) == []
 
 
 async def test_a_stale_attempt_that_wakes_up_late_never_overwrites_what_a_newer_one_published(
-    storage: Storage, now: MovableClock
+    storage: Storage,
 ) -> None:
     """It passed its first check, slept through the whole life of its successor, and goes on."""
     recorded: dict[str, str] = {}
     lease = Lease(epoch=1)
-    async with storage.staging(JOB, 2) as newer:
-        with pytest.raises(LeaseLost):
-            async with storage.staging(JOB, 1) as stale:
-                await stale.put("a", b"stale")
-                await newer.put("a", b"newer")
 
-                async def fence() -> bool:
-                    if lease.epoch == 1:  # its first check holds; then the newer attempt lives
-                        lease.epoch = 2
-                        recorded.update(await newer.publish("results", fence=lease.fence(2)))
-                        return True
-                    return False
+    async def fence() -> bool:
+        if lease.epoch == 2:
+            return False
+        lease.epoch = 2
+        recorded.update(await live(storage, 2, lease.fence(2)))
+        return True
 
-                await stale.publish("results", fence=fence)
-    assert await visible(storage) == [recorded["a"]] == [f"results/{JOB}-2/a"]
-    assert await storage.read(recorded["a"]) == b"newer"
+    with pytest.raises(LeaseLost):
+        await live(storage, 1, fence)
+    assert await visible(storage) == sorted(recorded.values()) == [f"results/{JOB}-2/{name}" for name in "ab"]
+    assert await storage.read(recorded["a"]) == b"of 2"
 
 
 async def test_attempts_do_not_see_what_others_stage(storage: Storage) -> None:
@@ -144,11 +147,8 @@ async def test_what_was_published_stays_when_the_commit_may_have_happened(
 ) -> None:
     """A sweep asks the database later, and deletes only what that does not know."""
     with pytest.raises(type(error)):
-        async with storage.staging(JOB, 1) as staged:
-            for name in "ab":
-                await staged.put(name, b"x")
-            published = await staged.publish("results", fence=holds)
-            raise error
+        await live(storage, 1, holds, then=error)
+    published = {name: f"results/{JOB}-1/{name}" for name in "ab"}
     assert await visible(storage) == sorted(published.values())
     [left] = await stale_after(storage, now)
     assert (left.job_id, left.epoch, left.published) == (JOB, 1, tuple(published.values()))
