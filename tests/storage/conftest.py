@@ -20,16 +20,14 @@ def s3_url(s3_server: S3Server) -> str:
 
 
 @pytest.fixture
-async def opened(
-    request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server
-) -> AsyncIterator[Callable[..., Storage]]:
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Callable[..., Storage]]:
     """`opened(kind, ...)`: storage that the end of the test closes."""
     made: list[Storage] = []
 
     def make(kind: str, **options: Any) -> Storage:
         url = {"directory": str(tmp_path / "objects"), "memory": "memory://"}.get(kind)
         if url is None:
-            url, options = request.getfixturevalue("s3_url"), s3_server.credentials | options
+            url, options = request.getfixturevalue("s3_url"), S3Server.credentials | options
         made.append(open_storage(url, **options))
         return made[-1]
 

@@ -278,6 +278,8 @@ async def test_a_prefix_is_as_strict(storage: Storage, prefix: str) -> None:
         ({"content_type": "x" * 256}, "invalid_content_type"),
         ({"metadata": {"Upper": "x"}}, "invalid_metadata"),
         ({"metadata": {"": "x"}}, "invalid_metadata"),
+        ({"metadata": {"content-type": "x"}}, "invalid_metadata"),
+        ({"metadata": {"storage-class": "x"}}, "invalid_metadata"),
         ({"metadata": {"a": "x\ny"}}, "invalid_metadata"),
         ({"metadata": {"a": "é"}}, "invalid_metadata"),
         ({"metadata": {"a": " x"}}, "invalid_metadata"),

@@ -95,6 +95,22 @@ async def test_a_lease_that_is_lost_while_objects_are_copied_publishes_nothing(s
     assert await visible(storage) == []
 
 
+async def test_what_was_handed_out_stays_when_the_lease_is_lost_later(storage: Storage) -> None:
+    """It may be recorded."""
+    answers = iter([True, True, True, False])
+
+    async def fence() -> bool:
+        return next(answers)
+
+    async with storage.staging(JOB, 1) as staged:
+        await staged.put("a", b"1")
+        first = await staged.publish("results", fence=fence)
+        await staged.put("b", b"2")
+        with pytest.raises(LeaseLost):
+            await staged.publish("results", fence=fence)
+    assert await visible(storage) == [first["a"]]
+
+
 async def test_a_fence_that_raises_is_heard(storage: Storage) -> None:
     async def fence() -> None:
         raise LeaseLost("it is with another worker")

@@ -12,6 +12,9 @@ KEY_BYTES_MAX = 1024
 METADATA_BYTES_MAX = 2048  # names and values together, as S3 has it
 RESERVED = ".holdfast"  # what storage keeps for itself: staged objects, unfinished uploads, descriptions
 
+# Headers of an object: obstore would set these, whatever metadata is meant by them.
+_HEADERS = ("cache-control", "content-disposition", "content-encoding", "content-language", "content-type")
+
 _PRINTABLE = re.compile(r"[ -~]*")
 _METADATA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
@@ -46,6 +49,8 @@ def check_content_type(content_type: str) -> str:
 def check_metadata(metadata: Mapping[str, str]) -> Mapping[str, str]:
     """Names in lower case: HTTP, which carries them, does not tell the cases apart."""
     for name, value in metadata.items():
+        if name in (*_HEADERS, "storage-class"):
+            raise Invalid(f"metadata cannot be named {name!r}: that is a header", code="invalid_metadata")
         if not _METADATA_NAME.fullmatch(name) or not _PRINTABLE.fullmatch(value) or value != value.strip():
             raise Invalid(
                 f"metadata {name!r} is not a name of a-z, 0-9 and - with a value of printable ASCII characters",

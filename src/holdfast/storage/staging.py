@@ -53,7 +53,8 @@ class Staged:
         self.job_id, self.epoch = job_id, epoch
         self.prefix = f"{STAGING}/{job_id}/{epoch}"
         self.names: dict[str, ObjectInfo] = {}
-        self.published: list[str] = []
+        self.published: list[str] = []  # or about to be
+        self._handed_out: set[str] = set()
 
     async def put(
         self,
@@ -86,8 +87,9 @@ class Staged:
         try:
             await self._check(fence)
         except Exception:
-            await self._objects.delete(list(keys.values()))  # none of them was handed out, so that none is recorded
+            await self._delete([key for key in keys.values() if key not in self._handed_out])  # none can be recorded
             raise
+        self._handed_out.update(keys.values())
         return keys
 
     async def _check(self, fence: Fence) -> None:
@@ -103,11 +105,14 @@ class Staged:
         keys = [self._key(name) for name in self.names]
         if self.published and recorded:
             keys.append(f"{self.prefix}/{MANIFEST}")
+        await self._delete(keys)
+
+    async def _delete(self, keys: list[str]) -> None:
         try:
             if keys:
                 await self._objects.delete(keys)
         except Exception as error:
-            log.warning("staged objects of job %s stay until they are swept: %s", self.job_id, error)
+            log.warning("objects of job %s, attempt %s, stay until they are swept: %s", self.job_id, self.epoch, error)
 
 
 class Staging:
