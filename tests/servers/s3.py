@@ -52,7 +52,7 @@ class S3Server(Daemon):
         return super().environment() | keys | {"TMPDIR": str(self.directory)}
 
     def is_ready(self) -> bool:
-        """The bucket is there: whoever shows no key is refused, and not told that it is missing."""
+        """The bucket is there: a request without a key is refused, and not told that it is missing."""
         try:
             urllib.request.urlopen(f"{self.url}/{BUCKET}", timeout=1).close()
         except urllib.error.HTTPError as error:

@@ -71,7 +71,7 @@ async def uploads(server: S3Server) -> int:
         ("s3://no-such-bucket?endpoint={url}", {}, StorageError, "storage_error"),
         ("s3://tests?endpoint=http://127.0.0.1:9", {}, StorageUnavailable, "storage_unavailable"),
     ],
-    ids=["wrong secret", "unknown key", "no bucket", "nobody listens"],
+    ids=["wrong secret", "unknown key", "no bucket", "no server"],
 )
 async def test_what_goes_wrong_has_a_code_and_shows_no_secret(
     s3_server: S3Server, url: str, options: dict[str, str], kind: type[HoldfastError], code: str

@@ -12,8 +12,8 @@ CONTENT_TYPE = "application/octet-stream"  # of an object that was stored withou
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """What is known of an object besides its bytes. `etag` is as HTTP writes it, with its quotes; it changes with each
-    write. A listing knows neither content type nor metadata: they are empty there."""
+    """What is known of an object besides its bytes. `etag` is as HTTP writes it, with its quotes; it changes with the
+    bytes. A listing knows neither content type nor metadata: they are empty there."""
 
     key: str
     size: int

@@ -182,7 +182,7 @@ def _first_part(chunks: Iterator[bytes]) -> tuple[deque[bytes], int]:
 
 
 def _taken_from(chunks: deque[bytes]) -> Iterator[bytes]:
-    """Nobody else keeps them while the rest is on its way."""
+    """No other reference keeps them while the rest is on its way."""
     while chunks:
         yield chunks.popleft()
 

@@ -1,4 +1,4 @@
-"""Operations on objects, from the event loop: each blocks a thread, and whoever watches is told of it."""
+"""Operations on objects, from the event loop: each blocks a thread, and the watch is told of it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Storage:
         return True
 
     async def check(self) -> None:
-        """Raises what is wrong with the storage itself: nobody answers, the credentials are refused, there is no such
+        """Raises what is wrong with the storage itself: no answer, the credentials are refused, there is no such
         bucket. To `head` and `get` a bucket that is missing looks like an object that is."""
         async for _ in self._objects.list(""):
             return
