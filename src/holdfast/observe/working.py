@@ -5,10 +5,11 @@ They are never in one registry with those of a server: `db_query_duration_second
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from holdfast.errors import HoldfastError
 from holdfast.observe.hinting import REAPED, Hinting
-from holdfast.observe.instruments import Gauge, Registry, Same, Snapshot
+from holdfast.observe.instruments import Counter, Gauge, Histogram, Registry, Same, Snapshot
 
 SECONDS = (0.1, 0.3, 0.5, 0.7, 1, 3, 5, 7, 10)
 OPERATION_SECONDS = (0.1, 0.3, 0.5, 1, 3, 5, 7, 10)
@@ -59,20 +60,31 @@ class Working(Registry):
         self.retries = self.counter("retry_attempts_total", "Attempts that were not the first of their job.")
 
     def _of_what_apps_use(self) -> None:
-        """Nothing in the platform feeds these."""
+        """Nothing in the platform feeds these by itself."""
         self.counter("image_processing_errors_total", "Images that could not be processed.", ("error_type",))
-        for prefix, name, labels in (
-            ("s3", "S3", ("operation", "bucket")),
-            ("cloudfront", "CloudFront", ("operation",)),
-        ):
-            self.histogram(
-                f"{prefix}_operation_duration_seconds",
-                f"How long operations on {name} took.",
-                labels,
-                buckets=OPERATION_SECONDS,
-            )
-            errors = f"{prefix}_operation_errors_total"
-            self.counter(errors, f"Operations on {name} that failed.", (*labels, "error_code"))
+        self._s3 = self._of_operations("s3", "S3", ("operation", "bucket"))
+        self._of_operations("cloudfront", "CloudFront", ("operation",))
+
+    def _of_operations(self, prefix: str, name: str, labels: tuple[str, ...]) -> tuple[Histogram, Counter]:
+        took = f"{prefix}_operation_duration_seconds"
+        errors = f"{prefix}_operation_errors_total"
+        return (
+            self.histogram(took, f"How long operations on {name} took.", labels, buckets=OPERATION_SECONDS),
+            self.counter(errors, f"Operations on {name} that failed.", (*labels, "error_code")),
+        )
+
+    def of_storage(self, bucket: str) -> Callable[[str, float, BaseException | None], None]:
+        """What object storage is to be watched by."""
+        took, errors = self._s3
+
+        def watch(operation: str, seconds: float, error: BaseException | None) -> None:
+            took.observe(seconds, operation, bucket)
+            if error is not None:
+                errors.add(
+                    1, operation, bucket, error.code if isinstance(error, HoldfastError) else type(error).__name__
+                )
+
+        return watch
 
     def _of_the_database(self) -> None:
         self.queries = self.histogram(

@@ -17,6 +17,7 @@ from holdfast.errors import (
     Malformed,
     NotFound,
     Refused,
+    StorageError,
     StoreError,
     TooMany,
     Unauthorized,
@@ -64,7 +65,7 @@ def status_of(error: HoldfastError) -> int:
             return 409
         case TooMany():
             return 429
-        case StoreError() | HookFailed():
+        case StoreError() | StorageError() | HookFailed():
             return 503
         case _:
             return 500
