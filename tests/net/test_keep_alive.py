@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.net import GuardedClient, Limits, Unreachable
+from holdfast.net import GuardedClient, Limits, MalformedAnswer, Unreachable
 from tests.net.conftest import NAME
 from tests.webhooks.receiver import Got, Receiver, answer
 
@@ -87,6 +87,24 @@ async def test_what_a_server_says_without_being_asked_is_no_answer(client: Guard
     speak.set()
     await spoken.wait()
     assert (await client.get(server.url)).body == b""
+
+
+async def both(got: Got, writer: asyncio.StreamWriter) -> None:
+    """Two answers in one packet."""
+    await answer(200, b"first")(got, writer)
+    await answer(200, b"smuggled")(got, writer)
+
+
+async def test_an_answer_that_was_there_before_the_request_is_not_taken(
+    client: GuardedClient, server: Receiver
+) -> None:
+    server.answers = [both]
+    assert (await client.get(server.url)).body == b"first"
+    assert (await client.get(server.url)).body == b""
+    server.answers = [both]
+    assert (await client.get(server.url)).body == b"first"
+    with pytest.raises(MalformedAnswer, match="before the request"):
+        await client.request("POST", server.url)
 
 
 async def test_closing_a_client_closes_its_connections(client: GuardedClient, server: Receiver) -> None:

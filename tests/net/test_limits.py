@@ -36,6 +36,10 @@ TOO_LARGE = {
     "chunks that go on": saying(
         HEAD + b"transfer-encoding: chunked\r\n\r\n", b"64\r\n" + b"x" * 100 + b"\r\n", forever=True
     ),
+    "chunks of one byte": saying(HEAD + b"transfer-encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 100, forever=True),
+    "gzip that never becomes anything": saying(
+        HEAD + b"content-encoding: gzip\r\n\r\n" + gzip.compress(b"")[:10], b"\0\0\0\xff\xff" * 100, forever=True
+    ),
     "one header": saying(HEAD + b"a: ", b"x" * 1000, forever=True),
     "many headers": saying(HEAD, b"a: b\r\n" * 100, forever=True),
     "informational answers": saying(b"HTTP/1.1 100 Continue\r\n\r\n" * 100, forever=True),
@@ -49,6 +53,21 @@ async def test_an_answer_that_is_too_large(client: GuardedClient, server: Receiv
     with pytest.raises(AnswerTooLarge, match=r"^127\.0\.0\.1:\d+: it answered with ") as failed:
         await client.get(server.url, limits=Limits(body_bytes=1000, header_bytes=5000))
     assert failed.value.code == "answer_too_large"
+
+
+async def test_chunks_of_one_byte_are_too_large_long_before_their_body_is(
+    client: GuardedClient, server: Receiver
+) -> None:
+    server.otherwise = TOO_LARGE["chunks of one byte"]
+    with pytest.raises(AnswerTooLarge, match="chunks that are too small"):
+        await client.get(server.url)
+
+
+async def test_chunks_of_words_are_read_to_the_end(client: GuardedClient, server: Receiver) -> None:
+    """As a language model sends them."""
+    pieces = HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"6\r\nhello \r\n" * 20_000 + b"0\r\n\r\n"
+    server.otherwise = saying(pieces)
+    assert len((await client.get(server.url)).body) == 120_000
 
 
 async def test_a_body_of_exactly_the_limit(client: GuardedClient, server: Receiver) -> None:

@@ -121,7 +121,7 @@ class GuardedClient:
             async with asyncio.timeout_at(until):
                 connection = await self._connections.kept(sending.target)
                 if connection is not None:
-                    came = await self._tried_again(connection, sending, until, limits)
+                    came = await self._sent_again(connection, sending, until, limits)
                     if came is not None:
                         return connection, came
                 connection = await self._connections.opened(sending.target, limits)
@@ -132,12 +132,16 @@ class GuardedClient:
                 raise
             raise known from error
 
-    async def _tried_again(
+    async def _sent_again(
         self, connection: Connection, sending: Outgoing, until: float, limits: Limits
     ) -> httpcore2.Response | None:
-        """Over a connection that was used before. None: the server closed it meanwhile, and a new one is needed."""
+        """Over a connection that was used before. None: the server gave it up meanwhile, and a new one is needed."""
         try:
-            return await _sent(connection, sending, until, limits)
+            came = await _sent(connection, sending, until, limits)
+            if connection.stream.received:
+                return came
+            await connection.close()
+            raise httpcore2.RemoteProtocolError("The answer was there before the request.")
         except (httpcore2.NetworkError, httpcore2.RemoteProtocolError):
             if connection.stream.received or sending.method not in IDEMPOTENT:
                 raise

@@ -33,8 +33,11 @@ class BoundedStream(httpcore2.AsyncNetworkStream):
         self.allow(limits.header_bytes, f"headers of more than {limits.header_bytes} bytes")
 
     def allow(self, size: int, what: str) -> None:
-        """Let so many more bytes in; `what` names what more than these would be."""
+        """Let so many bytes in; `what` names what more than these would be."""
         self._left, self._what = size, what
+
+    def allow_more(self, size: int) -> None:
+        self._left += size
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         if self._left <= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -16,7 +16,11 @@ from holdfast.net.failures import outbound
 from holdfast.net.limits import Limits
 from holdfast.net.requests import Outgoing
 
-FRAMING_FACTOR, FRAMING_BYTES = 2, 65_536  # what a body may take on the wire when it is sent in small chunks
+# What a body may take on the wire: so many bytes, and twice what it has brought so far. Chunks of one byte take six
+# times their content, and keep the event loop busy for that long.
+FRAMING_BYTES, FRAMING_FACTOR = 16_384, 2
+
+Measure = Callable[[AsyncIterable[bytes]], AsyncGenerator[bytes]]
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,23 +51,20 @@ class StreamedResponse:
         redirects: tuple[str, ...],
     ) -> None:
         self._sent, self._connection, self._limits = sent, connection, limits
-        self._came = httpx2.Response(came.status, headers=came.headers, stream=_Received(came))
+        self._came = httpx2.Response(
+            came.status, headers=came.headers, stream=_Received(came, connection, self._measured)
+        )
         self.status, self.headers = came.status, self._came.headers
         self.url, self.redirects = sent.target.url, redirects
-        size = FRAMING_FACTOR * limits.body_bytes + FRAMING_BYTES
-        connection.stream.allow(size, self._too_large)
-
-    @property
-    def _too_large(self) -> str:
-        return f"a body of more than {self._limits.body_bytes} bytes"
+        connection.stream.allow(FRAMING_BYTES, "chunks that are too small")
 
     def chunks(self) -> AsyncGenerator[bytes]:
         """The body, decompressed."""
-        return self._limited(self._came.aiter_bytes())
+        return self._translated(self._measured(self._came.aiter_bytes()))
 
     def raw_chunks(self) -> AsyncGenerator[bytes]:
         """The body as it was sent."""
-        return self._limited(self._came.aiter_raw())
+        return self._translated(self._came.aiter_raw())
 
     async def read(self) -> bytes:
         """The whole body, decompressed."""
@@ -72,14 +73,18 @@ class StreamedResponse:
             raise self._refused()
         return b"".join([chunk async for chunk in self.chunks()])
 
-    async def _limited(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async def _measured(self, chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
         size = 0
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > self._limits.body_bytes:
+                raise self._refused()
+            yield chunk
+
+    async def _translated(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         try:
             async with aclosing(chunks):
                 async for chunk in chunks:
-                    size += len(chunk)
-                    if size > self._limits.body_bytes:
-                        raise self._refused()
                     yield chunk
         except Exception as error:
             known = outbound(error, self._sent.target, self._limits, self._connection)
@@ -88,15 +93,19 @@ class StreamedResponse:
             raise known from error
 
     def _refused(self) -> AnswerTooLarge:
-        return AnswerTooLarge(f"it answered with {self._too_large}", about=self._sent.target.authority)
+        said = f"it answered with a body of more than {self._limits.body_bytes} bytes"
+        return AnswerTooLarge(said, about=self._sent.target.authority)
 
 
 class _Received(httpx2.AsyncByteStream):
-    def __init__(self, came: httpcore2.Response) -> None:
-        self._came = came
+    """The body as it is sent. It is measured before decompression, too: some compressed data never becomes anything."""
+
+    def __init__(self, came: httpcore2.Response, connection: Connection, measured: Measure) -> None:
+        self._came, self._connection, self._measured = came, connection, measured
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._came.aiter_stream():
+        async for chunk in self._measured(self._came.aiter_stream()):
+            self._connection.stream.allow_more(FRAMING_FACTOR * len(chunk))
             yield chunk
 
     async def aclose(self) -> None:
