@@ -22,6 +22,13 @@ HoldfastError
 ├── StorageError       object storage could not do it
 │   ├── StorageUnavailable no answer in time, or a failure of its own; try again
 │   └── StorageDenied      it does not take these credentials, or does not allow this
+├── OutboundError      an outbound HTTP request got no usable answer
+│   ├── AddressRefused     the URL, or an address of its host, may not be requested
+│   ├── Unreachable        no connection, or it was lost before the answer was complete
+│   ├── OutboundTimeout    a time limit passed
+│   ├── AnswerTooLarge     the headers or the body of the answer are over the limit
+│   ├── MalformedAnswer    what came back is not HTTP, or its compression is broken
+│   └── TooManyRedirects   more redirects than the limit
 └── StoreError         the database could not do it
     ├── StoreUnavailable   nothing was written; try again
     │   └── Locked             another transaction that has not ended holds what is needed
@@ -134,6 +141,40 @@ class HookFailed(HoldfastError):
 
 class Refused(HoldfastError):
     code = "refused"
+
+
+class OutboundError(HoldfastError):
+    """`reason` is the message without `about`, which names the host. Neither holds a path, a query or a header."""
+
+    code = "outbound_error"
+
+    def __init__(self, reason: str, *, about: str = "", code: str | None = None, **fields: Any) -> None:
+        super().__init__(f"{about}: {reason}" if about else reason, code=code, **fields)
+        self.reason = reason
+
+
+class AddressRefused(OutboundError):
+    code = "address_refused"
+
+
+class Unreachable(OutboundError):
+    code = "host_unreachable"
+
+
+class OutboundTimeout(OutboundError):
+    code = "outbound_timeout"
+
+
+class AnswerTooLarge(OutboundError):
+    code = "answer_too_large"
+
+
+class MalformedAnswer(OutboundError):
+    code = "malformed_answer"
+
+
+class TooManyRedirects(OutboundError):
+    code = "too_many_redirects"
 
 
 class _Outside(HoldfastError):

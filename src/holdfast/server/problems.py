@@ -8,6 +8,7 @@ from math import ceil
 import msgspec
 
 from holdfast.errors import (
+    AddressRefused,
     Conflict,
     Forbidden,
     HoldfastError,
@@ -16,6 +17,8 @@ from holdfast.errors import (
     KeyReused,
     Malformed,
     NotFound,
+    OutboundError,
+    OutboundTimeout,
     Refused,
     StorageError,
     StoreError,
@@ -53,7 +56,7 @@ def status_of(error: HoldfastError) -> int:
             return 413
         case Malformed():
             return 400
-        case KeyReused() | Invalid() | Refused():
+        case KeyReused() | Invalid() | Refused() | AddressRefused():
             return 422
         case Unauthorized():
             return 401
@@ -67,6 +70,10 @@ def status_of(error: HoldfastError) -> int:
             return 429
         case StoreError() | StorageError() | HookFailed():
             return 503
+        case OutboundTimeout():
+            return 504
+        case OutboundError():
+            return 502
         case _:
             return 500
 
