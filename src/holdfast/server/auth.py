@@ -35,14 +35,24 @@ class Caller(msgspec.Struct, frozen=True):
     kind: Kind | None  # None: nobody in particular
     name: str  # for the audit: a key's id, "admin secret", "anybody"
     tenant: str = "default"
-    scopes: frozenset[Scope] = frozenset()
+    scopes: frozenset[str] = frozenset()
     worker: str | None = None
     queues: tuple[str, ...] | None = None  # a worker's key may be bound to these
+    user: str | None = None  # the subject of its key, if that has one
+    extended: bool = False  # it has every scope of every extension
+
+    @property
+    def subject(self) -> str:
+        """The user that it stands for: the subject of its key, else the id of the key."""
+        return self.name if self.user is None else self.user
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or (self.extended and not isinstance(scope, Scope))
 
 
 NOBODY = Caller(None, "nobody")  # on routes that ask for no key
-ANYBODY = Caller(None, "anybody", scopes=frozenset(SCOPES[Kind.CLIENT]))
-OPERATOR = Caller(Kind.ADMIN, "admin secret", scopes=frozenset(SCOPES[Kind.ADMIN]))
+ANYBODY = Caller(None, "anybody", scopes=frozenset(SCOPES[Kind.CLIENT]), extended=True)
+OPERATOR = Caller(Kind.ADMIN, "admin secret", scopes=frozenset(SCOPES[Kind.ADMIN]), extended=True)
 
 
 class Auth:
@@ -64,7 +74,7 @@ class Auth:
         self._used: set[str] = set()
         self._noting = LoopFailures("note which keys were used", log)
 
-    async def admit(self, headers: Headers, source: str, scope: Scope | None, *, local: bool = False) -> Caller:
+    async def admit(self, headers: Headers, source: str, scope: str | None, *, local: bool = False) -> Caller:
         """Whoever it is that may do this; a key is judged by itself, also where anybody may come in.
 
         `local`: on a loopback address that is whoever is on this machine, keys or no keys.
@@ -76,7 +86,7 @@ class Auth:
             if local and self._open:
                 _refuse_foreign(headers)
                 return NOBODY
-            if scope not in ANYBODY.scopes:
+            if not ANYBODY.may(scope):
                 raise _unauthorized()
             caller, rate = await self._anybody(headers), None
         elif secret is None:
@@ -85,7 +95,7 @@ class Auth:
             caller, rate = await self._operator(secret, key, source), None
         if (rate := rate or self._rate) is not None:
             self._rates.take(caller.name, rate)
-        if scope not in caller.scopes:
+        if not caller.may(scope):
             raise Forbidden(f"this needs the scope {scope}, which {_shown(caller)} does not have")
         return caller
 
@@ -159,7 +169,7 @@ def _credential(shown: bytes) -> tuple[KeyText, str] | None:
 
 def _caller(found: LiveKey) -> Caller:
     key = found.key
-    return Caller(key.kind, key.id, key.tenant, key.scopes, key.worker_id, key.queues)
+    return Caller(key.kind, key.id, key.tenant, key.scopes, key.worker_id, key.queues, key.subject)
 
 
 def _unauthorized() -> Unauthorized:

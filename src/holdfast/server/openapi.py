@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.model.key import SCOPES, Kind
 from holdfast.model.webhook import EVENTS
+from holdfast.server.auth import OPERATOR
 from holdfast.server.descriptions import described
 from holdfast.server.problems import PROBLEM
 from holdfast.server.route import EVENT_STREAM, Header, Route
@@ -148,8 +148,8 @@ def _operation(route: Route, samples: Samples) -> Json:
 def _security(route: Route) -> list[Json]:
     if route.scope is None:
         return []
-    ways: list[Json] = [{"key": [route.scope.value]}]
-    if route.scope in SCOPES[Kind.ADMIN]:
+    ways: list[Json] = [{"key": [str(route.scope)]}]
+    if OPERATOR.may(route.scope):
         ways.append({"adminSecret": []})
     return [*ways, {}] if route.local else ways  # the empty one: without any
 

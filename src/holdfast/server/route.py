@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import wire
-from holdfast.model.key import Scope
 
 if TYPE_CHECKING:
     from holdfast.server.auth import Caller
@@ -77,7 +76,7 @@ class Route:
     method: str
     path: str
     handler: Handler
-    scope: Scope | None  # None: open to anybody
+    scope: str | None  # of `Scope`, or `NAME:verb` of an extension; None: open to anybody
     about: str
     body: type | None = None
     query: type | None = None

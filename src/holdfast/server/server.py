@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -57,6 +57,7 @@ class Server:
     traces: Traces | None = None
     shared: Shared | None = None
     dispatch: Dispatch | None = None  # None: hints go by the database alone
+    extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
     metrics: Serving = field(default_factory=Serving)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
     stopping: bool = False

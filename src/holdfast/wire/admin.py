@@ -344,6 +344,7 @@ class KeyIntent(Body):
     kind: Literal["client", "worker", "admin"] = "client"
     tenant: str = "default"
     name: str | None = None
+    subject: str | None = None
     scopes: list[str] | None = None
     queues: list[str] | None = None
     worker_id: str | None = None
@@ -361,6 +362,7 @@ class KeyView(Answer):
     scopes: list[str]
     created_at: Time
     name: str | None = None
+    subject: str | None = None
     queues: list[str] | None = None
     worker_id: str | None = None
     rate_per_second: float | None = None

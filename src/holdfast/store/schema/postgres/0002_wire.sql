@@ -6,6 +6,7 @@ CREATE TABLE keys (
     kind            text             NOT NULL CHECK (kind IN ('client', 'worker', 'admin')),
     tenant          text             NOT NULL,
     name            text,
+    subject         text,                      -- the user it stands for
     digest          text             NOT NULL,
     scopes          text             NOT NULL,
     worker_id       uuid,                      -- a worker's key belongs to one worker
