@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast import wire
@@ -24,6 +25,7 @@ from holdfast.server import (
     work,
 )
 from holdfast.server.endpoint import Endpoint, send_reply
+from holdfast.server.extending import Mount, scopes_of, together
 from holdfast.server.paths import Paths
 from holdfast.server.problems import problem
 from holdfast.server.route import (
@@ -222,9 +224,11 @@ ROUTES = (
 class HttpApp:
     """The server as an ASGI application."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, routes: Sequence[Route] = (), mounts: Sequence[Mount] = ()) -> None:
+        server.routes = together(ROUTES, routes, mounts)
+        server.extension_scopes = {**scopes_of((*routes, *mounts)), **server.extension_scopes}
         by_path: dict[str, dict[str, Endpoint]] = {}
-        for route in ROUTES:
+        for route in server.routes:
             by_path.setdefault(route.path, {})[route.method] = Endpoint(server, route)
         self._server = server
         self._paths = Paths({path: OnePath(server, by_method) for path, by_method in by_path.items()})

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
+from holdfast.errors import Invalid
 from holdfast.model.webhook import EVENTS
 from holdfast.server.auth import OPERATOR
 from holdfast.server.descriptions import described
@@ -76,7 +77,7 @@ def document(routes: Iterable[Route]) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": tag, "description": about} for tag, about in TAGS.items()],
+        "tags": [{"name": tag, "description": about} for tag, about in _tags(shown).items()],
         "paths": paths,
         "webhooks": {event: {"post": _webhook(event, samples)} for event in EVENTS},
         "components": {
@@ -94,10 +95,17 @@ def document(routes: Iterable[Route]) -> Json:
     }
 
 
+def _tags(routes: list[Route]) -> dict[str, str]:
+    """An extension is a section of its own."""
+    extensions = sorted({route.extension for route in routes if route.extension})
+    return TAGS | {name: f"The extension {name}." for name in extensions}
+
+
 def _components(routes: list[Route]) -> Json:
     types: list[Any] = [wire.Problem, wire.WebhookMessage]
     for route in routes:
         types += [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
+    _refuse_namesakes(types)
     _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)
     for name, schema in found.items():
         if "additionalProperties" in schema:  # what clients send
@@ -105,6 +113,15 @@ def _components(routes: list[Route]) -> Json:
                 if about := described(field, name):
                     schema["properties"][field] = {**inner, "description": about}
     return dict(sorted(found.items()))
+
+
+def _refuse_namesakes(types: list[Any]) -> None:
+    """The document names a type by its own name alone."""
+    named: dict[str, Any] = {}
+    for kind in types:
+        if (other := named.setdefault(kind.__name__, kind)) is not kind:
+            where = f"{other.__module__} and {kind.__module__}"
+            raise Invalid(f"two types of routes are called {kind.__name__}: in {where}", code="duplicate_type")
 
 
 def statuses(route: Route) -> set[int]:
@@ -136,7 +153,9 @@ def _operation(route: Route, samples: Samples) -> Json:
     }
     if parameters := [*_path_parameters(route), *_query_parameters(route), *map(_header_parameter, route.headers)]:
         operation["parameters"] = parameters
-    if route.body is not None:
+    if isinstance(route.body, str):
+        operation["requestBody"] = {"required": True, "content": {route.body: {"schema": {}}}}
+    elif route.body is not None:
         schema = _ref(route.body)
         content = {"application/json": {"schema": schema, "example": samples.of(schema)}}
         operation["requestBody"] = {"required": True, "content": content}
@@ -182,9 +201,9 @@ def _path_parameters(route: Route) -> list[Json]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": described(name, "path"),
+            "description": described(name, "path") or "",
             "schema": {"type": "string"},
-            "example": PATH_EXAMPLES[name],
+            "example": PATH_EXAMPLES.get(name, name),
         }
         for name in map(wire.camel, _PARAMETER.findall(route.path))
     ]
@@ -201,7 +220,7 @@ def _query_parameters(route: Route) -> list[Json]:
             "name": name,
             "in": "query",
             "required": name in required,
-            "description": described(name, route.query.__name__),
+            "description": described(name, route.query.__name__) or "",
             "schema": _without_null(inner),
         }
         for name, inner in schema["properties"].items()
