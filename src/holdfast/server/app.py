@@ -26,6 +26,7 @@ from holdfast.server import (
 )
 from holdfast.server.endpoint import Endpoint, send_reply
 from holdfast.server.extending import Mount, scopes_of, together
+from holdfast.server.mounting import Mounted
 from holdfast.server.paths import Paths
 from holdfast.server.problems import problem
 from holdfast.server.route import (
@@ -232,14 +233,22 @@ class HttpApp:
             by_path.setdefault(route.path, {})[route.method] = Endpoint(server, route)
         self._server = server
         self._paths = Paths({path: OnePath(server, by_method) for path, by_method in by_path.items()})
+        self._mounts = {mount.path: Mounted(server, mount) for mount in mounts}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         found = self._paths.find(scope["path"])
         if found is None:
-            await self._nothing_here(scope, send)
+            if (mounted := self._mounted(scope["path"])) is not None:
+                await mounted(scope, receive, send)
+            else:
+                await self._nothing_here(scope, send)
             return
         one_path, scope["path_params"] = found
         await one_path(scope, receive, send)
+
+    def _mounted(self, path: str) -> Mounted | None:
+        """No mount is inside another: at most one is above a path."""
+        return next((one for at, one in self._mounts.items() if path == at or path.startswith(f"{at}/")), None)
 
     async def _nothing_here(self, scope: Any, send: Any) -> None:
         request_id = self._server.request_id()

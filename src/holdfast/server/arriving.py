@@ -10,7 +10,7 @@ from starlette.datastructures import FormData
 from starlette.datastructures import Headers as StarletteHeaders
 from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 
-from holdfast.errors import Malformed
+from holdfast.errors import HoldfastError, Malformed
 from holdfast.server.reading import BODY_SECONDS_MAX, too_large
 from holdfast.server.route import Headers
 
@@ -23,7 +23,8 @@ class Arriving:
 
     def __init__(self, receive: Any, headers: Headers, *, media_type: str, limit: int) -> None:
         self._receive, self._limit = receive, limit
-        self._size, self._over = 0, False
+        self._size, self._over, self._waited = 0, False, 0.0
+        self.failure: HoldfastError | None = None
         self._form: FormData | None = None
         self._kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
         if media_type != "*/*" and self._kind != media_type:
@@ -33,34 +34,41 @@ class Arriving:
             raise too_large(limit)
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        waited = 0.0
-        loop = asyncio.get_running_loop()
         while not self._over:
-            asked = loop.time()
-            patience = BODY_SECONDS_MAX + self._size / BYTES_PER_SECOND_MIN - waited
-            try:
-                async with asyncio.timeout(min(patience, BODY_SECONDS_MAX)):
-                    chunk = await self.receive()
-            except TimeoutError:
-                raise Malformed(
-                    f"nothing of the body arrived for {BODY_SECONDS_MAX:g} s, or it is slower than "
-                    f"{BYTES_PER_SECOND_MIN:g} bytes a second",
-                    code="body_timeout",
-                ) from None
-            waited += loop.time() - asked
-            if chunk:
+            if chunk := await self._next():
                 yield chunk
 
-    async def receive(self) -> bytes:
+    async def _next(self) -> bytes:
+        """Not longer than a sender may take who is slow and honest."""
+        asked = asyncio.get_running_loop().time()
+        patience = BODY_SECONDS_MAX + self._size / BYTES_PER_SECOND_MIN - self._waited
+        try:
+            async with asyncio.timeout(min(patience, BODY_SECONDS_MAX)):
+                return await self._received()
+        except TimeoutError:
+            self.failure = _too_slow()
+            raise self.failure from None
+        finally:
+            self._waited += asyncio.get_running_loop().time() - asked
+
+    async def _received(self) -> bytes:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise asyncio.CancelledError
         chunk: bytes = message.get("body", b"")
         self._size += len(chunk)
         if self._size > self._limit:
-            raise too_large(self._limit)
+            self.failure = too_large(self._limit)
+            raise self.failure
         self._over = not message.get("more_body")
         return chunk
+
+    async def message(self) -> Any:
+        """`receive`, for an application that reads the body itself."""
+        if self._over:
+            return await self._receive()  # that the client has gone
+        chunk = await self._next()
+        return {"type": "http.request", "body": chunk, "more_body": not self._over}
 
     async def form(self, headers: StarletteHeaders, *, max_files: int, max_fields: int) -> FormData:
         if self._form is None:
@@ -80,3 +88,8 @@ class Arriving:
     async def close(self) -> None:
         if self._form is not None:
             await self._form.close()
+
+
+def _too_slow() -> Malformed:
+    slow = f"it comes slower than {BYTES_PER_SECOND_MIN:g} bytes a second"
+    return Malformed(f"nothing of the body arrived for {BODY_SECONDS_MAX:g} s, or {slow}", code="body_timeout")

@@ -48,7 +48,7 @@ class Endpoint:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         began = self._server.clock.monotonic()
         headers = dict(scope["headers"])
-        request_id = _request_id(headers) or self._server.request_id()
+        request_id = request_id_of(headers) or self._server.request_id()
         try:
             if len(headers) < len(scope["headers"]):
                 headers = in_one_line_each(scope["headers"])
@@ -72,7 +72,10 @@ class Endpoint:
         if isinstance(answer, Stream):
             await self._send_stream(answer, scope, receive, send, request_id)
         elif isinstance(answer, Response):
-            await send_response(answer, scope, receive, send, request_id)
+            try:
+                await send_response(answer, scope, receive, send, request_id)
+            except TimeoutError:  # nobody reads it
+                await _hang_up(receive, send)
         else:
             await send_reply(answer, send, request_id)
 
@@ -146,7 +149,7 @@ async def _in_time(answer: Awaitable[Answer], seconds: float) -> Answer:
         ) from None
 
 
-def _request_id(headers: Headers) -> str | None:
+def request_id_of(headers: Headers) -> str | None:
     """The caller's own, where it can stand in a log as it is."""
     given = headers.get(b"x-request-id")
     return given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else None

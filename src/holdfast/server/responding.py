@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 SEND_SECONDS_MAX = 20.0  # a reader who takes nothing for so long is not waited for
 STRICT_POLICY = (
@@ -21,6 +21,7 @@ class Dressed:
     def __init__(self, scope: Any, send: Any, request_id: str) -> None:
         self._scope, self._send, self._request_id = scope, send, request_id
         self.status: int | None = None  # None: the answer has not begun
+        self.ended = False
         self._silent = False
 
     async def __call__(self, message: Any) -> None:
@@ -32,6 +33,7 @@ class Dressed:
             message = {**message, "body": b""}
         async with asyncio.timeout(SEND_SECONDS_MAX):
             await self._send(message)
+        self.ended = message["type"] == "http.response.body" and not message.get("more_body")
 
     def _begun(self, message: Any) -> Any:
         headers = list(message.get("headers", ()))
@@ -64,4 +66,9 @@ class Dressed:
 
 
 async def send_response(response: Response, scope: Any, receive: Any, send: Any, request_id: str) -> None:
-    await response(scope, receive, Dressed(scope, send, request_id))
+    dressed = Dressed(scope, send, request_id)
+    if isinstance(response, StreamingResponse) and scope["method"] == "HEAD":
+        await dressed({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+        await dressed({"type": "http.response.body", "body": b""})
+        return
+    await response(scope, receive, dressed)
