@@ -21,6 +21,7 @@ from holdfast.server import (
     jobs,
     metrics,
     pages,
+    sessions,
     stream,
     work,
 )
@@ -159,6 +160,16 @@ ROUTES = (
     Route("GET", "/api/admin/audit/verify", admin_system.verify, Scope.ADMIN_READ, "Has anybody changed the audit?",
           query=wire.VerifyQuery, answers={200: wire.VerifyAnswer}),
 
+    ),
+
+    # -- sessions: people with a browser
+    *tagged("Sessions",
+    Route("POST", "/session", sessions.sign_in, None, "Sign in with a key; sets a cookie.",
+          body=wire.SignIn, answers={201: wire.SessionView}, refuses=(401, 403, 429, 503)),
+    Route("GET", "/session", sessions.who, None, "Who is signed in, and the CSRF token.",
+          answers={200: wire.SessionView}, refuses=(401, 503)),
+    Route("DELETE", "/session", sessions.sign_out, None, "Sign out.",
+          answers={204: None}, refuses=(401, 403, 503)),
     ),
 
     # -- webhooks: operators

@@ -34,6 +34,7 @@ BY_NAME: dict[str, str] = {
     "jobType": "Only jobs of this type.",
     "jobTypes": "Only jobs of these types; left out or empty: of every type.",
     "jobs": "The jobs to create, all or none.",
+    "key": "The key to sign in with, whole.",
     "kind": "Who the key is for: a `client`, a `worker` or an `admin`.",
     "leaseToken": "The token that the claim returned. Any other is answered with 409 `lease_lost`.",
     "leases": "The leases to renew: all that the process holds.",

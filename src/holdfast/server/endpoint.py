@@ -86,7 +86,7 @@ class Endpoint:
     async def _answer(self, scope: Any, receive: Any, headers: Headers, request_id: str) -> Answer:
         server, route = self._server, self._route
         source = scope["client"][0] if scope.get("client") else ""
-        caller = await server.auth.admit(headers, source, route.scope, local=route.local)
+        caller = await server.auth.admit(headers, source, route.scope, local=route.local, method=scope["method"])
         query = query_of(scope["query_string"], route.query) if route.query is not None else None
         body = arriving = None
         if isinstance(route.body, str):
@@ -95,7 +95,7 @@ class Endpoint:
             body = await self._body(scope, receive, headers)
         patient = route.watched or (b"prefer" in headers and PREFER in route.headers)
         gone = asyncio.Event() if patient else _NEVER
-        asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone, arriving)
+        asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone, arriving, source)
         if not patient:
             return await _in_time(route.handler(server, asked), self._seconds)
         watching = asyncio.create_task(_watch(receive, gone))

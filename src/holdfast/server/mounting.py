@@ -54,7 +54,7 @@ class Mounted:
     async def _answer(self, scope: Any, receive: Any, send: Dressed) -> None:
         headers = in_one_line_each(scope["headers"])
         source = scope["client"][0] if scope.get("client") else ""
-        caller = await self._server.auth.admit(headers, source, self._mount.scope)
+        caller = await self._server.auth.admit(headers, source, self._mount.scope, method=scope["method"])
         arriving = Arriving(receive, headers, media_type="*/*", limit=self._mount.body_max)
         inner = {**scope, "root_path": scope.get("root_path", "") + self._mount.path, CALLER: caller}
         inner.pop("path_params", None)

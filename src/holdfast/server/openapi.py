@@ -25,7 +25,8 @@ ABOUT = """Durable jobs over HTTP. Clients create jobs and read their status; wo
 
 Keys go into the header `Authorization: Bearer`. A key looks like `holdfast_client_...`, `holdfast_worker_...` or
 `holdfast_admin_...`; `holdfast keys create` makes one. On a loopback address clients need no key until the first client
-key exists. Operators may send the admin secret in `X-Admin-Secret` instead.
+key exists. Operators may send the admin secret in `X-Admin-Secret` instead. Browsers may sign in at `POST /session`;
+requests with the session's cookie that change something need the CSRF token in `X-CSRF-Token`.
 
 Names are in camelCase; requests may use snake_case. Unknown fields are refused with 422. Errors are
 `application/problem+json` with a stable `code`."""
@@ -37,6 +38,7 @@ TAGS = {
     "Admin": "For operators: every detail of jobs, queues, workers and settings, and what can be done about them.",
     "Webhooks": "For operators: have events of jobs sent to an address, and look at what was sent.",
     "Keys": "For operators: create, rotate and revoke keys.",
+    "Sessions": "For people with a browser: sign in with a key, and a cookie stands for it.",
     "Health": "Health, metrics, and this description.",
 }
 REF = "#/components/schemas/{name}"

@@ -20,7 +20,16 @@ QUERY_FIELDS_MAX = 50
 QUOTED_CHARS_MAX = 200
 # Whoever stands between us and the client may believe the first of two; we must not believe the last.
 SAID_ONCE = frozenset(
-    (b"authorization", b"x-admin-secret", b"host", b"origin", b"content-type", b"idempotency-key", b"last-event-id")
+    (
+        b"authorization",
+        b"x-admin-secret",
+        b"x-csrf-token",
+        b"host",
+        b"origin",
+        b"content-type",
+        b"idempotency-key",
+        b"last-event-id",
+    )
 )
 
 T = TypeVar("T")

@@ -52,6 +52,7 @@ class Asked:
     request_id: str
     gone: asyncio.Event  # set when the client hangs up; only while somebody watches (`watched`)
     arriving: Arriving | None = None  # the body, where the handler reads it itself
+    source: str = ""  # the address it comes from
 
 
 class Header(NamedTuple):

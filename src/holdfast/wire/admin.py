@@ -382,6 +382,22 @@ class KeyIssued(Answer):
     api_key: str
 
 
+class SignIn(Body):
+    key: str
+
+
+class SessionView(Answer):
+    """Who is signed in. `csrfToken` belongs into `X-CSRF-Token` of each request that changes something."""
+
+    key_id: str
+    kind: str
+    tenant: str
+    subject: str
+    scopes: list[str]
+    csrf_token: str
+    expires_at: Time
+
+
 class RotateQuery(Body):
     overlap_seconds: Annotated[float, Meta(ge=0, le=10**9)] = 86_400
 
