@@ -55,10 +55,11 @@ test: static ## Everything: the static checks, then every test on SQLite and Pos
 bench: setup ## Measure the core verbs on both stores.
 	$(BIN)/python -m benchmarks.core
 
-bench-http: setup ## Measure the server: requests beside a bare endpoint, remote workers, idle streams.
+bench-http: setup ## Measure the server: requests beside a bare endpoint, remote workers, idle streams, a large upload.
 	$(BIN)/python -m benchmarks.http
 	$(BIN)/python -m benchmarks.remote
 	$(BIN)/python -m benchmarks.streams
+	$(BIN)/python -m benchmarks.upload
 
 bench-observing: setup ## Measure what metrics, logs and traces cost a worker.
 	$(BIN)/python -m benchmarks.observing

@@ -59,6 +59,10 @@ class Definition(CeleryNames, Generic[P, R]):
         """The same job type, to be enqueued with these options."""
         return Definition(self._owner, self.handler, self._options.but(**options))
 
+    def new_job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """The job that `enqueue` would create."""
+        return self._new(args, kwargs, "new_job")
+
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         new = self._new(args, kwargs, "enqueue")
         return self._handle(await self._app.create(new, connection=self._options.connection))

@@ -89,6 +89,7 @@ class Maintenance:
             self._mark_silent: chores.silent,
             self._forget_workers: chores.forgotten,
             self._prune_claims: chores.claims,
+            self._prune_sessions: chores.sessions,
             self._prune_worker_log: chores.lines,
             self._prune: prunes,
         }
@@ -127,6 +128,9 @@ class Maintenance:
 
     async def _prune_claims(self) -> int:
         return await self._engine.prune_claims(CLAIMS_KEPT_SECONDS)
+
+    async def _prune_sessions(self) -> int:
+        return await self._engine.prune_sessions()
 
     async def _prune_worker_log(self) -> int:
         return await self._engine.prune_worker_log()

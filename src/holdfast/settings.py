@@ -88,6 +88,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     admin_secret: str = ""
     worker_key: str = ""
     rate_per_second: float | None = None
+    session_seconds: float = 43_200
+    behind_tls: bool = False
     sse_heartbeat_seconds: float = 30
     sse_retry_seconds: float = 3
     sse_streams_max: int = 2000
@@ -141,6 +143,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "error_max_chars": (100, 100_000),
     "worker_json_max_bytes": (100, 1_048_576),
     "rate_per_second": _POSITIVE,
+    "session_seconds": (60, 2_592_000),
     "sse_heartbeat_seconds": _POSITIVE,
     "sse_retry_seconds": _POSITIVE,
     "sse_streams_max": (1, 100_000),

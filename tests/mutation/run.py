@@ -35,6 +35,7 @@ KEPT = ("note_pruned", "keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_
 PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
 SET_BACK = ("leases", "retries", "delays", "workers", "counts", "sweeps", "deliveries", "grace")
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
+SESSIONS = ("live_session", "end_session", "sessions_were_used", "prune_sessions")
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
@@ -54,6 +55,7 @@ CLOSE = {
     "leases_long_over": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "recent_deaths": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
+    **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
     "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "beat_worker": ["tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "chores": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],

@@ -1,6 +1,6 @@
 """A whole server on a free port of this machine, and somebody to ask it things."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,8 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model.hosts import is_loopback
 from holdfast.model.key import NewKey
+from holdfast.server.extending import Mount
+from holdfast.server.route import Route
 from holdfast.server.server import Server
 from holdfast.server.serving import served
 from holdfast.settings import Settings
@@ -54,6 +56,8 @@ async def serving(
     clock: Clock | None = None,
     lifecycles: Lifecycles | None = None,
     connections_max: int | None = None,
+    routes: Sequence[Route] = (),
+    mounts: Sequence[Mount] = (),
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """On the database of that URL. Several may stand before one database."""
@@ -68,7 +72,7 @@ async def serving(
             ids=Ids(),
             open_to_anybody=is_loopback(host),
         ) as server,
-        served(server, host=host, port=0, connections_max=connections_max) as address,
+        served(server, host=host, port=0, connections_max=connections_max, routes=routes, mounts=mounts) as address,
         httpx2.AsyncClient(base_url=address, timeout=60) as http,
     ):
         yield Served(address, server, http)

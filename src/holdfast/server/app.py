@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast import wire
@@ -20,10 +21,13 @@ from holdfast.server import (
     jobs,
     metrics,
     pages,
+    sessions,
     stream,
     work,
 )
 from holdfast.server.endpoint import Endpoint, send_reply
+from holdfast.server.extending import Mount, scopes_of, together
+from holdfast.server.mounting import Mounted
 from holdfast.server.paths import Paths
 from holdfast.server.problems import problem
 from holdfast.server.route import (
@@ -158,6 +162,16 @@ ROUTES = (
 
     ),
 
+    # -- sessions: people with a browser
+    *tagged("Sessions",
+    Route("POST", "/session", sessions.sign_in, None, "Sign in with a key; sets a cookie.",
+          body=wire.SignIn, answers={201: wire.SessionView}, refuses=(401, 403, 429, 503)),
+    Route("GET", "/session", sessions.who, None, "Who is signed in, and the CSRF token.",
+          answers={200: wire.SessionView}, refuses=(401, 503)),
+    Route("DELETE", "/session", sessions.sign_out, None, "Sign out.",
+          answers={204: None}, refuses=(401, 403, 503)),
+    ),
+
     # -- webhooks: operators
     *tagged("Webhooks",
     Route("POST", "/api/admin/webhooks", hooks.subscribe, Scope.ADMIN_WEBHOOKS,
@@ -222,20 +236,30 @@ ROUTES = (
 class HttpApp:
     """The server as an ASGI application."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, routes: Sequence[Route] = (), mounts: Sequence[Mount] = ()) -> None:
+        server.routes = together(ROUTES, routes, mounts)
+        server.extension_scopes = {**scopes_of((*routes, *mounts)), **server.extension_scopes}
         by_path: dict[str, dict[str, Endpoint]] = {}
-        for route in ROUTES:
+        for route in server.routes:
             by_path.setdefault(route.path, {})[route.method] = Endpoint(server, route)
         self._server = server
         self._paths = Paths({path: OnePath(server, by_method) for path, by_method in by_path.items()})
+        self._mounts = {mount.path: Mounted(server, mount) for mount in mounts}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         found = self._paths.find(scope["path"])
         if found is None:
-            await self._nothing_here(scope, send)
+            if (mounted := self._mounted(scope["path"])) is not None:
+                await mounted(scope, receive, send)
+            else:
+                await self._nothing_here(scope, send)
             return
         one_path, scope["path_params"] = found
         await one_path(scope, receive, send)
+
+    def _mounted(self, path: str) -> Mounted | None:
+        """No mount is inside another: at most one is above a path."""
+        return next((one for at, one in self._mounts.items() if path == at or path.startswith(f"{at}/")), None)
 
     async def _nothing_here(self, scope: Any, send: Any) -> None:
         request_id = self._server.request_id()

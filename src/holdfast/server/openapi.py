@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.model.key import SCOPES, Kind
+from holdfast.errors import Invalid
 from holdfast.model.webhook import EVENTS
+from holdfast.server.auth import OPERATOR
 from holdfast.server.descriptions import described
 from holdfast.server.problems import PROBLEM
 from holdfast.server.route import EVENT_STREAM, Header, Route
@@ -24,7 +25,8 @@ ABOUT = """Durable jobs over HTTP. Clients create jobs and read their status; wo
 
 Keys go into the header `Authorization: Bearer`. A key looks like `holdfast_client_...`, `holdfast_worker_...` or
 `holdfast_admin_...`; `holdfast keys create` makes one. On a loopback address clients need no key until the first client
-key exists. Operators may send the admin secret in `X-Admin-Secret` instead.
+key exists. Operators may send the admin secret in `X-Admin-Secret` instead. Browsers may sign in at `POST /session`;
+requests with the session's cookie that change something need the CSRF token in `X-CSRF-Token`.
 
 Names are in camelCase; requests may use snake_case. Unknown fields are refused with 422. Errors are
 `application/problem+json` with a stable `code`."""
@@ -36,6 +38,7 @@ TAGS = {
     "Admin": "For operators: every detail of jobs, queues, workers and settings, and what can be done about them.",
     "Webhooks": "For operators: have events of jobs sent to an address, and look at what was sent.",
     "Keys": "For operators: create, rotate and revoke keys.",
+    "Sessions": "For people with a browser: sign in with a key, and a cookie stands for it.",
     "Health": "Health, metrics, and this description.",
 }
 REF = "#/components/schemas/{name}"
@@ -76,7 +79,7 @@ def document(routes: Iterable[Route]) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": tag, "description": about} for tag, about in TAGS.items()],
+        "tags": [{"name": tag, "description": about} for tag, about in _tags(shown).items()],
         "paths": paths,
         "webhooks": {event: {"post": _webhook(event, samples)} for event in EVENTS},
         "components": {
@@ -94,10 +97,17 @@ def document(routes: Iterable[Route]) -> Json:
     }
 
 
+def _tags(routes: list[Route]) -> dict[str, str]:
+    """An extension is a section of its own."""
+    extensions = sorted({route.extension for route in routes if route.extension})
+    return TAGS | {name: f"The extension {name}." for name in extensions}
+
+
 def _components(routes: list[Route]) -> Json:
     types: list[Any] = [wire.Problem, wire.WebhookMessage]
     for route in routes:
         types += [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
+    _refuse_namesakes(types)
     _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)
     for name, schema in found.items():
         if "additionalProperties" in schema:  # what clients send
@@ -105,6 +115,15 @@ def _components(routes: list[Route]) -> Json:
                 if about := described(field, name):
                     schema["properties"][field] = {**inner, "description": about}
     return dict(sorted(found.items()))
+
+
+def _refuse_namesakes(types: list[Any]) -> None:
+    """The document names a type by its own name alone."""
+    named: dict[str, Any] = {}
+    for kind in types:
+        if (other := named.setdefault(kind.__name__, kind)) is not kind:
+            where = f"{other.__module__} and {kind.__module__}"
+            raise Invalid(f"two types of routes are called {kind.__name__}: in {where}", code="duplicate_type")
 
 
 def statuses(route: Route) -> set[int]:
@@ -136,7 +155,9 @@ def _operation(route: Route, samples: Samples) -> Json:
     }
     if parameters := [*_path_parameters(route), *_query_parameters(route), *map(_header_parameter, route.headers)]:
         operation["parameters"] = parameters
-    if route.body is not None:
+    if isinstance(route.body, str):
+        operation["requestBody"] = {"required": True, "content": {route.body: {"schema": {}}}}
+    elif route.body is not None:
         schema = _ref(route.body)
         content = {"application/json": {"schema": schema, "example": samples.of(schema)}}
         operation["requestBody"] = {"required": True, "content": content}
@@ -148,8 +169,8 @@ def _operation(route: Route, samples: Samples) -> Json:
 def _security(route: Route) -> list[Json]:
     if route.scope is None:
         return []
-    ways: list[Json] = [{"key": [route.scope.value]}]
-    if route.scope in SCOPES[Kind.ADMIN]:
+    ways: list[Json] = [{"key": [str(route.scope)]}]
+    if OPERATOR.may(route.scope):
         ways.append({"adminSecret": []})
     return [*ways, {}] if route.local else ways  # the empty one: without any
 
@@ -182,9 +203,9 @@ def _path_parameters(route: Route) -> list[Json]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": described(name, "path"),
+            "description": described(name, "path") or "",
             "schema": {"type": "string"},
-            "example": PATH_EXAMPLES[name],
+            "example": PATH_EXAMPLES.get(name, name),
         }
         for name in map(wire.camel, _PARAMETER.findall(route.path))
     ]
@@ -201,7 +222,7 @@ def _query_parameters(route: Route) -> list[Json]:
             "name": name,
             "in": "query",
             "required": name in required,
-            "description": described(name, route.query.__name__),
+            "description": described(name, route.query.__name__) or "",
             "schema": _without_null(inner),
         }
         for name, inner in schema["properties"].items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -25,6 +25,7 @@ from holdfast.server.grouping import Grouping
 from holdfast.server.metrics import Figures
 from holdfast.server.pulse import Pulse
 from holdfast.server.room import Room
+from holdfast.server.route import Route
 from holdfast.server.scopes import Scopes
 from holdfast.server.shared import Shared
 from holdfast.server.snapshots import Snapshots
@@ -57,6 +58,8 @@ class Server:
     traces: Traces | None = None
     shared: Shared | None = None
     dispatch: Dispatch | None = None  # None: hints go by the database alone
+    routes: tuple[Route, ...] = ()  # all that it answers to; `HttpApp` says which
+    extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
     metrics: Serving = field(default_factory=Serving)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
     stopping: bool = False
@@ -64,6 +67,7 @@ class Server:
     _waiting: set[asyncio.Event] = field(default_factory=set)
     _requests: count[int] = field(default_factory=count)
     _prefix: str = ""
+    pages: dict[str, bytes] = field(default_factory=dict)  # made from its routes, once
 
     def __post_init__(self) -> None:
         self.scopes = Scopes(self.engine, self.clock)

@@ -7,7 +7,7 @@ import errno
 import os
 import resource
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ import uvicorn
 from holdfast.errors import Invalid
 from holdfast.server.app import UNKNOWN, HttpApp
 from holdfast.server.connection import KEEP_ALIVE_SECONDS, Connection, Limited, TurnedAway
+from holdfast.server.extending import Mount
+from holdfast.server.route import Route
 from holdfast.server.server import Server
 
 BACKLOG = 2048
@@ -33,21 +35,27 @@ async def serve(server: Server, *, host: str, port: int, stop: asyncio.Event, on
 
 @asynccontextmanager
 async def served(
-    server: Server, *, host: str, port: int, ports: int = 1, connections_max: int | None = None
+    server: Server,
+    *,
+    host: str,
+    port: int,
+    ports: int = 1,
+    connections_max: int | None = None,
+    routes: Sequence[Route] = (),
+    mounts: Sequence[Mount] = (),
 ) -> AsyncIterator[str]:
     """Answer for a while, at the address that is handed out. In the end whoever waits is let go, the rest finished.
 
-    `ports`: how many to try, from `port` on, until one is free.
+    `ports`: how many to try, from `port` on, until one is free. `routes`, `mounts`: of extensions.
     """
+    app = HttpApp(server, routes, mounts)
     listening = listen(host, port, ports)
     limit = connections_max or room_for_connections()
 
     def turned_away(method: str, status: int) -> None:
         server.metrics.turned_away(method, UNKNOWN, status)
 
-    async with answering(
-        HttpApp(server), listening, request_id=server.request_id, connections_max=limit, turned_away=turned_away
-    ):
+    async with answering(app, listening, request_id=server.request_id, connections_max=limit, turned_away=turned_away):
         try:
             yield address(listening)
         finally:

@@ -344,6 +344,7 @@ class KeyIntent(Body):
     kind: Literal["client", "worker", "admin"] = "client"
     tenant: str = "default"
     name: str | None = None
+    subject: str | None = None
     scopes: list[str] | None = None
     queues: list[str] | None = None
     worker_id: str | None = None
@@ -361,6 +362,7 @@ class KeyView(Answer):
     scopes: list[str]
     created_at: Time
     name: str | None = None
+    subject: str | None = None
     queues: list[str] | None = None
     worker_id: str | None = None
     rate_per_second: float | None = None
@@ -378,6 +380,22 @@ class KeyIssued(Answer):
 
     key: KeyView
     api_key: str
+
+
+class SignIn(Body):
+    key: str
+
+
+class SessionView(Answer):
+    """Who is signed in. `csrfToken` belongs into `X-CSRF-Token` of each request that changes something."""
+
+    key_id: str
+    kind: str
+    tenant: str
+    subject: str
+    scopes: list[str]
+    csrf_token: str
+    expires_at: Time
 
 
 class RotateQuery(Body):
