@@ -210,7 +210,7 @@ class Engine(Keyring, Mailing):
             except NeedsTransaction:
                 return await self.store.write(work, retry_locked=False)
 
-    async def create_within(self, tx: Tx, job: NewJob) -> _create.Created:
+    async def create_within(self, tx: Tx, job: NewJob) -> Created:
         """In a transaction of our own that is open already."""
         return (await _create.create(tx, self.rules, [job], actor=Actor.CLIENT))[0]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.base import Row, Tx
+from holdfast.store.base import Row, T, Tx
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteStore, finish
@@ -138,6 +138,7 @@ class _RemoteTx:
 
     alone = False
     lock_seconds: float | None = None
+    lock_errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, tx: Tx, ask: Callable[[_Step], Awaitable[Any]]) -> None:
         self._tx, self._ask = tx, ask
@@ -152,11 +153,38 @@ class _RemoteTx:
         row: Row | None = await self._ask(lambda tx: tx.one(query, **params))
         return row
 
-    def app_code(self) -> AbstractAsyncContextManager[None]:
-        return self._tx.app_code()
+    async def run(self, query: Query, **params: Any) -> None:
+        await self._ask(lambda tx: tx.run(query, **params))
+
+    async def flush(self) -> None:
+        """Nothing is kept back."""
+
+    async def wait_for_locks(self) -> None:
+        """There is one writer, and no lock to wait for."""
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        saved = self._tx.savepoint()
+        await self._ask(lambda _: saved.__aenter__())
+        try:
+            yield
+        except BaseException as error:
+            raised = error
+            await self._ask(lambda _: _left(saved, raised))
+            raise
+        await self._ask(lambda _: saved.__aexit__(None, None, None))
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float) -> T:
+        async with asyncio.timeout(seconds):
+            return await hook
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self._tx.after_commit(callback, hint=hint)
+
+
+async def _left(saved: AbstractAsyncContextManager[None], error: BaseException) -> None:
+    with suppress(type(error)):  # it is raised where it belongs
+        await saved.__aexit__(type(error), error, error.__traceback__)
 
 
 def _rolled_back() -> StoreUnavailable:
