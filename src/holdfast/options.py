@@ -36,7 +36,7 @@ class PolicyKnobs(TypedDict, total=False):
     max_runtime_seconds: float | None
     cancel_grace_seconds: float
     defer_seconds: float
-    idempotency: Literal["forever", "window", "until_failed"]
+    idempotency: Literal["forever", "window", "until_failed", "window_until_failed"]
     idempotency_window_seconds: float
 
 

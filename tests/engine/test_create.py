@@ -9,6 +9,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Created, Engine, Limits
 from holdfast.engine.insert import ready
+from holdfast.engine.prune import SEEN_SECONDS, Retention
 from holdfast.errors import HoldfastError, Invalid, KeyReused, NotFound, StoreUnavailable
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import Actor, State
@@ -212,7 +213,7 @@ async def test_a_crawl_key_is_free_after_a_day(engine: Engine, clock: MovableClo
     assert (await engine.get(first.id)).idempotency_key == "k", "kept for the record"
 
 
-async def test_a_generation_key_is_free_once_its_job_ended_without_success(engine: Engine, worker: str) -> None:
+async def test_a_generation_key_is_free_once_its_job_failed(engine: Engine, worker: str) -> None:
     """R004-28, C-18: not while it waits, runs or retries, and not after success; another request may take it too."""
     request = NewJob(type="image", lifecycle="generation", idempotency_key="k")
     first = await engine.create(request)
@@ -235,9 +236,47 @@ async def test_a_generation_key_is_free_once_its_job_ended_without_success(engin
     assert again.id == twin.id == second.id
 
 
+async def test_a_generation_key_is_free_after_a_day(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-18: a window and freed by failure, whichever comes first; the job need not have ended."""
+    request = NewJob(type="image", lifecycle="generation", idempotency_key="k")
+    first = await engine.create(request)
+    clock.advance(DAY - 1)
+    assert (await engine.create(request)).id == first.id
+    clock.advance(1)
+    assert (await engine.create(request)).id != first.id
+
+
+@pytest.mark.parametrize("idempotency", ["until_failed", "window_until_failed"])
+async def test_a_rejection_frees_no_key(engine: Engine, worker: str, clock: MovableClock, idempotency: str) -> None:
+    """R004-28, R004-29, C-18: a repeat after a quick rejection, before or after it was pruned, is charged nothing."""
+    policy = {"idempotency": idempotency}
+    request = NewJob(type="image", lifecycle="generation", idempotency_key="k", policy=policy)
+    first = await engine.create(request)
+    [lease] = await engine.claim(worker)
+    await engine.reject(worker, lease.id, lease.token, "SAFE_BLOCK")
+
+    assert await engine.create(request) == Created(first.id, State.REJECTED, existed=True)
+    for _ in range(2):
+        await engine.prune(Retention(rejected=0))
+        clock.advance(SEEN_SECONDS)
+    assert await jobs_in(engine) == 0
+    assert await engine.create(request) == Created(first.id, State.REJECTED, existed=True)
+    clock.advance(DAY)
+    await engine.prune(Retention(rejected=0))
+    assert (await engine.create(request)).existed is (idempotency == "until_failed"), "its window is over"
+
+
+async def test_a_cancel_frees_a_key_that_failure_frees(engine: Engine) -> None:
+    """C-18: what was reserved is given back, so a repeat is a new request."""
+    request = NewJob(type="n", idempotency_key="k", policy={"idempotency": "window_until_failed"})
+    first = await engine.create(request)
+    await engine.cancel(first.id)
+    assert (await engine.create(request)).id != first.id
+
+
 async def test_a_free_key_is_taken_over_once_inside_a_batch(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker, type="image", lifecycle="generation", idempotency_key="k")
-    await engine.reject(worker, lease.id, lease.token, "E_NSFW")
+    await engine.fail(worker, lease.id, lease.token, "E_NO", permanent=True)
 
     request = NewJob(type="image", lifecycle="generation", idempotency_key="k")
     taker, follower = await engine.create_many([request, request])

@@ -7,9 +7,14 @@ from datetime import datetime, timedelta
 
 from holdfast.engine.rules import Rules
 from holdfast.errors import Locked
-from holdfast.lifecycle import FINAL, Idempotency, Policy, State
+from holdfast.lifecycle import Idempotency, Policy, State
 from holdfast.model import NewJob
 from holdfast.store import Row, Tx, q
+
+# Who sends a request again after its job failed wants it done. A rejected request would only be rejected again.
+FAILED = frozenset({State.DEAD, State.CANCELED})
+_WINDOWS = frozenset({Idempotency.WINDOW, Idempotency.WINDOW_UNTIL_FAILED})
+_FREED_BY_FAILURE = frozenset({Idempotency.UNTIL_FAILED, Idempotency.WINDOW_UNTIL_FAILED})
 
 
 async def is_repeat(tx: Tx, rules: Rules, job: NewJob) -> bool:
@@ -40,20 +45,18 @@ async def key_holders(tx: Tx, jobs: list[NewJob]) -> dict[tuple[str, str | None]
 async def is_free(tx: Tx, rules: Rules, holder: Row) -> bool:
     """The holder's own policy says how long its key is its own."""
     policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
-    match policy.idempotency:
-        case Idempotency.FOREVER:
-            return False
-        case Idempotency.WINDOW:
-            return bool(holder["now_at"] >= holder["created_at"] + _window(policy))
-        case Idempotency.UNTIL_FAILED:
-            return State(holder["state"]) in FINAL - {State.SUCCEEDED}
+    if policy.idempotency in _FREED_BY_FAILURE and State(holder["state"]) in FAILED:
+        return True
+    ends_at = _end_of_window(policy, holder)
+    return ends_at is not None and bool(holder["now_at"] >= ends_at)
 
 
 async def held_until(tx: Tx, rules: Rules, holder: Row) -> datetime | None:
     """When the key of a finished job will be free by itself; None: never."""
     policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
-    return holder["created_at"] + _window(policy) if policy.idempotency is Idempotency.WINDOW else None
+    return _end_of_window(policy, holder)
 
 
-def _window(policy: Policy) -> timedelta:
-    return timedelta(seconds=policy.idempotency_window_seconds)
+def _end_of_window(policy: Policy, holder: Row) -> datetime | None:
+    created_at: datetime = holder["created_at"]
+    return created_at + timedelta(seconds=policy.idempotency_window_seconds) if policy.idempotency in _WINDOWS else None

@@ -20,7 +20,8 @@ class Treatment(StrEnum):
 class Idempotency(StrEnum):
     FOREVER = "forever"  # a key names one job, also after that was pruned
     WINDOW = "window"  # ... for `idempotency_window_seconds` after creation
-    UNTIL_FAILED = "until_failed"  # ... until that job ended without success
+    UNTIL_FAILED = "until_failed"  # ... until that job failed or was canceled; a rejection frees no key
+    WINDOW_UNTIL_FAILED = "window_until_failed"  # ... until either of the two
 
 
 class Reaping(StrEnum):
