@@ -16,6 +16,7 @@ from holdfast.dispatch.listening import Listener
 from holdfast.engine import Created, Engine, Limits, Retention
 from holdfast.engine.hooks import Hooks
 from holdfast.engine.insert import Ready
+from holdfast.engine.policy_settings import PolicySettings
 from holdfast.errors import StoreError
 from holdfast.extend import Extension
 from holdfast.ids import Ids
@@ -65,6 +66,8 @@ async def open_engine(
     `hooks` are those of its extensions.
     """
     settings, clock, ids = settings or load(), clock or Clock(), ids or Ids()
+    policies = policy_settings(settings)
+    policies.check(lifecycles or Lifecycles())
     engine = Engine(
         await open_store(settings.url, clock, ids, migrate=migrate_command(settings, app), extensions=extensions),
         lifecycles=lifecycles,
@@ -78,25 +81,37 @@ async def open_engine(
             error_max_chars=settings.error_max_chars,
             worker_json_bytes_max=settings.worker_json_max_bytes,
         ),
-        defaults={
-            "lease_seconds": settings.lease_seconds,
-            "heartbeat_seconds": settings.heartbeat_seconds,
-            "max_attempts": settings.max_attempts,
-            "backoff_base_seconds": settings.backoff_base,
-            "backoff_factor": settings.backoff_factor,
-            "backoff_cap_seconds": settings.backoff_cap,
-            "backoff_jitter": settings.backoff_jitter,
-            "no_progress_seconds": settings.no_progress_seconds,
-            "max_runtime_seconds": settings.max_runtime_seconds,
-            "idempotency_window_seconds": settings.idempotency_ttl,
-            "offline_seconds": settings.worker_offline_seconds,
-        },
+        policy_settings=policies,
     )
     if (log := job_lines()) is not None:
         engine.rules.observers.append(Moves(log, engine.rules.lifecycles))
     with suppress(StoreError):  # then maintenance does it, or the first use of the engine says what is wrong
         await engine.rebase_event_log()
     return engine
+
+
+def policy_settings(settings: Settings) -> PolicySettings:
+    return PolicySettings(
+        {knob: getattr(settings, name) for knob, name in _POLICY.items()},
+        frozenset(knob for knob, name in _POLICY.items() if name in settings.explicit),
+        settings.lifecycles,
+    )
+
+
+# The knobs of a policy that have a setting, and its name.
+_POLICY = {
+    "lease_seconds": "lease_seconds",
+    "heartbeat_seconds": "heartbeat_seconds",
+    "max_attempts": "max_attempts",
+    "backoff_base_seconds": "backoff_base",
+    "backoff_factor": "backoff_factor",
+    "backoff_cap_seconds": "backoff_cap",
+    "backoff_jitter": "backoff_jitter",
+    "no_progress_seconds": "no_progress_seconds",
+    "max_runtime_seconds": "max_runtime_seconds",
+    "idempotency_window_seconds": "idempotency_ttl",
+    "offline_seconds": "worker_offline_seconds",
+}
 
 
 @dataclass

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.errors import HoldfastError, Invalid, UnknownName
+from holdfast.lifecycle_settings import by_lifecycle, flat, flattened, names_like, setting_like
 from holdfast.redaction import HIDDEN, passwords_in, without_password
 
 PREFIX = "HOLDFAST_"
@@ -101,11 +102,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     alert_webhook_timeout: float = 10
     alert_on: str = "stale_job_recovered,job_max_retries_exceeded,job_failed_pattern"
 
+    # No settings themselves: which of those above were given, and what is set for one lifecycle alone.
+    given: list[str] = []
+    lifecycles: dict[str, dict[str, float | None]] = {}
+
+    @property
+    def explicit(self) -> set[str]:
+        """The settings that were given, or made otherwise than their defaults."""
+        return {name for name in NAMES if getattr(self, name) != getattr(_DEFAULTS, name)}.union(self.given)
+
     @property
     def url(self) -> str:
         """The database: the one named, else a SQLite file in the data directory."""
         return plain_url(self.database_url) or f"sqlite:///{self.data_dir}/holdfast.db"
 
+
+NAMES = tuple(name for name in Settings.__struct_fields__ if name not in ("given", "lifecycles"))
+_DEFAULTS = Settings()
 
 _POSITIVE, _FROM_ZERO = (0.001, 10**9 - 1), (0, 10**9 - 1)
 # The least and the most that a number may be; one that may be off may also be None.
@@ -170,11 +183,11 @@ def load(
     typed: dict[str, str] = {}
     for layer, found in _layers(environment, file, overrides).items():
         _refuse_unknown(found, layer)
-        values |= {name: None if value == OFF and name in MAY_BE_OFF else value for name, value in found.items()}
+        values |= found
         typed |= {name: _typed(name, layer) for name in found}
-    for name, value in values.items():
-        _check(name, value, typed[name])
-    settings = msgspec.convert(values, Settings, strict=False)
+    values = {name: _checked(name, value, typed[name]) for name, value in values.items()}
+    plain = {name: value for name, value in values.items() if name in NAMES}
+    settings = Settings(**plain, given=sorted(plain), lifecycles=by_lifecycle(values))
     if settings.heartbeat_seconds >= settings.lease_seconds:
         beat, lease = (typed.get(name, name) for name in ("heartbeat_seconds", "lease_seconds"))
         raise Invalid(
@@ -216,7 +229,7 @@ def origins(
     environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
     """Where each setting comes from: the last of the layers that says something about it."""
-    found = dict.fromkeys(Settings.__struct_fields__, "default")
+    found = dict.fromkeys(NAMES, "default")
     for layer, values in _layers(environment, file, overrides).items():
         found |= dict.fromkeys(values, layer)
     return found
@@ -234,10 +247,15 @@ class Shown(NamedTuple):
 def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[Shown]:
     """Each setting in force, and where it comes from: as `origins` says, else as far as can be told by looking."""
     where = where or origins(overrides=_given_otherwise(settings))
-    values = {**msgspec.to_builtins(settings), "database_url": settings.url}
+    values = values_of(settings)
     values |= {name: HIDDEN if values[name] else "" for name in SECRET if name != "database_url"}
     values["database_url"] = without_password(settings.url)
     return [Shown(name, value, where[name], f"{PREFIX}{name.upper()}") for name, value in values.items()]
+
+
+def values_of(settings: Settings) -> dict[str, Any]:
+    """By the name that each setting has in the environment and in the file."""
+    return {name: getattr(settings, name) for name in NAMES} | flat(settings.lifecycles)
 
 
 def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
@@ -248,9 +266,8 @@ def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
 
 def _given_otherwise(settings: Settings) -> dict[str, Any]:
     """What neither the file nor the environment says, nor the defaults: it came with the command line."""
-    read = load()
-    values = {name: getattr(settings, name) for name in Settings.__struct_fields__}
-    return {name: value for name, value in values.items() if value != getattr(read, name)}
+    read = values_of(load())
+    return {name: value for name, value in values_of(settings).items() if name not in read or value != read[name]}
 
 
 def secrets_in(settings: Settings) -> tuple[str, ...]:
@@ -280,16 +297,19 @@ def _typed(name: str, layer: str) -> str:
 
 
 def _refuse_unknown(found: Mapping[str, Any], layer: str) -> None:
-    known = Settings.__struct_fields__
     for name in found:
-        if name not in known:
+        if name not in NAMES and setting_like(name) is None:
             in_environment = layer == "environment"
+            known = names_like(name, NAMES)
             shown, *others = (f"{PREFIX}{each.upper()}" if in_environment else each for each in (name, *known))
             raise UnknownName.of("setting", shown, others, where="the environment" if in_environment else layer)
 
 
-def _check(name: str, value: Any, typed: str) -> None:
-    allowed = RANGES.get(name)
+def _checked(name: str, given: Any, typed: str) -> Any:
+    """What was given, as a value of its type; that of one lifecycle has the type and the range of the plain one."""
+    name = setting_like(name) or name
+    value, allowed = None if given == OFF and name in MAY_BE_OFF else given, RANGES.get(name)
+    read = None
     try:
         read = getattr(msgspec.convert({name: value}, Settings, strict=False), name)
         fits = allowed is None or read is None or allowed[0] <= read <= allowed[1]
@@ -297,6 +317,7 @@ def _check(name: str, value: Any, typed: str) -> None:
         fits = False
     if not fits:
         raise Invalid(f"{typed} must be {_must_be(name, value)}", code="invalid_setting")
+    return read
 
 
 def _must_be(name: str, value: Any) -> str:
@@ -312,7 +333,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return flattened(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise Invalid(f"{path} is not TOML: {error}", code="invalid_setting") from None
     except OSError as error:

@@ -9,6 +9,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Created, Engine, Limits
 from holdfast.engine.insert import ready
+from holdfast.engine.policy_settings import PolicySettings
 from holdfast.engine.prune import SEEN_SECONDS, Retention
 from holdfast.errors import HoldfastError, Invalid, KeyReused, NotFound, StoreUnavailable
 from holdfast.ids import SeededIds
@@ -303,10 +304,10 @@ async def test_fifty_concurrent_takers_of_a_free_key_make_one_job(engine: Engine
 async def test_the_request_wins_over_the_job_type_over_the_lifecycle_over_the_settings(
     store_url: str, clock: MovableClock
 ) -> None:
-    """C-10, C-16: four layers, and a setting fills in only what the lifecycle leaves open."""
+    """C-10, C-16: four layers, and a default fills in only what the lifecycle leaves open."""
     ids = SeededIds(3)
-    settings: dict[str, float | None] = {"lease_seconds": 45, "max_attempts": 9}
-    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, defaults=settings)
+    settings = PolicySettings({"lease_seconds": 45, "max_attempts": 9})
+    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, policy_settings=settings)
     worker = (await engine.register()).id
     await engine.declare(JobType(name="site", lifecycle="crawl", queue="web", policy={"max_attempts": 2}))
 

@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from holdfast.engine import Engine, NewWorker
+from holdfast.engine.policy_settings import PolicySettings
 from holdfast.model import NewJob
 from holdfast.model.key import SCOPES, Kind, NewKey, text_of
 from holdfast.server.app import ROUTES
@@ -120,7 +121,7 @@ def serving(folder: Path, database: str) -> Iterator[Target]:
 
 
 async def furnished(database: str, url: str) -> Target:
-    engine = Engine(await open_store(database), defaults={"lease_seconds": 3600.0})
+    engine = Engine(await open_store(database), policy_settings=PolicySettings({"lease_seconds": 3600.0}))
     try:
         worker, worker_key = await engine.register_with_key(NewWorker(name="in use"))
         spare, _ = await engine.register_with_key(NewWorker(name="spare"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from holdfast.cli.database import origins_of, settings_of
+from holdfast.cli.database import check_lifecycles, origins_of, settings_of
 from holdfast.cli.output import print_json, print_table
 from holdfast.cli.parser import command, group
 from holdfast.settings import shown
@@ -25,7 +25,9 @@ def add_to(commands: Any) -> None:
 
 
 def show(options: argparse.Namespace) -> int:
-    rows = shown(settings_of(options), origins_of(options))
+    settings = settings_of(options)
+    check_lifecycles(options, settings)
+    rows = shown(settings, origins_of(options))
     if options.json:
         print_json({"settings": [row._asdict() for row in rows]})
     else:

@@ -47,6 +47,7 @@ from holdfast.engine.hooks import Hooks
 from holdfast.engine.insert import Created, Ready
 from holdfast.engine.keyring import Keyring
 from holdfast.engine.mailing import Mailing
+from holdfast.engine.policy_settings import PolicySettings
 from holdfast.engine.registry import TYPES_FRESH_SECONDS, NeedsTransaction, Registry, Snapshot, unless_stale
 from holdfast.engine.rules import Limits, Rules
 from holdfast.errors import HoldfastError, Invalid, StoreError, WorkerDisabled
@@ -79,7 +80,7 @@ class Engine(Keyring, Mailing):
         ids: Ids | None = None,
         limits: Limits | None = None,
         hooks: Hooks | None = None,
-        defaults: dict[str, float | None] | None = None,
+        policy_settings: PolicySettings | None = None,
     ) -> None:
         self.store = store
         with suppress(RuntimeError):  # made outside of any event loop
@@ -89,7 +90,7 @@ class Engine(Keyring, Mailing):
             clock=clock,
             ids=ids or Ids(),
             lifecycles=lifecycles,
-            registry=Registry(lifecycles, clock, defaults),
+            registry=Registry(lifecycles, clock, policy_settings),
             limits=limits or Limits(),
             hooks=hooks or Hooks(),
         )

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.clock import Clock
+from holdfast.engine.policy_settings import PolicySettings
 from holdfast.errors import Invalid, StoreUnavailable, UnknownName
 from holdfast.lifecycle import Lifecycles, Machine, Policy, Reaping
 from holdfast.lifecycle.policy import readable
@@ -64,10 +65,10 @@ class Stale(StoreUnavailable):
 
 
 class Registry:
-    def __init__(self, lifecycles: Lifecycles, clock: Clock, defaults: dict[str, float | None] | None = None) -> None:
+    def __init__(self, lifecycles: Lifecycles, clock: Clock, settings: PolicySettings | None = None) -> None:
         self._lifecycles = lifecycles
         self._clock = clock
-        self._defaults = defaults or {}
+        self._settings = settings or PolicySettings()
         self._types: dict[str, JobType] = {}
         self._types_until = -1.0
         self.declare_again: Callable[[Tx], Awaitable[None]] | None = None  # what this process has declared
@@ -153,7 +154,10 @@ class Registry:
         self._lost_types = False
 
     async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved], *, alone: bool = False) -> Resolved:
-        """Request over job type over lifecycle over settings. `fresh` keeps what this transaction has interned."""
+        """Request over job type over given settings over lifecycle over defaults.
+
+        `fresh` keeps what this transaction has interned.
+        """
         types, home = await self.types(tx), self._resolved  # what is resolved under these types belongs with them
         key = msgspec.json.encode(
             (new.tenant, new.type, new.lifecycle, new.queue, new.policy, new.requires, new.prefers)
@@ -184,16 +188,7 @@ class Registry:
         knobs, ignored = readable(declared.policy)
         if ignored:
             self._warn(f"the policy of job type {declared.name!r}", ignored)
-        return machine.policy.over({**self._below(machine), **knobs})
-
-    def _below(self, machine: Machine) -> dict[str, float | None]:
-        """Settings fill in what the lifecycle leaves at its default."""
-        standard = Policy()
-        return {
-            name: value
-            for name, value in self._defaults.items()
-            if getattr(machine.policy, name) == getattr(standard, name)
-        }
+        return machine.policy.over({**self._settings.of(machine), **knobs})
 
     async def snapshot(self, tx: Tx, policy_id: int) -> Snapshot:
         if (known := self._snapshots.get(policy_id)) is not None:

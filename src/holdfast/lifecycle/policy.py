@@ -92,8 +92,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return delay * (1 - self.backoff_jitter * (1 - jitter))
 
     def over(self, changes: dict[str, Any]) -> Policy:
-        """This policy with some knobs set otherwise."""
+        """This policy with some knobs set otherwise. Error codes are added to those that it knows."""
         _refuse_unknown(changes)
+        if isinstance(errors := changes.get("errors"), dict):
+            changes = {**changes, "errors": {**self.errors, **errors}}
         try:
             return msgspec.convert({**msgspec.to_builtins(self), **changes}, Policy)
         except msgspec.ValidationError as error:
