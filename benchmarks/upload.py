@@ -51,12 +51,11 @@ async def serve(url: str) -> None:
     words: dict[str, Any] = {"body": "application/octet-stream", "answers": {200: "application/json"}}
     route = extension_route("bench", "POST", "/bench/upload", take, scope=None, body_max=2**40, **words)
     settings = Settings(database_url=url)
-    async with (
-        open_server(settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids(), open_to_anybody=True) as server,
-        served(server, host="127.0.0.1", port=0, routes=[route]) as address,
-    ):
-        print(address, flush=True)
-        await asyncio.Event().wait()
+    async with open_server(settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids(), open_to_anybody=True) as server:
+        server.extension_routes = [route]
+        async with served(server, host="127.0.0.1", port=0) as address:
+            print(address, flush=True)
+            await asyncio.Event().wait()
 
 
 def peak(pid: int) -> int:

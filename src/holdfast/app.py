@@ -78,6 +78,7 @@ class App(Definitions):
             raise Invalid(f"app {self.name!r} has an extension {extension.name!r} already", code="extension_conflict")
         self._refuse_same_types(extension)
         extension.check_tables()
+        extension.check_routes(self.extensions.values())
         extension.included_in(self)
         for machine in extension.own_lifecycles:
             self.lifecycles.declare(machine)

@@ -199,6 +199,7 @@ async def open_server(
 ) -> AsyncIterator[Server]:
     """What a server process consists of, with everything that runs beside its answers."""
     async with AsyncExitStack() as stack:
+        extensions = tuple(extensions)
         included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
         opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
         stack.push_async_callback(opened.close)
@@ -233,6 +234,9 @@ async def open_server(
             traces=traces() if settings.traces else None,
             shared=shared,
             dispatch=opened.dispatch,
+            extension_routes=[route for each in extensions for route in each.routes],
+            mounts=[one for each in extensions for one in each.mounts],
+            about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
         )
         maintenance = Maintenance(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns

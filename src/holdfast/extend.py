@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from holdfast.definitions import Creates, Definitions
 from holdfast.engine.claim_hooked import Allow, Cancel, ClaimRequest, Defer, Reject
@@ -18,7 +18,11 @@ from holdfast.engine.hooked import MoveRequest
 from holdfast.engine.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle import Lifecycles, Machine
+from holdfast.model import key
 from holdfast.model.names import kind_of, quoted
+from holdfast.server.extending import Mount, MountLimits, RouteOptions, extension_route, mount, together
+from holdfast.server.request import Request
+from holdfast.server.route import Reply, Route
 from holdfast.store import Tx
 from holdfast.store.migrate import Migration, migrations_in
 from holdfast.store.queries import Queries, Query, parse
@@ -34,14 +38,14 @@ __all__ = [
     "MoveRequest",
     "Query",
     "Reject",
+    "Reply",
+    "Request",
     "Tx",
 ]
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 # Beginnings of the platform's own settings, metrics, scopes and tables.
-RESERVED = frozenset(
-    {"holdfast", "jobs", "job", "admin", "work", "worker", "workers", "queue", "queues", "events", "database", "http"}
-)
+RESERVED = key.RESERVED | {"queue", "queues", "events", "database", "http"}
 _TABLE = re.compile(r"\bCREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?\"?(\w+)", re.IGNORECASE)
 
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
@@ -83,6 +87,9 @@ class Extension(Definitions):
         self.own_lifecycles = tuple(lifecycles)
         self.lifecycles = Lifecycles(*self.own_lifecycles)
         self.tasks: list[Task] = []
+        self.routes: list[Route] = []
+        self.mounts: list[Mount] = []
+        self.scopes: dict[str, str] = {}  # `NAME:verb`, and what it allows
         self._package = package or str(sys._getframe(1).f_globals.get("__package__") or "")
         self._app: Creates | None = None
         self._guards: list[_Declared] = []
@@ -132,23 +139,22 @@ class Extension(Definitions):
         types = None if job_type is None else (job_type,) if isinstance(job_type, str) else tuple(job_type)
 
         def keep(function: _Function) -> _Function:
-            self._check_function(what, function, arguments)
+            self._check_function(what, function, arguments, "invalid_hook")
             kept.append(_Declared(verbs, types, function))
             return function
 
         return keep
 
-    def _check_function(self, what: str, function: Callable[..., object], arguments: int) -> None:
+    def _check_function(self, what: str, function: Callable[..., object], arguments: int, code: str) -> None:
         if not inspect.iscoroutinefunction(function):
-            raise Invalid(
-                f"extension {self.name!r}: a {what} is an async function, got {kind_of(function)}", code="invalid_hook"
-            )
+            raise Invalid(f"extension {self.name!r}: a {what} is an async function, got {kind_of(function)}", code=code)
         try:
             inspect.signature(function).bind(*range(arguments))
         except TypeError:
             raise Invalid(
-                f"extension {self.name!r}: {what} {function.__name__} must take {arguments} arguments",
-                code="invalid_hook",
+                f"extension {self.name!r}: {what} {function.__name__} must take {arguments} "
+                f"argument{'' if arguments == 1 else 's'}",
+                code=code,
             ) from None
 
     def add_hooks(self, hooks: Hooks, job_types: Iterable[str]) -> None:
@@ -216,6 +222,62 @@ class Extension(Definitions):
         folder = files(self._package).joinpath(*path)
         return folder if folder.is_dir() else None
 
+    # -- routes -----------------------------------------------------------------------------------------------
+
+    def route(
+        self, method: str, path: str, *, scope: str | None, **options: Unpack[RouteOptions]
+    ) -> Callable[[_Function], _Function]:
+        """An async function of (request). Its `scope` is `NAME:verb`, one of the core, or None: open to anybody."""
+
+        def keep(function: _Function) -> _Function:
+            self._refuse_late(f"route {method} {path}")
+            self._check_function("route", function, 1, "invalid_route")
+            settings = lambda: getattr(self, "settings", None)  # noqa: E731
+            self.routes.append(
+                extension_route(self.name, method, path, function, scope=scope, settings=settings, **options)
+            )
+            return function
+
+        return keep
+
+    def mount(self, path: str, asgi: Any, *, scope: str | None, **limits: Unpack[MountLimits]) -> None:
+        """Let an ASGI application answer for everything below a path."""
+        self._refuse_late(f"mount {path}")
+        self.mounts.append(mount(self.name, path, asgi, scope=scope, **limits))
+
+    def scope(self, verb: str, about: str) -> str:
+        """Declare a scope that keys can have, and what it allows. The answer is its whole name, `NAME:verb`."""
+        self._refuse_late(f"scope {verb}")
+        name = f"{self.name}:{verb}"
+        if key.extension_of(name) is None:
+            raise Invalid(
+                f"extension {self.name!r}: the verb of a scope is a lower-case identifier, got {quoted(verb)}",
+                code="invalid_scope",
+            )
+        if name in self.scopes:
+            raise Invalid(f"extension {self.name!r}: scope {name} is declared twice", code="invalid_scope")
+        self.scopes[name] = about
+        return name
+
+    def check_routes(self, others: Iterable[Extension]) -> None:
+        """None answers what the core or an extension that the app has already would answer."""
+        if not self.routes and not self.mounts:
+            return
+        from holdfast.server.app import ROUTES
+        from holdfast.server.openapi import check_types
+
+        every = (*others, self)
+        routes, mounts = [one for each in every for one in each.routes], [one for each in every for one in each.mounts]
+        check_types(together(ROUTES, routes, mounts))
+
+    def _refuse_late(self, what: str) -> None:
+        """What is declared after `include` would be missing in what the app has checked and opened."""
+        if self._app is not None:
+            raise Invalid(
+                f"extension {self.name!r}: {what} is declared after app.include(...); declare it before",
+                code="extension_included",
+            )
+
     # -- maintenance ------------------------------------------------------------------------------------------
 
     def maintenance(self, *, every: float) -> Callable[[_Function], _Function]:
@@ -227,7 +289,7 @@ class Extension(Definitions):
             )
 
         def keep(function: _Function) -> _Function:
-            self._check_function("maintenance function", function, 1)
+            self._check_function("maintenance function", function, 1, "invalid_maintenance")
             if any(task.name == function.__name__ for task in self.tasks):
                 raise Invalid(
                     f"extension {self.name!r}: two maintenance functions are called {function.__name__!r}",

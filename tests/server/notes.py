@@ -74,6 +74,8 @@ ROUTES = (
         refuses=(409,),
     ),
     route("GET", "/notes", every, query=NotesQuery, answers={200: "application/json"}),
-    route("GET", "/notes/{note_id}", get, answers={200: Note}, refuses=(404,), settings={"owner": "the settings"}),
+    route(
+        "GET", "/notes/{note_id}", get, answers={200: Note}, refuses=(404,), settings=lambda: {"owner": "the settings"}
+    ),
     route("DELETE", "/notes/{note_id}", drop, scope="notes:write", answers={204: None}),
 )

@@ -1,12 +1,13 @@
 """A whole server on a free port of this machine, and somebody to ask it things."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 
+from holdfast import App
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.ids import Ids
@@ -18,6 +19,7 @@ from holdfast.server.route import Route
 from holdfast.server.server import Server
 from holdfast.server.serving import served
 from holdfast.settings import Settings
+from holdfast.store.migrate import migrate
 
 SECRET = "an admin secret that only tests know"
 ADMIN = {"X-Admin-Secret": SECRET}
@@ -58,21 +60,31 @@ async def serving(
     connections_max: int | None = None,
     routes: Sequence[Route] = (),
     mounts: Sequence[Mount] = (),
+    app: App | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """On the database of that URL. Several may stand before one database."""
+    """On the database of that URL. Several may stand before one database. `app`: serve it and its extensions."""
     from holdfast.assembly import open_server
 
     settings = {"admin_secret": SECRET, **settings}
+    if app is not None:
+        await migrate(url, app.extensions.values())
     async with (
         open_server(
             Settings(database_url=url, **settings),
-            lifecycles=lifecycles or Lifecycles(),
+            lifecycles=lifecycles or (Lifecycles() if app is None else app.lifecycles),
             clock=clock or Clock(),
             ids=Ids(),
             open_to_anybody=is_loopback(host),
+            extensions=() if app is None else app.extensions.values(),
+            hooks=None if app is None else app.hooks(),
         ) as server,
-        served(server, host=host, port=0, connections_max=connections_max, routes=routes, mounts=mounts) as address,
-        httpx2.AsyncClient(base_url=address, timeout=60) as http,
+        AsyncExitStack() as stack,
     ):
+        server.extension_routes = [*server.extension_routes, *routes]
+        server.mounts = [*server.mounts, *mounts]
+        if app is not None:
+            await server.engine.declare(*(each.job_type for each in app.handlers.values()), app=app.name)
+        address = await stack.enter_async_context(served(server, host=host, port=0, connections_max=connections_max))
+        http = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, timeout=60))
         yield Served(address, server, http)

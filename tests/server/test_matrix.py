@@ -16,13 +16,13 @@ from holdfast.server import throttle
 from holdfast.server.app import ROUTES
 from holdfast.server.openapi import statuses
 from holdfast.server.route import Route
-from tests.server import notes
+from tests.extension import toy
 from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
 
-EVERY = (*ROUTES, *notes.ROUTES)  # those of an extension are found as those of the core are
+EVERY = (*ROUTES, *toy.ext.routes)  # those of an extension are found as those of the core are
 GUARDED = [route for route in EVERY if route.scope is not None]
 OPEN = [route for route in EVERY if route.scope is None]
-EXTENSION = sorted({route.scope for route in notes.ROUTES if route.scope is not None})
+EXTENSION = sorted({route.scope for route in toy.ext.routes if route.scope is not None})
 KINDS = {scope: kind for kind, scopes in SCOPES.items() for scope in scopes} | dict.fromkeys(EXTENSION, Kind.CLIENT)
 
 Headers = dict[str, str]
@@ -33,7 +33,7 @@ Row = Callable[[Engine], Awaitable[Headers]]
 async def closed(fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """A server that has a client's key, so that nobody comes in without one; and nobody is slowed down."""
     monkeypatch.setattr(throttle, "FAILURES_MAX", 10**9)
-    async with serving(fresh_sqlite_url, routes=notes.ROUTES) as served:
+    async with serving(fresh_sqlite_url, app=toy.app) as served:
         assert served.server.routes == EVERY
         await served.engine.create_key(NewKey())
         yield served

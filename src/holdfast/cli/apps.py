@@ -60,7 +60,7 @@ def load_app(reference: str) -> App:
             f"{reference} is {kind_of(found)}, not a holdfast.App; name the variable that holds the App",
             code="invalid_app",
         )
-    if not found.handlers:
+    if not found.handlers and not found.extensions:
         raise Invalid(
             f"{reference} defines no jobs; write `@app.job()` above a function, or import the modules that do",
             code="invalid_app",

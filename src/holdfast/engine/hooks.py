@@ -88,4 +88,4 @@ def check_verbs(extension: str, what: str, verbs: tuple[str, ...], known: tuple[
         raise Invalid(f"extension {extension!r}: name the verbs of a {what}: {', '.join(known)}", code="invalid_hook")
     for verb in verbs:
         if verb not in known:
-            raise UnknownName.of(f"verb of a {what}", verb, list(known), where=f"extension {extension!r}")
+            raise UnknownName.of("verb", verb, list(known), where=f"{what} of extension {extension!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from holdfast import wire
@@ -26,7 +25,7 @@ from holdfast.server import (
     work,
 )
 from holdfast.server.endpoint import Endpoint, send_reply
-from holdfast.server.extending import Mount, scopes_of, together
+from holdfast.server.extending import scopes_of, together
 from holdfast.server.mounting import Mounted
 from holdfast.server.paths import Paths
 from holdfast.server.problems import problem
@@ -236,9 +235,10 @@ ROUTES = (
 class HttpApp:
     """The server as an ASGI application."""
 
-    def __init__(self, server: Server, routes: Sequence[Route] = (), mounts: Sequence[Mount] = ()) -> None:
+    def __init__(self, server: Server) -> None:
+        routes, mounts = server.extension_routes, server.mounts
         server.routes = together(ROUTES, routes, mounts)
-        server.extension_scopes = {**scopes_of((*routes, *mounts)), **server.extension_scopes}
+        server.extension_scopes = scopes_of((*routes, *mounts), server.about_scopes)
         by_path: dict[str, dict[str, Endpoint]] = {}
         for route in server.routes:
             by_path.setdefault(route.path, {})[route.method] = Endpoint(server, route)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 from starlette.responses import Response
@@ -25,6 +25,30 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _WORD = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")
 
 ExtensionHandler = Callable[[Request], Awaitable[Any]]
+
+
+class RouteOptions(TypedDict, total=False):
+    """What a route may say of itself beside method, path and scope."""
+
+    about: str  # one sentence, in the OpenAPI document
+    body: type | str | None  # a type, or a media type whose body the handler reads piece by piece
+    query: type | None
+    headers: tuple[Header, ...]
+    answers: Mapping[int, Any] | None  # by status: a type, a media type, or None
+    refuses: tuple[int, ...]  # statuses of errors, beside those that every route may answer
+    body_max: int  # bytes
+    seconds: float | None  # for an answer; None: as long as any route may take
+    watched: bool  # it may take long: the request knows when the client hangs up
+    hidden: bool  # not in the OpenAPI document
+
+
+class MountLimits(TypedDict, total=False):
+    body_max: int  # bytes
+    seconds: float | None  # for an answer; None: as long as any route may take
+
+
+def _no_settings() -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -60,9 +84,12 @@ def extension_route(
     seconds: float | None = None,
     watched: bool = False,
     hidden: bool = False,
-    settings: Any = None,
+    settings: Callable[[], Any] = _no_settings,
 ) -> Route:
-    """A route whose handler gets a `Request`. Where `body` is a media type, the handler reads it piece by piece."""
+    """A route whose handler gets a `Request`. Where `body` is a media type, the handler reads it piece by piece.
+
+    `settings`: asked for each request, because they are read after the routes are declared.
+    """
     where = f"extension {extension}: {method} {path}"
     if method not in METHODS:
         raise Invalid(f"{where}: a route takes one of {', '.join(METHODS)}", code="invalid_route")
@@ -71,6 +98,11 @@ def extension_route(
     answers = {200: None} if answers is None else answers
     if not any(200 <= status < 400 for status in answers):
         raise Invalid(f"{where}: answers has no status of success", code="invalid_route")
+    for kind in (body, *answers.values()):
+        if kind is not None and not isinstance(kind, type | str):
+            raise Invalid(f"{where}: a body or an answer is a class, a media type or None", code="invalid_route")
+    if query is not None and not (isinstance(query, type) and issubclass(query, msgspec.Struct)):
+        raise Invalid(f"{where}: its query is a msgspec.Struct", code="invalid_route")
     if not 0 < body_max <= 2**40:
         raise Invalid(f"{where}: body_max is a number of bytes, up to 1 TiB", code="invalid_route")
     return Route(
@@ -127,10 +159,10 @@ def _check_scope(where: str, extension: str, scope: str | None) -> None:
 
 
 async def _handle(
-    handler: ExtensionHandler, answers: Mapping[int, Any], settings: Any, server: Server, asked: Asked
+    handler: ExtensionHandler, answers: Mapping[int, Any], settings: Callable[[], Any], server: Server, asked: Asked
 ) -> Answer:
     try:
-        return _answer(await handler(Request(server, asked, settings)), answers)
+        return _answer(await handler(Request(server, asked, settings())), answers)
     finally:
         if asked.arriving is not None:
             await asked.arriving.close()
@@ -210,10 +242,12 @@ def _collision(extension: str, name: str, other: str, its_name: str, why: str = 
     return Invalid(f"{name} of {one} collides with {its_name} of {two}{why}", code="duplicate_route")
 
 
-def scopes_of(routes: Iterable[Route | Mount]) -> dict[str, frozenset[str]]:
-    """Of each extension, those that its routes ask for."""
+def scopes_of(routes: Iterable[Route | Mount], declared: Iterable[str] = ()) -> dict[str, frozenset[str]]:
+    """Of each extension, those that its routes ask for and those that it declares."""
     found: dict[str, set[str]] = defaultdict(set)
     for route in routes:
         if route.extension and route.scope is not None and not isinstance(route.scope, Scope):
             found[route.extension].add(route.scope)
+    for scope in declared:
+        found[extension_of(scope) or ""].add(scope)
     return {name: frozenset(scopes) for name, scopes in found.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.errors import Invalid
+from holdfast.model.key import extension_of
 from holdfast.model.webhook import EVENTS
 from holdfast.server.auth import OPERATOR
 from holdfast.server.descriptions import described
@@ -63,7 +64,8 @@ SIGNED = (
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
-def document(routes: Iterable[Route]) -> Json:
+def document(routes: Iterable[Route], about_scopes: Mapping[str, str] | None = None) -> Json:
+    """`about_scopes`: what the scopes of extensions allow."""
     shown = [route for route in routes if not route.hidden]
     components = _components(shown)
     samples = Samples(components)
@@ -79,7 +81,7 @@ def document(routes: Iterable[Route]) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": tag, "description": about} for tag, about in _tags(shown).items()],
+        "tags": [{"name": tag, "description": about} for tag, about in _tags(shown, about_scopes or {}).items()],
         "paths": paths,
         "webhooks": {event: {"post": _webhook(event, samples)} for event in EVENTS},
         "components": {
@@ -97,17 +99,17 @@ def document(routes: Iterable[Route]) -> Json:
     }
 
 
-def _tags(routes: list[Route]) -> dict[str, str]:
+def _tags(routes: list[Route], about_scopes: Mapping[str, str]) -> dict[str, str]:
     """An extension is a section of its own."""
-    extensions = sorted({route.extension for route in routes if route.extension})
-    return TAGS | {name: f"The extension {name}." for name in extensions}
+    tags = dict(TAGS)
+    for name in sorted({route.extension for route in routes if route.extension}):
+        scopes = [f"`{scope}`: {about}" for scope, about in about_scopes.items() if extension_of(scope) == name]
+        tags[name] = "\n- ".join([f"The extension {name}.{' Scopes:' if scopes else ''}", *scopes])
+    return tags
 
 
 def _components(routes: list[Route]) -> Json:
-    types: list[Any] = [wire.Problem, wire.WebhookMessage]
-    for route in routes:
-        types += [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
-    _refuse_namesakes(types)
+    types = [wire.Problem, wire.WebhookMessage, *(kind for route in routes for kind in _types(route))]
     _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)
     for name, schema in found.items():
         if "additionalProperties" in schema:  # what clients send
@@ -117,13 +119,49 @@ def _components(routes: list[Route]) -> Json:
     return dict(sorted(found.items()))
 
 
-def _refuse_namesakes(types: list[Any]) -> None:
-    """The document names a type by its own name alone."""
-    named: dict[str, Any] = {}
-    for kind in types:
-        if (other := named.setdefault(kind.__name__, kind)) is not kind:
-            where = f"{other.__module__} and {kind.__module__}"
-            raise Invalid(f"two types of routes are called {kind.__name__}: in {where}", code="duplicate_type")
+def _types(route: Route) -> list[Any]:
+    return [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
+
+
+def check_types(routes: Iterable[Route]) -> None:
+    """The document names a type by its own name alone, so two of one name are an error that names both."""
+    named: dict[str, tuple[Any, str]] = {
+        kind.__name__: (kind, "the core") for kind in (wire.Problem, wire.WebhookMessage)
+    }
+    for route in routes:
+        where = f"{route.name} of {f'the extension {route.extension}' if route.extension else 'the core'}"
+        for kind in _types(route):
+            other, its_place = named.setdefault(kind.__name__, (kind, where))
+            if other is not kind:
+                raise Invalid(
+                    f"{where} and {its_place} have two types called {kind.__name__}, of {kind.__module__} and "
+                    f"{other.__module__}: rename one of them",
+                    code="duplicate_type",
+                )
+            if route.extension:
+                _check_type(kind, where)
+    _, found = msgspec.json.schema_components([kind for kind, _ in named.values()], ref_template=REF)
+    for kind, where in named.values():
+        if kind.__name__ not in found:
+            raise Invalid(
+                f"{where}: inside the body or answer of another route there is another type called {kind.__name__}: "
+                "rename one of them",
+                code="duplicate_type",
+            )
+
+
+def _check_type(kind: Any, where: str) -> None:
+    try:
+        _, found = msgspec.json.schema_components([kind], ref_template=REF)
+    except TypeError as error:
+        raise Invalid(
+            f"{where}: no JSON schema can be made of {kind.__name__}: {error}", code="invalid_route"
+        ) from None
+    if kind.__name__ not in found:
+        raise Invalid(
+            f"{where}: a body or an answer is a msgspec.Struct or another class with fields, not {kind.__name__}",
+            code="invalid_route",
+        )
 
 
 def statuses(route: Route) -> set[int]:

@@ -65,7 +65,7 @@ def _etag(body: bytes) -> bytes:
 
 def _openapi(server: Server) -> bytes:
     if "openapi" not in server.pages:
-        server.pages["openapi"] = msgspec.json.encode(document(server.routes))
+        server.pages["openapi"] = msgspec.json.encode(document(server.routes, server.about_scopes))
     return server.pages["openapi"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -36,6 +36,7 @@ from holdfast.webhooks.courier import Courier
 
 if TYPE_CHECKING:
     from holdfast.observe.traces import Traces
+    from holdfast.server.extending import Mount
 
 
 @dataclass
@@ -58,6 +59,9 @@ class Server:
     traces: Traces | None = None
     shared: Shared | None = None
     dispatch: Dispatch | None = None  # None: hints go by the database alone
+    extension_routes: Sequence[Route] = ()
+    mounts: Sequence[Mount] = ()
+    about_scopes: Mapping[str, str] = field(default_factory=dict)  # of extensions: what each scope allows
     routes: tuple[Route, ...] = ()  # all that it answers to; `HttpApp` says which
     extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
     metrics: Serving = field(default_factory=Serving)

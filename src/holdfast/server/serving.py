@@ -7,7 +7,7 @@ import errno
 import os
 import resource
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,8 +16,6 @@ import uvicorn
 from holdfast.errors import Invalid
 from holdfast.server.app import UNKNOWN, HttpApp
 from holdfast.server.connection import KEEP_ALIVE_SECONDS, Connection, Limited, TurnedAway
-from holdfast.server.extending import Mount
-from holdfast.server.route import Route
 from holdfast.server.server import Server
 
 BACKLOG = 2048
@@ -41,14 +39,12 @@ async def served(
     port: int,
     ports: int = 1,
     connections_max: int | None = None,
-    routes: Sequence[Route] = (),
-    mounts: Sequence[Mount] = (),
 ) -> AsyncIterator[str]:
     """Answer for a while, at the address that is handed out. In the end whoever waits is let go, the rest finished.
 
-    `ports`: how many to try, from `port` on, until one is free. `routes`, `mounts`: of extensions.
+    `ports`: how many to try, from `port` on, until one is free.
     """
-    app = HttpApp(server, routes, mounts)
+    app = HttpApp(server)
     listening = listen(host, port, ports)
     limit = connections_max or room_for_connections()
 

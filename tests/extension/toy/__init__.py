@@ -1,8 +1,13 @@
 """A toy extension: notes, and a ledger that books what happens to their jobs."""
 
+from typing import Annotated
+
+import msgspec
+from starlette.responses import PlainTextResponse
+
 from holdfast import App, Context
-from holdfast.errors import Refused
-from holdfast.extend import CreateRequest, Extension, Tx
+from holdfast.errors import NotFound, Refused
+from holdfast.extend import CreateRequest, Extension, Request, Tx
 from holdfast.model import Job
 
 ext = Extension("notes")
@@ -26,6 +31,34 @@ async def book(tx: Tx, verb: str, job: Job) -> None:
     if entry is not None:
         await tx.run(ext.q.add_entry, job=job.id, entry=entry)
 
+
+class NewNote(msgspec.Struct, forbid_unknown_fields=True):
+    text: Annotated[str, msgspec.Meta(max_length=100)]
+
+
+class Note(msgspec.Struct):
+    id: str
+    entries: list[str] = []
+
+
+READ, WRITE = ext.scope("read", "read notes"), ext.scope("write", "write notes")
+
+
+@ext.route("POST", "/notes", scope=WRITE, about="Write a note.", body=NewNote, answers={201: Note})
+async def write(request: Request) -> Note:
+    return Note((await request.enqueue(index, request.body.text)).id)
+
+
+@ext.route("GET", "/notes/{note_id}", scope=READ, about="Read a note.", answers={200: Note}, refuses=(404,))
+async def read(request: Request) -> Note:
+    async with request.tx() as tx:
+        entries = [row["entry"] for row in await tx.all(ext.q.entries_of, job=request.path["note_id"])]
+    if not entries:
+        raise NotFound("there is no such note", code="note_not_found")
+    return Note(request.path["note_id"], entries)
+
+
+ext.mount("/notes-about", PlainTextResponse("notes"), scope=READ)
 
 app = App(name="notes-app")
 app.include(ext)
