@@ -19,6 +19,7 @@ from holdfast.engine.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.model import key
+from holdfast.model.derived_key import derived_key
 from holdfast.model.names import kind_of, quoted
 from holdfast.server.extending import Mount, MountLimits, RouteOptions, extension_route, mount, together
 from holdfast.server.request import Request
@@ -41,6 +42,7 @@ __all__ = [
     "Reply",
     "Request",
     "Tx",
+    "derived_key",
 ]
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")

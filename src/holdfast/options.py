@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from holdfast.errors import Invalid
 from holdfast.model import NewJob
+from holdfast.model.derived_key import with_derived_key
 
 Seconds = float | timedelta
 Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]  # a single string would be taken for its letters
@@ -55,6 +56,7 @@ class JobOptions(TypedDict, total=False):
     delay: Seconds | None
     run_at: datetime | None
     idempotency_key: str | None
+    key_from: str | None
     max_attempts: int | None
     timeout: Seconds | None
     tags: Names | None
@@ -76,6 +78,7 @@ class Options:
     delay: Seconds | None = None
     run_at: datetime | None = None
     idempotency_key: str | None = None
+    key_from: str | None = None  # a subject: its equal calls within two minutes are one job
     max_attempts: int | None = None
     timeout: Seconds | None = None
     tags: list[str] | None = None
@@ -97,7 +100,7 @@ class Options:
         policy: Any = self.policy
         if self.timeout is not None:
             policy = {**(policy or {}), "timeout_seconds": seconds(self.timeout)}
-        return NewJob(
+        new = NewJob(
             type=job_type,
             payload=payload,
             tenant=self.tenant,
@@ -114,6 +117,7 @@ class Options:
             tags=[] if self.tags is None else self.tags,
             partition_key=self.partition_key,
         )
+        return new if self.key_from is None else with_derived_key(new, self.key_from, payload)
 
 
 def refuse_unknown(words: Iterable[str], known: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ A repeated request makes nothing new, so no guard is asked again: the first requ
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.engine.rules import Rules
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob
+from holdfast.model.derived_key import WITHIN_SECONDS, with_derived_key
 from holdfast.store import Tx
 
 Answer = Created | HoldfastError
@@ -35,6 +36,13 @@ class CreateRequest:
 
     def set_key(self, key: str) -> None:
         self.job = msgspec.structs.replace(self.job, idempotency_key=key)
+
+    def derive_key(self, subject: str, *request: Any, within_seconds: float = WITHIN_SECONDS) -> None:
+        """Who asks, and what for: the same again within that time is the same job, unless it failed.
+
+        A key that the request brings stays.
+        """
+        self.job = with_derived_key(self.job, subject, *request, within_seconds=within_seconds)
 
     def answer_with(self, job_id: str) -> None:
         """Create nothing: this job is the answer."""

@@ -35,6 +35,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     run_at: datetime | None = None
     delay_seconds: float | None = None
     idempotency_key: str | None = None
+    key_is_derived: bool = False  # from the request, as `derived_key` does: the key alone says what a repeat is
     max_attempts: int | None = None
     policy: dict[str, Any] | None = None
     requires: list[str] | None = None
@@ -105,6 +106,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         What is left at its default is left out, so that a field added later does not change what was sent before. So is
         the trace: each repeat has one of its own.
         """
+        if self.key_is_derived:
+            return hashlib.sha256(f"{self.type} {self.idempotency_key}".encode()).hexdigest()
         blank = type(self)(type="")
         sent = {
             name: value
