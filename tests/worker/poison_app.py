@@ -152,7 +152,7 @@ def huge_result(bytes_: int) -> str:
 
 @app.job(isolation="process")
 def complain(length: int) -> None:
-    raise Permanent("E_NAME", "no such file: \udc80" + "x" * length)
+    raise Permanent("E_NAME", "no such file: \udc80" + "x" * length, context={"name": "\udc80", "length": length})
 
 
 @app.job(isolation="process")

@@ -500,6 +500,7 @@ async def test_an_error_message_may_hold_anything(pool: Pool, length: int) -> No
     assert (failed.code, failed.permanent) == ("E_NAME", True)
     assert failed.message.startswith("no such file: ?")
     assert len(failed.message) < 100_000
+    assert failed.context == {"name": "?", "length": length}, "R002-40: a number stays one"
 
 
 @pytest.mark.parametrize(

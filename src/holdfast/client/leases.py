@@ -90,7 +90,13 @@ def release_body(freed: Freed) -> wire.ReleaseBody:
 
 
 def reject_body(verdict: Verdict) -> wire.RejectBody:
-    return wire.RejectBody(verdict.id, verdict.token, verdict.code, _shown(verdict.message))
+    return wire.RejectBody(
+        verdict.id,
+        verdict.token,
+        verdict.code,
+        _shown(verdict.message),
+        _json(verdict.context, "error", ANY_BYTES),
+    )
 
 
 def progress_body(report: Progress) -> wire.ProgressBody:

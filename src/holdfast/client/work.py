@@ -62,8 +62,11 @@ class Work(Connection):
         body = wire.ReleaseBody(job_id, lease_token, delay_seconds)
         return await self._post("/api/worker/release", body, wire.SettledAnswer)
 
-    async def reject(self, job_id: str, lease_token: str, error_code: str, message: str = "") -> wire.SettledAnswer:
-        body = wire.RejectBody(job_id, lease_token, error_code, message)
+    async def reject(
+        self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
+    ) -> wire.SettledAnswer:
+        """`context`."""
+        body = wire.RejectBody(job_id, lease_token, error_code, message, **about)
         return await self._post("/api/worker/reject", body, wire.SettledAnswer)
 
     async def report(self, body: wire.ReportsBody) -> wire.ReportsAnswer:

@@ -419,8 +419,17 @@ class Engine(Keyring, Mailing):
             lambda tx: in_rounds(items, lambda batch: _release.release(tx, self.rules, batch, worker=worker))
         )
 
-    async def reject(self, worker: str, job_id: str, token: str, code: str, message: str = "") -> Settled:
-        verdict = Verdict(id=job_id, token=token, code=code, message=message)
+    async def reject(
+        self,
+        worker: str,
+        job_id: str,
+        token: str,
+        code: str,
+        message: str = "",
+        *,
+        context: dict[str, Any] | None = None,
+    ) -> Settled:
+        verdict = Verdict(id=job_id, token=token, code=code, message=message, context=context)
         return _raised(await self.reject_many(worker, [verdict]))
 
     async def reject_many(self, worker: str, verdicts: list[Verdict]) -> list[Settled | HoldfastError]:

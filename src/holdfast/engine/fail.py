@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.engine.decide import Decision, after_failure
-from holdfast.engine.held import Refusal, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import ErrorOf, Refusal, Same, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.hooked import Found, ask_guards, in_two_passes, moved_rows
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
@@ -15,10 +15,10 @@ from holdfast.lifecycle import Actor, State
 from holdfast.model.json import encode
 from holdfast.model.names import check_name
 from holdfast.model.numbers import check_number
-from holdfast.model.reports import Failure, Settled
+from holdfast.model.reports import CONTEXT_BYTES_MAX, Failure, Settled, Verdict
 from holdfast.store import Row, Tx, q
 
-CONTEXT_BYTES_MAX = 16 * 1024
+ADDED_BYTES_MAX = 200  # for what the engine adds to a context
 
 Lost = tuple[Any, ...]  # a row for one of the statements that end an execution
 
@@ -28,7 +28,7 @@ async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) ->
     check_worker(worker)
     for failure in failures:
         _check(failure)
-    errors = {failure.id: stored_error(rules, failure.code, failure.message, failure.context) for failure in failures}
+    errors = {failure.id: failed_error(rules, failure, worker) for failure in failures}
 
     async def settle(which: Which, some: list[Failure]) -> dict[str, Settled]:
         decided = await _decide(tx, rules, some, worker, which)
@@ -41,19 +41,22 @@ async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) ->
     ]
 
 
-async def _repeated(tx: Tx, rules: Rules, failure: Failure, error: str, worker: str) -> Settled | Refusal:
-    same: dict[str, str | None] = {"error": error}
+async def _repeated(tx: Tx, rules: Rules, failure: Failure, error: ErrorOf, worker: str) -> Settled | Refusal:
+    same: Same = {"error": error}
     return await settle_or_refuse(tx, rules, failure.held, worker, {"failed": same, "canceled": same})
 
 
-async def _decide(tx: Tx, rules: Rules, failures: list[Failure], worker: str, which: Which) -> dict[str, Decision]:
+async def _decide(
+    tx: Tx, rules: Rules, failures: list[Failure], worker: str, which: Which
+) -> dict[str, tuple[Decision, int]]:
+    """What is to become of each, and the number of the attempt that has failed."""
     by_id = {failure.id: failure for failure in failures}
     decided = {}
     rows = await tx.all(which(q.held_jobs), held=token_rows([failure.held for failure in failures]), worker=worker)
     await ask_guards(tx, rules, "fail", by_id, rows)
     for row in rows:
         failure = by_id[row["id"]]
-        decided[failure.id] = after_failure(
+        decision = after_failure(
             row,
             await rules.registry.snapshot(tx, row["policy"]),
             failure.code,
@@ -61,6 +64,7 @@ async def _decide(tx: Tx, rules: Rules, failures: list[Failure], worker: str, wh
             retry_after=failure.retry_after_seconds,
             jitter=rules.ids.jitter(),
         )
+        decided[failure.id] = decision, row["attempt"]
     return decided
 
 
@@ -68,8 +72,8 @@ async def _carry_out(
     tx: Tx,
     rules: Rules,
     failures: list[Failure],
-    decided: dict[str, Decision],
-    errors: dict[str, str],
+    decided: dict[str, tuple[Decision, int]],
+    errors: dict[str, ErrorOf],
     worker: str,
     which: Which,
 ) -> dict[str, Settled]:
@@ -78,10 +82,10 @@ async def _carry_out(
     canceled: list[Lost] = []
     detoured: list[Lost] = []
     for failure in sorted(failures, key=lambda failure: failure.id):
-        decision = decided.get(failure.id)
-        if decision is None:
+        if failure.id not in decided:
             continue
-        error = errors[failure.id]
+        decision, attempt = decided[failure.id]
+        error = errors[failure.id](attempt)
         lease = (failure.id, failure.token)
         match decision.to:
             case State.CANCELED:
@@ -124,11 +128,25 @@ def shown(rules: Rules, message: str) -> str:
     return text if len(text) <= rules.limits.error_max_chars else text[: rules.limits.error_max_chars - 1] + "…"
 
 
-def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] | None) -> str:
+def failed_error(rules: Rules, said: Failure | Verdict, worker: str) -> ErrorOf:
+    """The error that an attempt of this number has ended with: its context names the attempt and the worker, too.
+
+    What cannot be stored is refused now, before anything is written.
+    """
+    stored_error(rules, said.code, said.message, said.context)
+
+    def of(attempt: int) -> str:
+        context = {**(said.context or {}), "attempt": attempt, "workerId": worker}
+        return stored_error(rules, said.code, said.message, context, added_bytes=ADDED_BYTES_MAX)
+
+    return of
+
+
+def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] | None, *, added_bytes: int = 0) -> str:
     body: dict[str, Any] = {"code": code, "message": shown(rules, message)}
     if context:
         body["context"] = context
-    return encode(body, "error", max_bytes=CONTEXT_BYTES_MAX + 4 * rules.limits.error_max_chars)
+    return encode(body, "error", max_bytes=CONTEXT_BYTES_MAX + 4 * rules.limits.error_max_chars + added_bytes)
 
 
 def check_words(code: str, message: str, context: dict[str, Any] | None) -> None:

@@ -56,11 +56,13 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
     return [answers[place] for place in range(len(items))]
 
 
+ErrorOf = Callable[[int], str]  # the error that an attempt of this number is stored with
+Same = dict[str, str | ErrorOf | None]  # what a repeat must say again, by column
 Refusal = HoldfastError  # a lost lease, a guard that refuses, a hook that failed, an extension that is missing here
 
 
 async def settle_or_refuse(
-    tx: Tx, rules: Rules, lease: Held, worker: str, repeats: dict[str, dict[str, str | None]]
+    tx: Tx, rules: Rules, lease: Held, worker: str, repeats: dict[str, Same]
 ) -> Settled | Refusal:
     """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost.
 
@@ -78,7 +80,7 @@ async def settle_or_refuse(
         result = job_row["result"] if job.epoch == attempt.epoch else None
         said = {"result": result, "error": row["error"], "reason": row["reason"]}
         same = repeats.get(attempt.outcome)
-        if attempt.worker_id == worker and same is not None and all(said[name] == same[name] for name in same):
+        if attempt.worker_id == worker and same is not None and _says(said, same, attempt.attempt):
             return Settled(job.id, _went_to(attempt, job))
         return _lost(
             lease, f"that execution ended as {attempt.outcome} at {attempt.ended_at:%H:%M:%S}", reassigned=_again(job)
@@ -90,6 +92,10 @@ async def settle_or_refuse(
             return extension_missing(job.id, job.type, missing)
         return _lost(lease, "it ran out, and this lifecycle refuses late writes", reassigned=False)
     return _lost(lease, f"the job is {job.state}", reassigned=_again(job))
+
+
+def _says(said: dict[str, str | None], same: Same, attempt: int) -> bool:
+    return all(said[name] == (wanted(attempt) if callable(wanted) else wanted) for name, wanted in same.items())
 
 
 def _went_to(attempt: Attempt, job: Job) -> State:

@@ -88,7 +88,7 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
     for row, decision, why in decided:
         lease = (row["id"], row["lease_token"], int(is_loss(why)))
         code = "timeout_soft" if decision.to is State.RETRYING else str(decision.reason)
-        error = stored_error(rules, code, _WHY[why], None)
+        error = stored_error(rules, code, _WHY[why], {"attempt": row["attempt"], "workerId": row["lease_worker"]})
         match decision.to:
             case State.CANCELED:
                 canceled.append((*lease, decision.reason))

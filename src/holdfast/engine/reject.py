@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.fail import check_words, stored_error
+from holdfast.engine.fail import check_words, failed_error, stored_error
 from holdfast.engine.held import Refusal, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.hooked import Found, ask_guards, in_two_passes, moved_rows
 from holdfast.engine.lawful import movable, require_move
@@ -16,7 +16,9 @@ from holdfast.store import Row, Tx, q
 async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) -> list[Settled | Refusal]:
     """The owner's verdict on jobs it runs."""
     check_worker(worker)
-    errors = {v.id: _error(rules, v) for v in verdicts}
+    for verdict in verdicts:
+        check_words(verdict.code, verdict.message, verdict.context)
+    errors = {v.id: failed_error(rules, v, worker) for v in verdicts}
 
     async def settle(which: Which, some: list[Verdict]) -> dict[str, Settled]:
         held = await tx.all(which(q.held_jobs), held=token_rows([v.held for v in some]), worker=worker)
@@ -25,7 +27,10 @@ async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) 
             snapshot = await rules.registry.snapshot(tx, row["policy"])
             require_move(snapshot.machine, "reject", row["id"], State.RUNNING, State.REJECTED, Actor.WORKER)
         await ask_guards(tx, rules, "reject", by_id, held)
-        rows = sorted((row["id"], by_id[row["id"]].token, by_id[row["id"]].code, errors[row["id"]]) for row in held)
+        rows = sorted(
+            (row["id"], by_id[row["id"]].token, by_id[row["id"]].code, errors[row["id"]](row["attempt"]))
+            for row in held
+        )
         query = which(q.reject_running)
         moved = await move(tx, rules, query, actor=Actor.WORKER, verdict=rows, worker=worker) if rows else []
         return {row["id"]: Settled(row["id"], State.REJECTED) for row in moved}

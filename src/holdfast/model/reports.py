@@ -11,6 +11,8 @@ from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model.history import Part
 
+CONTEXT_BYTES_MAX = 16 * 1024  # of JSON that explains an error
+
 
 class Held(msgspec.Struct, frozen=True):
     """A job and the token it is held by."""

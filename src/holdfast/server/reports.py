@@ -62,7 +62,9 @@ def freed_of(body: wire.ReleaseBody) -> Freed:
 
 
 def verdict_of(body: wire.RejectBody) -> Verdict:
-    return Verdict(id=body.job_id, token=body.lease_token, code=body.error_code, message=body.message)
+    return Verdict(
+        id=body.job_id, token=body.lease_token, code=body.error_code, message=body.message, context=body.context
+    )
 
 
 def check_number_of_words(body: wire.ReportsBody) -> None:

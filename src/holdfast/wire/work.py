@@ -159,6 +159,7 @@ class RejectBody(Body):
     lease_token: str
     error_code: Name
     message: str = ""
+    context: dict[str, Any] | None = None
 
 
 class SettledAnswer(Answer):

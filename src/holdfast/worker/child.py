@@ -235,11 +235,16 @@ def _readable(outcome: Outcome) -> Outcome:
     """An error message may hold anything, file names that are no text among it."""
     match outcome:
         case Failed(message=message, context=context):
-            told = None if context is None else {name: _text(value) for name, value in context.items()}
-            return msgspec.structs.replace(outcome, message=_text(message), context=told)
-        case Rejected(message=message):
-            return msgspec.structs.replace(outcome, message=_text(message))
+            return msgspec.structs.replace(outcome, message=_text(message), context=_readable_context(context))
+        case Rejected(message=message, context=context):
+            return msgspec.structs.replace(outcome, message=_text(message), context=_readable_context(context))
     return outcome
+
+
+def _readable_context(context: dict[str, Any] | None) -> dict[str, Any] | None:
+    if context is None:
+        return None
+    return {name: _text(value) if isinstance(value, str) else value for name, value in context.items()}
 
 
 def _text(value: Any) -> str:

@@ -101,9 +101,9 @@ class _Facts:
             )
         return self._log
 
-    def reject(self, code: str, message: str = "") -> Reject:
+    def reject(self, code: str, message: str = "", *, context: dict[str, Any] | None = None) -> Reject:
         """`raise ctx.reject(...)`: a verdict, not a failure."""
-        return Reject(code, message)
+        return Reject(code, message, context=context)
 
     def snooze(self, seconds: float) -> Snooze:
         """`return ctx.snooze(30)`: not now."""

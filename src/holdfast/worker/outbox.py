@@ -246,7 +246,13 @@ def _release(source: Source, group: list[Ended]) -> Awaitable[Answers]:
 def _reject(source: Source, group: list[Ended]) -> Awaitable[Answers]:
     return source.reject(
         [
-            Verdict(id=run.lease.id, token=run.lease.token, code=outcome.code, message=outcome.message)
+            Verdict(
+                id=run.lease.id,
+                token=run.lease.token,
+                code=outcome.code,
+                message=outcome.message,
+                context=outcome.context,
+            )
             for run, outcome in group
             if isinstance(outcome, Rejected)
         ]

@@ -11,35 +11,40 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.model.json import encode
+from holdfast.model.reports import CONTEXT_BYTES_MAX
 
 TRACEBACK_CHARS_MAX = 6000
+SHORT_CHARS_MAX, SHORT_VALUES_MAX = 200, 15  # of a context that is too large
 CALLER = str(Path(__file__).with_name("handler.py"))  # calls handlers
 OUTAGE_SECONDS = 5.0  # until a handler that met an outage of the database is tried again
 GIVEN_BACK_MAX = 20  # times that a job was given back, after which such an outage is a failure like any other
 
 
 class Permanent(Exception):
-    """Raised or returned by a handler: trying again cannot help."""
+    """Raised or returned by a handler: trying again cannot help. `context` is kept with the error, for operators."""
 
-    def __init__(self, code: str, message: str = "") -> None:
+    def __init__(self, code: str, message: str = "", *, context: dict[str, Any] | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
-        self.code, self.message = code, message
+        self.code, self.message, self.context = code, message, context
 
 
 class Retry(Exception):
     """Raised or returned by a handler: try again; `after` says in how many seconds, else the policy's backoff does."""
 
-    def __init__(self, code: str, message: str = "", *, after: float | None = None) -> None:
+    def __init__(
+        self, code: str, message: str = "", *, after: float | None = None, context: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(f"{code}: {message}" if message else code)
-        self.code, self.message, self.after = code, message, after
+        self.code, self.message, self.after, self.context = code, message, after, context
 
 
 class Reject(Exception):
     """Raised or returned by a handler: not a failure but a verdict, this job must not be done."""
 
-    def __init__(self, code: str, message: str = "") -> None:
+    def __init__(self, code: str, message: str = "", *, context: dict[str, Any] | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
-        self.code, self.message = code, message
+        self.code, self.message, self.context = code, message, context
 
 
 class Snooze(Exception):
@@ -80,6 +85,7 @@ class Released(msgspec.Struct, frozen=True, tag="released"):
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
     code: str
     message: str = ""
+    context: dict[str, Any] | None = None
 
 
 class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
@@ -109,11 +115,11 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str], *, 
         case Snooze():
             return Released(error.seconds, snoozed=True)
         case Reject():
-            return Rejected(error.code, error.message)
+            return Rejected(error.code, error.message, _storable(error.context))
         case Permanent():
-            return Failed(error.code, error.message, permanent=True)
+            return Failed(error.code, error.message, _storable(error.context), permanent=True)
         case Retry():
-            return Failed(error.code, error.message, retry_after_seconds=error.after)
+            return Failed(error.code, error.message, _storable(error.context), retry_after_seconds=error.after)
         case StoreUnavailable() | OutcomeUnknown() if given_back < GIVEN_BACK_MAX:  # as of `enqueue`, in the handler
             return Released(OUTAGE_SECONDS)
         case Invalid():
@@ -121,6 +127,32 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str], *, 
         case _:
             message = error.message if isinstance(error, StoreError) else str(error)
             return Failed(code_of(error, codes), readable(message), {"traceback": _told(error)})
+
+
+def _storable(context: Any) -> dict[str, Any] | None:
+    """As JSON that fits: a context that cannot be stored must not hide the error that it explains."""
+    if context is None:
+        return None
+    if not isinstance(context, dict):
+        context = {"context": context}
+    fits = {_short(name): _value(value) for name, value in context.items()}
+    try:
+        encode(fits, "context", max_bytes=CONTEXT_BYTES_MAX)
+    except Invalid:
+        return {name: _short(value) for name, value in list(fits.items())[:SHORT_VALUES_MAX]}
+    return fits
+
+
+def _value(value: Any) -> Any:
+    try:
+        encode(value, "context", max_bytes=CONTEXT_BYTES_MAX)
+    except Invalid:
+        return _short(value)
+    return value
+
+
+def _short(value: Any) -> str:
+    return readable(str(value))[:SHORT_CHARS_MAX]
 
 
 def _within_handler(trace: TracebackType | None) -> TracebackType | None:

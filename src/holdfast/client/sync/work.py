@@ -64,8 +64,11 @@ class SyncWork(SyncConnection):
         body = wire.ReleaseBody(job_id, lease_token, delay_seconds)
         return self._post("/api/worker/release", body, wire.SettledAnswer)
 
-    def reject(self, job_id: str, lease_token: str, error_code: str, message: str = "") -> wire.SettledAnswer:
-        body = wire.RejectBody(job_id, lease_token, error_code, message)
+    def reject(
+        self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
+    ) -> wire.SettledAnswer:
+        """`context`."""
+        body = wire.RejectBody(job_id, lease_token, error_code, message, **about)
         return self._post("/api/worker/reject", body, wire.SettledAnswer)
 
     def report(self, body: wire.ReportsBody) -> wire.ReportsAnswer:
