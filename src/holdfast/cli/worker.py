@@ -181,7 +181,7 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
 def figures_of(app: App) -> Figures:
     from holdfast.worker.figures import Figures
 
-    return Figures(sorted(app.handlers), app.clock)
+    return Figures(sorted(app.handlers), app.clock, app.lifecycles)
 
 
 async def work_until(

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from holdfast.engine import Created, Filter
 from holdfast.engine.insert import ready
+from holdfast.engine.states import STATUSES, state_filter
 from holdfast.errors import HoldfastError, Malformed, NotFound, StoreError, Unauthorized, UnknownName
 from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob
@@ -23,6 +24,7 @@ _ESCAPED = re.compile(r'\\(["\\])')
 
 
 class JobsQuery(Body):
+    state: str | None = None
     status: str | None = None
     job_type: str | None = None
     queue: str | None = None
@@ -161,9 +163,11 @@ def _known(headers: Headers) -> list[bytes]:
 
 async def page(server: Server, asked: Asked) -> Reply:
     query: JobsQuery = asked.query
+    if query.status is not None:
+        _check_statuses(query.status)
     wanted = Filter(
         tenant=asked.caller.tenant,
-        states=_states(query.status) if query.status is not None else None,
+        **state_filter(server.engine.rules.lifecycles, state=query.state, status=query.status),
         types=[query.job_type] if query.job_type is not None else None,
         queues=[query.queue] if query.queue is not None else None,
         tag=query.tag,
@@ -174,13 +178,11 @@ async def page(server: Server, asked: Asked) -> Reply:
     return Reply(200, JobPage([job_view(outline) for outline in found], following))
 
 
-def _states(listed: str) -> list[str]:
-    """The stored states behind `PENDING,RUNNING`."""
-    known = dict.fromkeys(STATUS.values())
+def _check_statuses(listed: str) -> None:
+    """To the letter, as clients see them."""
     for status in listed.split(","):
-        if status not in known:
-            raise UnknownName.of("status", status[:80], list(known))
-    return [state.value for state, status in STATUS.items() if status in listed.split(",")]
+        if status not in STATUSES:
+            raise UnknownName.of("status", status[:80], list(STATUSES))
 
 
 # -- canceling ------------------------------------------------------------------------------------------------
