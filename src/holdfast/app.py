@@ -19,6 +19,7 @@ from holdfast.engine import Created, Engine
 from holdfast.engine.hooks import Hooks
 from holdfast.errors import Invalid, OtherDatabase
 from holdfast.extend import Extension
+from holdfast.extension_settings import Section
 from holdfast.handle import JobHandle
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles, Machine
@@ -26,7 +27,7 @@ from holdfast.model import JobType, NewJob
 from holdfast.model.names import kind_of
 from holdfast.observe.tracing import traces
 from holdfast.opened import OpenedByLoop
-from holdfast.settings import Settings, load
+from holdfast.settings import Settings, load, refuse_same_variables
 from holdfast.store import SqliteStore
 from holdfast.store.sqlite import finish
 from holdfast.worker.context import ErrorHook, Middleware
@@ -77,6 +78,8 @@ class App(Definitions):
         if extension.name in self.extensions:
             raise Invalid(f"app {self.name!r} has an extension {extension.name!r} already", code="extension_conflict")
         self._refuse_same_types(extension)
+        if extension.section is not None:
+            refuse_same_variables(extension.section, self.sections)
         extension.check_tables()
         extension.check_routes(self.extensions.values())
         extension.included_in(self)
@@ -93,6 +96,17 @@ class App(Definitions):
                 f"{extension.described} and {whose} both define job type {name!r}", code="extension_conflict", name=name
             )
 
+    @property
+    def sections(self) -> list[Section]:
+        """The settings of its extensions."""
+        return [each.section for each in self.extensions.values() if each.section is not None]
+
+    def check_settings(self) -> None:
+        """Those of its extensions: better when the app is opened than when a job first needs them."""
+        for extension in self.extensions.values():
+            if extension.section is not None:
+                _ = extension.settings
+
     def hooks(self) -> Hooks:
         """The guards and effects of all extensions."""
         hooks = Hooks()
@@ -101,6 +115,7 @@ class App(Definitions):
         return hooks
 
     async def _open(self) -> Opened:
+        self.check_settings()
         return await open_all(
             self.settings,
             lifecycles=self.lifecycles,
@@ -128,7 +143,7 @@ class App(Definitions):
     def settings(self) -> Settings:
         """Read when first needed, so that importing an app asks nothing of its surroundings."""
         if self._settings is None:
-            self._settings = load(overrides={"database_url": self._url})
+            self._settings = load(overrides={"database_url": self._url}, extensions=self.sections)
         return self._settings
 
     @settings.setter

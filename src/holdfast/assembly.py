@@ -237,6 +237,7 @@ async def open_server(
             extension_routes=[route for each in extensions for route in each.routes],
             mounts=[one for each in extensions for one in each.mounts],
             about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
+            extension_settings=lambda: [row for each in extensions for row in each.shown_settings()],
         )
         maintenance = Maintenance(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns

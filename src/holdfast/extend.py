@@ -11,19 +11,25 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar, Unpack
 
+import msgspec
+
 from holdfast.definitions import Creates, Definitions
 from holdfast.engine.claim_hooked import Allow, Cancel, ClaimRequest, Defer, Reject
 from holdfast.engine.create_hooked import CreateRequest
 from holdfast.engine.hooked import MoveRequest
 from holdfast.engine.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
 from holdfast.errors import Invalid, UnknownName
+from holdfast.extension_settings import Secret, Section, Shown
 from holdfast.lifecycle import Lifecycles, Machine
+from holdfast.manifest import Manifest
 from holdfast.model import key
 from holdfast.model.derived_key import derived_key
 from holdfast.model.names import kind_of, quoted
+from holdfast.redaction import know
 from holdfast.server.extending import Mount, MountLimits, RouteOptions, extension_route, mount, together
 from holdfast.server.request import Request
 from holdfast.server.route import Reply, Route
+from holdfast.settings import NAMES, load_section, shown_section
 from holdfast.store import Tx
 from holdfast.store.migrate import Migration, migrations_in
 from holdfast.store.queries import Queries, Query, parse
@@ -36,18 +42,22 @@ __all__ = [
     "CreateRequest",
     "Defer",
     "Extension",
+    "Manifest",
     "MoveRequest",
     "Query",
     "Reject",
     "Reply",
     "Request",
+    "Secret",
     "Tx",
     "derived_key",
 ]
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
-# Beginnings of the platform's own settings, metrics, scopes and tables.
-RESERVED = key.RESERVED | {"queue", "queues", "events", "database", "http"}
+# Beginnings of the platform's own settings, metrics, scopes and tables, and of variables that are not ours.
+RESERVED = key.RESERVED.union(
+    NAMES, {"queue", "queues", "events", "database", "http", "lifecycle", "test", "service", "port"}
+)
 _TABLE = re.compile(r"\bCREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?\"?(\w+)", re.IGNORECASE)
 
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
@@ -74,9 +84,18 @@ class Task:
 
 class Extension(Definitions):
     """`name` is the prefix of its tables, settings, metrics and scopes. `package` holds `schema/postgres/0001_x.sql`,
-    `schema/sqlite/0001_x.sql` and `sql/x.sql`, where there are such; by default it is the package that makes it."""
+    `schema/sqlite/0001_x.sql` and `sql/x.sql`, where there are such; by default it is the package that makes it.
+    `settings` is a struct: its field `keep_days` is `HOLDFAST_NAME_KEEP_DAYS`, or `keep_days` under `[name]` in
+    holdfast.toml."""
 
-    def __init__(self, name: str, *, lifecycles: Iterable[Machine] = (), package: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: type[msgspec.Struct] | None = None,
+        lifecycles: Iterable[Machine] = (),
+        package: str | None = None,
+    ) -> None:
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED:
             taken = " and not a word of Holdfast's own" if name in RESERVED else ""
             raise Invalid(
@@ -85,6 +104,9 @@ class Extension(Definitions):
                 code="invalid_extension",
             )
         self.name = name
+        self.section = None if settings is None else Section(name, settings)
+        self.given_settings: msgspec.Struct | None = None
+        self._read_settings: msgspec.Struct | None = None
         self.handlers: dict[str, Handler] = {}
         self.own_lifecycles = tuple(lifecycles)
         self.lifecycles = Lifecycles(*self.own_lifecycles)
@@ -117,6 +139,31 @@ class Extension(Definitions):
         if self._app is not None and self._app is not app:
             raise Invalid(f"extension {self.name!r} is included in another app already", code="extension_conflict")
         self._app = app
+
+    # -- settings ---------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Any:
+        """Typed. Read when first needed; whoever sets them decides instead of environment and file."""
+        if self.section is None:
+            raise Invalid(f"{self.described} declares no settings", code="invalid_extension")
+        if self.given_settings is not None:
+            return self.given_settings
+        if self._read_settings is None:
+            self._read_settings = load_section(self.section)
+            know(self.section.secrets_in(self._read_settings))
+        return self._read_settings
+
+    @settings.setter
+    def settings(self, settings: msgspec.Struct | None) -> None:
+        if self.section is None or not (settings is None or isinstance(settings, self.section.struct)):
+            raise Invalid(f"{self.described} has no settings of type {kind_of(settings)}", code="invalid_extension")
+        self.given_settings = settings
+        know([] if settings is None else self.section.secrets_in(settings))
+
+    def shown_settings(self) -> list[Shown]:
+        """As they may be shown, each with where it comes from."""
+        return [] if self.section is None else shown_section(self.section, self.given_settings)
 
     # -- hooks ------------------------------------------------------------------------------------------------
 
@@ -234,7 +281,7 @@ class Extension(Definitions):
         def keep(function: _Function) -> _Function:
             self._refuse_late(f"route {method} {path}")
             self._check_function("route", function, 1, "invalid_route")
-            settings = lambda: getattr(self, "settings", None)  # noqa: E731
+            settings = lambda: None if self.section is None else self.settings  # noqa: E731
             self.routes.append(
                 extension_route(self.name, method, path, function, scope=scope, settings=settings, **options)
             )

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 from urllib.parse import unquote
 
 import msgspec
 
 from holdfast.errors import HoldfastError, Invalid, UnknownName
+from holdfast.extension_settings import FILE, OFF, PREFIX, Section, Shown, installed, installed_names, secret_in
 from holdfast.lifecycle_settings import by_lifecycle, flat, flattened, names_like, setting_like
 from holdfast.redaction import HIDDEN, passwords_in, without_password
-
-PREFIX = "HOLDFAST_"
-FILE = "holdfast.toml"
 
 # Not ours: the test suite's own variables, and what Kubernetes sets for a service called holdfast.
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
@@ -171,18 +169,27 @@ CHOICES: dict[str, tuple[str, ...]] = {
     if each.type is bool or get_origin(each.type) is Literal
 }
 
-OFF = "off"
 MAY_BE_OFF = frozenset(each.name for each in msgspec.structs.fields(Settings) if type(None) in get_args(each.type))
 
 
 def load(
-    environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    extensions: Iterable[Section] | None = (),
 ) -> Settings:
-    """Read all layers. A name nobody knows is an error that suggests the nearest one: a typo must not go unnoticed."""
+    """Read all layers. A name nobody knows is an error that suggests the nearest one: a typo must not go unnoticed.
+
+    `extensions` are those that the app includes: their settings are checked, too. None: an app is named that is not
+    imported yet, so that a name which is not known may be one of its extensions'.
+    """
     values: dict[str, Any] = {}
     typed: dict[str, str] = {}
-    for layer, found in _layers(environment, file, overrides).items():
-        _refuse_unknown(found, layer)
+    included = None if extensions is None else list(extensions)
+    for layer, said in _layers(environment, file, overrides).items():
+        found = {name: value for name, value in said.items() if _is_ours(name)}
+        if included is not None and found.keys() < said.keys():
+            _refuse_unknown({name: said[name] for name in said.keys() - found.keys()}, layer, included)
         values |= found
         typed |= {name: _typed(name, layer) for name in found}
     values = {name: _checked(name, value, typed[name]) for name, value in values.items()}
@@ -195,7 +202,42 @@ def load(
             "or every lease runs out",
             code="invalid_setting",
         )
+    for section in included or ():
+        load_section(section, environment, file)
     return settings
+
+
+def load_section(section: Section, environment: Mapping[str, str] | None = None, file: Path | None = None) -> Any:
+    """The settings of one extension, from the environment and the file."""
+    return section.read(*_sources(section, environment, file))
+
+
+def shown_section(section: Section, by_app: msgspec.Struct | None = None) -> list[Shown]:
+    """Each setting of an extension, and where it comes from; `by_app`: as the app itself has given them."""
+    return section.shown(*_sources(section), by_app)
+
+
+def refuse_same_variables(section: Section, others: Iterable[Section]) -> None:
+    """Two settings of one variable: what it says could not be told apart."""
+    taken = {f"{PREFIX}{name.upper()}": f"the setting {name} of Holdfast" for name in NAMES}
+    taken |= {f"{PREFIX}{name.upper()}_FILE": f"the setting {name} of Holdfast" for name in SECRET}
+    for other in others:
+        taken |= {variable: f"the setting {each.full_name}" for variable, each in other.variables.items()}
+    for variable, each in section.variables.items():
+        if variable in taken:
+            raise Invalid(
+                f"extension {section.extension!r}: the variable {variable} of its setting {each.name!r} is that of "
+                f"{taken[variable]}, too",
+                code="extension_conflict",
+            )
+
+
+def _sources(
+    section: Section, environment: Mapping[str, str] | None = None, file: Path | None = None
+) -> tuple[Mapping[str, str], Any]:
+    said = os.environ if environment is None else environment
+    ours = {variable.upper(): value for variable, value in said.items() if variable.startswith(PREFIX)}
+    return ours, _from_file(file or Path(FILE)).get(section.extension, {})
 
 
 def plain_url(url: str) -> str:
@@ -218,7 +260,7 @@ def migrate_command(settings: Settings, app: str = "") -> str:
     `app` is the reference of the app that names it, if one does.
     """
     with suppress(HoldfastError):
-        here = load()
+        here = load(extensions=None)
         if here.app == app if here.app else here.url == settings.url:
             return "holdfast migrate"
     where = f"--app {quote(app)}" if app else f"--database {quote(without_password(settings.url))}"
@@ -231,17 +273,8 @@ def origins(
     """Where each setting comes from: the last of the layers that says something about it."""
     found = dict.fromkeys(NAMES, "default")
     for layer, values in _layers(environment, file, overrides).items():
-        found |= dict.fromkeys(values, layer)
+        found |= dict.fromkeys(filter(_is_ours, values), layer)
     return found
-
-
-class Shown(NamedTuple):
-    """A setting as it may be shown."""
-
-    name: str
-    value: Any
-    origin: str
-    variable: str
 
 
 def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[Shown]:
@@ -266,7 +299,7 @@ def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
 
 def _given_otherwise(settings: Settings) -> dict[str, Any]:
     """What neither the file nor the environment says, nor the defaults: it came with the command line."""
-    read = values_of(load())
+    read = values_of(load(extensions=None))
     return {name: value for name, value in values_of(settings).items() if name not in read or value != read[name]}
 
 
@@ -296,13 +329,35 @@ def _typed(name: str, layer: str) -> str:
     return f"{PREFIX}{name.upper()}" if layer == "environment" else _OPTIONS.get(name, name)
 
 
-def _refuse_unknown(found: Mapping[str, Any], layer: str) -> None:
-    for name in found:
-        if name not in NAMES and setting_like(name) is None:
-            in_environment = layer == "environment"
-            known = names_like(name, NAMES)
-            shown, *others = (f"{PREFIX}{each.upper()}" if in_environment else each for each in (name, *known))
-            raise UnknownName.of("setting", shown, others, where="the environment" if in_environment else layer)
+def _is_ours(name: str) -> bool:
+    return name in NAMES or setting_like(name) is not None
+
+
+def _refuse_unknown(unknown: Mapping[str, Any], layer: str, included: list[Section]) -> None:
+    """Unless they are of an extension that the app includes, or of one that is installed."""
+    sections = {section.extension: section for section in (*_sections_of(unknown), *included)}
+    if layer != "environment":
+        for name, value in unknown.items():
+            if name not in sections:
+                raise UnknownName.of("setting", name, [*names_like(name, NAMES), *sections], where=layer)
+            sections[name].check_table(value)
+        return
+    variables = {variable for section in sections.values() for variable in section.variables}
+    for name in unknown:
+        if (variable := f"{PREFIX}{name.upper()}") not in variables:
+            near = [each for section in sections.values() if _is_under(variable, section) for each in section.variables]
+            others = [*near, *(f"{PREFIX}{each.upper()}" for each in names_like(name, NAMES))]
+            raise UnknownName.of("setting", variable, others, where="the environment")
+
+
+def _sections_of(names: Iterable[str]) -> list[Section]:
+    """Of installed extensions that these names may belong to."""
+    wanted = [each for each in installed_names() if any(name == each or name.startswith(f"{each}_") for name in names)]
+    return [manifest.section for manifest in installed(wanted) if manifest.section is not None]
+
+
+def _is_under(variable: str, section: Section) -> bool:
+    return variable.startswith(f"{PREFIX}{section.extension.upper()}_")
 
 
 def _checked(name: str, given: Any, typed: str) -> Any:
@@ -347,16 +402,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
             continue
         name = variable.removeprefix(PREFIX).lower()
         if name.endswith("_file") and name.removesuffix("_file") in SECRET:
-            found[name.removesuffix("_file")] = _secret(variable, Path(value))
+            found[name.removesuffix("_file")] = secret_in(variable, Path(value))
         else:
             found[name] = value
     return found
-
-
-def _secret(variable: str, path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise Invalid(f"{variable}: cannot read {path}: {error.strerror}", code="invalid_setting") from None
-    except UnicodeDecodeError:
-        raise Invalid(f"{variable}: {path} holds something that is not text", code="invalid_setting") from None

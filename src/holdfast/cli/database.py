@@ -39,7 +39,8 @@ def origins_of(options: argparse.Namespace) -> dict[str, str]:
     """Where each of these settings comes from."""
     where = origins(overrides={"database_url": options.database})
     if named_app(options) is not None:
-        by_app, without = values_of(settings_of(options)), values_of(load(overrides={"database_url": options.database}))
+        read = load(overrides={"database_url": options.database}, extensions=None)
+        by_app, without = values_of(settings_of(options)), values_of(read)
         differs = [name for name, value in by_app.items() if name not in without or value != without[name]]
         where |= dict.fromkeys(differs, "app")
     return where

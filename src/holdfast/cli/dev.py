@@ -78,7 +78,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    options.app = options.app or load().app
+    options.app = options.app or load(extensions=None).app
     options.example = not options.app
     options.app = options.app or EXAMPLE
     app = app_of(options)

@@ -52,7 +52,7 @@ def add_address_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import uvloop
 
-    log_as(load(overrides={"database_url": options.database}))
+    log_as(load(overrides={"database_url": options.database}, extensions=None))
     app, settings = named_app(options), settings_of(options)
     log_as(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

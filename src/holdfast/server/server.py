@@ -15,6 +15,7 @@ from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine, Retention
 from holdfast.engine.insert import Ready
+from holdfast.extension_settings import Shown
 from holdfast.ids import Ids
 from holdfast.model.outline import Outline
 from holdfast.observe.serving import Serving
@@ -64,6 +65,7 @@ class Server:
     about_scopes: Mapping[str, str] = field(default_factory=dict)  # of extensions: what each scope allows
     routes: tuple[Route, ...] = ()  # all that it answers to; `HttpApp` says which
     extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
+    extension_settings: Callable[[], list[Shown]] = list
     metrics: Serving = field(default_factory=Serving)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
     stopping: bool = False

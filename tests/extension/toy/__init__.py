@@ -7,10 +7,16 @@ from starlette.responses import PlainTextResponse
 
 from holdfast import App, Context
 from holdfast.errors import NotFound, Refused
-from holdfast.extend import CreateRequest, Extension, Request, Tx
+from holdfast.extend import CreateRequest, Extension, Request, Secret, Tx
 from holdfast.model import Job
 
-ext = Extension("notes")
+
+class Settings(msgspec.Struct):
+    keep_days: Annotated[int, msgspec.Meta(ge=1, description="how long a note is kept")] = 30
+    api_key: Secret = ""
+
+
+ext = Extension("notes", settings=Settings)
 ENTRY = {"succeeded": "commit", "dead": "release", "canceled": "release", "rejected": "forfeit"}
 
 
