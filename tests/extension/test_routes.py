@@ -61,7 +61,7 @@ def test_dev_serves_them_and_runs_their_jobs(tmp_path: Path) -> None:
 
 
 async def test_a_route_sees_the_settings_of_its_extension(fresh_sqlite_url: str) -> None:
-    pages = Extension("pages", package="tests")
+    pages = Extension("pages", settings=Titled, package="tests")
 
     @pages.route("GET", "/pages", scope=None, answers={200: "application/json"})
     async def get(request: Request) -> str:
@@ -69,7 +69,7 @@ async def test_a_route_sees_the_settings_of_its_extension(fresh_sqlite_url: str)
 
     app = App(name="paged", database_url=fresh_sqlite_url)
     app.include(pages)
-    pages.settings = Titled("of pages")  # type: ignore[attr-defined]
+    pages.settings = Titled("of pages")
     async with serving(fresh_sqlite_url, app=app) as served:
         assert (await served.http.get("/pages")).json() == "of pages"
 
