@@ -21,6 +21,7 @@ from holdfast.errors import Invalid, OtherDatabase
 from holdfast.extend import Extension
 from holdfast.extension_settings import Section
 from holdfast.handle import JobHandle
+from holdfast.handler_database import HandlerDatabase
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.model import JobType, NewJob
@@ -70,6 +71,7 @@ class App(Definitions):
         self.loaded_as: str | None = None  # the reference that a command was given, or "" if it names the database
         self.extensions: dict[str, Extension] = {}
         self._opened = OpenedByLoop(self._open)
+        self.handler_database = HandlerDatabase(self)
 
     def include(self, extension: Extension) -> None:
         """From now on the extension is a part of this app: its job types, tables, hooks and all else that it brings."""
@@ -211,12 +213,12 @@ class App(Definitions):
 
     async def create(self, new: NewJob, *, connection: Any = None) -> Created:
         if connection is None and new.idempotency_key is None:
-            return (await self._traced([new], self._create_among_others))[0]
+            return (await self.traced([new], self._create_among_others))[0]
         return (await self.create_all([new], connection=connection))[0]
 
     async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
         if connection is None:
-            return await self._traced(new, self._create_together)
+            return await self.traced(new, self._create_together)
         opened = await self._beside()
         try:
             return await self._create_inside(opened, new, connection)
@@ -250,9 +252,9 @@ class App(Definitions):
         connection = await driver_connection(connection)
         if missing := self._undeclared(opened):
             await opened.engine.declare(*missing, app=self.name, connection=connection)
-        return await self._traced(new, lambda jobs: opened.engine.create_all(jobs, connection=connection))
+        return await self.traced(new, lambda jobs: opened.engine.create_all(jobs, connection=connection))
 
-    async def _traced(
+    async def traced(
         self, new: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
     ) -> list[Created]:
         if not self.settings.traces or not new:

@@ -112,6 +112,7 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             figures=wish.figures,
             traces=traces,
             attempts=Attempts(job_lines(), app.lifecycles),
+            database=None if wish.server else app.handler_database,
         )
         loops = Loops(clock, app.ids)
         if wish.figures is not None:
@@ -292,6 +293,7 @@ def _children(app: App, wish: Wish, slots: int) -> Children | None:
         rss_max_bytes=None if settings.child_memory_max_mb is None else settings.child_memory_max_mb * 2**20,
         settings=msgspec.to_builtins(settings),
         logs=_logs(),
+        database=not wish.server,
     )
 
 

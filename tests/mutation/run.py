@@ -54,6 +54,8 @@ CLOSE = {
     "waiting_lanes": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "leases_long_over": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "recent_deaths": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
+    "hold_job": ["tests/store/test_guards.py"],
+    "locked_leases": ["tests/store/test_guards.py"],
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
     **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
     "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import App, Client, Context
 from holdfast.clock import Clock
-from holdfast.errors import StoreUnavailable, Unauthorized
+from holdfast.errors import JobFailed, StoreUnavailable, Unauthorized
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import Liveness
@@ -93,6 +93,19 @@ async def test_a_remote_worker_runs_jobs_as_a_local_one_does(served: Served, app
     assert {part.name: str(part.status) for part in parts} == dict.fromkeys(
         ["plan", "Bern", "Oslo", "Paris"], "completed"
     )
+
+
+async def test_a_handler_that_wants_the_database_is_told_what_to_do(served: Served, app: App) -> None:
+    @app.job(max_attempts=3)
+    async def writer(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+
+    async with source_at(served) as source, working(source, app):
+        job = await writer.enqueue()
+        with pytest.raises(JobFailed, match="a guard or an effect of the job type") as failed:
+            await job.result(timeout=30)
+    assert (failed.value.code, (await job.get()).attempt) == ("no_database", 1)
 
 
 async def test_what_it_cannot_say_fails_the_job_and_not_the_worker(served: Served, app: App) -> None:

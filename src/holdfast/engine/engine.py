@@ -23,6 +23,7 @@ from holdfast.engine import depths as _depths
 from holdfast.engine import event_log as _event_log
 from holdfast.engine import fail as _fail
 from holdfast.engine import heartbeat as _heartbeat
+from holdfast.engine import held as _held
 from holdfast.engine import idempotency as _idempotency
 from holdfast.engine import look as _look
 from holdfast.engine import many_callers as _many_callers
@@ -214,6 +215,18 @@ class Engine(Keyring, Mailing):
     async def create_within(self, tx: Tx, job: NewJob) -> Created:
         """In a transaction of our own that is open already."""
         return (await _create.create(tx, self.rules, [job], actor=Actor.CLIENT))[0]
+
+    async def hold_within(self, tx: Tx, lease: Held) -> str:
+        """Lock the job of this lease for as long as the transaction lasts. The answer is the worker that holds it."""
+        return await _held.hold(tx, self.rules, lease)
+
+    async def complete_within(self, tx: Tx, worker: str, item: Done) -> Settled:
+        return _raised(await _complete.complete(tx, self.rules, [item], worker=worker))
+
+    async def cancel_within(
+        self, tx: Tx, job_id: str, *, reason: str = "canceled", tenant: str | None = None
+    ) -> _cancel.Canceling:
+        return await _cancel.cancel(tx, self.rules, job_id, reason=reason, tenant=tenant)
 
     async def create_all(
         self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, connection: Any = None

@@ -56,6 +56,18 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
     return [answers[place] for place in range(len(items))]
 
 
+async def hold(tx: Tx, rules: Rules, lease: Held) -> str:
+    """Lock the job until the transaction ends, and say which worker holds it; `LeaseLost` if this lease does not."""
+    row = await tx.one(q.hold_job, id=lease.id, token=lease.token) if lease.plausible else None
+    if row is not None:
+        worker: str = row["lease_worker"]
+        return worker
+    job = await tx.one(q.job, id=lease.id) if lease.plausible else None
+    refusal = await settle_or_refuse(tx, rules, lease, (job["lease_worker"] if job else None) or "", {})
+    assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of this
+    raise refusal
+
+
 ErrorOf = Callable[[int], str]  # the error that an attempt of this number is stored with
 Same = dict[str, str | ErrorOf | None]  # what a repeat must say again, by column
 Refusal = HoldfastError  # a lost lease, a guard that refuses, a hook that failed, an extension that is missing here

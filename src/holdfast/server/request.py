@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.datastructures import FormData, Headers
 
 from holdfast.engine import Created
-from holdfast.errors import Invalid
 from holdfast.model import NewJob
+from holdfast.model.making import MakesJobs, new_job_of
 from holdfast.observe.w3c import carried
 from holdfast.server.arriving import Arriving
 from holdfast.server.auth import Caller
@@ -21,12 +21,6 @@ from holdfast.store.held_open import transaction
 
 if TYPE_CHECKING:
     from holdfast.server.server import Server
-
-
-class MakesJobs(Protocol):
-    """A job type of an app: its function's arguments become a job."""
-
-    def new_job(self, *args: Any, **kwargs: Any) -> NewJob: ...
 
 
 class Request:
@@ -75,7 +69,7 @@ class Request:
 
     async def enqueue(self, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> Created:
         """A job of the caller's tenant: of a job type of the app with its arguments, or of a type by its name."""
-        new = msgspec.structs.replace(_new_job(job, args, kwargs), tenant=self.caller.tenant)
+        new = msgspec.structs.replace(new_job_of(job, args, kwargs), tenant=self.caller.tenant)
         if new.trace is None and (trace := carried(self._asked.headers)):
             new = msgspec.structs.replace(new, trace=trace)
         engine = self._server.engine
@@ -84,11 +78,3 @@ class Request:
         if not made.existed:
             self._server.metrics.created.add(1, new.queue or engine.rules.registry.queue_of(new.type))
         return made
-
-
-def _new_job(job: MakesJobs | NewJob | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-    if isinstance(job, str):
-        if args:
-            raise Invalid("a job of a type that is named takes its payload by names", code="invalid_payload")
-        return NewJob(type=job, payload=kwargs)
-    return job if isinstance(job, NewJob) else job.new_job(*args, **kwargs)

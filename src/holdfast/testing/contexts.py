@@ -13,6 +13,7 @@ from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress
 from holdfast.store.sqlite import finish
 from holdfast.worker.context import Context, SyncContext
+from holdfast.worker.outcomes import Outcome
 
 T = TypeVar("T")
 BYTES_MAX = 1 << 20
@@ -59,6 +60,9 @@ class _Recorder:
 
     async def parts(self, job_id: str) -> list[Part]:
         return list(self._recorded.parts.values())
+
+    async def recorded(self, outcome: Outcome) -> None:
+        """It is in the database."""
 
 
 class FakeContext(Context):

@@ -26,6 +26,7 @@ from holdfast.model.reports import Progress
 from holdfast.observe.logs import configure
 from holdfast.observe.tracing import exported
 from holdfast.worker.context import Context
+from holdfast.worker.database import Database
 from holdfast.worker.deaf import STOPS, hear
 from holdfast.worker.dying import die_with_parent
 from holdfast.worker.frames import (
@@ -33,6 +34,7 @@ from holdfast.worker.frames import (
     Answer,
     Ask,
     Channel,
+    Done,
     Ended,
     Open,
     Ready,
@@ -53,6 +55,7 @@ from holdfast.worker.outcomes import (
     Abandoned,
     Failed,
     Outcome,
+    Recorded,
     Rejected,
     Released,
     of_error,
@@ -77,7 +80,12 @@ class App(Protocol):
 
     def lifespan_state(self) -> AbstractAsyncContextManager[Any]: ...
 
+    @property
+    def handler_database(self) -> Database: ...
+
     def configure(self, settings: dict[str, Any]) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 def main() -> None:
@@ -94,13 +102,15 @@ def main() -> None:
 async def _serve(sock: socket.socket, reference: str) -> None:
     worker = await to_worker(sock)
     match await worker.receive():
-        case Open(path, settings, logs):
+        case Open(path, settings, logs, database):
             if logs is not None:
                 configure(logs)
-            await _open(worker, reference, path, settings)
+            await _open(worker, reference, path, settings, database=database)
 
 
-async def _open(worker: Channel[Any], reference: str, path: list[str], settings: dict[str, Any] | None) -> None:
+async def _open(
+    worker: Channel[Any], reference: str, path: list[str], settings: dict[str, Any] | None, *, database: bool
+) -> None:
     try:
         app: App = load(reference, path)
         if settings is not None:
@@ -113,13 +123,17 @@ async def _open(worker: Channel[Any], reference: str, path: list[str], settings:
         return
     async with exported("holdfast-worker", wanted=bool(settings and settings.get("traces"))) as traces:
         try:
-            await _Child(app, state, worker, traces).work()
+            await _Child(app, state, worker, traces, app.handler_database if database else None).work()
         finally:
+            await app.close()
             await lifespan.__aexit__(None, None, None)
 
 
 class _Child:
-    def __init__(self, app: App, state: Any, worker: Channel[Any], traces: Traces | None) -> None:
+    def __init__(
+        self, app: App, state: Any, worker: Channel[Any], traces: Traces | None, database: Database | None
+    ) -> None:
+        self._database = database
         self._app, self._state, self._worker, self._traces = app, state, worker, traces
         self._line, self._clock = _Line(worker), Clock()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-job")
@@ -133,7 +147,7 @@ class _Child:
         while (message := await self._worker.receive()) is not None:
             match message:
                 case Run(lease):
-                    self._context = Context(lease, self._line, self._state)
+                    self._context = Context(lease, self._line, self._state, self._database)
                     self._task = asyncio.create_task(self._run(self._context))
                     reports = {asyncio.create_task(self._report(self._context, self._task))}
                 case Tell(word):
@@ -182,7 +196,10 @@ class _Line:
     async def parts(self, job_id: str) -> list[Part]:
         return (await self._ask(Ask(next(self._numbers), rss_bytes(), job_id))).parts
 
-    async def _ask(self, request: Report | Ask) -> Answer:
+    async def recorded(self, outcome: Recorded) -> None:
+        await self._ask(Done(next(self._numbers), rss_bytes(), msgspec.Raw(pack(outcome))))
+
+    async def _ask(self, request: Report | Ask | Done) -> Answer:
         asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[request.number] = asked
         try:

@@ -36,10 +36,11 @@ class Children:
         path: Sequence[str] | None = None,
         settings: dict[str, Any] | None = None,
         logs: Logs | None = None,
+        database: bool = True,
     ) -> None:
         self._reference, self._clock = reference, clock
         found = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
-        self._first = Open(found, settings, logs)  # what each of them is told first
+        self._first = Open(found, settings, logs, database)  # what each of them is told first
         self.most, self._idle_seconds = most, idle_seconds
         self._jobs_max, self._rss_max_bytes = jobs_max, rss_max_bytes
         self._turns = asyncio.Semaphore(most)

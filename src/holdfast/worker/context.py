@@ -6,15 +6,17 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from holdfast.errors import LeaseLost
+from holdfast.errors import Invalid, LeaseLost
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.history import PART_BYTES_MAX
 from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress
-from holdfast.worker.outcomes import Reject, Snooze
+from holdfast.worker.database import Database, JobTx, SyncJobTx, no_database
+from holdfast.worker.outcomes import Recorded, Reject, Snooze
 
 _T = TypeVar("_T")
 _FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
@@ -27,6 +29,10 @@ class Line(Protocol):
     async def progress(self, report: Progress) -> None: ...
 
     async def parts(self, job_id: str) -> list[Part]: ...
+
+    async def recorded(self, outcome: Recorded) -> None:
+        """The handler has completed the job itself."""
+        ...
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
@@ -47,6 +53,7 @@ class _Facts:
         self.lost = False
         self.stopping = False
         self.checkpoint: Any = lease.checkpoint
+        self.recorded_as: Recorded | None = None  # the handler has completed the job in a transaction
         self._log: _JobLog | None = None
 
     @property
@@ -134,9 +141,10 @@ class PartInHand:
 
 
 class Context(_Facts):
-    def __init__(self, lease: Lease, line: Line, state: Any = None) -> None:
+    def __init__(self, lease: Lease, line: Line, state: Any = None, database: Database | None = None) -> None:
         super().__init__(lease, state)
-        self._line = line
+        self._line, self._database = line, database
+        self._in_transaction = False
         self._known: dict[str, Part] | None = None
         self._unstored: dict[str, Any] = {}  # results of steps that ran, while they are not known to be stored
 
@@ -165,6 +173,34 @@ class Context(_Facts):
     async def save(self, checkpoint: Any) -> None:
         """Keep this for the next attempt, which finds it in `ctx.checkpoint`."""
         await self._report(checkpoint=checkpoint)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[JobTx]:
+        """One transaction for own writes, new jobs and, with `tx.complete(result)`, the end of this job.
+
+        It is committed at the end of the block, and only while the job is held: `LeaseLost` otherwise. Keep it short:
+        on SQLite nothing else is written meanwhile. What the handler reports waits until it is over.
+        """
+        if self._database is None:
+            raise no_database("ctx.transaction()")
+        self._check_outside("a second transaction")
+        self._in_transaction = True
+        try:
+            async with self._database.transaction(self.lease) as tx:
+                yield tx
+        finally:
+            self._in_transaction = False
+        if tx.completed is not None:
+            self.recorded_as = tx.completed
+            await self._line.recorded(tx.completed)
+
+    def _check_outside(self, what: str) -> None:
+        if self._in_transaction:
+            raise Invalid(
+                f"job {self.lease.id}: {what} inside ctx.transaction() would wait for that transaction for ever; do it "
+                "before or after",
+                code="transaction_open",
+            )
 
     async def parts(self, names: Sequence[str]) -> AsyncIterator[PartInHand]:
         """The named parts that are not finished yet, in order. One is finished when the next is asked for."""
@@ -230,6 +266,7 @@ class Context(_Facts):
     async def _report(self, **fields: Any) -> None:
         if self.lost:
             raise LeaseLost(f"job {self.lease.id}: the lease is lost; stop, and leave the job to its next worker")
+        self._check_outside("a report")
         await self._line.progress(Progress(id=self.lease.id, token=self.lease.token, **fields))
         if fields.get("checkpoint") is not None:
             self.checkpoint = fields["checkpoint"]
@@ -265,6 +302,17 @@ class SyncContext(_Facts):
 
     def save(self, checkpoint: Any) -> None:
         self._wait(self._context.save(checkpoint))
+
+    @contextmanager
+    def transaction(self) -> Iterator[SyncJobTx]:
+        held = self._context.transaction()
+        tx = self._wait(_entered(held))
+        try:
+            yield SyncJobTx(tx, self._wait)
+        except BaseException as error:
+            self._wait(_left(held, error))
+            raise
+        self._wait(_left(held, None))
 
     def parts(self, names: Sequence[str]) -> Iterator[SyncPartInHand]:
         each = self._context.parts(names)
@@ -306,6 +354,18 @@ class SyncPartInHand:
 
 async def _next(each: AsyncIterator[PartInHand]) -> PartInHand | None:
     return await anext(each, None)
+
+
+async def _entered(held: AbstractAsyncContextManager[_T]) -> _T:
+    return await held.__aenter__()
+
+
+async def _left(held: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
+    """An error of the database's own comes in place of the one that it caused."""
+    if error is None:
+        await held.__aexit__(None, None, None)
+    else:
+        await held.__aexit__(type(error), error, error.__traceback__)
 
 
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]

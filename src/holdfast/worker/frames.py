@@ -30,6 +30,7 @@ class Open(msgspec.Struct, frozen=True, tag="open"):
     path: list[str]
     settings: dict[str, Any] | None = None
     logs: Logs | None = None
+    database: bool = True  # whether handlers may open the app's own
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
@@ -87,6 +88,14 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
     job_id: str
 
 
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The handler has completed the job in a transaction of its own; the `Recorded` of that."""
+
+    number: int
+    rss_bytes: int
+    outcome: msgspec.Raw
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """An `Outcome`, likewise read in two steps, and for how long the handler ran."""
 
@@ -96,7 +105,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 FromWorker = Open | Run | Tell | Answer
-FromChild = Ready | Unready | Report | Ask | Ended
+FromChild = Ready | Unready | Report | Ask | Done | Ended
 pack = msgspec.json.Encoder().encode
 
 

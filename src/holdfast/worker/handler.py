@@ -77,6 +77,8 @@ async def invoke(
             value = await _through(handler, context, arguments, around.middleware, threads)
         else:
             value = await _call(handler, context, arguments, threads, returned)
+        if context.recorded_as is not None:
+            return context.recorded_as
         if isinstance(value, SAID):
             raise value
         return Completed(handler.signature.result(value))
@@ -85,6 +87,9 @@ async def invoke(
     except BaseException as error:  # also SystemExit: a handler does not end its worker
         if around.on_error is not None and not isinstance(error, Snooze):
             await _tell(around.on_error, context, error)
+        if context.recorded_as is not None:
+            context.log.warning("the handler failed after it had completed the job: %s", error, exc_info=error)
+            return context.recorded_as
         outcome = of_error(error, handler.codes, given_back=context.lease.epoch - context.lease.attempt)
         if isinstance(outcome, Released) and not isinstance(error, Snooze):
             context.log.warning("the handler met an outage of the database and is tried again soon: %s", error)

@@ -22,10 +22,11 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.ids import Ids
+from holdfast.lifecycle import State
 from holdfast.model.reports import Done, Failure, Freed, Settled, Verdict
 from holdfast.outages import outage
 from holdfast.worker.attempts import Attempts
-from holdfast.worker.outcomes import Completed, Failed, Outcome, Rejected, Released
+from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Rejected, Released
 from holdfast.worker.run import Run
 from holdfast.worker.source import Answers, Source
 
@@ -122,11 +123,13 @@ class Outbox:
             by_kind.setdefault(type(ended[1]), []).append(ended)
         undelivered: list[Ended] = []
         for kind, group in by_kind.items():
-            if kind not in _REPORTS:  # abandoned: there is nothing to say
+            if kind is Abandoned:  # there is nothing to say
                 if self._figures is not None:
                     self._figures.abandoned(group)
                 self._attempts.abandoned(group)
                 self._done(group)
+            elif kind is Recorded:
+                self._over(group, [Settled(run.lease.id, State.SUCCEEDED) for run, _ in group])
             else:
                 undelivered += await self._deliver_group(kind, group, apart=apart)
         return undelivered

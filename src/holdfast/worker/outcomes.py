@@ -62,6 +62,12 @@ class Completed(msgspec.Struct, frozen=True, tag="completed"):
     result: Any = None
 
 
+class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+    """The handler completed the job in a transaction of its own, which is committed: there is nothing to report."""
+
+    result: Any = None
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     code: str
     message: str = ""
@@ -92,7 +98,7 @@ class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
     """Nothing to report: the lease is lost, and somebody else speaks for the job now."""
 
 
-Outcome = Completed | Failed | Released | Rejected | Abandoned
+Outcome = Completed | Recorded | Failed | Released | Rejected | Abandoned
 
 
 def how(outcome: Outcome) -> tuple[str, str | None]:

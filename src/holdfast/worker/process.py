@@ -23,6 +23,7 @@ from holdfast.worker.frames import (
     Answer,
     Ask,
     Channel,
+    Done,
     Ended,
     Garbled,
     Open,
@@ -36,7 +37,7 @@ from holdfast.worker.frames import (
     to_child,
 )
 from holdfast.worker.handler import Handler
-from holdfast.worker.outcomes import Failed, Outcome
+from holdfast.worker.outcomes import Failed, Outcome, Recorded
 
 START_SECONDS = 60.0  # to import the app and enter its lifespan
 GOODBYE_SECONDS = 2.0  # to leave the lifespan
@@ -186,7 +187,7 @@ class Child:
     async def _converse(self, line: Line) -> Ended | None:
         while (message := await self.channel.receive()) is not None:
             match message:
-                case Report() | Ask():
+                case Report() | Ask() | Done():
                     self._rss_bytes = message.rss_bytes
                     await self.channel.send(await _answer(message, line))
                 case Ended():
@@ -214,10 +215,13 @@ async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
         )
 
 
-async def _answer(request: Report | Ask, line: Line) -> Answer:
+async def _answer(request: Report | Ask | Done, line: Line) -> Answer:
     try:
         if isinstance(request, Ask):
             return Answer(request.number, await line.parts(request.job_id))
+        if isinstance(request, Done):
+            await line.recorded(msgspec.json.decode(request.outcome, type=Recorded))
+            return Answer(request.number)
         await line.progress(msgspec.json.decode(request.progress, type=Progress))
         return Answer(request.number)
     except msgspec.ValidationError as error:

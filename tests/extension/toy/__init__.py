@@ -25,6 +25,16 @@ async def index(ctx: Context, text: str) -> int:
     return len(text)
 
 
+@ext.job("NOTE_COPY", isolation="process")
+async def copy(ctx: Context, text: str) -> int:
+    """In one commit: an entry, a job and its own end."""
+    async with ctx.transaction() as tx:
+        await tx.run(ext.q.add_entry, job=ctx.job_id, entry="copied")
+        await tx.enqueue(index, text)
+        await tx.complete(len(text))
+    return -1
+
+
 @ext.guard("create", job_type="NOTE_INDEX")
 async def within_quota(tx: Tx, request: CreateRequest) -> None:
     if request.job.payload.get("text") == "forbidden":
@@ -65,6 +75,7 @@ async def read(request: Request) -> Note:
 
 
 ext.mount("/notes-about", PlainTextResponse("notes"), scope=READ)
+
 
 app = App(name="notes-app")
 app.include(ext)

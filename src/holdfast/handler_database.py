@@ -1,0 +1,106 @@
+"""Transactions of handlers: own writes, new jobs and the end of the job itself, in one commit that the lease guards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.definitions import Creates
+from holdfast.engine import Created, Engine
+from holdfast.errors import Invalid
+from holdfast.handle import JobHandle
+from holdfast.model import Lease, NewJob
+from holdfast.model.making import MakesJobs, new_job_of
+from holdfast.model.reports import Done, Held
+from holdfast.store import Row, Tx
+from holdfast.store.held_open import transaction
+from holdfast.store.queries import Query
+from holdfast.worker.handler import Handler
+from holdfast.worker.outcomes import Recorded
+
+_T = TypeVar("_T")
+
+
+class _App(Creates, Protocol):
+    @property
+    def handlers(self) -> Mapping[str, Handler]: ...
+
+    async def traced(
+        self, new: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
+    ) -> list[Created]: ...
+
+
+class HandlerDatabase:
+    """The database of an app, as its handlers reach it through their contexts."""
+
+    def __init__(self, app: _App) -> None:
+        self._app = app
+
+    @asynccontextmanager
+    async def transaction(self, lease: Lease) -> AsyncIterator[JobTx]:
+        """`LeaseLost` if the job is not held under this lease; while the transaction lasts, no one takes it away."""
+        engine = await self._app.engine()
+        async with transaction(engine.store) as tx:
+            worker = await engine.hold_within(tx, Held(lease.id, lease.token))
+            yield JobTx(self._app, engine, tx, lease, worker)
+
+
+class JobTx:
+    """See `worker/database.py: JobTx`."""
+
+    def __init__(self, app: _App, engine: Engine, tx: Tx, lease: Lease, worker: str) -> None:
+        self._app, self._engine, self._tx = app, engine, tx
+        self._lease, self._worker = lease, worker
+        self.completed: Recorded | None = None
+        self.alone, self.lock_seconds, self.lock_errors = tx.alone, tx.lock_seconds, tx.lock_errors
+
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]:
+        return await self._tx.all(query, limit=limit, filters=filters, **params)
+
+    async def one(self, query: Query, **params: Any) -> Row | None:
+        return await self._tx.one(query, **params)
+
+    async def run(self, query: Query, **params: Any) -> None:
+        await self._tx.run(query, **params)
+
+    async def flush(self) -> None:
+        await self._tx.flush()
+
+    def savepoint(self) -> AbstractAsyncContextManager[None]:
+        return self._tx.savepoint()
+
+    async def call(self, hook: Coroutine[Any, Any, _T], seconds: float) -> _T:
+        return await self._tx.call(hook, seconds)
+
+    async def wait_for_locks(self) -> None:
+        await self._tx.wait_for_locks()
+
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
+        self._tx.after_commit(callback, hint=hint)
+
+    async def enqueue(self, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        new = new_job_of(job, args, kwargs)
+        tenant = self._lease.tenant if new.tenant == "default" else new.tenant
+        new = msgspec.structs.replace(new, tenant=tenant, parent_id=new.parent_id or self._lease.id)
+
+        async def create(jobs: list[NewJob]) -> list[Created]:
+            return [await self._engine.create_within(self._tx, jobs[0])]
+
+        [made] = await self._app.traced([new], create)
+        return JobHandle(self._app, made.id, existed=made.existed)
+
+    async def cancel(self, job_id: str, reason: str = "canceled") -> bool:
+        canceling = await self._engine.cancel_within(self._tx, job_id, reason=reason, tenant=self._lease.tenant)
+        return canceling.canceled
+
+    async def complete(self, result: Any = None) -> None:
+        if self.completed is not None:
+            raise Invalid("this transaction completes the job already", code="already_completed")
+        stored = self._app.handlers[self._lease.type].signature.result(result)
+        await self._engine.complete_within(self._tx, self._worker, Done(self._lease.id, self._lease.token, stored))
+        self.completed = Recorded(stored)
