@@ -46,6 +46,7 @@ BY_STATE: dict[str, tuple[State, State, Callable[[str], dict[str, Any]]]] = {
     "cancel_waiting": (State.QUEUED, State.RUNNING, lambda job: {"ids": [job], "reason": "canceled"}),
     "ask_to_cancel": (State.RUNNING, State.QUEUED, lambda job: {"ids": [job], "reason": "canceled"}),
     "requeue_jobs": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job], "reason": "requeued"}),
+    "requeue_ripe": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job]}),
     "bury_waiting": (State.RETRYING, State.QUEUED, lambda job: {"buried": [(job, "discarded")]}),
     "reap_waiting": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job]}),
     "reject_queued": (State.QUEUED, State.RETRYING, lambda job: {"verdict": [(job, "SAFE_BLOCK", ERROR)]}),
@@ -219,4 +220,4 @@ def test_what_a_worker_writes_names_running_token_and_worker(query: Query) -> No
 def test_every_statement_that_ends_an_execution_is_in_these_tables() -> None:
     ending = {query.name for query in q.all() if query.ends}
     assert ending <= BY_LEASE.keys() | BY_TOKEN_ALONE.keys()
-    assert {query.name for query in MOVES} - ending - BY_STATE.keys() == {"claim_jobs", "requeue_due"}
+    assert {query.name for query in MOVES} - ending - BY_STATE.keys() == {"claim_jobs", "claim_found", "requeue_due"}
