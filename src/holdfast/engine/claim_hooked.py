@@ -6,14 +6,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.fail import stored_error
-from holdfast.engine.hooked import Found, defer_refused, each_by_itself, jobs_of, run_hook
+from holdfast.engine.fail import check_words, stored_error
+from holdfast.engine.hooked import Found, defer_refused, each_by_itself, in_name_of, jobs_of, run_hook
+from holdfast.engine.hooks import Hook
 from holdfast.engine.lawful import require_move
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor, State
 from holdfast.model import Job
+from holdfast.model.names import check_name
 from holdfast.model.numbers import check_number
 from holdfast.store import Row, Tx, q
 
@@ -42,6 +44,8 @@ class Cancel(msgspec.Struct, frozen=True):
     reason: str = "canceled"
 
 
+ROUNDS_MAX = 10  # looks at a lane whose jobs the guards put off or end, until the worker has what it asked for
+
 Verdict = Allow | Defer | Reject | Cancel
 _VERDICTS = (Allow, Defer, Reject, Cancel)
 
@@ -49,14 +53,24 @@ _VERDICTS = (Allow, Defer, Reject, Cancel)
 async def claim_with_hooks(tx: Tx, rules: Rules, wanted: dict[str, Any], holder: dict[str, Any]) -> list[Row]:
     """Leases from one lane. A job whose hook fails is deferred, so that it does not stand in front of the others."""
     leases: list[Row] = []
+    where = {name: wanted[name] for name in ("lane", "floor", "waits")}
+    for _ in range(ROUNDS_MAX):
+        missing = wanted["most"] - len(leases)
+        found, taken = await _round(tx, rules, {**where, "most": missing}, holder)
+        leases += taken
+        if found < missing or len(taken) == missing:  # else others stand behind those that were put off or ended
+            break
+    return leases
+
+
+async def _round(tx: Tx, rules: Rules, wanted: dict[str, Any], holder: dict[str, Any]) -> tuple[int, list[Row]]:
+    """How many jobs were found, and the leases of those that were claimed."""
     async with tx.savepoint():
-        rows = await tx.all(rules.mine(q.claimable_jobs), **{name: wanted[name] for name in wanted if name != "limit"})
-        found = [Found(row["id"], row) for row in rows]
+        found = [Found(row["id"], row) for row in await tx.all(rules.mine(q.claimable_jobs), **wanted)]
         claiming = _Claiming(tx, rules, holder)
         answers = await each_by_itself(tx, rules, "claim", found, claiming.claim) if found else {}
         await defer_refused(tx, rules, answers)
-        leases += [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
-    return leases
+    return len(found), [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
 
 
 class _Claiming:
@@ -67,25 +81,26 @@ class _Claiming:
         """A lease for each that the guards allow; None for those that they put off or end."""
         allowed: list[str] = []
         for job in await jobs_of(self._tx, [one.id for one in found]):
-            verdict = await self._ask(job)
-            if isinstance(verdict, Allow):
+            refusal = await self._ask(job)
+            if refusal is None:
                 allowed.append(job.id)
             else:
-                await self._carry_out(job, verdict)
+                with in_name_of(refusal[0]):
+                    await self._carry_out(job, refusal[1])
         query = self._rules.mine(q.claim_found).brief
         moved = []
         if allowed:
             moved = await move(self._tx, self._rules, query, actor=Actor.WORKER, ids=allowed, **self._holder)
         return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
 
-    async def _ask(self, job: Job) -> Verdict:
+    async def _ask(self, job: Job) -> tuple[Hook, Defer | Reject | Cancel] | None:
         request = ClaimRequest(job=job, worker=self._holder["worker"])
         for hook in self._rules.hooks.guards("claim", job.type):
             called = hook.function(self._tx, request)
             answer: Verdict | None = await run_hook(self._tx, self._rules, hook, called, guard=True, answers=_VERDICTS)
             if answer is not None and not isinstance(answer, Allow):
-                return answer
-        return Allow()
+                return hook, answer
+        return None
 
     async def _carry_out(self, job: Job, verdict: Defer | Reject | Cancel) -> None:
         tx, rules = self._tx, self._rules
@@ -94,11 +109,13 @@ class _Claiming:
             return
         machine = (await rules.registry.snapshot(tx, job.policy)).machine
         if isinstance(verdict, Reject):
-            require_move(machine, "reject", job.id, State.QUEUED, State.REJECTED, Actor.SYSTEM)
+            check_words(verdict.code, verdict.message, None)
+            require_move(machine, "reject", job.id, job.state, State.REJECTED, Actor.SYSTEM)
             error = stored_error(rules, verdict.code, verdict.message, None)
             rows = [(job.id, verdict.code, error)]
             await move(tx, rules, rules.mine(q.reject_queued), actor=Actor.SYSTEM, verdict=rows)
         else:
+            check_name(verdict.reason, "reason")
             require_move(machine, "cancel", job.id, job.state, State.CANCELED, Actor.SYSTEM)
             query = rules.mine(q.cancel_waiting)
             await move(tx, rules, query, actor=Actor.SYSTEM, ids=[job.id], reason=verdict.reason)

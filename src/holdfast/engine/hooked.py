@@ -6,7 +6,8 @@ So the jobs beside a job whose hook fails are moved, that job is left as it was,
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -220,6 +221,17 @@ async def run_hook(
     except Exception as error:
         refused = guard and isinstance(error, HoldfastError) and not isinstance(error, StoreError)
         raise _Failure(hook, refused=refused) from error
+
+
+@contextmanager
+def in_name_of(hook: Hook) -> Iterator[None]:
+    """What its answer cannot bring about counts as its own failure."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except HoldfastError as error:
+        raise _Failure(hook, refused=False) from error
 
 
 async def _flush(tx: Tx, hook: Hook) -> None:
