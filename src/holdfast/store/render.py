@@ -54,7 +54,7 @@ TOLD = (
 )
 # ... and what the history needs besides.
 KEPT = (
-    *("claimed_at", "lease_worker", "last_worker", "last_instance", "last_token"),
+    *("lease_worker", "last_worker", "last_instance", "last_token", "last_claimed_at"),
     *("step", "percent", "counters", "error"),
 )
 # What a line about a move is made of: fetched for every job, so no more than that, and not what is `certain`.
@@ -91,6 +91,7 @@ _PARAM = re.compile(r"(?<![:\w]):([a-z_]+(?:\.\d+)?)")
 _LEASE_ENDED = ", ".join(
     [f"last_{part} = lease_{part}" for part in ("worker", "instance", "token")]
     + [f"lease_{part} = NULL" for part in ("worker", "instance", "token", "expires_at")]
+    + ["last_claimed_at = claimed_at", "claimed_at = NULL"]
 )
 _CANON = read_moves(CANON)
 
@@ -255,7 +256,7 @@ def _attempt(query: Query) -> Insert:
         "worker_id": "last_worker",
         "instance": "last_instance",
         "token": "last_token",
-        "started_at": "claimed_at",
+        "started_at": "last_claimed_at",
         "ended_at": "updated_at",
         "outcome": f"'{query.ends}'",
         "to_state": "state",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Fact = tuple[str, Cell | None]
 ERROR_CHARS_MAX = 200
+_TOLD_ELSEWHERE = ("traceback", "attempt", "workerId")  # of the context of an error
 
 
 def add_to(verbs: Any) -> None:
@@ -147,11 +148,11 @@ def _contents(job: Job) -> Iterator[Fact]:
 
 
 def _error(error: dict[str, Any]) -> Iterator[str]:
-    """Without its traceback, which has a place of its own."""
+    """Without what has a place of its own."""
     yield redacted(f"{error.pop('code', '')}: {error.pop('message', '')}")
     context = error.get("context")
     if isinstance(context, dict):
-        error["context"] = {name: value for name, value in context.items() if name != "traceback"}
+        error["context"] = {name: value for name, value in context.items() if name not in _TOLD_ELSEWHERE}
     if rest := {name: value for name, value in error.items() if value}:
         yield redacted(json_text(rest))
 

@@ -74,6 +74,7 @@ UPDATE jobs
        started_at       = coalesce(started_at, {now}),
        progress_at      = NULL,
        percent          = NULL,
+       step             = NULL,
        updated_at       = {now}
  WHERE id {in picked}
    AND state {from:claim}
@@ -112,6 +113,7 @@ UPDATE jobs
        started_at       = coalesce(started_at, {now}),
        progress_at      = NULL,
        percent          = NULL,
+       step             = NULL,
        updated_at       = {now}
  WHERE id {in:ids uuid}
    AND due

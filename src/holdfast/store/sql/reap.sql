@@ -46,6 +46,7 @@ UPDATE jobs
        error      = gone.error,
        run_at     = {now+gone.delay_seconds},
        due        = gone.delay_seconds <= 0 AND moves & {bit:retrying>running} <> 0 AND attempt < max_attempts,
+       step       = NULL,
        {lease ended},
        updated_at = {now}
   FROM {rows:gone(id uuid, token uuid, lost integer, reason text, error text, delay_seconds float8)}

@@ -10,6 +10,7 @@ UPDATE jobs
        attempt    = attempt - 1,
        run_at     = {now+freed.delay_seconds},
        due        = freed.delay_seconds <= 0,
+       step       = NULL,
        {lease ended},
        updated_at = {now}
   FROM {rows:freed(id uuid, token uuid, reason text, delay_seconds float8)}

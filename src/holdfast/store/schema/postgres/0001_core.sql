@@ -123,6 +123,7 @@ CREATE TABLE jobs (
     last_worker         uuid,                       -- the lease before, kept for the record of the attempt
     last_instance       text,
     last_token          uuid,
+    last_claimed_at     timestamptz,
     idempotency_key     text,
     key_live            boolean,
     fingerprint         text,

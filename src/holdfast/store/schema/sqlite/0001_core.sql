@@ -124,6 +124,7 @@ CREATE TABLE jobs (
     last_worker         text,                     -- the lease before, kept for the record of the attempt
     last_instance       text,
     last_token          text,
+    last_claimed_at     integer,
     idempotency_key     text,
     key_live            integer,
     fingerprint         text,
@@ -194,8 +195,8 @@ CREATE TRIGGER jobs_final BEFORE UPDATE OF
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, reason, due, priority, version, pos, epoch,
     attempt, max_attempts, failures, lost, run_at, created_at, updated_at, started_at, claimed_at, progress_at,
     finished_at, cancel_requested_at, lease_seconds, late_writes, lease_worker, lease_instance, lease_token,
-    lease_expires_at, last_worker, last_instance, last_token, idempotency_key, fingerprint, payload, result, error,
-    step, percent, counters, eta_at, checkpoint, tags, trace, partition_key, redrive_of, root_id, parent_id
+    lease_expires_at, last_worker, last_instance, last_token, last_claimed_at, idempotency_key, fingerprint, payload,
+    result, error, step, percent, counters, eta_at, checkpoint, tags, trace, partition_key, redrive_of, root_id, parent_id
     ON jobs WHEN OLD.finished_at IS NOT NULL
 BEGIN
     SELECT RAISE(ABORT, 'HF001 the job is final; redrive makes a new job');
