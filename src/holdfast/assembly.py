@@ -21,7 +21,7 @@ from holdfast.errors import StoreError
 from holdfast.extend import Extension
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
-from holdfast.loops import Maintenance, WorkerLog
+from holdfast.loops import ExtensionMaintenance, Maintenance, WorkerLog
 from holdfast.model import NewJob
 from holdfast.observe.logs import job_lines
 from holdfast.observe.moves import Moves
@@ -254,6 +254,8 @@ async def open_server(
             "the worker log": worker_log.run,
             "maintenance": maintenance.run,
         }
+        if extensions:
+            loops["maintenance of extensions"] = extension_maintenance(engine, clock, ids, extensions).run
         if shared is not None:
             stack.push_async_callback(shared.close)
             loops["Redis"] = shared.run
@@ -263,6 +265,12 @@ async def open_server(
             loops["the hints of the broker"] = listener.run
         await stack.enter_async_context(server.loops.running(loops))
         yield server
+
+
+def extension_maintenance(
+    engine: Engine, clock: Clock, ids: Ids, extensions: Iterable[Extension]
+) -> ExtensionMaintenance:
+    return ExtensionMaintenance(engine, clock, ids, [task for each in extensions for task in each.tasks])
 
 
 def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[Listener]:

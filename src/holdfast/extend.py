@@ -18,6 +18,7 @@ from holdfast.engine.claim_hooked import Allow, Cancel, ClaimRequest, Defer, Rej
 from holdfast.engine.create_hooked import CreateRequest
 from holdfast.engine.hooked import MoveRequest
 from holdfast.engine.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
+from holdfast.engine.tasks import Task
 from holdfast.errors import Invalid, UnknownName
 from holdfast.extension_settings import Secret, Section, Shown
 from holdfast.lifecycle import Lifecycles, Machine
@@ -70,16 +71,6 @@ class _Declared:
     verbs: tuple[str, ...]
     job_types: tuple[str, ...] | None  # None: all of the extension
     function: Any
-
-
-@dataclass(frozen=True)
-class Task:
-    """Maintenance of an extension: one process at a time, every so many seconds."""
-
-    extension: str
-    name: str
-    every: float
-    function: Callable[[Tx], Awaitable[object]]
 
 
 class Extension(Definitions):
@@ -330,7 +321,8 @@ class Extension(Definitions):
     # -- maintenance ------------------------------------------------------------------------------------------
 
     def maintenance(self, *, every: float) -> Callable[[_Function], _Function]:
-        """An async function of (tx), run by one process at a time, every so many seconds."""
+        """An async function of (tx), which may await that and nothing else. One process at a time runs it, every so
+        many seconds, in a transaction of its own, for at most 30 seconds."""
         if not isinstance(every, int | float) or not 1 <= every <= 10**7:
             raise Invalid(
                 f"extension {self.name!r}: maintenance runs every 1 to 10,000,000 seconds, got {quoted(every)}",

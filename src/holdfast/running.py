@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.app import App
-from holdfast.assembly import open_presence, retention
+from holdfast.assembly import extension_maintenance, open_presence, retention
 from holdfast.client.client import Client
 from holdfast.direct import DirectSource, NoBroker
 from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
@@ -179,6 +179,13 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
             presence.among(fleet.live)
 
         async with _hints(app, wish, presence, lambda: turns.fleet.live) as hints:
+            beside: dict[str, Loop] = {
+                "maintenance": maintenance.run,
+                "the death watch": DeathWatch(engine, presence, clock, ids, turns).run,
+                "the hints of the broker": hints.run,
+            }
+            if extensions := app.extensions.values():
+                beside["maintenance of extensions"] = extension_maintenance(engine, clock, ids, extensions).run
             yield Post(
                 DirectSource(engine, presence, clock, worker=registered.id, hints=hints),
                 {
@@ -187,11 +194,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
                     "idle_seconds": idle_seconds,
                     "presence": presence.lock,
                 },
-                {
-                    "maintenance": maintenance.run,
-                    "the death watch": DeathWatch(engine, presence, clock, ids, turns).run,
-                    "the hints of the broker": hints.run,
-                },
+                beside,
                 hear,
             )
     finally:

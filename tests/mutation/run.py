@@ -35,6 +35,7 @@ KEPT = ("note_pruned", "keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_
 PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
 SET_BACK = ("leases", "retries", "delays", "workers", "counts", "sweeps", "deliveries", "grace")
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
+TASKS = ("take_task", "end_task", "note_task_failure", "forget_tasks", "add_tasks")
 SESSIONS = ("live_session", "end_session", "sessions_were_used", "prune_sessions")
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
@@ -60,6 +61,7 @@ CLOSE = {
     **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
     "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "beat_worker": ["tests/engine/test_fleet.py", "tests/store/test_plans.py"],
+    **{query: ["tests/engine/test_tasks.py"] for query in TASKS},
     "chores": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],
     **{query: ["tests/engine/test_depths.py"] for query in ("depths", "crews", "counted", "begin_count", "end_count")},
     "queue_counts": ["tests/cli/test_queues.py"],

@@ -39,6 +39,7 @@ from holdfast.engine import release as _release
 from holdfast.engine import requeue as _requeue
 from holdfast.engine import secrets as _secrets
 from holdfast.engine import set_back as _set_back
+from holdfast.engine import tasks as _tasks
 from holdfast.engine import vitals as _vitals
 from holdfast.engine import why as _why
 from holdfast.engine import worker_log as _worker_log
@@ -528,6 +529,17 @@ class Engine(Keyring, Mailing):
         return await self.store.read(_queues.listed)
 
     # -- maintaining: bounded steps that any number of processes may run at once ---------------------------------
+
+    async def upkeep(self, tasks: Sequence[_tasks.Task]) -> _tasks.Upkeep:
+        """What the extensions of this process want to be done; on the way it says which these are."""
+        found = await self.store.read(lambda tx: _tasks.look(tx, self.rules, tasks))
+        if found.unseen or found.unknown:
+            await self.store.write(lambda tx: _tasks.see(tx, self.rules, found.unknown))
+        return found
+
+    async def run_task(self, task: _tasks.Task) -> bool:
+        """False: another process has it, or has had it."""
+        return await self.store.write(lambda tx: _tasks.run_task(tx, self.rules, task))
 
     async def chores(self, *, workers_kept: float, claims_kept: float) -> _chores.Chores:
         """Which of these steps may find something to do: asked first, because most of the time none does."""

@@ -48,6 +48,11 @@ async def book(tx: Tx, verb: str, job: Job) -> None:
         await tx.run(ext.q.add_entry, job=job.id, entry=entry)
 
 
+@ext.maintenance(every=60)
+async def sweep(tx: Tx) -> None:
+    await tx.run(ext.q.sweep)
+
+
 class NewNote(msgspec.Struct, forbid_unknown_fields=True):
     text: Annotated[str, msgspec.Meta(max_length=100)]
 

@@ -6,3 +6,6 @@ SELECT job, entry FROM notes_ledger ORDER BY job, entry
 
 -- name: entries_of
 SELECT entry FROM notes_ledger WHERE job = :job ORDER BY entry
+
+-- name: sweep
+UPDATE notes_sweeps SET times = times + 1 RETURNING times

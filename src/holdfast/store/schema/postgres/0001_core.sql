@@ -347,6 +347,17 @@ CREATE TABLE extensions (
     seen_at timestamptz NOT NULL
 );
 
+-- Maintenance of extensions: when each task is due, when it last succeeded, how often it has failed since.
+CREATE TABLE maintenance (
+    extension text    NOT NULL,
+    task      text    NOT NULL,
+    due_at    timestamptz NOT NULL,
+    ran_at    timestamptz,
+    failures  integer NOT NULL DEFAULT 0,
+    error     text,
+    PRIMARY KEY (extension, task)
+);
+
 -- Moves that a hook has failed: they are tried again at `next_at`.
 CREATE TABLE hook_failures (
     job_id    uuid        NOT NULL,

@@ -369,6 +369,17 @@ CREATE TABLE extensions (
     seen_at integer NOT NULL
 ) STRICT;
 
+-- Maintenance of extensions: when each task is due, when it last succeeded, how often it has failed since.
+CREATE TABLE maintenance (
+    extension text    NOT NULL,
+    task      text    NOT NULL,
+    due_at    integer NOT NULL,
+    ran_at    integer,
+    failures  integer NOT NULL DEFAULT 0,
+    error     text,
+    PRIMARY KEY (extension, task)
+) STRICT;
+
 -- Moves that a hook has failed: they are tried again at `next_at`.
 CREATE TABLE hook_failures (
     job_id    text    NOT NULL,

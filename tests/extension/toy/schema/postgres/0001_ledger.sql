@@ -3,3 +3,5 @@ CREATE TABLE notes_ledger (
     entry text NOT NULL,
     PRIMARY KEY (job, entry)
 );
+CREATE TABLE notes_sweeps (times integer NOT NULL);
+INSERT INTO notes_sweeps (times) VALUES (0);
