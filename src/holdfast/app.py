@@ -26,6 +26,8 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.model import JobType, NewJob
 from holdfast.model.names import kind_of
+from holdfast.observe.declared import Declarations
+from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.tracing import traces
 from holdfast.opened import OpenedByLoop
 from holdfast.settings import Settings, load, refuse_same_variables
@@ -84,6 +86,7 @@ class App(Definitions):
             refuse_same_variables(extension.section, self.sections)
         extension.check_tables()
         extension.check_routes(self.extensions.values())
+        extension.check_metrics(self.extensions.values())
         extension.included_in(self)
         for machine in extension.own_lifecycles:
             self.lifecycles.declare(machine)
@@ -115,6 +118,11 @@ class App(Definitions):
         for extension in self.extensions.values():
             extension.add_hooks(hooks, self.handlers)
         return hooks
+
+    def declarations(self) -> Declarations:
+        """The metrics of all extensions, and of the storage that they open."""
+        own = [each for extension in self.extensions.values() for each in extension.metrics.values()]
+        return Declarations([*own, *storage_metrics.instruments])
 
     async def _open(self) -> Opened:
         self.check_settings()

@@ -25,6 +25,7 @@ from holdfast.loops import ExtensionMaintenance, Maintenance, WorkerLog
 from holdfast.model import NewJob
 from holdfast.observe.logs import job_lines
 from holdfast.observe.moves import Moves
+from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.tracing import traces
 from holdfast.server.auth import Auth
 from holdfast.server.cursors import Cursors
@@ -239,6 +240,10 @@ async def open_server(
             about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
             extension_settings=lambda: [row for each in extensions for row in each.shown_settings()],
         )
+        if extensions:
+            server.metrics.adopt(storage_metrics.instruments)
+        for extension in extensions:
+            server.metrics.adopt(extension.metrics.values())
         maintenance = Maintenance(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
         )

@@ -16,8 +16,9 @@ from holdfast.handle import Home, JobHandle
 from holdfast.lifecycle import Lifecycles, Policy
 from holdfast.model import JobType, NewJob
 from holdfast.model.names import quoted
+from holdfast.observe.declared import Metrics
 from holdfast.options import JobOptions, Names, Options, PolicyKnobs, Seconds, Treated, names, refuse_unknown, seconds
-from holdfast.worker.context import Context, SyncContext
+from holdfast.worker.context import NO_METRICS, Context, SyncContext
 from holdfast.worker.handler import Handler, Isolation
 from holdfast.worker.signature import Signature
 
@@ -136,6 +137,7 @@ class Definitions(CeleryNames, ABC):
 
     handlers: dict[str, Handler]
     lifecycles: Lifecycles
+    metrics: Metrics = NO_METRICS
 
     @property
     @abstractmethod
@@ -199,6 +201,7 @@ class Definitions(CeleryNames, ABC):
                 codes,
                 None if memory_mb is None else int(memory_mb * 2**20),
                 cpu_seconds,
+                self.metrics,
             )
             if job_type in self.handlers:
                 raise Invalid(f"job type {job_type!r} is defined twice in {self.described}", code="duplicate_job_type")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
@@ -26,6 +26,19 @@ from holdfast.manifest import Manifest
 from holdfast.model import key
 from holdfast.model.derived_key import derived_key
 from holdfast.model.names import kind_of, quoted
+from holdfast.observe.declared import (
+    SECONDS,
+    AnyDeclared,
+    DeclaredCounter,
+    DeclaredGauge,
+    DeclaredHistogram,
+    Family,
+    Metrics,
+    check_names,
+)
+from holdfast.observe.serving import Serving
+from holdfast.observe.storage_metrics import storage_metrics
+from holdfast.observe.working import Working
 from holdfast.redaction import know
 from holdfast.server.extending import Mount, MountLimits, RouteOptions, extension_route, mount, together
 from holdfast.server.request import Request
@@ -35,6 +48,9 @@ from holdfast.store import Tx
 from holdfast.store.migrate import Migration, migrations_in
 from holdfast.store.queries import Queries, Query, parse
 from holdfast.worker.handler import Handler
+
+if TYPE_CHECKING:
+    from holdfast.storage import Storage
 
 __all__ = [
     "Allow",
@@ -102,6 +118,7 @@ class Extension(Definitions):
         self.own_lifecycles = tuple(lifecycles)
         self.lifecycles = Lifecycles(*self.own_lifecycles)
         self.tasks: list[Task] = []
+        self.metrics = Metrics(name)
         self.routes: list[Route] = []
         self.mounts: list[Mount] = []
         self.scopes: dict[str, str] = {}  # `NAME:verb`, and what it allows
@@ -310,6 +327,56 @@ class Extension(Definitions):
         routes, mounts = [one for each in every for one in each.routes], [one for each in every for one in each.mounts]
         check_types(together(ROUTES, routes, mounts))
 
+    # -- metrics ----------------------------------------------------------------------------------------------
+
+    def counter(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredCounter:  # noqa: A002
+        """Declare a metric that only rises, `NAME_name_total` unless the name is exact: `indexed.add(1, "label")`."""
+        made = self._declare(Family("counter", name, help, _labels(labels)), exact)
+        assert isinstance(made, DeclaredCounter)  # noqa: S101
+        return made
+
+    def gauge(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredGauge:  # noqa: A002
+        """Declare a metric that rises and falls: `waiting.set(3)`, `waiting.add(-1)`."""
+        made = self._declare(Family("gauge", name, help, _labels(labels)), exact)
+        assert isinstance(made, DeclaredGauge)  # noqa: S101
+        return made
+
+    def histogram(
+        self,
+        name: str,
+        help: str,  # noqa: A002
+        labels: Iterable[str] = (),
+        *,
+        buckets: Iterable[float] = SECONDS,
+        exact: bool = False,
+    ) -> DeclaredHistogram:
+        """Declare a distribution, by default of seconds: `took.observe(0.2)`."""
+        made = self._declare(Family("histogram", name, help, _labels(labels), tuple(buckets)), exact)
+        assert isinstance(made, DeclaredHistogram)  # noqa: S101
+        return made
+
+    def _declare(self, family: Family, exact: bool) -> AnyDeclared:
+        self._refuse_late(f"metric {family.name}")
+        return self.metrics.declare(family, exact=exact)
+
+    def check_metrics(self, others: Iterable[Extension]) -> None:
+        """None has a name that the core or an extension that the app has already uses."""
+        if not self.metrics:
+            return
+        core = (*Serving().instruments.values(), *Working().instruments.values())
+        every = {f"the extension {each.name}": list(each.metrics.values()) for each in (*others, self)}
+        check_names({"the core": core, **every})
+
+    def open_storage(self, url: str, **options: Any) -> Storage:
+        """As `holdfast.storage.open_storage`; its operations are counted in the metrics of S3."""
+        from holdfast.storage import open_storage
+
+        storage = open_storage(url, **options)
+        storage.watch = storage.watch or storage_metrics.of(storage.bucket)
+        return storage
+
+    # -- declared before `include` ----------------------------------------------------------------------------
+
     def _refuse_late(self, what: str) -> None:
         """What is declared after `include` would be missing in what the app has checked and opened."""
         if self._app is not None:
@@ -340,3 +407,7 @@ class Extension(Definitions):
             return function
 
         return keep
+
+
+def _labels(labels: Iterable[str]) -> tuple[str, ...]:
+    return (labels,) if isinstance(labels, str) else tuple(labels)

@@ -297,6 +297,7 @@ def _children(app: App, wish: Wish, slots: int) -> Children | None:
         settings=msgspec.to_builtins(settings),
         logs=_logs(),
         database=not wish.server,
+        metrics=app.declarations(),
     )
 
 

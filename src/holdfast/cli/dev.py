@@ -96,7 +96,7 @@ async def _run(app: App, options: argparse.Namespace) -> int:
         async with nullcontext() if options.quiet else narrated(engine, stop):
             if options.example:
                 await _hand_in_examples()
-            figures = figures_of(app)
+            figures = figures_of(app, extensions=False)
             async with _served(app, options, figures) as url:
                 worker = await work_until(
                     app,

@@ -178,10 +178,11 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
     return ended(worker)
 
 
-def figures_of(app: App) -> Figures:
+def figures_of(app: App, *, extensions: bool = True) -> Figures:
+    """`extensions`: with the metrics that they declare, unless a server in the same process tells them."""
     from holdfast.worker.figures import Figures
 
-    return Figures(sorted(app.handlers), app.clock, app.lifecycles)
+    return Figures(sorted(app.handlers), app.clock, app.lifecycles, app.declarations() if extensions else None)
 
 
 async def work_until(

@@ -11,6 +11,7 @@ from holdfast.ids import Ids
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress
+from holdfast.observe.declared import Metrics
 from holdfast.store.sqlite import finish
 from holdfast.worker.context import Context, SyncContext
 from holdfast.worker.outcomes import Outcome
@@ -102,6 +103,7 @@ def fake_context(
     queue: str = "default",
     job_type: str = "test",
     state: Any = None,
+    metrics: Metrics | None = None,
 ) -> FakeContext: ...
 
 
@@ -119,6 +121,7 @@ def fake_context(
     queue: str = "default",
     job_type: str = "test",
     state: Any = None,
+    metrics: Metrics | None = None,
 ) -> FakeSyncContext: ...
 
 
@@ -135,9 +138,11 @@ def fake_context(
     queue: str = "default",
     job_type: str = "test",
     state: Any = None,
+    metrics: Metrics | None = None,
 ) -> FakeContext | FakeSyncContext:
     """A context as a worker would give it. `checkpoint`, `steps` (results by name) and `finished_parts` are what
-    earlier attempts have left behind; `state` is what the app's lifespan would have yielded."""
+    earlier attempts have left behind; `state` is what the app's lifespan would have yielded; `metrics` are those of the
+    handler's extension."""
     parts = {name: Part(name=name, status=PartStatus.COMPLETED, percent=100) for name in finished_parts}
     for name, result in (steps or {}).items():
         parts[name] = Part(name=name, status=PartStatus.COMPLETED, percent=100, data={"result": result})
@@ -165,6 +170,7 @@ def fake_context(
         policy=0,
     )
     context = FakeContext(lease, Recorded(parts), state)
+    context.metrics = metrics or context.metrics
     return FakeSyncContext(context) if sync else context
 
 

@@ -34,6 +34,7 @@ from holdfast.worker.frames import (
     Answer,
     Ask,
     Channel,
+    Counted,
     Done,
     Ended,
     Open,
@@ -63,9 +64,11 @@ from holdfast.worker.outcomes import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.observe.declared import Declarations
     from holdfast.observe.traces import Traces
 
 REPORT_BYTES_MAX = FROM_CHILD_BYTES_MAX - 1024  # with what is around it, one message
+COUNTED_SECONDS = 5.0  # between two reports of metrics, while a handler says nothing
 TEXT_CHARS_MAX = 50_000  # of an error: cut here, not refused; the engine keeps less
 
 
@@ -86,6 +89,8 @@ class App(Protocol):
     def configure(self, settings: dict[str, Any]) -> None: ...
 
     async def close(self) -> None: ...
+
+    def declarations(self) -> Declarations: ...
 
 
 def main() -> None:
@@ -135,7 +140,8 @@ class _Child:
     ) -> None:
         self._database = database
         self._app, self._state, self._worker, self._traces = app, state, worker, traces
-        self._line, self._clock = _Line(worker), Clock()
+        self._metrics = _Metrics(worker, app.declarations())
+        self._line, self._clock = _Line(worker, self._metrics), Clock()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-job")
         self._threads.submit(int).result()  # the thread is there before a limit of memory is
         self._context: Context | None = None
@@ -167,9 +173,11 @@ class _Child:
 
     async def _report(self, context: Context, task: asyncio.Task[Outcome]) -> None:
         since = self._clock.monotonic()
-        await asyncio.wait({task})
+        while not (await asyncio.wait({task}, timeout=COUNTED_SECONDS))[0]:
+            self._metrics.tell()
         seconds = self._clock.monotonic() - since
         self._context = self._task = None
+        self._metrics.tell()
         await self._worker.send(Ended(rss_bytes(), _packed_outcome(_readable(_outcome(context, task))), seconds))
 
     def _tell(self, word: Word) -> None:
@@ -182,11 +190,22 @@ class _Child:
             self._task.cancel()
 
 
+class _Metrics:
+    """What handlers count, on its way to the worker."""
+
+    def __init__(self, worker: Channel[Any], declarations: Declarations) -> None:
+        self._worker, self._declarations = worker, declarations
+
+    def tell(self) -> None:
+        for snapshot in self._declarations.take():
+            self._worker.post(Counted(msgspec.Raw(pack(snapshot))))
+
+
 class _Line:
     """A context's way to the runtime, over the socket."""
 
-    def __init__(self, worker: Channel[Any]) -> None:
-        self._worker = worker
+    def __init__(self, worker: Channel[Any], metrics: _Metrics) -> None:
+        self._worker, self._metrics = worker, metrics
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[Answer]] = {}
 
@@ -203,6 +222,7 @@ class _Line:
         asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[request.number] = asked
         try:
+            self._metrics.tell()
             await self._worker.send(request)
             answer = await asked
         finally:

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.model import Lease
+from holdfast.observe.declared import Declarations
 from holdfast.observe.logs import Logs
 from holdfast.worker.context import Line
 from holdfast.worker.frames import Open
@@ -37,8 +38,10 @@ class Children:
         settings: dict[str, Any] | None = None,
         logs: Logs | None = None,
         database: bool = True,
+        metrics: Declarations | None = None,
     ) -> None:
         self._reference, self._clock = reference, clock
+        self._metrics = metrics or Declarations(())
         found = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
         self._first = Open(found, settings, logs, database)  # what each of them is told first
         self.most, self._idle_seconds = most, idle_seconds
@@ -90,7 +93,7 @@ class Children:
             return child
         if len(self._alive) >= self.most:
             self._retire(next(iter(self._idle)))
-        child = await Child.spawn(self._reference, self._clock)
+        child = await Child.spawn(self._reference, self._clock, self._metrics)
         self._alive.add(child)
         child.exited.add_done_callback(lambda _: self._retire(child) if child in self._idle else None)
         try:

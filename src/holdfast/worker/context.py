@@ -15,10 +15,12 @@ from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.history import PART_BYTES_MAX
 from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress
+from holdfast.observe.declared import Metrics
 from holdfast.worker.database import Database, JobTx, SyncJobTx, no_database
 from holdfast.worker.outcomes import Recorded, Reject, Snooze
 
 _T = TypeVar("_T")
+NO_METRICS = Metrics()
 _FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
 log = logging.getLogger("holdfast.job")
 
@@ -54,6 +56,7 @@ class _Facts:
         self.stopping = False
         self.checkpoint: Any = lease.checkpoint
         self.recorded_as: Recorded | None = None  # the handler has completed the job in a transaction
+        self.metrics = NO_METRICS  # those of the extension that defines the job type, by name
         self._log: _JobLog | None = None
 
     @property
@@ -332,7 +335,7 @@ class SyncContext(_Facts):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-_SHARED = frozenset(("cancel_requested", "lost", "stopping", "checkpoint"))
+_SHARED = frozenset(("cancel_requested", "lost", "stopping", "checkpoint", "metrics"))
 
 
 class SyncPartInHand:

@@ -13,6 +13,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Lifecycles, State
 from holdfast.model.reports import Settled
+from holdfast.observe.declared import Declarations
 from holdfast.observe.fine import LOST, RELEASED, Fine
 from holdfast.observe.working import Working
 from holdfast.supervised import Loops
@@ -31,8 +32,18 @@ Depths = Callable[[], Awaitable[Mapping[str, int]]]  # by type: how many jobs co
 
 
 class Figures:
-    def __init__(self, types: Sequence[str], clock: Clock | None = None, lifecycles: Lifecycles | None = None) -> None:
+    def __init__(
+        self,
+        types: Sequence[str],
+        clock: Clock | None = None,
+        lifecycles: Lifecycles | None = None,
+        declarations: Declarations | None = None,
+    ) -> None:
+        """`declarations`: of extensions, where this process tells them here."""
         self.registry = Working(types)
+        declared = [] if declarations is None else [*declarations.by_name.values()]
+        self.registry.adopt(declared)
+        self._families = [each.declared for each in declared]
         fine = Fine(self.registry, lifecycles or Lifecycles())
         self._waits, self._runs = fine.waits.observe, fine.runs.observe
         self.registry.before.append(self._look)
@@ -98,7 +109,7 @@ class Figures:
         standing = self._worker.standing
         figures = msgspec.Raw(msgspec.json.encode(self.registry.snapshot()))
         complaint = None if self._loops is None else self._loops.complaint()
-        return Told(standing.polled, bool(standing.stopping), figures, complaint)
+        return Told(standing.polled, bool(standing.stopping), figures, self._families, complaint)
 
     async def text(self) -> bytes:
         await self._ask()

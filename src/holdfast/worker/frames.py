@@ -104,8 +104,14 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     seconds: float
 
 
+class Counted(msgspec.Struct, frozen=True, tag="counted"):
+    """What the app's metrics have counted in the child since the last time: a snapshot, likewise read in two steps."""
+
+    metrics: msgspec.Raw
+
+
 FromWorker = Open | Run | Tell | Answer
-FromChild = Ready | Unready | Report | Ask | Done | Ended
+FromChild = Ready | Unready | Report | Ask | Done | Counted | Ended
 pack = msgspec.json.Encoder().encode
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from holdfast.model import JobType
-from holdfast.worker.context import Context, ErrorHook, Middleware, SyncContext, log
+from holdfast.observe.declared import Metrics
+from holdfast.worker.context import NO_METRICS, Context, ErrorHook, Middleware, SyncContext, log
 from holdfast.worker.outcomes import SAID, Completed, Outcome, Released, Snooze, of_error
 from holdfast.worker.signature import Signature
 
@@ -35,6 +36,7 @@ class Handler:
     codes: Mapping[type[BaseException], str] = field(default_factory=dict)
     memory_bytes: int | None = None
     cpu_seconds: float | None = None
+    metrics: Metrics = NO_METRICS  # of the extension that defines it
 
     @property
     def name(self) -> str:
@@ -71,6 +73,7 @@ async def invoke(
     `returned` is called in the handler's thread as soon as it has returned: the event loop may be busy then. With
     middleware it is not called, because the attempt goes on after the handler.
     """
+    context.metrics = handler.metrics
     try:
         arguments = handler.signature.arguments(payload)
         if around.middleware:

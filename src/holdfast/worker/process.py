@@ -17,12 +17,14 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Lease
 from holdfast.model.reports import Progress
+from holdfast.observe.declared import Declarations
 from holdfast.worker.context import Line
 from holdfast.worker.deaf import born_deaf
 from holdfast.worker.frames import (
     Answer,
     Ask,
     Channel,
+    Counted,
     Done,
     Ended,
     Garbled,
@@ -83,15 +85,17 @@ class NotStarted(Exception):
 
 
 class Child:
-    def __init__(self, process: asyncio.subprocess.Process, channel: Channel[Any], clock: Clock) -> None:
-        self._process, self.channel, self._clock = process, channel, clock
+    def __init__(
+        self, process: asyncio.subprocess.Process, channel: Channel[Any], clock: Clock, metrics: Declarations
+    ) -> None:
+        self._process, self.channel, self._clock, self._metrics = process, channel, clock, metrics
         self.pid = process.pid
         self.exited = asyncio.create_task(self._wait())
         self.busy = False
         self._jobs = self._rss_bytes = 0
 
     @classmethod
-    async def spawn(cls, reference: str, clock: Clock) -> Child:
+    async def spawn(cls, reference: str, clock: Clock, metrics: Declarations) -> Child:
         """A fresh interpreter, in a session of its own: what a handler starts there is killed with it."""
         try:
             ours, theirs = socket.socketpair()
@@ -101,7 +105,7 @@ class Child:
                 undo.pop_all()
         except OSError as error:
             raise NotStarted(str(error)) from error
-        return cls(process, await to_child(ours), clock)
+        return cls(process, await to_child(ours), clock, metrics)
 
     async def open(self, first: Open) -> None:
         try:
@@ -161,6 +165,7 @@ class Child:
 
     async def _wait(self) -> int:
         code = await self._process.wait()
+        self._metrics.forget(self)
         self._kill_group()  # what the handler had started and left behind
         return code
 
@@ -190,6 +195,8 @@ class Child:
                 case Report() | Ask() | Done():
                     self._rss_bytes = message.rss_bytes
                     await self.channel.send(await _answer(message, line))
+                case Counted():
+                    self._metrics.merge(self, message.metrics)
                 case Ended():
                     self._rss_bytes = message.rss_bytes
                     return message
