@@ -6,13 +6,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.errors import ObjectNotFound
+from holdfast.observe.storage_metrics import StorageMetrics
 from holdfast.observe.working import Working
 from holdfast.storage import Storage
 
 
 async def test_watched_storage_counts_its_operations_and_failures(opened: Callable[..., Storage], kind: str) -> None:
-    registry, storage = Working(), opened(kind)
-    storage.watch = registry.of_storage(storage.bucket)
+    registry, storage, metrics = Working(), opened(kind), StorageMetrics()
+    registry.adopt(metrics.instruments)
+    storage.watch = metrics.of(storage.bucket)
     await storage.put("a", b"x")
     with pytest.raises(ObjectNotFound):
         await storage.head("missing")

@@ -87,10 +87,12 @@ class _Claiming:
             else:
                 with in_name_of(refusal[0]):
                     await self._carry_out(job, refusal[1])
-        query = self._rules.mine(q.claim_found).brief
+        query = self._rules.mine(q.claim_found)
         moved = []
         if allowed:
-            moved = await move(self._tx, self._rules, query, actor=Actor.WORKER, ids=allowed, **self._holder)
+            moved = await move(
+                self._tx, self._rules, query, actor=Actor.WORKER, brief=True, ids=allowed, **self._holder
+            )
         return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
 
     async def _ask(self, job: Job) -> tuple[Hook, Defer | Reject | Cancel] | None:

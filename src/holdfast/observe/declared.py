@@ -213,6 +213,8 @@ def _text(label: str) -> str:
 class Metrics(Mapping[str, AnyDeclared]):
     """Those of one extension, by the name that it gave them: `ctx.metrics.indexed` or `ctx.metrics["indexed"]`."""
 
+    __hash__ = object.__hash__
+
     def __init__(self, extension: str = "") -> None:
         self._extension = extension
         self._by_name: dict[str, AnyDeclared] = {}
@@ -232,6 +234,8 @@ class Metrics(Mapping[str, AnyDeclared]):
         name, labels = family.name, family.labels
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise self._wrong(f"the name of a metric is an identifier, got {quoted(name)}")
+        if hasattr(Metrics, name):
+            raise self._wrong(f"metric {name}: `metrics.{name}` is something else; choose another name")
         if exact and name.startswith(_RESERVED):
             raise self._wrong(f"metric {name}: names that begin with {', '.join(_RESERVED)} are Holdfast's own")
         if exact and family.kind == "counter" and not name.endswith("_total"):

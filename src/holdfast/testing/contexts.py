@@ -170,7 +170,8 @@ def fake_context(
         policy=0,
     )
     context = FakeContext(lease, Recorded(parts), state)
-    context.metrics = metrics or context.metrics
+    if metrics is not None:
+        context.metrics = metrics
     return FakeSyncContext(context) if sync else context
 
 

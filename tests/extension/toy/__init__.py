@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from starlette.responses import PlainTextResponse
 
-from holdfast import App, Context
+from holdfast import App, Context, SyncContext
 from holdfast.errors import NotFound, Refused
 from holdfast.extend import CreateRequest, Extension, Request, Secret, Tx
 from holdfast.model import Job
@@ -20,8 +20,22 @@ ext = Extension("notes", settings=Settings)
 ENTRY = {"succeeded": "commit", "dead": "release", "canceled": "release", "rejected": "forfeit"}
 
 
+indexed = ext.counter("indexed", "Notes that were indexed, by where.", ["place"])
+length = ext.histogram("length", "How long notes are.", buckets=(10, 100))
+open_pages = ext.gauge("open_pages", "Pages that are open.", exact=True)
+
+
 @ext.job("NOTE_INDEX", queue="notes", max_attempts=2)
 async def index(ctx: Context, text: str) -> int:
+    indexed.add(1, "worker")
+    ctx.metrics.length.observe(len(text))
+    return len(text)
+
+
+@ext.job("NOTE_SCAN", queue="notes", isolation="process")
+def scan(ctx: SyncContext, text: str) -> int:
+    indexed.add(1, "child")
+    open_pages.set(3)
     return len(text)
 
 
@@ -67,6 +81,7 @@ READ, WRITE = ext.scope("read", "read notes"), ext.scope("write", "write notes")
 
 @ext.route("POST", "/notes", scope=WRITE, about="Write a note.", body=NewNote, answers={201: Note})
 async def write(request: Request) -> Note:
+    indexed.add(1, "route")
     return Note((await request.enqueue(index, request.body.text)).id)
 
 
