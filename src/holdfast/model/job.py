@@ -203,6 +203,28 @@ class Job(msgspec.Struct, frozen=True):
         """What a client sees, the same six words in every lifecycle."""
         return STATUS[self.state]
 
+    @property
+    def canceled_at(self) -> datetime | None:
+        return self.finished_at if self.state is State.CANCELED else None
+
+    @property
+    def partial(self) -> bool:
+        """It was canceled after it had started: what it has reported is not all."""
+        return self.state is State.CANCELED and self.started_at is not None
+
+    def derived(self, now: datetime) -> str | None:
+        """What its claim and its error come to, in one of six words; None for jobs canceled or rejected."""
+        match self.state:
+            case State.SUCCEEDED:
+                return "Completed"
+            case State.DEAD:
+                return "Failed"
+            case State.CANCELED | State.REJECTED:
+                return None
+            case State.RUNNING:
+                return "Claimed" if self.lease_expires_at is not None and self.lease_expires_at > now else "Expired"
+        return "Unclaimed" if self.error is None else "Retrying"
+
 
 COLUMNS = Job.__struct_fields__
 _STATE, _DUE = COLUMNS.index("state"), COLUMNS.index("due")

@@ -27,6 +27,7 @@ class Outline(msgspec.Struct, frozen=True):
     counters: str | None
     result: str | None
     error: str | None
+    started_at: datetime | None
     now_at: datetime
 
     @classmethod

@@ -40,7 +40,8 @@ async def page(server: Server, asked: Asked) -> Reply:
     found = await engine.page(wanted, cursor=place, limit=query.limit)
     snapshots = await engine.snapshots(found.jobs)
     following = None if found.next is None else await server.cursors.given_out(found.next, wanted)
-    jobs = [job_view(job, snapshots[job.policy].machine) for job in found.jobs]
+    now = await server.engine.now()
+    jobs = [job_view(job, snapshots[job.policy].machine, now) for job in found.jobs]
     return Reply(200, AdminJobPage(jobs, following))
 
 
@@ -51,7 +52,7 @@ async def get(server: Server, asked: Asked) -> Reply:
     snapshot = (await engine.snapshots([job]))[job.policy]
     parts = await engine.parts(job.id)
     heirs = await engine.store.read(lambda tx: successors(tx, job.id))
-    return Reply(200, whole_view(job, snapshot, parts, heirs, contents=contents))
+    return Reply(200, whole_view(job, snapshot, parts, heirs, now=await server.engine.now(), contents=contents))
 
 
 async def _carrying(server: Server, asked: Asked) -> Job:

@@ -15,6 +15,7 @@ _UNHAPPY = frozenset({State.DEAD, State.CANCELED, State.REJECTED})
 
 
 def job_view(outline: Outline) -> JobView:
+    canceled = outline.state is State.CANCELED
     return JobView(
         job_id=outline.id,
         job_type=outline.type,
@@ -25,6 +26,8 @@ def job_view(outline: Outline) -> JobView:
         counters=None if outline.counters is None else _as_stored(outline.counters),  # type: ignore[arg-type]
         result=None if outline.result is None else _as_stored(outline.result),
         error=_error(outline) if outline.state in _UNHAPPY else None,
+        canceled_at=outline.updated_at if canceled else None,  # its last change was its end
+        partial=canceled and outline.started_at is not None,
     )
 
 

@@ -73,7 +73,9 @@ class JobContents(Answer):
 
 class AdminJob(Answer):
     """A job as operators see it. `status` is one of the six words of clients, `state` the word of the job's
-    lifecycle, `storedState` the platform's name for that state, the same in every lifecycle."""
+    lifecycle, `storedState` the platform's name for that state, the same in every lifecycle. `derived` is what its
+    claim and its error say: Unclaimed, Claimed, Expired (its lease ran out), Retrying, Completed or Failed. `partial`:
+    it was canceled after it had started, and its counters, parts and checkpoint are not all."""
 
     job_id: str
     tenant: str
@@ -99,6 +101,9 @@ class AdminJob(Answer):
     progress_at: Time | None = None
     finished_at: Time | None = None
     cancel_requested_at: Time | None = None
+    canceled_at: Time | None = None
+    partial: bool = False
+    derived: str | None = None
     lease: LeaseView | None = None
     last_worker_id: str | None = None
     progress: AdminProgress | None = None

@@ -48,7 +48,8 @@ class ErrorView(Answer):
 
 
 class JobView(Answer):
-    """What a client may know of a job: never its payload, attempts, worker, lease or traces."""
+    """What a client may know of a job: never its payload, attempts, worker, lease or traces. `partial`: it was canceled
+    after it had started, and what it reported, its counters among it, is not all."""
 
     job_id: str
     job_type: str
@@ -59,6 +60,8 @@ class JobView(Answer):
     counters: dict[str, Any] | None = None
     result: Any = None
     error: ErrorView | None = None
+    canceled_at: Time | None = None
+    partial: bool = False
 
 
 class JobPage(Answer):

@@ -57,7 +57,7 @@ def show(options: argparse.Namespace) -> int:
         machine = (await machines_of(engine, [job]))[job.id]
         attempts, parts = await engine.attempts(job.id), await engine.parts(job.id)
         if options.json:
-            print_json(_view(job, machine, attempts, parts))
+            print_json(_view(job, machine, await engine.now(), attempts, parts))
         else:
             _print(job, machine, attempts, parts)
             _print_tracebacks(job, attempts, shown=options.traceback)
@@ -66,9 +66,9 @@ def show(options: argparse.Namespace) -> int:
     return with_engine(options, work)
 
 
-def _view(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part]) -> dict[str, Any]:
+def _view(job: Job, machine: Machine, now: datetime, attempts: list[Attempt], parts: list[Part]) -> dict[str, Any]:
     return {
-        **job_view(job, machine),
+        **job_view(job, machine, now),
         "attempts": [attempt_view(attempt, machine) for attempt in attempts],
         "parts": [camel_keys(msgspec.structs.asdict(part)) for part in parts],
     }
