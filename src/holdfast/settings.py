@@ -98,7 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     alert_webhook_url: str = ""
     alert_rate_limit_seconds: float = 300
     alert_webhook_timeout: float = 10
-    alert_on: str = "stale_job_recovered,job_max_retries_exceeded,job_failed_pattern"
+    alert_on: str = "stale_job_recovered,job_max_retries_exceeded,job_failed_pattern,extension_missing"
 
     # No settings themselves: which of those above were given, and what is set for one lifecycle alone.
     given: list[str] = []

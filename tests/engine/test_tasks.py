@@ -196,6 +196,19 @@ async def test_a_task_that_was_put_off_for_longer_than_it_ever_is_runs_at_once(
     assert tasks.since() == []
 
 
+async def test_a_task_that_is_not_due_is_not_taken_though_another_of_its_name_is(
+    engine: Engine, upkeep: ExtensionMaintenance, tasks: Tasks, clock: MovableClock
+) -> None:
+    for _ in range(2):
+        await upkeep.round()
+    tasks.since()
+    await ask(engine, "UPDATE maintenance SET due_at = {now} WHERE extension = 'notes' RETURNING task")
+    assert not await engine.run_task(tasks.all[2])
+    assert tasks.since() == []
+    assert await engine.run_task(tasks.all[0])
+    assert tasks.since() == ["notes.sweep"]
+
+
 async def test_a_process_says_which_extensions_it_has_and_not_too_often(
     engine: Engine, upkeep: ExtensionMaintenance, clock: MovableClock
 ) -> None:

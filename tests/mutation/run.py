@@ -62,6 +62,8 @@ CLOSE = {
     "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "beat_worker": ["tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     **{query: ["tests/engine/test_tasks.py"] for query in TASKS},
+    "stale_extensions": ["tests/engine/test_missing.py"],
+    "jobs_that_need": ["tests/engine/test_missing.py", "tests/store/test_plans.py"],
     "chores": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],
     **{query: ["tests/engine/test_depths.py"] for query in ("depths", "crews", "counted", "begin_count", "end_count")},
     "queue_counts": ["tests/cli/test_queues.py"],

@@ -8,10 +8,13 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PATTERN_SECONDS, Watch
+from holdfast.engine.missing import MISSING_SECONDS
 from holdfast.errors import UnknownName
+from holdfast.model import NewJob
 from holdfast.webhooks.alerts import AlertsTo, kinds_of, shaped
 from holdfast.webhooks.courier import Courier
 from holdfast.webhooks.egress import Egress
+from tests.engine.hooking import adopt, effect
 from tests.engine.steps import ask, run, sweep
 from tests.webhooks.conftest import Couriers
 from tests.webhooks.receiver import Receiver, answer
@@ -308,3 +311,43 @@ def test_kinds_are_listed_by_name() -> None:
     assert kinds_of("") == frozenset()
     with pytest.raises(UnknownName, match="did you mean 'worker_startup'"):
         kinds_of("worker_start_up")
+
+
+async def test_an_extension_that_no_live_process_has_is_told_once_per_cooldown(
+    engine: Engine, alarm: Courier, receiver: Receiver, clock: MovableClock
+) -> None:
+    @effect(engine, "complete")
+    async def follow(*_: Any) -> None: ...
+
+    await adopt(engine, "n")
+    await alarm.look_for_extensions()
+    await engine.create(NewJob(type="n"))
+    for _ in range(2):
+        clock.advance(15)
+        await alarm.look_for_extensions()
+    await deliver(alarm)
+    [said] = told(receiver)
+    assert (said["alert"], said["extensions"]) == ("extension_missing", {"toy": 1})
+    assert said["message"] == "no live process has extension toy, which 1 job needs"
+    clock.advance(300)
+    await alarm.look_for_extensions()
+    await deliver(alarm)
+    assert kinds(receiver) == ["extension_missing"] * 2
+    await engine.upkeep([])
+    clock.advance(0.9 * MISSING_SECONDS)
+    await ask(engine, "UPDATE alerts SET sent_at = {now-1000} RETURNING kind")
+    await alarm.look_for_extensions()
+    assert await deliver(alarm) == 0
+
+
+async def test_it_is_not_looked_for_where_it_is_not_told(
+    engine: Engine, couriers: Couriers, receiver: Receiver
+) -> None:
+    @effect(engine, "complete")
+    async def follow(*_: Any) -> None: ...
+
+    await adopt(engine, "n")
+    await engine.create(NewJob(type="n"))
+    courier = couriers(alerts=AlertsTo(url=receiver.url, kinds=ALL - {"extension_missing"}))
+    await courier.look_for_extensions()
+    assert await deliver(courier) == 0

@@ -9,13 +9,15 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.missing import told
 from holdfast.lifecycle import State
 from holdfast.model import Event
 from holdfast.store import Row, Tx, q
 
 STALE, SPENT, PATTERN = "stale_job_recovered", "job_max_retries_exceeded", "job_failed_pattern"
 STARTUP, SHUTDOWN = "worker_startup", "worker_shutdown"
-KINDS = (STALE, SPENT, PATTERN, STARTUP, SHUTDOWN)
+EXTENSION = "extension_missing"
+KINDS = (STALE, SPENT, PATTERN, STARTUP, SHUTDOWN, EXTENSION)
 # Alerts wait among the deliveries, each kind as if it were a webhook of this id.
 MAILBOX = {kind: f"00000000-0000-0000-0000-{number:012}" for number, kind in enumerate(KINDS, 1)}
 
@@ -172,6 +174,16 @@ async def due(
         kept = msgspec.json.encode(memory).decode() if kind == PATTERN else None
         await tx.one(q.put_alert, kind=kind, sent_at=now if may else last, held=0 if may else total, memory=kept)
     return sent
+
+
+async def due_for_extensions(tx: Tx, watch: Watch, missing: Mapping[str, int], now: datetime) -> bytes | None:
+    """The message to send now. Whoever calls holds the reader."""
+    row = next((row for row in await tx.all(q.alerts) if row["kind"] == EXTENSION), None)
+    if row is not None and row["sent_at"] > now - timedelta(seconds=watch.cooldown_seconds):
+        return None
+    await tx.one(q.put_alert, kind=EXTENSION, sent_at=now, held=0, memory=None)
+    said = {"alert": EXTENSION, "message": "; ".join(told(missing)), "count": 1, "at": now}
+    return msgspec.json.encode(said | {"extensions": missing})
 
 
 def _counted(found: list[Alert], memory: Memory, rows: Mapping[str, Row]) -> Counter[str]:

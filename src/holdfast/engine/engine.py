@@ -27,6 +27,7 @@ from holdfast.engine import held as _held
 from holdfast.engine import idempotency as _idempotency
 from holdfast.engine import look as _look
 from holdfast.engine import many_callers as _many_callers
+from holdfast.engine import missing as _missing
 from holdfast.engine import openings as _openings
 from holdfast.engine import progress as _progress
 from holdfast.engine import prune as _prune
@@ -529,6 +530,10 @@ class Engine(Keyring, Mailing):
         return await self.store.read(_queues.listed)
 
     # -- maintaining: bounded steps that any number of processes may run at once ---------------------------------
+
+    async def missing_extensions(self) -> dict[str, int]:
+        """Which no live process has, and how many jobs need each of them."""
+        return await self.store.read(_missing.missing)
 
     async def upkeep(self, tasks: Sequence[_tasks.Task]) -> _tasks.Upkeep:
         """What the extensions of this process want to be done; on the way it says which these are."""

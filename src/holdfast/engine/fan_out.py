@@ -19,6 +19,7 @@ from holdfast.wire import WebhookData, WebhookMessage
 
 PAGE = 500  # events at a time; each may become a message for every webhook
 BATCH = 1000  # messages in one statement
+NO_JOB, TENANT = "00000000-0000-0000-0000-000000000000", "default"
 FAILED = (State.RETRYING, State.DEAD, State.REJECTED)  # the reason is the code of an error
 
 Made = tuple[str, str, str, int, str, str]  # a row for `put_deliveries`, but for its id
@@ -156,3 +157,16 @@ async def _alerts(tx: Tx, rules: Rules, watch: Watch, events: list[Event], jobs:
         (MAILBOX[alert.kind], alert.event.tenant, alert.event.job_id, alert.event.seq, alert.kind, body.decode())
         for alert, body in found
     ]
+
+
+async def alert_of_extensions(tx: Tx, rules: Rules, watch: Watch, missing: Mapping[str, int]) -> bool:
+    """Unless another server has the reader, or has told it a while ago."""
+    if await _taken(tx) is None:
+        return False
+    now = rules.clock.now()
+    body = await alerts.due_for_extensions(tx, watch, missing, now)
+    if body is None:
+        return False
+    number = int(now.timestamp()) % 2**31  # it is about no job: each alert is told from the others by its time
+    await _put(tx, rules, [(MAILBOX[alerts.EXTENSION], TENANT, NO_JOB, number, alerts.EXTENSION, body.decode())])
+    return True

@@ -5,7 +5,7 @@ They are never in one registry with those of a worker: `db_query_duration_second
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
@@ -95,6 +95,11 @@ class Serving(Registry):
             "Rows that should have been deleted more than 5 minutes ago, by kind, counted up to 10,000.",
             ("kind",),
         )
+        self.missing = self.gauge(
+            "holdfast_extension_missing",
+            "Jobs that need an extension which no live process has, counted up to 10,000.",
+            ("extension",),
+        )
         self.workers = self.gauge("holdfast_workers", "Workers that are registered, by status.", ("status",))
         self.slots = self.gauge("holdfast_cluster_slots", "Jobs that all workers that live can run at once.")
         self.busy = self.gauge("holdfast_cluster_slots_busy", "Jobs that run, on all workers.")
@@ -138,6 +143,11 @@ class Serving(Registry):
 
     def show_overdue(self, overdue: Overdue) -> None:
         self.overdue.values = {("jobs",): overdue.jobs, ("deliveries",): overdue.deliveries}
+
+    def show_missing(self, missing: Mapping[str, int]) -> None:
+        """One that was missing and is there again is shown as 0."""
+        back = dict.fromkeys(self.missing.values, 0.0)
+        self.missing.values = {**back, **{(name,): float(jobs) for name, jobs in missing.items()}}
 
     def _follow(self) -> None:
         """The same requests: counted once, and shown twice."""

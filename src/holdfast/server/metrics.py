@@ -76,6 +76,7 @@ async def scrape(server: Server, asked: Asked) -> Reply:
     metrics = server.metrics
     metrics.show_depths(await server.figures.fresh(), server.figures.age)
     metrics.show_overdue(server.figures.overdue)
+    metrics.show_missing(server.pulse.missing_extensions)
     metrics.reaped.values[()] = server.engine.rules.reaped
     metrics.streams.set(server.streams.total())
     if (dispatch := server.dispatch) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.cli.doctor.finding import Finding, ok, warn
@@ -22,6 +23,7 @@ LANES_SHOWN = 5
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
     from holdfast.assembly import retention
     from holdfast.engine.declare import contradictions
+    from holdfast.engine.missing import missing
     from holdfast.engine.why import unserved
     from holdfast.store import q
 
@@ -34,6 +36,7 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
             _unserved(await unserved(tx)),
             _deaths(await tx.all(q.recent_deaths, seconds=HOUR)),
             _job_types(await contradictions(tx)),
+            *_missing(await missing(tx)),
             *_tasks(await tx.all(q.maintenance)),
         ]
 
@@ -48,6 +51,15 @@ def _maintenance(sweep: Row | None) -> Finding:
     if sweep and sweep["needed"] and not sweep["fresh"]:
         return warn("maintenance", f"{said}: jobs that are due or lost are not found", "run a worker, which does it")
     return ok("maintenance", said)
+
+
+def _missing(found: Mapping[str, int]) -> list[Finding]:
+    from holdfast.engine.missing import told
+
+    return [
+        warn(f"extension {name}", said, "run a worker or a server of an app that includes it")
+        for name, said in zip(found, told(found), strict=True)
+    ]
 
 
 def _tasks(tasks: list[Row]) -> list[Finding]:

@@ -43,3 +43,23 @@ RETURNING failures
 
 -- name: extensions
 SELECT name, seen_at, {now} AS now_at FROM extensions ORDER BY name
+
+-- name: stale_extensions
+-- Those that no process which does maintenance has had for a while, or ever.
+SELECT known.name
+  FROM (SELECT name FROM extensions
+        UNION
+        SELECT need.value FROM job_types, {items:job_types.needs} AS need) AS known
+  LEFT JOIN extensions AS seen ON seen.name = known.name AND seen.seen_at > {now-:seconds}
+ WHERE seen.name IS NULL
+ ORDER BY known.name
+
+-- name: jobs_that_need
+-- Those that have not ended, up to the limit.
+SELECT count(*) AS jobs
+  FROM (SELECT 1 AS one
+          FROM jobs
+         WHERE needs IS NOT NULL
+           AND finished_at IS NULL
+           AND EXISTS (SELECT 1 FROM {items:jobs.needs} AS need WHERE need.value = :extension)
+         LIMIT {limit}) AS found

@@ -171,6 +171,7 @@ CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
 CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
 CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
+CREATE INDEX jobs_needing ON jobs (needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 
 -- What is left of a pruned job while its idempotency key holds: a repeated create is answered with its id.
 CREATE TABLE kept_keys (
