@@ -110,6 +110,8 @@ _POLICY = {
     "backoff_jitter": "backoff_jitter",
     "no_progress_seconds": "no_progress_seconds",
     "max_runtime_seconds": "max_runtime_seconds",
+    "keep_completed_parts": "keep_completed_parts",
+    "discard_partial_parts": "discard_partial_parts",
     "idempotency_window_seconds": "idempotency_ttl",
     "offline_seconds": "worker_offline_seconds",
 }

@@ -37,6 +37,8 @@ class PolicyKnobs(TypedDict, total=False):
     max_runtime_seconds: float | None
     cancel_grace_seconds: float
     defer_seconds: float
+    keep_completed_parts: bool
+    discard_partial_parts: bool
     idempotency: Literal["forever", "window", "until_failed", "window_until_failed"]
     idempotency_window_seconds: float
 

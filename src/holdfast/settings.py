@@ -44,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     backoff_jitter: float = 1
     no_progress_seconds: float | None = None
     max_runtime_seconds: float | None = None
+    keep_completed_parts: bool = True
+    discard_partial_parts: bool = False
     idempotency_ttl: float = 86_400
 
     concurrency: int = 10

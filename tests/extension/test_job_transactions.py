@@ -288,6 +288,9 @@ async def test_in_a_child_process(store_url: str) -> None:
         assert "copied" in await entries(toy.app, toy.ext)
         assert ("fail", 1) not in at_work.source.calls
         engine: Engine = await toy.app.engine()
+        assert [(part.name, str(part.status), part.done) for part in await engine.parts(job.id)] == [
+            ("words", "completed", 1)
+        ]
         assert [row.id for row in (await engine.page()).jobs if row.parent_id == job.id]
     finally:
         await toy.app.close()

@@ -100,6 +100,7 @@ CLOSE = {
     "lane": ["tests/engine/test_guards.py"],
     "jobs_by_id": ["tests/engine/test_hooks.py"],
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
+    **{query: ["tests/engine/test_parts.py"] for query in ("reopen_parts", "reset_parts", "tell_parts", "number_line")},
     **{
         read: ["tests/engine/test_reads.py"]
         for read in ("job", "page_jobs", "count_jobs", "history", "feed_end", "ids_between")

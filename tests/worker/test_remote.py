@@ -95,6 +95,27 @@ async def test_a_remote_worker_runs_jobs_as_a_local_one_does(served: Served, app
     )
 
 
+async def test_its_parts_may_run_at_the_same_time_and_be_reopened(served: Served, app: App) -> None:
+    @app.job(max_attempts=2, backoff_base_seconds=0)
+    async def film(ctx: Context) -> list[bool]:
+        async def render(name: str) -> bool:
+            async with ctx.part(name, total=4) as part:
+                if was := part.finished:
+                    await part.reopen()
+                await part.progress(done=1)
+                if name == "b" and ctx.attempt == 1:
+                    raise ConnectionError("gone")
+                return was
+
+        return list(await asyncio.gather(render("a"), render("b")))
+
+    async with source_at(served) as source, working(source, app):
+        job = await film.enqueue()
+        assert await job.result(timeout=30) == [True, False]
+    parts = {part.name: (str(part.status), part.done) for part in await served.engine.parts(job.id)}
+    assert parts == {"a": ("completed", 4), "b": ("completed", 4)}
+
+
 async def test_a_handler_that_wants_the_database_is_told_what_to_do(served: Served, app: App) -> None:
     @app.job(max_attempts=3)
     async def writer(ctx: Context) -> None:

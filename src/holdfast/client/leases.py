@@ -121,6 +121,7 @@ def _part_report(part: Part) -> wire.PartReport:
         done=part.done,
         error=None if part.error is None else _shown(part.error),
         data=_json(part.data, "part", ANY_BYTES),
+        reopen=part.reopen,
     )
 
 

@@ -9,6 +9,7 @@ from holdfast.engine.held import ErrorOf, Refusal, Same, check_worker, settle_or
 from holdfast.engine.hooked import Found, ask_guards, in_two_passes, moved_rows
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
+from holdfast.engine.parts import reset_parts
 from holdfast.engine.rules import Rules, Which
 from holdfast.errors import Invalid
 from holdfast.lifecycle import Actor, State
@@ -99,6 +100,7 @@ async def _carry_out(
     moved: list[Row] = []
     if retried:
         moved += await move(tx, rules, which(q.retry_jobs), actor=Actor.WORKER, failed=retried, worker=worker)
+        await reset_parts(tx, ((job_id, decision) for job_id, (decision, _) in decided.items()), moved)
     if buried:
         moved += await move(tx, rules, which(q.bury_jobs), actor=Actor.WORKER, failed=buried, worker=worker)
     if canceled:

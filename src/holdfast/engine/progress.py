@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.engine.fail import shown
 from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
@@ -48,14 +50,32 @@ async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str
     }
     parts = [_part_row(rules, report.id, place, part) for report in reports for place, part in enumerate(report.parts)]
     if kept := [row for row in parts if row[0] in stored]:
-        await tx.all(q.put_parts, part=kept)
-        await _check_parts_in_all(tx, {row[0] for row in kept})
+        await _keep_parts(tx, rules, [report for report in reports if report.id in stored and report.parts], kept)
     return [
         Advanced(report.id, stored[report.id]["lease_expires_at"], stored[report.id]["cancel_requested_at"] is not None)
         if report.id in stored
         else await _refused(tx, rules, report, worker)
         for report in reports
     ]
+
+
+async def _keep_parts(tx: Tx, rules: Rules, reports: list[Progress], rows: list[tuple[Any, ...]]) -> None:
+    if again := [(report.id, part.name) for report in reports for part in report.parts if part.reopen]:
+        await tx.all(q.reopen_parts, part=again)
+    await tx.all(q.put_parts, part=rows)
+    await _check_parts_in_all(tx, {row[0] for row in rows})
+    await tx.all(q.number_line, ids=[report.id for report in reports])
+    await tx.all(q.tell_parts, said=[(report.id, _told(rules, report.parts)) for report in reports])
+
+
+def _told(rules: Rules, parts: list[Part]) -> str:
+    """What the log says of them: not their data."""
+    lines = []
+    for part in parts:
+        line = {name: getattr(part, name) for name in ("name", "status", "percent", "total", "done", "error")}
+        line["error"] = None if part.error is None else shown(rules, part.error)
+        lines.append({name: value for name, value in line.items() if value is not None})
+    return msgspec.json.encode(lines).decode()
 
 
 async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict[str, str]:
@@ -106,6 +126,8 @@ def _check_part(part: Part) -> None:
     if part.status not in list(PartStatus):
         known = ", ".join(PartStatus)
         raise Invalid(f"the status of a part must be one of {known}, got {quoted(part.status)}", code="invalid_part")
+    if not isinstance(part.reopen, bool):
+        raise Invalid(f"reopen is true or false, got {quoted(part.reopen)}", code="invalid_part")
     if part.error is not None and not isinstance(part.error, str):
         raise Invalid(f"the error of a part is text, got {quoted(part.error)}", code="invalid_part")
     if part.percent is not None:

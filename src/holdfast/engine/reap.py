@@ -9,6 +9,7 @@ from holdfast.engine.decide import Decision, after_loss, is_loss
 from holdfast.engine.fail import Lost, stored_error
 from holdfast.engine.hooked import Found, swept_rows
 from holdfast.engine.move import move
+from holdfast.engine.parts import reset_parts
 from holdfast.engine.rules import Rules, Which
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_limit
@@ -101,6 +102,7 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
     moved: list[Row] = []
     if retried:
         moved += await move(tx, rules, which(q.reap_to_retry), actor=Actor.SYSTEM, gone=retried)
+        await reset_parts(tx, ((row["id"], decision) for row, decision, _ in decided), moved)
     if buried:
         moved += await move(tx, rules, which(q.reap_to_dead), actor=Actor.SYSTEM, gone=buried)
     if canceled:

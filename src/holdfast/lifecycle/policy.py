@@ -55,6 +55,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cancel_grace_seconds: float = 30
     defer_seconds: float = 60  # how long a job waits for a worker with its preferred capabilities
 
+    keep_completed_parts: bool = True  # the next execution finds them completed; else it does them again
+    discard_partial_parts: bool = False  # what a failed execution had begun starts from nothing in the next
+
     idempotency: Idempotency = Idempotency.FOREVER
     idempotency_window_seconds: float = 86_400
 

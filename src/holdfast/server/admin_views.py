@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
 from holdfast.engine.registry import Snapshot
 from holdfast.lifecycle import Machine, State
@@ -84,8 +83,7 @@ def _progress(job: Job) -> AdminProgress | None:
 
 def _part(part: Part, *, contents: bool) -> PartView:
     """What a worker keeps with a part is the job's content, too."""
-    fields = asdict(part)
-    return PartView(**{**fields, "status": part.status.value, "data": part.data if contents else None})
+    return PartView(**{**part.fields(), "status": part.status.value, "data": part.data if contents else None})
 
 
 def attempt_view(attempt: Attempt, machine: Machine) -> AttemptView:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
 from holdfast.lifecycle import State
 from holdfast.model.json import decode
 from holdfast.model.outline import Outline
-from holdfast.wire import ErrorView, JobView, ProgressView
+from holdfast.wire import ErrorView, JobView, PartProgress, ProgressView
 
 _UNHAPPY = frozenset({State.DEAD, State.CANCELED, State.REJECTED})
 
@@ -28,7 +29,13 @@ def job_view(outline: Outline) -> JobView:
         error=_error(outline) if outline.state in _UNHAPPY else None,
         canceled_at=outline.updated_at if canceled else None,  # its last change was its end
         partial=canceled and outline.started_at is not None,
+        parts=None if outline.parts is None else [part_progress(part) for part in decode(outline.parts)],
     )
+
+
+def part_progress(part: dict[str, Any]) -> PartProgress:
+    """Not its data, nor what went wrong inside."""
+    return PartProgress(part["name"], part["status"], *(part.get(name) for name in ("percent", "total", "done")))
 
 
 def etag(outline: Outline) -> bytes:

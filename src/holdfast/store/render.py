@@ -25,6 +25,7 @@
 {beyond}                a reader that was told the truth cannot be at or above it
 {ceiling}               no event that this server wrote is at or above it
 {log end}               the highest position that was ever written down
+{parts of jobs}         the parts of a row of jobs as a JSON array, in their order; NULL if there are none
 {job} {outline} {event} {attempt} {worker} {key}   the columns of a noun
 """
 
@@ -446,6 +447,10 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "pos": lambda _: _POSTGRES_POS,
         "pos column": lambda _: "pos, ",
         "pos of said": lambda _: f"greatest({_POSTGRES_POS}, (SELECT max(pos) FROM events WHERE job_id = said.id)), ",
+        "parts of jobs": lambda _: (
+            "(SELECT json_agg(json_build_object('name', name, 'status', status, 'percent', percent, 'total', total, "
+            "'done', done) ORDER BY place, name)::text FROM parts WHERE parts.job_id = jobs.id)"
+        ),
         "next version": lambda _: f"version = jobs.version + 1, pos = greatest(jobs.pos, {_POSTGRES_POS})",
     },
     SQLITE: {
@@ -469,6 +474,10 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "pos": lambda _: "0",
         "pos column": lambda _: "",
         "pos of said": lambda _: "",
+        "parts of jobs": lambda _: (
+            "(SELECT nullif(json_group_array(json_object('name', name, 'status', status, 'percent', percent, 'total', "
+            "total, 'done', done)), '[]') FROM (SELECT * FROM parts WHERE parts.job_id = jobs.id ORDER BY place, name))"
+        ),
         "next version": lambda _: "version = jobs.version + 1",
     },
 }

@@ -47,6 +47,16 @@ class ErrorView(Answer):
     message: str
 
 
+class PartProgress(Answer):
+    """A named piece of a job."""
+
+    name: str
+    status: str
+    percent: float | None = None
+    total: int | None = None
+    done: int | None = None
+
+
 class JobView(Answer):
     """What a client may know of a job: never its payload, attempts, worker, lease or traces. `partial`: it was canceled
     after it had started, and what it reported, its counters among it, is not all."""
@@ -62,6 +72,7 @@ class JobView(Answer):
     error: ErrorView | None = None
     canceled_at: Time | None = None
     partial: bool = False
+    parts: list[PartProgress] | None = None
 
 
 class JobPage(Answer):
@@ -84,6 +95,7 @@ class JobEvent(Answer):
     percent: float | None = None
     step: str | None = None
     counters: dict[str, Any] | None = None
+    parts: list[PartProgress] | None = None
 
 
 class StreamReset(Answer):

@@ -112,6 +112,7 @@ class PartReport(Body):
     done: int | None = None
     error: str | None = None
     data: Any = None
+    reopen: bool = False
 
 
 class ProgressBody(Body):

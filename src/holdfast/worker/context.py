@@ -18,10 +18,10 @@ from holdfast.model.reports import Progress
 from holdfast.observe.declared import Metrics
 from holdfast.worker.database import Database, JobTx, SyncJobTx, no_database
 from holdfast.worker.outcomes import Recorded, Reject, Snooze
+from holdfast.worker.parts import PartInHand, SyncPartInHand
 
 _T = TypeVar("_T")
 NO_METRICS = Metrics()
-_FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
 log = logging.getLogger("holdfast.job")
 
 
@@ -120,35 +120,13 @@ class _Facts:
         return Snooze(seconds)
 
 
-class PartInHand:
-    """The part a handler works on. It is complete when the loop asks for the next one."""
-
-    def __init__(self, context: Context, part: Part, place: int, total: int) -> None:
-        self._context = context
-        self.name = part.name
-        self.place, self.total = place, total
-        self.data: Any = part.data
-
-    async def progress(
-        self, percent: float | None = None, *, total: int | None = None, done: int | None = None
-    ) -> None:
-        part = Part(
-            name=self.name,
-            status=PartStatus.IN_PROGRESS,
-            percent=percent,
-            total=total,
-            done=done,
-            data=self.data,
-        )
-        await self._context._report(parts=[part])
-
-
 class Context(_Facts):
     def __init__(self, lease: Lease, line: Line, state: Any = None, database: Database | None = None) -> None:
         super().__init__(lease, state)
         self._line, self._database = line, database
         self._in_transaction = False
         self._known: dict[str, Part] | None = None
+        self._asking = asyncio.Lock()
         self._unstored: dict[str, Any] = {}  # results of steps that ran, while they are not known to be stored
 
     async def progress(
@@ -206,20 +184,38 @@ class Context(_Facts):
             )
 
     async def parts(self, names: Sequence[str]) -> AsyncIterator[PartInHand]:
-        """The named parts that are not finished yet, in order. One is finished when the next is asked for."""
+        """The named parts that are not finished yet, in order. One is finished when the next is asked for, unless the
+        handler has said otherwise."""
         known = await self._parts()
         await self._announce([Part(name=name) for name in dict.fromkeys(names) if name not in known])
         for place, name in enumerate(names):
-            part = known[name]
-            if part.status in _FINISHED:
+            hand = PartInHand(self, known[name], place, len(names))
+            if hand.finished:
                 continue
-            await self._report(
-                step=name,
-                parts=[Part(name=name, status=PartStatus.IN_PROGRESS, data=part.data)],
-            )
-            hand = PartInHand(self, part, place, len(names))
+            await hand.begin(step=name)
             yield hand
-            await self._finish_part(name, hand.data, percent=100 * (place + 1) / len(names))
+            await hand.leave(None, percent=100 * (place + 1) / len(names))
+
+    @asynccontextmanager
+    async def part(self, name: str, *, total: int | None = None) -> AsyncIterator[PartInHand]:
+        """One part, also beside others: `async with ctx.part("720p", total=12) as part`.
+
+        At the end of the block it is completed, unless the handler has said otherwise; what is raised in it fails the
+        part and goes on. Where `part.finished` is true, an earlier execution has done it, and nothing is reported.
+        """
+        known = (await self._parts()).get(name) or Part(name=name)
+        hand = PartInHand(self, known, units=total)
+        await hand.begin()
+        try:
+            yield hand
+        except BaseException as error:
+            await hand.leave(error)
+            raise
+        await hand.leave(None)
+
+    async def keep_part(self, part: Part, percent: float | None = None, step: str | None = None) -> None:
+        await self._report(parts=[part], percent=percent, step=step)
+        (await self._parts())[part.name] = part
 
     async def _announce(self, parts: list[Part]) -> None:
         """All at once, so that whoever watches sees them in the handler's order, and how many are still to come."""
@@ -252,18 +248,15 @@ class Context(_Facts):
         return data["result"]
 
     async def _store_step(self, name: str) -> None:
-        await self._finish_part(name, self._unstored[name])
+        done = Part(name=name, status=PartStatus.COMPLETED, percent=100, data=self._unstored[name])
+        await self.keep_part(done)
         self._unstored.pop(name, None)
 
-    async def _finish_part(self, name: str, data: Any, percent: float | None = None) -> None:
-        done = Part(name=name, status=PartStatus.COMPLETED, percent=100, data=data)
-        await self._report(parts=[done], percent=percent)
-        (await self._parts())[name] = done
-
     async def _parts(self) -> dict[str, Part]:
-        if self._known is None:
-            first = self.lease.epoch == 1  # nobody can have left any
-            self._known = {} if first else {part.name: part for part in await self._line.parts(self.lease.id)}
+        async with self._asking:  # parts that are begun together know of each other
+            if self._known is None:
+                first = self.lease.epoch == 1  # nobody can have left any
+                self._known = {} if first else {part.name: part for part in await self._line.parts(self.lease.id)}
         return self._known
 
     async def _report(self, **fields: Any) -> None:
@@ -322,6 +315,17 @@ class SyncContext(_Facts):
         while (part := self._wait(_next(each))) is not None:
             yield SyncPartInHand(part, self._wait)
 
+    @contextmanager
+    def part(self, name: str, *, total: int | None = None) -> Iterator[SyncPartInHand]:
+        held = self._context.part(name, total=total)
+        part = self._wait(_entered(held))
+        try:
+            yield SyncPartInHand(part, self._wait)
+        except BaseException as error:
+            self._wait(_left(held, error))
+            raise
+        self._wait(_left(held, None))
+
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         done = self._wait(self._context._step_done(name))
         if done is not None:
@@ -336,23 +340,6 @@ class SyncContext(_Facts):
 
 
 _SHARED = frozenset(("cancel_requested", "lost", "stopping", "checkpoint", "metrics"))
-
-
-class SyncPartInHand:
-    def __init__(self, part: PartInHand, wait: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-        self._part, self._wait = part, wait
-        self.name, self.place, self.total = part.name, part.place, part.total
-
-    @property
-    def data(self) -> Any:
-        return self._part.data
-
-    @data.setter
-    def data(self, data: Any) -> None:
-        self._part.data = data
-
-    def progress(self, percent: float | None = None, *, total: int | None = None, done: int | None = None) -> None:
-        self._wait(self._part.progress(percent, total=total, done=done))
 
 
 async def _next(each: AsyncIterator[PartInHand]) -> PartInHand | None:

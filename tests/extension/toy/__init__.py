@@ -42,6 +42,8 @@ def scan(ctx: SyncContext, text: str) -> int:
 @ext.job("NOTE_COPY", isolation="process")
 async def copy(ctx: Context, text: str) -> int:
     """In one commit: an entry, a job and its own end."""
+    async with ctx.part("words", total=len(text.split())) as part:
+        await part.progress(done=1)
     async with ctx.transaction() as tx:
         await tx.run(ext.q.add_entry, job=ctx.job_id, entry="copied")
         await tx.enqueue(index, text)

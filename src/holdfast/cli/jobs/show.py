@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast.cli.database import machines_of, with_engine
 from holdfast.cli.ids import job_id
 from holdfast.cli.jobs.views import STYLES, attempt_view, job_view
@@ -70,7 +68,7 @@ def _view(job: Job, machine: Machine, now: datetime, attempts: list[Attempt], pa
     return {
         **job_view(job, machine, now),
         "attempts": [attempt_view(attempt, machine) for attempt in attempts],
-        "parts": [camel_keys(msgspec.structs.asdict(part)) for part in parts],
+        "parts": [camel_keys(part.fields()) for part in parts],
     }
 
 
