@@ -83,6 +83,7 @@ class Maintenance:
         self._rounds += 1
         steps = {
             self._rebase_event_log: chores.log_ahead,
+            self._adopt: self._engine.adopts,
             self._requeue: chores.ripe,
             self._reap: chores.running,
             self._mark_swept: chores.unswept and not chores.running,
@@ -106,6 +107,10 @@ class Maintenance:
 
     async def _rebase_event_log(self) -> int:
         await self._engine.rebase_event_log()
+        return 0
+
+    async def _adopt(self) -> int:
+        await self._engine.adopt()
         return 0
 
     async def _requeue(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.engine.claim_hooked import claim_with_hooks
+from holdfast.engine.declare import adopt_lane
 from holdfast.engine.fail import fail
 from holdfast.engine.held import check_worker
 from holdfast.engine.move import move
@@ -81,8 +82,10 @@ async def _take(
             "most": limit - len(leases),
             "limit": rules.limits.claim_max,
         }
-        if lane["hooked"]:
-            rows = await claim_with_hooks(tx, rules, wanted, holder)
+        if not lane["hooked"] and (needs := rules.hooks.needs_of(lane["type"])):
+            await adopt_lane(tx, rules, lane["type"], lane["id"], needs)
+        if lane["hooked"] or rules.hooks.needs_of(lane["type"]):
+            rows = await claim_with_hooks(tx, rules, lane["type"], wanted, holder)
         else:
             rows = await move(tx, rules, q.claim_jobs, actor=Actor.WORKER, brief=True, **wanted, **holder)
         for row in rows:

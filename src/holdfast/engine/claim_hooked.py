@@ -44,49 +44,78 @@ class Cancel(msgspec.Struct, frozen=True):
     reason: str = "canceled"
 
 
-ROUNDS_MAX = 10  # looks at a lane whose jobs the guards put off or end, until the worker has what it asked for
+ROUNDS_MAX = 8  # of a claim in one lane, each of which looks at twice as many jobs as the one before
+GIVEN_MAX = 100_000
 
 Verdict = Allow | Defer | Reject | Cancel
 _VERDICTS = (Allow, Defer, Reject, Cancel)
 
 
-async def claim_with_hooks(tx: Tx, rules: Rules, wanted: dict[str, Any], holder: dict[str, Any]) -> list[Row]:
-    """Leases from one lane. A job whose hook fails is deferred, so that it does not stand in front of the others."""
-    leases: list[Row] = []
-    where = {name: wanted[name] for name in ("lane", "floor", "waits")}
-    for _ in range(ROUNDS_MAX):
-        missing = wanted["most"] - len(leases)
-        found, taken = await _round(tx, rules, {**where, "most": missing}, holder)
-        leases += taken
-        if found < missing or len(taken) == missing:  # else others stand behind those that were put off or ended
-            break
+async def claim_with_hooks(
+    tx: Tx, rules: Rules, job_type: str, wanted: dict[str, Any], holder: dict[str, Any]
+) -> list[Row]:
+    """Leases from one lane of a type with hooks."""
+    if not rules.hooks.have("claim", job_type):
+        query = rules.mine(q.claim_jobs)
+        leases = await move(tx, rules, query, actor=Actor.WORKER, brief=True, **wanted, **holder)
+    else:
+        leases = await _claim_in_rounds(tx, rules, wanted, holder)
+    given = rules.given_with_hooks
+    if len(given) > GIVEN_MAX:  # reported elsewhere, or never
+        given.clear()
+    given.update(row["id"] for row in leases)
     return leases
 
 
-async def _round(tx: Tx, rules: Rules, wanted: dict[str, Any], holder: dict[str, Any]) -> tuple[int, list[Row]]:
-    """How many jobs were found, and the leases of those that were claimed."""
-    async with tx.savepoint():
-        found = [Found(row["id"], row) for row in await tx.all(rules.mine(q.claimable_jobs), **wanted)]
-        claiming = _Claiming(tx, rules, holder)
-        answers = await each_by_itself(tx, rules, "claim", found, claiming.claim) if found else {}
-        await defer_refused(tx, rules, answers)
-    return len(found), [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
+async def _claim_in_rounds(tx: Tx, rules: Rules, wanted: dict[str, Any], holder: dict[str, Any]) -> list[Row]:
+    """What guards put off or end does not stand in front of what is behind it: each round looks further."""
+    leases: list[Row] = []
+    place = {name: wanted[name] for name in ("lane", "floor", "waits")}
+    claiming = _Claiming(tx, rules, holder)
+    for doubled in range(ROUNDS_MAX):
+        left = wanted["most"] - len(leases)
+        look = min(left << doubled, wanted["limit"])
+        async with tx.savepoint():
+            rows = await tx.all(rules.mine(q.claimable_jobs), most=look, **place)
+            found = [Found(row["id"], row) for row in rows]
+            answers = await claiming.claim_some(found, left) if found else {}
+        leases += [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
+        if len(leases) == wanted["most"] or len(rows) < look:
+            break
+    return leases
 
 
 class _Claiming:
     def __init__(self, tx: Tx, rules: Rules, holder: dict[str, Any]) -> None:
         self._tx, self._rules, self._holder = tx, rules, holder
+        self._left = 0
+
+    async def claim_some(self, found: list[Found], left: int) -> dict[str, Row | HoldfastError | None]:
+        """A job whose hook fails is deferred, so that it does not stand in front of the others."""
+        answers: dict[str, Row | HoldfastError | None] = {}
+        for start in range(0, len(found), left):
+            self._left = left - sum(not isinstance(answer, HoldfastError | None) for answer in answers.values())
+            if not self._left:
+                break
+            some = found[start : start + left]
+            answers |= await each_by_itself(self._tx, self._rules, "claim", some, self.claim)
+        await defer_refused(self._tx, self._rules, answers)
+        return answers
 
     async def claim(self, found: list[Found]) -> dict[str, Row | None]:
         """A lease for each that the guards allow; None for those that they put off or end."""
         allowed: list[str] = []
-        for job in await jobs_of(self._tx, [one.id for one in found]):
-            refusal = await self._ask(job)
+        by_itself = len(found) == 1
+        jobs = {job.id: job for job in await jobs_of(self._tx, "claim", [one.id for one in found])}
+        for one in found:
+            if len(allowed) == self._left:
+                break
+            refusal = await self._ask(jobs[one.id], by_itself=by_itself)
             if refusal is None:
-                allowed.append(job.id)
+                allowed.append(one.id)
             else:
                 with in_name_of(refusal[0]):
-                    await self._carry_out(job, refusal[1])
+                    await self._carry_out(jobs[one.id], refusal[1])
         query = self._rules.mine(q.claim_found)
         moved = []
         if allowed:
@@ -95,11 +124,14 @@ class _Claiming:
             )
         return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
 
-    async def _ask(self, job: Job) -> tuple[Hook, Defer | Reject | Cancel] | None:
+    async def _ask(self, job: Job, *, by_itself: bool) -> tuple[Hook, Defer | Reject | Cancel] | None:
+        """The first answer that is no, and who gave it."""
         request = ClaimRequest(job=job, worker=self._holder["worker"])
         for hook in self._rules.hooks.guards("claim", job.type):
             called = hook.function(self._tx, request)
-            answer: Verdict | None = await run_hook(self._tx, self._rules, hook, called, guard=True, answers=_VERDICTS)
+            answer: Verdict | None = await run_hook(
+                *(self._tx, self._rules, hook, called), guard=True, by_itself=by_itself, answers=_VERDICTS
+            )
             if answer is not None and not isinstance(answer, Allow):
                 return hook, answer
         return None

@@ -111,7 +111,8 @@ class _Creation:
         request = CreateRequest(job)
         for hook in self._rules.hooks.guards("create", job.type):
             before = request.job
-            await run_hook(self._tx, self._rules, hook, hook.function(self._tx, request), guard=True)
+            called = hook.function(self._tx, request)
+            await run_hook(self._tx, self._rules, hook, called, guard=True, by_itself=repeats)
             if request.existing is not None:
                 break
             if repeats and request.job is not before and (found := await self._repeat(request.job)) is not None:

@@ -66,6 +66,7 @@ from holdfast.store.checkup import weak_settings
 from holdfast.store.later import LaterHints
 
 _Answer = TypeVar("_Answer")
+ADOPTING_SECONDS = 300.0  # a transaction that began before the declaration has ended by then
 UNKNOWN_FRESH_SECONDS = 1.0  # a type that was unknown so long ago may be known by now
 
 
@@ -102,6 +103,7 @@ class Engine(Keyring, Mailing):
             store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)
         self.contradictions: list[_declare.Contradiction] = []  # with other apps, as this process has declared
         self._declared: dict[str, tuple[JobType, str | None]] = {}
+        self._adopting_until = 0.0
 
     def flush_hints(self) -> None:
         """Send the hints about jobs in callers' transactions that are still scheduled, and none after that."""
@@ -136,19 +138,29 @@ class Engine(Keyring, Mailing):
         registry.declare_again = self._declare_again
         registry.forget_types()
         self.contradictions += found
+        self._adopting_until = self.rules.clock.monotonic() + ADOPTING_SECONDS
         if connection is None:
-            await self._adopt([declared for declared in types if declared.needs])
+            await self.adopt()
         return found
 
     def _with_needs(self, declared: JobType) -> JobType:
         return msgspec.structs.replace(declared, needs=self.rules.hooks.needs_of(declared.name))
 
-    async def _adopt(self, types: list[JobType]) -> None:
-        """Jobs that were created before their type had hooks are moved with these hooks from now on."""
-        limit = self.rules.limits.sweep_batch
-        for declared in types:
-            adopt = partial(_declare.adopt, declared=declared, limit=limit)
-            while await self.store.write(adopt) == limit:
+    @property
+    def adopts(self) -> bool:
+        """Jobs may still be committed whose creators did not know of the hooks that this process has declared."""
+        in_time = self.rules.clock.monotonic() < self._adopting_until
+        return in_time and any(self.rules.hooks.needs_of(name) for name in self._declared)
+
+    async def adopt(self) -> None:
+        """Jobs that were created before their type had hooks are moved with these hooks from now on; those whose type
+        has them no more, without."""
+        types, limit = sorted(self._declared), self.rules.limits.sweep_batch
+        steps = [partial(_declare.free, job_types=types, limit=limit)] if types else []
+        hooked = [name for name in types if self.rules.hooks.needs_of(name)]
+        steps += [partial(_declare.adopt, job_type=name, limit=limit) for name in hooked]
+        for step in steps:
+            while await self.store.write(step) == limit:
                 continue
 
     async def _declare_again(self, tx: Tx) -> None:

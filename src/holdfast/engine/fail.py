@@ -54,7 +54,8 @@ async def _decide(
     by_id = {failure.id: failure for failure in failures}
     decided = {}
     rows = await tx.all(which(q.held_jobs), held=token_rows([failure.held for failure in failures]), worker=worker)
-    await ask_guards(tx, rules, "fail", by_id, rows)
+    if which == rules.mine:
+        await ask_guards(tx, rules, "fail", by_id, rows)
     for row in rows:
         failure = by_id[row["id"]]
         decision = after_failure(
@@ -117,6 +118,8 @@ async def discard(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason:
     waiting = await movable(tx, rules, ids, "fail", State.RETRYING, State.DEAD, actor)
 
     async def bury(which: Which, found: list[Found]) -> dict[str, Row]:
+        if which == rules.mine:
+            await ask_guards(tx, rules, "fail", {}, [one.row for one in found])
         buried = [(one.id, reason) for one in found]
         rows = await move(tx, rules, which(q.bury_waiting), actor=actor, buried=buried)
         return {row["id"]: row for row in rows}

@@ -51,7 +51,7 @@ class MoveRequest(msgspec.Struct, frozen=True):
     report: Any = None
 
 
-class _Failure(Exception):
+class Failed(Exception):
     """A hook raised. Its cause is what it raised."""
 
     def __init__(self, hook: Hook, *, refused: bool) -> None:
@@ -68,9 +68,17 @@ async def in_two_passes(
 ) -> dict[str, _Answer | HoldfastError]:
     """The jobs that need no hooks as one batch; then those that do, as far as they are ours."""
     answers: dict[str, _Answer | HoldfastError] = {}
-    answers |= await work(rules.plain, items)
-    if rules.hooks.extensions and (left := [item for item in items if item.id not in answers]):
+    if not rules.hooks.extensions:
+        answers |= await work(rules.plain, items)
+        return answers
+    given = rules.given_with_hooks  # what was claimed here with hooks is not looked for among the others first
+    if plain := [item for item in items if item.id not in given]:
+        answers |= await work(rules.plain, plain)
+    if left := [item for item in items if item.id not in answers]:
         answers |= await each_by_itself(tx, rules, verb, left, partial(work, rules.mine))
+    if freed := [item for item in left if item.id in given and item.id not in answers]:  # its type needs hooks no more
+        answers |= await work(rules.plain, freed)
+    given.difference_update(answers)
     return answers
 
 
@@ -87,10 +95,11 @@ async def each_by_itself(
         async with tx.savepoint():
             answers.update(await work(items))
     except Exception as failure:
+        answers.clear()
         if len(items) > 1:
             for item in items:
                 answers |= await each_by_itself(tx, rules, verb, [item], work)
-        elif isinstance(failure, _Failure):
+        elif isinstance(failure, Failed):
             answers[items[0].id] = await _settle_failure(tx, rules, verb, items[0].id, failure)
         else:
             raise
@@ -105,7 +114,7 @@ async def by_itself(tx: Tx, rules: Rules, verb: str, job: Job, work: Callable[[W
         return await work(rules.plain)
 
     async def with_hooks(_: list[Job]) -> dict[str, _Answer]:
-        await _ask(tx, rules, MoveRequest(verb, job))
+        await _ask(tx, rules, MoveRequest(verb, job), by_itself=True)
         return {job.id: await work(rules.mine)}
 
     answer = (await each_by_itself(tx, rules, verb, [job], with_hooks))[job.id]
@@ -133,12 +142,23 @@ async def moved_rows(
     work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
 ) -> list[Row]:
     """Those that moved. What was asked for about one job alone, and refused by a hook, is an error."""
-    found = [Found(row["id"], row) for row in rows]
-    answers = await in_two_passes(tx, rules, verb, found, work) if found else {}
-    refused = [answer for answer in answers.values() if isinstance(answer, HoldfastError)]
+    moved, refused = await moved_or_refused(tx, rules, verb, rows, work)
     if refused and len(rows) == 1:
         raise refused[0]
-    return [answer for answer in answers.values() if not isinstance(answer, HoldfastError)]
+    return moved
+
+
+async def moved_or_refused(
+    tx: Tx,
+    rules: Rules,
+    verb: str,
+    rows: list[Row],
+    work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
+) -> tuple[list[Row], list[HoldfastError]]:
+    found = [Found(row["id"], row) for row in rows]
+    answers = (await in_two_passes(tx, rules, verb, found, work)).values() if found else ()
+    refused = [answer for answer in answers if isinstance(answer, HoldfastError)]
+    return [answer for answer in answers if not isinstance(answer, HoldfastError)], refused
 
 
 async def swept_rows(
@@ -161,16 +181,21 @@ async def _found(tx: Tx, query: Query, wanted: dict[str, Any]) -> list[Found]:
     return [Found(row["id"], row) for row in await tx.all(query, **wanted)]
 
 
-async def _settle_failure(tx: Tx, rules: Rules, verb: str, job_id: str, failure: _Failure) -> HoldfastError:
+async def _settle_failure(tx: Tx, rules: Rules, verb: str, job_id: str, failure: Failed) -> HoldfastError:
     cause, hook = failure.__cause__, failure.hook
     if failure.refused and isinstance(cause, HoldfastError):
         return cause
     told = f"{type(cause).__name__}: {cause}"[: rules.limits.error_max_chars]
-    row = None
-    if verb != "create":  # of which nothing is left that could be tried again
-        row = await tx.one(q.note_hook_failure, job_id=job_id, verb=verb, extension=hook.extension, error=told)
-    count = row["failures"] if row else 1
     rules.hook_failures[hook.extension, verb] += 1
+    if verb == "create":  # nothing is left that could be tried again
+        log.warning("extension %s: create failed and was undone: %s", hook.name, told, exc_info=cause)
+        return HookFailed(
+            f"a hook of extension {hook.extension!r} failed; the job was not created: try again later",
+            extension=hook.extension,
+            retry_after_seconds=1.0,
+        )
+    row = await tx.one(q.note_hook_failure, job_id=job_id, verb=verb, extension=hook.extension, error=told)
+    count = row["failures"] if row else 1
     log.warning(
         "extension %s: %s of job %s failed (%d times) and was undone, trying again: %s",
         *(hook.name, verb, job_id, count, told),
@@ -188,39 +213,47 @@ async def _settle_failure(tx: Tx, rules: Rules, verb: str, job_id: str, failure:
 async def ask_guards(tx: Tx, rules: Rules, verb: str, reports: dict[str, Any], rows: Iterable[Row]) -> None:
     """Those on a move of these jobs, which are read under their lock."""
     guarded = [row["id"] for row in rows if rules.hooks.guards(verb, row["type"])]
-    for job in await jobs_of(tx, guarded):
-        await _ask(tx, rules, MoveRequest(verb, job, reports.get(job.id)))
+    for job in await jobs_of(tx, verb, guarded):
+        await _ask(tx, rules, MoveRequest(verb, job, reports.get(job.id)), by_itself=len(guarded) == 1)
 
 
-async def _ask(tx: Tx, rules: Rules, request: MoveRequest) -> None:
+async def _ask(tx: Tx, rules: Rules, request: MoveRequest, *, by_itself: bool) -> None:
     for hook in rules.hooks.guards(request.verb, request.job.type):
-        await run_hook(tx, rules, hook, hook.function(tx, request), guard=True)
+        await run_hook(tx, rules, hook, hook.function(tx, request), guard=True, by_itself=by_itself)
 
 
-async def run_effects(tx: Tx, rules: Rules, verb: str, ids: list[str]) -> None:
+async def run_effects(tx: Tx, rules: Rules, verb: str, rows: Iterable[Row]) -> None:
     """Those on a move that was just made."""
-    jobs = await jobs_of(tx, ids)
-    for job in jobs:
+    ids = [row["id"] for row in rows if rules.hooks.effects(verb, row["type"])]
+    for job in await jobs_of(tx, verb, ids):
         for hook in rules.hooks.effects(verb, job.type):
-            await run_hook(tx, rules, hook, hook.function(tx, verb, job), guard=False)
-            if len(jobs) == 1:  # what it wrote fails in its name
-                await _flush(tx, hook)
-    await tx.run(q.clear_hook_failures, ids=ids, verb=verb)
+            called = hook.function(tx, verb, job)
+            await run_hook(tx, rules, hook, called, guard=False, by_itself=len(ids) == 1)
 
 
 async def run_hook(
-    tx: Tx, rules: Rules, hook: Hook, called: Coroutine[Any, Any, Any], *, guard: bool, answers: tuple[type, ...] = ()
+    tx: Tx,
+    rules: Rules,
+    hook: Hook,
+    called: Coroutine[Any, Any, Any],
+    *,
+    guard: bool,
+    by_itself: bool,
+    answers: tuple[type, ...] = (),
 ) -> Any:
-    """`answers`: what it may return besides nothing."""
+    """`by_itself`: it is about one job alone, and what it wrote fails in its name. `answers`: what it may return
+    besides nothing."""
     try:
         answer = await tx.call(called, rules.limits.hook_seconds)
         if answer is not None and not isinstance(answer, answers):
             names = ", ".join(kind.__name__ for kind in answers) or "nothing"
             raise TypeError(f"it returned {type(answer).__name__}; a hook of this kind returns {names}")
+        if by_itself:
+            await tx.flush()
         return answer
     except Exception as error:
         refused = guard and isinstance(error, HoldfastError) and not isinstance(error, StoreError)
-        raise _Failure(hook, refused=refused) from error
+        raise Failed(hook, refused=refused) from error
 
 
 @contextmanager
@@ -231,16 +264,13 @@ def in_name_of(hook: Hook) -> Iterator[None]:
     except StoreError:
         raise
     except HoldfastError as error:
-        raise _Failure(hook, refused=False) from error
+        raise Failed(hook, refused=False) from error
 
 
-async def _flush(tx: Tx, hook: Hook) -> None:
-    try:
-        await tx.flush()
-    except Exception as error:
-        raise _Failure(hook, refused=False) from error
-
-
-async def jobs_of(tx: Tx, ids: list[str]) -> list[Job]:
-    rows = await tx.all(q.jobs_by_id, ids=ids) if ids else []
+async def jobs_of(tx: Tx, verb: str, ids: list[str]) -> list[Job]:
+    """That hooks on this verb are about. If one of them has failed before, that is over, unless it fails again: then
+    all of this is undone."""
+    rows = await tx.all(q.hooked_jobs, ids=ids) if ids else []
+    if failed := [row["id"] for row in rows if row["failed"]]:
+        await tx.run(q.clear_hook_failures, ids=failed, verb=verb)
     return [Job.from_row(row[name] for name in COLUMNS) for row in rows]  # a row of a caller's connection is a dict

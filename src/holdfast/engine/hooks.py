@@ -76,6 +76,14 @@ class Hooks:
     def missing_of(self, row: Row) -> list[str]:
         return self.missing(msgspec.json.decode(row["needs"])) if row["needs"] is not None else []
 
+    def have(self, verb: str, job_type: str) -> bool:
+        """Has an extension a say in this move?"""
+        return (verb, job_type) in self._guards or (verb, job_type) in self._effects
+
+    def guarded(self, verb: str) -> bool:
+        """Is there a guard on this verb, whatever the job type?"""
+        return any(known == verb for known, _ in self._guards)
+
     def guards(self, verb: str, job_type: str) -> list[Hook]:
         return self._guards.get((verb, job_type), [])
 

@@ -170,6 +170,7 @@ async def not_inserted(tx: Tx, rules: Rules, batch: Batch) -> Exception:
     """Why a statement inserted nothing though no key was in the way."""
     types = sorted({kind[_TYPE] for kind in batch.kinds})
     for row in await tx.all(q.needs_of_types, names=types):
-        if missing := rules.hooks.missing_of(row):
+        known = rules.hooks.needs_of(row["name"]) or ()
+        if missing := [name for name in msgspec.json.decode(row["needs"]) if name not in known]:
             return type_needs(row["name"], missing)
     return rules.registry.stale()

@@ -30,10 +30,10 @@ async def move(
         wanted = query.heard if rules.observers else query.brief
     rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
     verb = "create" if query.create else query.move  # a wish or a report moves nothing
-    if rows and query.mine and verb is not None:
+    if rows and query.mine and verb is not None and any(rules.hooks.effects(verb, row["type"]) for row in rows):
         if query.create:  # its limit on the wait for keys has done its work
             await tx.wait_for_locks()
-        await run_effects(tx, rules, verb, [row["id"] for row in rows])
+        await run_effects(tx, rules, verb, rows)
     if rows and rules.observers:
         tx.after_commit(lambda: _tell(rules, wanted, rows, actor))
     return rows

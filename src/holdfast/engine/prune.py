@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.deliveries import KEPT_SECONDS as DELIVERIES_KEPT_SECONDS
-from holdfast.engine.hooked import each_by_itself, jobs_of, run_effects
+from holdfast.engine.hooked import Found, each_by_itself, run_effects
 from holdfast.engine.idempotency import held_until, is_free
 from holdfast.engine.rules import Rules, Which
 from holdfast.engine.webhooks import READER
 from holdfast.ids import uuid7_floor
 from holdfast.lifecycle import FINAL, State
-from holdfast.model import Job
 from holdfast.model.numbers import check_limit, check_number
 from holdfast.store import Row, Tx, q
 
@@ -72,28 +71,28 @@ async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None
 
 
 async def _prune(tx: Tx, rules: Rules, retention: Retention, bound: int, which: Which) -> int:
-    ready: list[str] = []
+    ready: list[Found] = []
     held: list[tuple[str, datetime | None]] = []  # (job, when its key will be free)
     for state, keep in retention.limits():
         for row in await _prunable(tx, rules, state, keep, bound, which):
             if not row["key_live"] or row["kept"] or await is_free(tx, rules, row):
-                ready.append(row["id"])
+                ready.append(Found(row["id"], row))
             else:
                 held.append((row["id"], await held_until(tx, rules, row)))
     kept = await tx.all(q.keep_keys, held=held) if held else []
     if which == rules.plain:
-        return len(kept) + await delete(tx, ready)
+        return len(kept) + await delete(tx, [one.id for one in ready])
     return len(kept) + await _delete_with_hooks(tx, rules, ready)
 
 
-async def _delete_with_hooks(tx: Tx, rules: Rules, ids: list[str]) -> int:
-    async def settle(jobs: list[Job]) -> dict[str, bool]:
-        gone = [job.id for job in jobs]
-        await run_effects(tx, rules, "prune", gone)
+async def _delete_with_hooks(tx: Tx, rules: Rules, ready: list[Found]) -> int:
+    async def settle(found: list[Found]) -> dict[str, bool]:
+        gone = [one.id for one in found]
+        await run_effects(tx, rules, "prune", [one.row for one in found])
         await delete(tx, gone, rules.mine)
         return dict.fromkeys(gone, True)
 
-    answers = await each_by_itself(tx, rules, "prune", await jobs_of(tx, ids), settle) if ids else {}
+    answers = await each_by_itself(tx, rules, "prune", ready, settle) if ready else {}
     return sum(answer is True for answer in answers.values())
 
 

@@ -26,7 +26,8 @@ async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) 
         for row in held:
             snapshot = await rules.registry.snapshot(tx, row["policy"])
             require_move(snapshot.machine, "reject", row["id"], State.RUNNING, State.REJECTED, Actor.WORKER)
-        await ask_guards(tx, rules, "reject", by_id, held)
+        if which == rules.mine:
+            await ask_guards(tx, rules, "reject", by_id, held)
         rows = sorted(
             (row["id"], by_id[row["id"]].token, by_id[row["id"]].code, errors[row["id"]](row["attempt"]))
             for row in held

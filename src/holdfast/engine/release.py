@@ -34,7 +34,8 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
 
 async def _settle(tx: Tx, rules: Rules, items: list[Freed], worker: str, which: Which) -> dict[str, Settled]:
     held = await tx.all(which(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
-    await ask_guards(tx, rules, "release", {item.id: item for item in items}, held)
+    if which == rules.mine:
+        await ask_guards(tx, rules, "release", {item.id: item for item in items}, held)
     stopping = {row["id"] for row in held if await _ends_canceled(tx, rules, row)}
     freed = [
         (item.id, item.token, item.reason, float(item.delay_seconds))

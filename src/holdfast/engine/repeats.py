@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.accept import accept as accept_jobs
+from holdfast.engine.accept import accept_willing
 from holdfast.engine.idempotency import is_free
 from holdfast.engine.insert import Created
 from holdfast.engine.rules import Rules
@@ -36,7 +36,7 @@ async def repeat_of(
 async def _repeated(tx: Tx, rules: Rules, holder: Row, *, actor: Actor, accept: bool | None) -> Created:
     """The first job again. If its creator died before accepting it, the repeat finishes that."""
     job_id, state = str(holder["id"]), State(holder["state"])
-    if state is State.CREATED and accept and await accept_jobs(tx, rules, [job_id], actor=actor):
+    if state is State.CREATED and accept and await accept_willing(tx, rules, [job_id], actor=actor):
         state = State.QUEUED
     return Created(job_id, state, existed=True)
 

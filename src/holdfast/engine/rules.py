@@ -49,6 +49,7 @@ class Rules:
     observers: list[Observer] = field(default_factory=list)
     wakers: list[Wake] = field(default_factory=list)
     reaped: int = 0  # leases that were taken away through this engine
+    given_with_hooks: set[str] = field(default_factory=set)  # jobs that were claimed here and need hooks
     hook_failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # by extension and verb
 
     def mine(self, query: Query) -> Query:

@@ -17,6 +17,7 @@
 {lease ended}           the assignments that take a lease away
 {mine}                  the job needs no hooks; or, in a query `with_hooks`, only those that this process has
 {mine or plain:alias}   either of the two, of a row of jobs under this name
+{mine or freed}         {mine} of a finished job; extensions that its type needs no more do not count
 {not held back:verb}    no hook has failed this move of the job just now
 {lock_timeout}          true; the transaction waits at most :lock_timeout milliseconds for a lock, if that is given
 {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
@@ -151,7 +152,7 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
 @lru_cache(maxsize=256)
 def given(query: Query) -> tuple[str, ...]:
     """The columns that a query about moves answers with; the first is always the id."""
-    wanted = dict.fromkeys(_GIVES[query.gives])
+    wanted = dict.fromkeys(_GIVES[query.gives] + (("type",) if query.mine else ()))  # hooks are those of a type
     unasked = certain(query) if (query.gives or "").startswith("heard") else {}
     return tuple(name for name in wanted if name not in unasked)
 
@@ -307,14 +308,27 @@ def _mine(extensions: tuple[str, ...], alias: str) -> str:
     table = alias or "jobs"
     if not extensions:
         return f"{table}.needs IS NULL"
-    names = ", ".join(f"'{name}'" for name in extensions)  # identifiers: `Extension` sees to it
-    lacking = f"SELECT 1 FROM {{items:{table}.needs}} AS need WHERE need.value NOT IN ({names})"
+    lacking = f"SELECT 1 FROM {{items:{table}.needs}} AS need WHERE need.value NOT IN ({_names(extensions)})"
     return f"{table}.needs IS NOT NULL AND NOT EXISTS ({lacking})"
 
 
 def _mine_or_plain(extensions: tuple[str, ...], alias: str) -> str:
     plain = _mine((), alias)
     return f"({plain} OR {_mine(extensions, alias)})" if extensions else plain
+
+
+def _mine_or_freed(extensions: tuple[str, ...], _: str) -> str:
+    """A finished row never changes, so it cannot follow a type whose hooks are gone."""
+    still = "SELECT value FROM {items:t.needs} AS still"
+    freed = f"EXISTS (SELECT 1 FROM job_types AS t WHERE t.name = jobs.type AND need.value NOT IN ({still}))"
+    lacking = f"SELECT 1 FROM {{items:jobs.needs}} AS need WHERE NOT {freed}"
+    if not extensions:
+        return f"(jobs.needs IS NULL OR NOT EXISTS ({lacking}))"
+    return f"jobs.needs IS NOT NULL AND NOT EXISTS ({lacking} AND need.value NOT IN ({_names(extensions)}))"
+
+
+def _names(extensions: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in extensions)  # identifiers: `Extension` sees to it
 
 
 def _not_held_back(extensions: tuple[str, ...], verb: str) -> str:
@@ -328,6 +342,7 @@ def _not_held_back(extensions: tuple[str, ...], verb: str) -> str:
 _HOOKED: dict[str, Callable[[tuple[str, ...], str], str]] = {
     "mine": _mine,
     "mine or plain": _mine_or_plain,
+    "mine or freed": _mine_or_freed,
     "not held back": _not_held_back,
 }
 

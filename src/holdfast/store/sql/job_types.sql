@@ -1,6 +1,6 @@
 -- name: put_job_type
-INSERT INTO job_types (name, lifecycle, queue, policy, requires, prefers, schema, needs, declared_by, updated_at)
-VALUES (:name, :lifecycle, :queue, :policy, :requires, :prefers, :schema, :needs, :declared_by, {now})
+INSERT INTO job_types (name, lifecycle, queue, policy, requires, prefers, schema, declared_by, updated_at)
+VALUES (:name, :lifecycle, :queue, :policy, :requires, :prefers, :schema, :declared_by, {now})
     ON CONFLICT (name) DO UPDATE
    SET lifecycle   = excluded.lifecycle,
        queue       = excluded.queue,
@@ -8,7 +8,6 @@ VALUES (:name, :lifecycle, :queue, :policy, :requires, :prefers, :schema, :needs
        requires    = excluded.requires,
        prefers     = excluded.prefers,
        schema      = excluded.schema,
-       needs       = excluded.needs,
        declared_by = excluded.declared_by,
        conflict    = NULL,
        updated_at  = excluded.updated_at
@@ -20,16 +19,54 @@ SELECT name, lifecycle, queue, policy, requires, prefers, schema, needs, declare
 -- name: note_conflict
 UPDATE job_types SET conflict = :conflict WHERE name = :name RETURNING name
 
+-- name: needs_of_type
+SELECT needs, needs_by FROM job_types WHERE name = :name
+
+-- name: put_needs
+-- Unless another app has said something about its hooks since `before` was read.
+UPDATE job_types
+   SET needs = :needs, needs_by = :needs_by, updated_at = {now}
+ WHERE name = :name
+   AND coalesce(needs_by, '') = coalesce(:before, '')
+RETURNING name
+
 -- name: adopt_jobs
 -- Unfinished jobs that were created before their type had these hooks. Each part uses an index of its own.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM jobs WHERE due AND type = :type AND coalesce(needs, '') <> coalesce(:needs, '')
+    SELECT id FROM jobs WHERE due AND type = :type AND coalesce(needs, '') <> :needs
      UNION ALL
-    SELECT id FROM jobs WHERE NOT due AND type = :type AND coalesce(needs, '') <> coalesce(:needs, '')
+    SELECT id FROM jobs WHERE NOT due AND type = :type AND coalesce(needs, '') <> :needs
      UNION ALL
-    SELECT id FROM jobs WHERE state = 'running' AND type = :type AND coalesce(needs, '') <> coalesce(:needs, '')
+    SELECT id FROM jobs WHERE state = 'running' AND type = :type AND coalesce(needs, '') <> :needs
      UNION ALL
-    SELECT id FROM jobs WHERE state = 'created' AND type = :type AND coalesce(needs, '') <> coalesce(:needs, '')
+    SELECT id FROM jobs WHERE state = 'created' AND type = :type AND coalesce(needs, '') <> :needs
      LIMIT {limit}
 )
-UPDATE jobs SET needs = :needs WHERE id {in picked} RETURNING id
+UPDATE jobs SET needs = :needs WHERE id {in picked} AND finished_at IS NULL RETURNING id
+
+-- name: adopt_lane
+-- Jobs of a lane that could be claimed, created by a process that did not know of these hooks.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM jobs WHERE due AND lane = :lane AND needs IS NULL LIMIT {limit}
+    {skip_locked}
+)
+UPDATE jobs SET needs = :needs WHERE id {in picked} AND due RETURNING id
+
+-- name: free_jobs
+-- Unfinished jobs of types that need fewer hooks than when these were created.
+WITH picked AS MATERIALIZED (
+    SELECT jobs.id, t.needs
+      FROM jobs
+      JOIN job_types t ON t.name = jobs.type
+     WHERE jobs.type {in:types text}
+       AND jobs.needs IS NOT NULL
+       AND jobs.finished_at IS NULL
+       AND jobs.needs <> coalesce(t.needs, '')
+     LIMIT {limit}
+)
+UPDATE jobs
+   SET needs = picked.needs
+  FROM picked
+ WHERE jobs.id = picked.id
+   AND jobs.finished_at IS NULL
+RETURNING jobs.id

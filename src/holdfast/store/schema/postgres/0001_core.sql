@@ -7,7 +7,7 @@ CREATE TABLE database_identity (
 INSERT INTO database_identity (id) VALUES (gen_random_uuid()::text);
 
 -- `schema` is that of the payload. `conflict` is what another app declares under this name. `needs` names the extensions
--- that have hooks on this type, as a JSON array; NULL: none has.
+-- that have hooks on this type, as a JSON array; NULL: none has. `needs_by` says so for each app that has declared it.
 CREATE TABLE job_types (
     name        text        PRIMARY KEY,
     lifecycle   text        NOT NULL,
@@ -19,6 +19,7 @@ CREATE TABLE job_types (
     declared_by text,
     conflict    text,
     needs       text,
+    needs_by    text,
     updated_at  timestamptz NOT NULL
 );
 
@@ -170,6 +171,7 @@ CREATE INDEX jobs_running ON jobs (id) WHERE state = 'running';
 CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
 CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
 CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
+CREATE INDEX jobs_needs ON jobs (type, needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
 CREATE INDEX jobs_needing ON jobs (needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 
