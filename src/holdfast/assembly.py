@@ -81,6 +81,7 @@ async def open_engine(
             accept_orphans_seconds=settings.accept_orphans_seconds,
             error_max_chars=settings.error_max_chars,
             worker_json_bytes_max=settings.worker_json_max_bytes,
+            hook_seconds=settings.hook_timeout_seconds,
         ),
         policy_settings=policies,
     )

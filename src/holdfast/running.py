@@ -213,6 +213,7 @@ def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) 
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
     figures.deep(waiting)
     registry.before.append(lambda: registry.reaped.values.update({(): engine.rules.reaped}))
+    registry.before.append(lambda: registry.hook_failures.values.update(engine.rules.hook_failures))
     if dispatch is not None:
         registry.before.append(
             lambda: registry.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)

@@ -69,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     error_max_chars: int = 4000
     worker_json_max_bytes: int = 10_240
+    hook_timeout_seconds: float = 10
 
     dispatch: Literal["database", "redis", "hybrid", "sqs", "nats"] = "database"
     poll_seconds: float = 1.5
@@ -155,6 +156,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "traces_per_second": _POSITIVE,
     "error_max_chars": (100, 100_000),
     "worker_json_max_bytes": (100, 1_048_576),
+    "hook_timeout_seconds": (0.1, 25),
     "rate_per_second": _POSITIVE,
     "session_seconds": (60, 2_592_000),
     "sse_heartbeat_seconds": _POSITIVE,

@@ -1,6 +1,8 @@
 """A hook that fails harms the job that it belongs to, and no other."""
 
+import asyncio
 import logging
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +21,7 @@ from holdfast.store import Tx, open_store
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteTx
 from tests.engine.hooking import adopt, effect, guard
-from tests.engine.steps import ask, sweep
+from tests.engine.steps import ask, run, sweep
 
 BAD = 37
 
@@ -287,6 +289,43 @@ async def test_an_effect_on_another_verb_leaves_the_claim_as_it_is(engine: Engin
     break_one(engine, "raises", "complete")
     await engine.create_many([NewJob(type="n", payload={"n": n}, priority=n % 3) for n in range(30)])
     assert [lease.priority for lease in await engine.claim(worker, limit=12)] == [2] * 10 + [1] * 2
+
+
+async def awaits_something_else(_tx: Tx) -> None:
+    await asyncio.sleep(0.001)
+
+
+async def awaits_another_task(_tx: Tx) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("wait", [awaits_something_else, awaits_another_task])
+async def test_a_hook_that_awaits_something_else_fails_and_is_named(
+    engine: Engine, worker: str, wait: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    @effect(engine, "complete")
+    async def follow(tx: Tx, _verb: str, _job: Job) -> None:
+        await wait(tx)
+
+    lease = await run(engine, worker, type="n")
+    with caplog.at_level(logging.WARNING, "holdfast.hooks"), pytest.raises(HookFailed, match="toy"):
+        await engine.complete(worker, lease.id, lease.token)
+    [record] = caplog.records
+    assert "toy: test_a_hook_that_awaits_something_else" in record.message
+    assert "may only await that transaction" in record.message
+
+
+async def test_a_hook_that_blocks_is_named(engine: Engine, worker: str, caplog: pytest.LogCaptureFixture) -> None:
+    @effect(engine, "complete")
+    async def follow(_tx: Tx, _verb: str, _job: Job) -> None:
+        time.sleep(1.1)  # noqa: ASYNC251  that is the story
+
+    lease = await run(engine, worker, type="n")
+    with caplog.at_level(logging.WARNING, "holdfast.hooks"):
+        await engine.complete(worker, lease.id, lease.token)
+    [record] = caplog.records
+    assert "toy: test_a_hook_that_blocks_is_named" in record.message
+    assert "held up" in record.message
 
 
 async def test_a_process_without_the_extension_leaves_its_jobs_alone(

@@ -244,7 +244,7 @@ async def run_hook(
     """`by_itself`: it is about one job alone, and what it wrote fails in its name. `answers`: what it may return
     besides nothing."""
     try:
-        answer = await tx.call(called, rules.limits.hook_seconds)
+        answer = await tx.call(called, rules.limits.hook_seconds, partial(_warn_of_blocking, hook))
         if answer is not None and not isinstance(answer, answers):
             names = ", ".join(kind.__name__ for kind in answers) or "nothing"
             raise TypeError(f"it returned {type(answer).__name__}; a hook of this kind returns {names}")
@@ -265,6 +265,15 @@ def in_name_of(hook: Hook) -> Iterator[None]:
         raise
     except HoldfastError as error:
         raise Failed(hook, refused=False) from error
+
+
+def _warn_of_blocking(hook: Hook, seconds: float) -> None:
+    log.warning(
+        "extension %s held up all other work of this process for %.1f s; a hook computes nothing that takes long, and "
+        "waits for nothing but its transaction",
+        *(hook.name, seconds),
+        extra={"extension": hook.extension},
+    )
 
 
 async def jobs_of(tx: Tx, verb: str, ids: list[str]) -> list[Job]:

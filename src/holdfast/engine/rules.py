@@ -50,7 +50,7 @@ class Rules:
     wakers: list[Wake] = field(default_factory=list)
     reaped: int = 0  # leases that were taken away through this engine
     given_with_hooks: set[str] = field(default_factory=set)  # jobs that were claimed here and need hooks
-    hook_failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # by extension and verb
+    hook_failures: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by extension and verb
 
     def mine(self, query: Query) -> Query:
         """The same query for the jobs that need the hooks of this process."""

@@ -12,7 +12,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from holdfast.engine.depths import Depth, Depths, fullest
 from holdfast.engine.prune import Overdue
-from holdfast.observe.hinting import REAPED, Hinting
+from holdfast.observe.hinting import HOOK_FAILURES, REAPED, Hinting
 from holdfast.observe.instruments import OTHER, Labels, Registry
 from holdfast.observe.queries import QueryTimes
 from holdfast.store.queries import Query
@@ -80,6 +80,7 @@ class Serving(Registry):
     def _of_jobs(self) -> None:
         self.created = self.counter("holdfast_jobs_created_total", "Jobs that were created here, by HTTP.", ("queue",))
         self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
+        self.hook_failures = self.counter("holdfast_hook_failures_total", HOOK_FAILURES, ("extension", "verb"))
         self.refused = self.counter(
             "holdfast_late_writes_refused_total", "Words of workers that were refused here: the lease was not theirs."
         )

@@ -12,6 +12,7 @@ from holdfast.store.queries import Query
 from holdfast.store.render import Statement
 
 T = TypeVar("T")
+Blocked = Callable[[float], None]
 log = logging.getLogger(__name__)
 
 
@@ -53,8 +54,10 @@ class Tx(Protocol):
         transaction of its own."""
         ...
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Run an extension's coroutine, which may await this transaction and nothing else, for so long at most."""
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        """Run an extension's coroutine, which may await this transaction and nothing else, for so long at most.
+
+        `blocked` is told how many seconds it has held up everything else, if these are many."""
         ...
 
     async def wait_for_locks(self) -> None:

@@ -15,7 +15,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.names import kind_of
-from holdfast.store.base import Row, T, Tx
+from holdfast.store.base import Blocked, Row, T, Tx
 from holdfast.store.later import LaterHints
 from holdfast.store.postgres import WAIT_FOR_STANDBY, PostgresTx, bind, require_commit, unconfirmed
 from holdfast.store.postgres import in_our_words as postgres_words
@@ -198,6 +198,10 @@ class _BorrowedAsyncpg(PostgresTx):
     ) -> list[Row]:
         return [_plain(dict(row)) for row in await super().all(query, limit=limit, filters=filters, **params)]
 
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        async with asyncio.timeout(seconds):
+            return await hook
+
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         """We never learn when the caller commits, or whether."""
         if hint:
@@ -244,7 +248,7 @@ class _BorrowedAiosqlite(SqliteTx):
     async def _execute(self, sql: str) -> None:
         await self._there(self._connection.execute, sql)
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float) -> T:
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
         async with asyncio.timeout(seconds):  # each of its statements is over there, and this thread waits for it
             return await hook
 

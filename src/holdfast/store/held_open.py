@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.base import Row, T, Tx
+from holdfast.store.base import Blocked, Row, T, Tx
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteStore, finish
@@ -174,7 +174,7 @@ class _RemoteTx:
             raise
         await self._ask(lambda _: saved.__aexit__(None, None, None))
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float) -> T:
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
         async with asyncio.timeout(seconds):
             return await hook
 

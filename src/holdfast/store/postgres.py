@@ -15,10 +15,11 @@ import asyncpg
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Tx, Watch, Watched, Work, check_params, tell
+from holdfast.store.base import BEGIN, COMMIT, CONNECT, Blocked, Row, T, Tx, Watch, Watched, Work, check_params, tell
 from holdfast.store.connecting import open_connection, session_settings, transaction_settings
 from holdfast.store.connections import Connections
 from holdfast.store.half_open import HalfOpenWatch
+from holdfast.store.hook_calls import call
 from holdfast.store.identity import Identities, Identity, of_connection, of_row, other_database, question
 from holdfast.store.queries import Query
 from holdfast.store.refusals import UNNAMED, Named, kind_of, kind_of_state, refusal, said_by, unreachable
@@ -78,6 +79,7 @@ class PostgresTx:
         self.callbacks: list[Callable[[], None]] = []
         self.wrote = False
         self._nested = 0
+        self._asking = False  # a statement is under way
         self._kept_back: list[tuple[str, list[list[Any]]]] = []  # a statement, and its arguments for each time
 
     async def all(
@@ -90,10 +92,14 @@ class PostgresTx:
         statement = render(query, POSTGRES, limit, filters)
         values = bind(query, statement, params, self._clock)
         rows: list[Row]
-        if self._watch is None:
-            rows = await self._connection.fetch(statement.text, *values)
-        else:
-            rows = await self._watched(self._watch, query, statement, values)
+        self._asking = True
+        try:
+            if self._watch is None:
+                rows = await self._connection.fetch(statement.text, *values)
+            else:
+                rows = await self._watched(self._watch, query, statement, values)
+        finally:
+            self._asking = False
         self.wrote = self.wrote or not query.text.startswith("SELECT")
         return rows
 
@@ -121,7 +127,11 @@ class PostgresTx:
     async def flush(self) -> None:
         kept_back, self._kept_back = self._kept_back, []
         for text, values in kept_back:
-            await self._connection.executemany(text, values)
+            self._asking = True
+            try:
+                await self._connection.executemany(text, values)
+            finally:
+                self._asking = False
             self.wrote = True
 
     @asynccontextmanager
@@ -148,11 +158,14 @@ class PostgresTx:
             await self._execute(release)
 
     async def _execute(self, sql: str) -> None:
-        await self._connection.execute(sql)
+        self._asking = True
+        try:
+            await self._connection.execute(sql)
+        finally:
+            self._asking = False
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float) -> T:
-        async with asyncio.timeout(seconds):
-            return await hook
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        return await call(hook, seconds, self._clock, lambda: self._asking, blocked)
 
     async def wait_for_locks(self) -> None:
         if self.lock_seconds is not None:  # no limit, in a transaction that is not ours

@@ -25,7 +25,8 @@ import msgspec
 from holdfast.clock import Clock, from_micros, to_micros
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Tx, Watch, Watched, Work, check_params, tell
+from holdfast.store.base import BEGIN, COMMIT, CONNECT, Blocked, Row, T, Tx, Watch, Watched, Work, check_params, tell
+from holdfast.store.hook_calls import tell_blocked, work_waits
 from holdfast.store.identity import FILE, Identities, Identity, file_of, of_file, other_database
 from holdfast.store.queries import Query
 from holdfast.store.refusals import Named, refusal
@@ -106,14 +107,15 @@ class SqliteTx:
     async def _execute(self, sql: str) -> None:
         self._connection.execute(sql)
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float) -> T:
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
         """Statements that take longer are interrupted; SQLite asks after every so many of its own instructions."""
-        until = self._clock.monotonic() + seconds
-        self._connection.set_progress_handler(lambda: self._clock.monotonic() > until, INSTRUCTIONS)
+        began = self._clock.monotonic()
+        self._connection.set_progress_handler(lambda: self._clock.monotonic() > began + seconds, INSTRUCTIONS)
         try:
             return finish(hook)
         finally:
             self._connection.set_progress_handler(None, INSTRUCTIONS)
+            tell_blocked(self._clock.monotonic() - began, blocked)
 
     async def wait_for_locks(self) -> None:
         """There is one writer, and no lock to wait for."""
@@ -440,10 +442,7 @@ def finish(work: Coroutine[Any, Any, T] | Any) -> T:
         if "no running event loop" not in str(error):
             raise  # else: it wanted a loop in order to wait
     work.close()
-    raise StoreError(
-        "work inside a transaction may only await that transaction; do slow things before or after it",
-        code="work_waits",
-    )
+    raise work_waits()
 
 
 def _undone(connection: Connection | None) -> Connection | None:
