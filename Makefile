@@ -72,8 +72,9 @@ bench-dispatch: setup ## Measure brokers beside the database: wake-ups, throughp
 bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/performance.md.
 	$(BIN)/python -m benchmarks.peers --publish
 
-soak: setup ## Let workers run under random faults for SECONDS=600 and say what that cost (SEED=1).
+soak: setup ## Let workers run under random faults for SECONDS=600 (SEED=1), then HISTORIES=10000 of jobs under a ledger.
 	$(BIN)/python -m tests.known.outages.churn --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m tests.extension.histories --seed $(or $(SEED),1) --histories $(or $(HISTORIES),10000)
 
 mutate: setup ## Break the code on purpose, one place at a time, and see that a test notices each.
 	$(BIN)/python -m tests.mutation.run --all

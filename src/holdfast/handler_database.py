@@ -74,8 +74,8 @@ class JobTx:
     def savepoint(self) -> AbstractAsyncContextManager[None]:
         return self._tx.savepoint()
 
-    async def call(self, hook: Coroutine[Any, Any, _T], seconds: float) -> _T:
-        return await self._tx.call(hook, seconds)
+    async def call(self, hook: Coroutine[Any, Any, _T], seconds: float, blocked: Callable[[float], None]) -> _T:
+        return await self._tx.call(hook, seconds, blocked)
 
     async def wait_for_locks(self) -> None:
         await self._tx.wait_for_locks()

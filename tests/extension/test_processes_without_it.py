@@ -9,13 +9,14 @@ import pytest
 
 from holdfast import App
 from holdfast.lifecycle import State
+from holdfast.model.key import NewKey
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from tests.cli.processes import holdfast
 from tests.extension import accounts, other, toy
 from tests.extension.workers import SETTINGS, kill, workers
 from tests.server.processes import server_process
-from tests.server.steps import ADMIN
+from tests.server.steps import ADMIN, bearer
 from tests.worker.stories.stage import ROOT, eventually
 
 APP = "tests.extension.accounts:app"
@@ -48,15 +49,17 @@ async def command(url: str, *arguments: str) -> tuple[int, str]:
 
 async def test_what_is_asked_of_them_is_refused_and_done_by_a_process_that_has_it(app: App, store_url: str) -> None:
     waiting, ended = (await accounts.work.enqueue()).id, (await accounts.work.enqueue()).id
-    await (await app.engine()).cancel(ended)
+    engine = await app.engine()
+    await engine.cancel(ended)
+    key = bearer((await engine.create_key(NewKey())).text)
     async with server_process(store_url) as plain:
 
         async def refused(path: str, body: dict[str, Any]) -> None:
-            answer = await plain.http.post(path, json=body, headers=ADMIN)
+            answer = await plain.http.post(path, json=body, headers=ADMIN if "admin" in path else key)
             assert (answer.status_code, answer.json()["code"]) == (409, "extension_missing"), answer.text
             assert "notes" in answer.json()["detail"]
 
-        await refused("/jobs", {"type": "NOTE_WORK", "payload": {"do": "end"}})
+        await refused("/jobs", {"jobType": "NOTE_WORK", "payload": {"do": "end"}})
         await refused(f"/jobs/{waiting}/cancel", {})
         await refused(f"/api/admin/jobs/{waiting}/cancel", {})
         await refused(f"/api/admin/jobs/{ended}/redrive", {})
@@ -65,14 +68,14 @@ async def test_what_is_asked_of_them_is_refused_and_done_by_a_process_that_has_i
         assert code != 0
         assert "extension notes" in told, told
     assert (await state(waiting), await entries(waiting)) == (State.QUEUED, ["reserve"])
-    assert len((await (await app.engine()).page()).jobs) == 2
+    assert len((await engine.page()).jobs) == 2
 
-    code, told = await command(store_url, "--app", APP, "jobs", "cancel", waiting)
+    code, told = await command(store_url, "jobs", "cancel", waiting, "--app", APP)
     assert code == 0, told
     assert (await state(waiting), await entries(waiting)) == (State.CANCELED, ["release", "reserve"])
-    code, told = await command(store_url, "--app", APP, "jobs", "redrive", ended)
+    code, told = await command(store_url, "jobs", "redrive", ended, "--app", APP)
     assert code == 0, told
-    [new] = [job.id for job in (await (await app.engine()).page()).jobs if job.redrive_of == ended]
+    [new] = [job.id for job in (await engine.page()).jobs if job.redrive_of == ended]
     assert await entries(new) == ["reserve"]
 
 

@@ -201,6 +201,12 @@ async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) ->
     assert value(found, "holdfast_late_writes_refused_total") == 3
 
 
+async def test_hooks_that_failed_are_counted_by_extension_and_verb(served: Served) -> None:
+    served.engine.rules.hook_failures["notes", "reap"] += 2
+    found = await scraped(served)
+    assert value(found, "holdfast_hook_failures_total", extension="notes", verb="reap") == 2
+
+
 async def test_queries_and_deliveries_are_counted(seen: Served) -> None:
     await seen.http.post("/jobs", json={"jobType": "echo", "payload": {}})
     async with receiving() as receiver:

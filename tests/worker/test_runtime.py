@@ -446,6 +446,32 @@ class TestOutcomes:
             broken = False
             assert await broke.result(20) == "broke", "its report was tried again"
 
+    async def test_a_worker_whose_hook_fails_stops_all_the_same(self, app: App) -> None:
+        """What it could not report is lost with its lease, and done again."""
+
+        @app.job("booked")
+        async def pay() -> str:
+            return "paid"
+
+        engine = await app.engine()
+        broken = True
+
+        @effect(engine, "complete", job_type="booked")
+        async def book(_tx: Any, _verb: str, _job: Any) -> None:
+            if broken:
+                raise ZeroDivisionError
+
+        async with working(app, stop_grace_seconds=0.1, kill_grace_seconds=0.1):
+            job = await pay.enqueue()
+            await until(lambda: engine.rules.hook_failures["toy", "complete"] > 1)
+        held = await engine.get(job.id)
+        assert held.state is State.RUNNING
+        broken = False
+        await engine.reap(gone=[str(held.lease_instance)])
+        await until(engine.requeue_due)
+        async with working(app):
+            assert await job.result(20) == "paid"
+
     async def test_a_guard_that_refuses_a_completion_makes_it_a_failure(self, app: App) -> None:
         @app.job(max_attempts=1)
         async def guarded() -> str:
