@@ -88,17 +88,15 @@ async def _claim_in_rounds(tx: Tx, rules: Rules, wanted: dict[str, Any], holder:
 class _Claiming:
     def __init__(self, tx: Tx, rules: Rules, holder: dict[str, Any]) -> None:
         self._tx, self._rules, self._holder = tx, rules, holder
-        self._left = 0
 
     async def claim_some(self, found: list[Found], left: int) -> dict[str, Row | HoldfastError | None]:
         """A job whose hook fails is deferred, so that it does not stand in front of the others."""
         answers: dict[str, Row | HoldfastError | None] = {}
-        for start in range(0, len(found), left):
-            self._left = left - sum(not isinstance(answer, HoldfastError | None) for answer in answers.values())
-            if not self._left:
-                break
-            some = found[start : start + left]
-            answers |= await each_by_itself(self._tx, self._rules, "claim", some, self.claim)
+        while found and left:
+            some, found = found[:left], found[left:]
+            settled = await each_by_itself(self._tx, self._rules, "claim", some, self.claim)
+            left -= sum(not isinstance(answer, HoldfastError | None) for answer in settled.values())
+            answers |= settled
         await defer_refused(self._tx, self._rules, answers)
         return answers
 
@@ -106,16 +104,13 @@ class _Claiming:
         """A lease for each that the guards allow; None for those that they put off or end."""
         allowed: list[str] = []
         by_itself = len(found) == 1
-        jobs = {job.id: job for job in await jobs_of(self._tx, "claim", [one.id for one in found])}
-        for one in found:
-            if len(allowed) == self._left:
-                break
-            refusal = await self._ask(jobs[one.id], by_itself=by_itself)
+        for job in await jobs_of(self._tx, "claim", [one.id for one in found]):
+            refusal = await self._ask(job, by_itself=by_itself)
             if refusal is None:
-                allowed.append(one.id)
+                allowed.append(job.id)
             else:
                 with in_name_of(refusal[0]):
-                    await self._carry_out(jobs[one.id], refusal[1])
+                    await self._carry_out(job, refusal[1])
         query = self._rules.mine(q.claim_found)
         moved = []
         if allowed:

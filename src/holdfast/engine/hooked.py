@@ -5,7 +5,6 @@ So the jobs beside a job whose hook fails are moved, that job is left as it was,
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.engine.hooks import Hook
+from holdfast.engine.hooks import Hook, log, warn_of_blocking
 from holdfast.engine.lawful import extension_missing
 from holdfast.engine.rules import Rules, Which
 from holdfast.errors import HoldfastError, HookFailed, StoreError
@@ -23,8 +22,6 @@ from holdfast.store import Row, Tx, q
 from holdfast.store.queries import Query
 
 REFUSED_SECONDS = 60.0  # until a sweep or a claim that a guard has refused is tried again
-
-log = logging.getLogger("holdfast.hooks")
 
 
 class _Named(Protocol):
@@ -244,7 +241,7 @@ async def run_hook(
     """`by_itself`: it is about one job alone, and what it wrote fails in its name. `answers`: what it may return
     besides nothing."""
     try:
-        answer = await tx.call(called, rules.limits.hook_seconds, partial(_warn_of_blocking, hook))
+        answer = await tx.call(called, rules.limits.hook_seconds, partial(warn_of_blocking, hook.extension, hook.name))
         if answer is not None and not isinstance(answer, answers):
             names = ", ".join(kind.__name__ for kind in answers) or "nothing"
             raise TypeError(f"it returned {type(answer).__name__}; a hook of this kind returns {names}")
@@ -265,15 +262,6 @@ def in_name_of(hook: Hook) -> Iterator[None]:
         raise
     except HoldfastError as error:
         raise Failed(hook, refused=False) from error
-
-
-def _warn_of_blocking(hook: Hook, seconds: float) -> None:
-    log.warning(
-        "extension %s held up all other work of this process for %.1f s; a hook computes nothing that takes long, and "
-        "waits for nothing but its transaction",
-        *(hook.name, seconds),
-        extra={"extension": hook.extension},
-    )
 
 
 async def jobs_of(tx: Tx, verb: str, ids: list[str]) -> list[Job]:

@@ -6,6 +6,7 @@ together with the move. Both may await the transaction and nothing else.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,8 @@ EFFECTIVE = (*GUARDED, "reap", "prune")
 Guard = Callable[[Tx, Any], Awaitable[Any]]
 Effect = Callable[[Tx, str, Any], Awaitable[None]]
 _Function = TypeVar("_Function", Guard, Effect)
+
+log = logging.getLogger("holdfast.hooks")
 
 
 class Hook(NamedTuple):
@@ -89,6 +92,15 @@ class Hooks:
 
     def effects(self, verb: str, job_type: str) -> list[Hook]:
         return self._effects.get((verb, job_type), [])
+
+
+def warn_of_blocking(extension: str, name: str, seconds: float) -> None:
+    log.warning(
+        "extension %s held up all other work of this process for %.1f s; it must compute nothing that takes long, and "
+        "wait for nothing but its transaction",
+        *(name, seconds),
+        extra={"extension": extension},
+    )
 
 
 def check_verbs(extension: str, what: str, verbs: tuple[str, ...], known: tuple[str, ...]) -> None:

@@ -9,10 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from holdfast.engine.hooks import warn_of_blocking
 from holdfast.engine.rules import Rules
 from holdfast.store import Tx, q
 
@@ -100,7 +102,8 @@ async def run_task(tx: Tx, rules: Rules, task: Task) -> bool:
         return False
     try:
         async with tx.savepoint():
-            await tx.call(_called(task, tx), task.seconds)
+            told = partial(warn_of_blocking, task.extension, f"{task.extension}: {task.name}")
+            await tx.call(_called(task, tx), task.seconds, told)
     except Exception as error:
         await _note_failure(tx, rules, task, error, row["failures"] + 1)
     else:
