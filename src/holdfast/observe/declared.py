@@ -255,7 +255,7 @@ class Metrics(Mapping[str, AnyDeclared]):
     def __getitem__(self, name: str) -> AnyDeclared:
         return self._by_name[name]
 
-    def __getattr__(self, name: str) -> AnyDeclared:
+    def __getattr__(self, name: str) -> Any:
         by_name: dict[str, AnyDeclared] = self.__dict__.get("_by_name", {})
         if (found := by_name.get(name)) is None:
             raise AttributeError(
