@@ -96,11 +96,21 @@ async def each_by_itself(
         if len(items) > 1:
             for item in items:
                 answers |= await each_by_itself(tx, rules, verb, [item], work)
-        elif isinstance(failure, Failed):
-            answers[items[0].id] = await _settle_failure(tx, rules, verb, items[0].id, failure)
         else:
-            raise
+            answers[items[0].id] = await _settle_failure(tx, rules, verb, items[0].id, _of_a_hook(rules, failure))
     return answers
+
+
+def _of_a_hook(rules: Rules, failure: Exception) -> Failed:
+    """Any other failure is raised. A hook that caught the error of a statement is found out when the savepoint ends:
+    which of them it was cannot be told."""
+    if isinstance(failure, Failed):
+        return failure
+    if not isinstance(failure, StoreError) or failure.code != "rolled_back":
+        raise failure
+    failed = Failed(Hook(", ".join(rules.hooks.extensions), "a hook"), refused=False)
+    failed.__cause__ = failure
+    return failed
 
 
 async def by_itself(tx: Tx, rules: Rules, verb: str, job: Job, work: Callable[[Which], Awaitable[_Answer]]) -> _Answer:

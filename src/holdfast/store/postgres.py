@@ -155,7 +155,15 @@ class PostgresTx:
         if outermost:
             await _commit(self._connection)
         else:
+            await self._release(release, undo)
+
+    async def _release(self, release: str, undo: str) -> None:
+        """PostgreSQL refuses it where a statement had failed and its error was caught."""
+        try:
             await self._execute(release)
+        except asyncpg.InFailedSQLTransactionError as error:
+            await self._execute(undo)
+            raise swallowed() from error
 
     async def _execute(self, sql: str) -> None:
         self._asking = True
@@ -434,10 +442,14 @@ async def _commit(connection: Any) -> None:
 def require_commit(answer: Any) -> None:
     """PostgreSQL answers the COMMIT of a transaction that had failed with ROLLBACK, and calls that no error."""
     if answer == "ROLLBACK":
-        raise StoreError(
-            "a statement in this transaction had failed and its error was swallowed: nothing was written",
-            code="rolled_back",
-        )
+        raise swallowed()
+
+
+def swallowed() -> StoreError:
+    return StoreError(
+        "a statement in this transaction had failed and its error was swallowed: nothing was written",
+        code="rolled_back",
+    )
 
 
 async def _roll_back(connection: Any) -> None:
