@@ -67,7 +67,7 @@ CLOSE = {
     "chores": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],
     **{query: ["tests/engine/test_depths.py"] for query in ("depths", "crews", "counted", "begin_count", "end_count")},
     "queue_counts": ["tests/cli/test_queues.py"],
-    "held_by_worker": ["tests/cli/test_workers.py", "tests/store/test_plans.py"],
+    "held_by_worker": ["tests/engine/test_workers.py", "tests/cli/test_workers.py", "tests/store/test_plans.py"],
     "jobs_of_worker": ["tests/server/test_admin_workers.py", "tests/store/test_plans.py"],
     "successors": ["tests/server/test_admin_redrive.py", "tests/store/test_plans.py"],
     **{f"{what}_audit": ["tests/engine/test_audit.py"] for what in ("page", "walk")},

@@ -32,6 +32,26 @@ async def test_a_worker_is_shown_with_what_it_holds(op: Operator) -> None:
     assert (await op.get(f"/workers/{idle}")).get("jobs") is None
 
 
+async def test_a_worker_over_http_is_busy_while_it_has_a_job(op: Operator) -> None:
+    """R003-26, R003-29, R003-47, R003-63: what was said at the registration is told again under the same name."""
+    registered = await op.served.register(name="remote-1", workerType="encoder")
+    worker, key = registered["workerId"], bearer(registered["apiKey"])
+    await op.engine.create(NewJob(type="a"))
+
+    async def seen() -> tuple[str, str | None]:
+        [listed], alone = (await op.get("/workers"))["workers"], await op.get(f"/workers/{worker}")
+        assert listed["workerType"] == alone["workerType"] == "encoder"
+        assert listed["status"] == alone["status"]
+        return alone["status"], alone.get("currentJobId")
+
+    assert await seen() == ("active", None)
+    [job] = (await op.served.http.post("/api/worker/claim", json={}, headers=key)).json()["jobs"]
+    assert await seen() == ("busy", job["jobId"])
+    done = {"jobId": job["jobId"], "leaseToken": job["leaseToken"]}
+    assert (await op.served.http.post("/api/worker/complete", json=done, headers=key)).status_code == 200
+    assert await seen() == ("idle", None)
+
+
 async def test_a_disabled_worker_claims_nothing_until_it_is_enabled(op: Operator) -> None:
     registered = await op.served.register(name="remote-1")
     worker, key = registered["workerId"], bearer(registered["apiKey"])

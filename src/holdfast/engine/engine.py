@@ -651,7 +651,12 @@ class Engine(Keyring, Mailing):
         )
 
     async def worker(self, worker: str) -> Worker:
-        return await self.store.read(lambda tx: _workers.get(tx, worker))
+        """As it is now: its leases say whether it is busy."""
+
+        async def work(tx: Tx) -> Worker:
+            return (await _workers.get(tx, worker)).with_holding((await _workers.holds(tx)).get(worker))
+
+        return await self.store.read(work)
 
     async def note_scope(self, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
         """What a worker's claims over HTTP ask for."""
@@ -659,15 +664,16 @@ class Engine(Keyring, Mailing):
         await self.store.write(lambda tx: _workers.note_scope(tx, worker, types, queues))
 
     async def workers(self) -> list[Worker]:
-        async def work(tx: Any) -> list[Worker]:
-            return [Worker.from_row(row) for row in await tx.all(q.workers)]
+        async def work(tx: Tx) -> list[Worker]:
+            held = await _workers.holds(tx)
+            found = [Worker.from_row(row) for row in await tx.all(q.workers)]
+            return [worker.with_holding(held.get(worker.id)) for worker in found]
 
         return await self.store.read(work)
 
     async def holds(self) -> dict[str, int]:
         """How many jobs run under each worker that holds any."""
-        rows = await self.store.read(lambda tx: tx.all(q.held_by_worker))
-        return {row["lease_worker"]: row["jobs"] for row in rows}
+        return {worker: holding.jobs for worker, holding in (await self.store.read(_workers.holds)).items()}
 
     async def held_jobs(self, worker: str, *, limit: int = 100) -> list[Row]:
         """What a worker runs, the oldest first."""

@@ -301,10 +301,11 @@ class ScaleAnswer(Answer):
 
 
 class WorkerView(Answer):
-    """`status` is what people want to know: `disabled` is an operator's word, the others what the heartbeats say."""
+    """`status` is what people want to know: `disabled` is an operator's word, `offline` the silence of its heartbeats,
+    `busy` and `idle` whether it holds jobs. `currentJobId` is the job that it has held for longest."""
 
     worker_id: str
-    kind: str
+    worker_type: str
     status: str
     enabled: bool
     liveness: str
@@ -320,6 +321,7 @@ class WorkerView(Answer):
     job_types: list[str] | None = None
     slots: int | None = None
     last_heartbeat_at: Time | None = None
+    current_job_id: str | None = None
 
 
 class WorkersAnswer(Answer):
