@@ -14,7 +14,7 @@ from holdfast.errors import Invalid
 from holdfast.handle import JobHandle
 from holdfast.model import Lease, NewJob
 from holdfast.model.making import MakesJobs, new_job_of
-from holdfast.model.reports import Done, Held
+from holdfast.model.reports import Done, Held, Withdrawal, Withdrawn
 from holdfast.store import Row, Tx
 from holdfast.store.held_open import transaction
 from holdfast.store.queries import Query
@@ -97,6 +97,11 @@ class JobTx:
     async def cancel(self, job_id: str, reason: str = "canceled") -> bool:
         canceling = await self._engine.cancel_within(self._tx, job_id, reason=reason, tenant=self._lease.tenant)
         return canceling.canceled
+
+    async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        lease = self._lease
+        asked = Withdrawal(id=lease.id, token=lease.token, target=job_id, reason=reason, message=message)
+        return await self._engine.withdraw_within(self._tx, self._worker, asked)
 
     async def complete(self, result: Any = None) -> None:
         if self.completed is not None:

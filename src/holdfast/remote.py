@@ -19,7 +19,20 @@ from holdfast.errors import Forbidden, HoldfastError, LeaseLost, StoreUnavailabl
 from holdfast.ids import Ids
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Fleet, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import (
+    Advanced,
+    Beat,
+    Done,
+    Failure,
+    Fleet,
+    Freed,
+    Held,
+    Progress,
+    Settled,
+    Verdict,
+    Withdrawal,
+    Withdrawn,
+)
 
 CLAIM_MAX = 100  # in one request; a worker that wants more asks again
 REPORTS_MAX, REPORTS_BYTES_MAX = 1000, 900_000  # in one body, which may be 1 MiB
@@ -189,6 +202,13 @@ class HttpSource:
                 raise unreadable(self._client.url)
             answers += told
         return answers
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        with _in_our_words():
+            answer = await self._client.withdraw(
+                asked.id, asked.token, asked.target, reason=asked.reason, message=asked.message
+            )
+        return words.withdrawn_of(answer)
 
     # -- the end ----------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ BY_STATE: dict[str, tuple[State, State, Callable[[str], dict[str, Any]]]] = {
     "ask_to_cancel": (State.RUNNING, State.QUEUED, lambda job: {"ids": [job], "reason": "canceled"}),
     "requeue_jobs": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job], "reason": "requeued"}),
     "requeue_ripe": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job]}),
-    "bury_waiting": (State.RETRYING, State.QUEUED, lambda job: {"buried": [(job, "discarded")]}),
+    "bury_waiting": (State.RETRYING, State.QUEUED, lambda job: {"buried": [(job, "discarded", None)]}),
     "reap_waiting": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job]}),
     "reject_queued": (State.QUEUED, State.RETRYING, lambda job: {"verdict": [(job, "SAFE_BLOCK", ERROR)]}),
 }

@@ -46,6 +46,11 @@ def add_sync(ctx: SyncContext, a: int, b: int) -> dict[str, int]:
 
 
 @app.job(isolation="process")
+def withdraws(ctx: SyncContext, job: str) -> str:
+    return ctx.withdraw(job, "unwanted").state
+
+
+@app.job(isolation="process")
 async def in_parts(ctx: Context) -> dict[str, Any]:
     did = []
     async for part in ctx.parts(["low", "high"]):

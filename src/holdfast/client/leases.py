@@ -13,7 +13,7 @@ from holdfast.lifecycle import Policy, State
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
-from holdfast.model.reports import Advanced, Done, Failure, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import Advanced, Done, Failure, Freed, Held, Progress, Settled, Verdict, Withdrawn
 
 ANY_BYTES = 2**20  # the server has limits of its own
 MESSAGE_MAX = 100_000
@@ -127,6 +127,10 @@ def _part_report(part: Part) -> wire.PartReport:
 
 def settled_of(report: wire.Report) -> Settled:
     return Settled(report.job_id, _STATE.get(report.status or "", State.QUEUED))
+
+
+def withdrawn_of(answer: wire.WithdrawnAnswer) -> Withdrawn:
+    return Withdrawn(answer.job_id, _STATE.get(answer.status, State.QUEUED), answer.asked)
 
 
 def advanced_of(report: wire.Report) -> Advanced:

@@ -43,6 +43,7 @@ from holdfast.engine import set_back as _set_back
 from holdfast.engine import tasks as _tasks
 from holdfast.engine import vitals as _vitals
 from holdfast.engine import why as _why
+from holdfast.engine import withdraw as _withdraw
 from holdfast.engine import worker_log as _worker_log
 from holdfast.engine import workers as _workers
 from holdfast.engine.held import in_rounds
@@ -60,7 +61,19 @@ from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob
 from holdfast.model.hint import Hint
 from holdfast.model.names import check_name
 from holdfast.model.outline import Outline
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import (
+    Advanced,
+    Beat,
+    Done,
+    Failure,
+    Freed,
+    Held,
+    Progress,
+    Settled,
+    Verdict,
+    Withdrawal,
+    Withdrawn,
+)
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
 from holdfast.store.checkup import weak_settings
 from holdfast.store.later import LaterHints
@@ -496,6 +509,15 @@ class Engine(Keyring, Mailing):
             lambda tx: _fail.discard(tx, self.rules, list(job_ids), actor=actor, reason=reason)
         )
         return [row["id"] for row in rows]
+
+    async def withdraw(self, worker: str, asked: Withdrawal, *, queues: tuple[str, ...] | None = None) -> Withdrawn:
+        """Cancel or give up the waiting work of another job, for a job that this worker holds."""
+        return await self.store.write(
+            lambda tx: _withdraw.withdraw(tx, self.rules, asked, worker=worker, queues=queues)
+        )
+
+    async def withdraw_within(self, tx: Tx, worker: str, asked: Withdrawal) -> Withdrawn:
+        return await _withdraw.withdraw(tx, self.rules, asked, worker=worker)
 
     async def redrive(
         self,

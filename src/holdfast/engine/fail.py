@@ -97,7 +97,7 @@ async def _carry_out(
             case _:
                 retried.append((*lease, decision.reason, error, float(decision.delay_seconds)))
                 if decision.detour:
-                    detoured.append((failure.id, decision.reason))
+                    detoured.append((failure.id, decision.reason, None))
     moved: list[Row] = []
     if retried:
         moved += await move(tx, rules, which(q.retry_jobs), actor=Actor.WORKER, failed=retried, worker=worker)
@@ -112,15 +112,17 @@ async def _carry_out(
     return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}  # of two moves, the later one counts
 
 
-async def discard(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason: str = "discarded") -> list[Row]:
-    """Give up on retries that still wait."""
+async def discard(
+    tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason: str = "discarded", error: str | None = None
+) -> list[Row]:
+    """Give up on retries that still wait. Without `error`, they keep that of their last attempt."""
     check_name(reason, "reason")
     waiting = await movable(tx, rules, ids, "fail", State.RETRYING, State.DEAD, actor)
 
     async def bury(which: Which, found: list[Found]) -> dict[str, Row]:
         if which == rules.mine:
             await ask_guards(tx, rules, "fail", {}, [one.row for one in found])
-        buried = [(one.id, reason) for one in found]
+        buried = [(one.id, reason, error) for one in found]
         rows = await move(tx, rules, which(q.bury_waiting), actor=actor, buried=buried)
         return {row["id"]: row for row in rows}
 

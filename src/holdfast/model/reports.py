@@ -118,6 +118,29 @@ class Advanced(msgspec.Struct, frozen=True):
     cancel_requested: bool
 
 
+class Withdrawal(msgspec.Struct, frozen=True, kw_only=True):
+    """withdraw: the job that is held wants the waiting work of another one to end."""
+
+    id: str
+    token: str
+    target: str
+    reason: str = "canceled"
+    message: str = ""
+
+    @property
+    def held(self) -> Held:
+        return Held(self.id, self.token)
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """What became of that other job. `asked`: its worker was told to stop it. Running and not asked: its lifecycle
+    cannot be told to, and what waits afterwards can still be withdrawn."""
+
+    id: str
+    state: State
+    asked: bool = False
+
+
 class Settled(msgspec.Struct, frozen=True):
     """The answer to complete, fail, release and reject: where the job went."""
 

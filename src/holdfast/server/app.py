@@ -83,6 +83,8 @@ ROUTES = (
           body=wire.ReleaseBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
     Route("POST", "/api/worker/reject", work.reject, Scope.WORK, "Policy says no to a job.",
           body=wire.RejectBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
+    Route("POST", "/api/worker/withdraw", work.withdraw, Scope.WORK, "End the waiting work of another job.",
+          body=wire.WithdrawBody, answers={200: wire.WithdrawnAnswer}, refuses=(404, 409)),
     Route("POST", "/api/worker/report", work.report, Scope.WORK, "Many words at once, each settled by itself.",
           body=wire.ReportsBody, answers={200: wire.ReportsAnswer}),
     ),

@@ -67,6 +67,7 @@ BY_NAME: dict[str, str] = {
     "state": "Only jobs in these states, separated by commas: words of their lifecycle, or of the eight stored states.",
     "status": "Only jobs with these statuses, separated by commas: "
     "`PENDING RUNNING COMPLETED FAILED CANCELED REJECTED`.",
+    "targetId": "The other job, whose waiting work is to end.",
     "tag": "Only jobs with this tag.",
     "tags": "Words to find the job by.",
     "tenant": "Only jobs of this tenant; left out: of all tenants.",

@@ -9,9 +9,11 @@ from contextlib import suppress
 from holdfast.engine import Created, Filter
 from holdfast.engine.insert import ready
 from holdfast.engine.states import STATUSES, state_filter
-from holdfast.errors import HoldfastError, Malformed, NotFound, StoreError, Unauthorized, UnknownName
+from holdfast.engine.withdraw import CONTROL
+from holdfast.errors import Forbidden, HoldfastError, Malformed, NotFound, StoreError, Unauthorized, UnknownName
 from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob
+from holdfast.model.key import Scope
 from holdfast.observe.w3c import carried
 from holdfast.server.route import Asked, Headers, Reply
 from holdfast.server.server import Server
@@ -41,7 +43,7 @@ async def create(server: Server, asked: Asked) -> Reply:
     intent: JobIntent = asked.body
     key = _one_key(asked.headers, intent.idempotency_key)
     job = _new_job(intent, asked.caller.tenant, key, carried(asked.headers))
-    await _check(server, [job])
+    await _check(server, asked, [job])
     [made] = await _traced(server, [job], lambda jobs: _hand_in_alone(server, jobs[0]))
     _count(server, [job], [made])
     status, headers = made.status, [(b"location", b"/jobs/" + made.id.encode())]
@@ -58,7 +60,7 @@ async def create_batch(server: Server, asked: Asked) -> Reply:
     key, tenant, trace = _key_in(asked.headers), asked.caller.tenant, carried(asked.headers)
     jobs = [_new_job(intent, tenant, _key_of_place(intent, key, place), trace) for place, intent in enumerate(intents)]
     try:
-        await _check(server, jobs)
+        await _check(server, asked, jobs)
         made = await _traced(server, jobs, server.engine.hand_in)
     except HoldfastError as error:
         raise _naming_place(error) from error
@@ -66,8 +68,10 @@ async def create_batch(server: Server, asked: Asked) -> Reply:
     return Reply(202, JobsAccepted([JobAccepted(one.id, one.status) for one in made]))
 
 
-async def _check(server: Server, jobs: list[NewJob]) -> None:
-    """What no worker could do is refused here, where its sender hears of it."""
+async def _check(server: Server, asked: Asked, jobs: list[NewJob]) -> None:
+    """What no worker could do is refused here, where its sender hears of it. A job that cancels is a cancel."""
+    if not asked.caller.may(Scope.JOBS_CANCEL) and any(job.type == CONTROL for job in jobs):
+        raise Forbidden(f"to create a {CONTROL} needs the scope {Scope.JOBS_CANCEL}")
     await server.engine.check(jobs, refuse_unknown=server.settings.unknown_job_types == "refuse")
 
 

@@ -3,7 +3,7 @@
     -- name: complete_jobs      what the engine calls it
     -- move: complete           it changes states: its rows go into the history under this verb
     -- ends: succeeded          it also ends an execution: a row of `attempts` with this outcome
-    -- data: error              the column that explains the event
+    -- data: error              the column that explains the event, or a literal
     -- gives: lease             it answers with the columns of a lease
     -- (anything else)          for the reader
 
@@ -22,7 +22,7 @@ _BRACKETS = re.compile(r"\([^()]*\)")
 _VERB = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CONNECT|BEGIN|COMMIT)\b")
 _TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+([a-z_]+)")
 _COMMON = re.compile(r"(?:WITH|,)\s+([a-z_]+) AS ")  # a table that the query itself makes
-_HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*)\s*")
+_HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*|'[^']*')\s*")
 
 
 @dataclass(frozen=True)

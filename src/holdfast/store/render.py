@@ -207,7 +207,7 @@ def history_of(query: Query) -> tuple[Insert, ...]:
         )
     worker = "last_worker" if query.ends else "lease_worker"
     if query.note:
-        data = "counters" if query.note == "progress" else "NULL"
+        data = "counters" if query.note == "progress" else query.data or "NULL"
         return (
             _event("version", query.note, "NULL", "NULL", worker, query, data=data, progress=query.note == "progress"),
         )

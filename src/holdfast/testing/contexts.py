@@ -8,9 +8,10 @@ from typing import Any, Literal, TypeVar, overload
 
 from holdfast.clock import Clock
 from holdfast.ids import Ids
+from holdfast.lifecycle import State
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.json import decode, encode
-from holdfast.model.reports import Progress
+from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.observe.declared import Metrics
 from holdfast.store.sqlite import finish
 from holdfast.worker.context import Context, SyncContext
@@ -28,6 +29,7 @@ class Recorded:
         self.counters: dict[str, Any] = {}
         self.parts = parts
         self.checkpoints: list[Any] = []
+        self.withdrawn: list[str] = []  # the ids of other jobs
 
     @property
     def percent(self) -> float | None:
@@ -61,6 +63,10 @@ class _Recorder:
 
     async def parts(self, job_id: str) -> list[Part]:
         return list(self._recorded.parts.values())
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        self._recorded.withdrawn.append(asked.target)
+        return Withdrawn(asked.target, State.CANCELED)
 
     async def recorded(self, outcome: Outcome) -> None:
         """It is in the database."""

@@ -163,6 +163,23 @@ class RejectBody(Body):
     context: dict[str, Any] | None = None
 
 
+class WithdrawBody(Body):
+    job_id: str
+    lease_token: str
+    target_id: str
+    reason: Name = "canceled"
+    message: str = ""
+
+
+class WithdrawnAnswer(Answer):
+    """The other job: its `status` as clients see it, `state` in its lifecycle's own word."""
+
+    job_id: str
+    status: str
+    state: str
+    asked: bool
+
+
 class SettledAnswer(Answer):
     """Where a job went: `status` as clients see it, `state` in its lifecycle's own word."""
 

@@ -22,7 +22,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Part
 from holdfast.model.json import encode
-from holdfast.model.reports import Progress
+from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.observe.logs import configure
 from holdfast.observe.tracing import exported
 from holdfast.worker.context import Context
@@ -44,6 +44,7 @@ from holdfast.worker.frames import (
     Run,
     Tell,
     Unready,
+    Withdraw,
     Word,
     pack,
     to_worker,
@@ -215,10 +216,15 @@ class _Line:
     async def parts(self, job_id: str) -> list[Part]:
         return (await self._ask(Ask(next(self._numbers), rss_bytes(), job_id))).parts
 
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        answer = await self._ask(Withdraw(next(self._numbers), rss_bytes(), asked))
+        assert answer.withdrawn is not None  # noqa: S101
+        return answer.withdrawn
+
     async def recorded(self, outcome: Recorded) -> None:
         await self._ask(Done(next(self._numbers), rss_bytes(), msgspec.Raw(pack(outcome))))
 
-    async def _ask(self, request: Report | Ask | Done) -> Answer:
+    async def _ask(self, request: Report | Ask | Withdraw | Done) -> Answer:
         asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[request.number] = asked
         try:

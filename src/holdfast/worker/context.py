@@ -14,7 +14,7 @@ from holdfast.errors import Invalid, LeaseLost
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.history import PART_BYTES_MAX
 from holdfast.model.json import decode, encode
-from holdfast.model.reports import Progress
+from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.observe.declared import Metrics
 from holdfast.worker.database import Database, JobTx, SyncJobTx, no_database
 from holdfast.worker.outcomes import Recorded, Reject, Snooze
@@ -31,6 +31,8 @@ class Line(Protocol):
     async def progress(self, report: Progress) -> None: ...
 
     async def parts(self, job_id: str) -> list[Part]: ...
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn: ...
 
     async def recorded(self, outcome: Recorded) -> None:
         """The handler has completed the job itself."""
@@ -155,6 +157,18 @@ class Context(_Facts):
         """Keep this for the next attempt, which finds it in `ctx.checkpoint`."""
         await self._report(checkpoint=checkpoint)
 
+    async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        """End the waiting work of another job of the same tenant: it is canceled where its lifecycle has that move;
+        else its retry is given up, or it ends in failure without having run.
+
+        The answer says where it is now; of a job that runs, `asked` says whether its worker was told to stop it.
+        """
+        if self.lost:
+            raise lost_already(self.lease.id)
+        self._check_outside("a withdrawal")
+        asked = Withdrawal(id=self.lease.id, token=self.lease.token, target=job_id, reason=reason, message=message)
+        return await self._line.withdraw(asked)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[JobTx]:
         """One transaction for own writes, new jobs and, with `tx.complete(result)`, the end of this job.
@@ -261,11 +275,15 @@ class Context(_Facts):
 
     async def _report(self, **fields: Any) -> None:
         if self.lost:
-            raise LeaseLost(f"job {self.lease.id}: the lease is lost; stop, and leave the job to its next worker")
+            raise lost_already(self.lease.id)
         self._check_outside("a report")
         await self._line.progress(Progress(id=self.lease.id, token=self.lease.token, **fields))
         if fields.get("checkpoint") is not None:
             self.checkpoint = fields["checkpoint"]
+
+
+def lost_already(job_id: str) -> LeaseLost:
+    return LeaseLost(f"job {job_id}: the lease is lost; stop, and leave the job to its next worker")
 
 
 class SyncContext(_Facts):
@@ -298,6 +316,9 @@ class SyncContext(_Facts):
 
     def save(self, checkpoint: Any) -> None:
         self._wait(self._context.save(checkpoint))
+
+    def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        return self._wait(self._context.withdraw(job_id, reason, message=message))
 
     @contextmanager
     def transaction(self) -> Iterator[SyncJobTx]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from holdfast.errors import Invalid
 from holdfast.model import Lease
+from holdfast.model.reports import Withdrawn
 from holdfast.worker.outcomes import Recorded
 
 
@@ -55,6 +56,10 @@ class JobTx(Protocol):
         """Another job. True if it is canceled with this transaction, False if its worker is asked to stop it."""
         ...
 
+    async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        """The waiting work of another job ends with this transaction; see `Context.withdraw`."""
+        ...
+
     async def complete(self, result: Any = None) -> None:
         """This job ends with this transaction, and what the handler returns is not looked at any more."""
         ...
@@ -93,6 +98,10 @@ class SyncJobTx:
 
     def cancel(self, job_id: str, reason: str = "canceled") -> bool:
         return bool(self._wait(self._tx.cancel(job_id, reason)))
+
+    def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        withdrawn: Withdrawn = self._wait(self._tx.withdraw(job_id, reason, message=message))
+        return withdrawn
 
     def complete(self, result: Any = None) -> None:
         self._wait(self._tx.complete(result))

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from holdfast.model import Lease, Part
+from holdfast.model.reports import Withdrawal, Withdrawn
 from holdfast.observe.logs import Logs
 
 FROM_CHILD_BYTES_MAX = 1 << 20  # what a handler makes must not fill the worker's memory
@@ -60,6 +61,7 @@ class Refusal(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
     number: int
     parts: list[Part] = []
+    withdrawn: Withdrawn | None = None
     refusal: Refusal | None = None
 
 
@@ -88,6 +90,12 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
     job_id: str
 
 
+class Withdraw(msgspec.Struct, frozen=True, tag="withdraw"):
+    number: int
+    rss_bytes: int
+    asked: Withdrawal
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """The handler has completed the job in a transaction of its own; the `Recorded` of that."""
 
@@ -111,7 +119,7 @@ class Counted(msgspec.Struct, frozen=True, tag="counted"):
 
 
 FromWorker = Open | Run | Tell | Answer
-FromChild = Ready | Unready | Report | Ask | Done | Counted | Ended
+FromChild = Ready | Unready | Report | Ask | Withdraw | Done | Counted | Ended
 pack = msgspec.json.Encoder().encode
 
 

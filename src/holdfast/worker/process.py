@@ -35,6 +35,7 @@ from holdfast.worker.frames import (
     Run,
     Tell,
     Unready,
+    Withdraw,
     Word,
     to_child,
 )
@@ -192,7 +193,7 @@ class Child:
     async def _converse(self, line: Line) -> Ended | None:
         while (message := await self.channel.receive()) is not None:
             match message:
-                case Report() | Ask() | Done():
+                case Report() | Ask() | Withdraw() | Done():
                     self._rss_bytes = message.rss_bytes
                     await self.channel.send(await _answer(message, line))
                 case Counted():
@@ -222,10 +223,12 @@ async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
         )
 
 
-async def _answer(request: Report | Ask | Done, line: Line) -> Answer:
+async def _answer(request: Report | Ask | Withdraw | Done, line: Line) -> Answer:
     try:
         if isinstance(request, Ask):
             return Answer(request.number, await line.parts(request.job_id))
+        if isinstance(request, Withdraw):
+            return Answer(request.number, withdrawn=await line.withdraw(request.asked))
         if isinstance(request, Done):
             await line.recorded(msgspec.json.decode(request.outcome, type=Recorded))
             return Answer(request.number)

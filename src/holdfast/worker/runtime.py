@@ -16,7 +16,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
-from holdfast.model.reports import Freed, Progress
+from holdfast.model.reports import Freed, Progress, Withdrawal, Withdrawn
 from holdfast.outages import outage
 from holdfast.worker.blocking import current
 from holdfast.worker.board import Board, Header
@@ -676,6 +676,13 @@ class Worker:
             self._lose(run)
             raise
 
+    async def withdraw(self, run: Run, asked: Withdrawal) -> Withdrawn:
+        try:
+            return await self._reporting.withdraw(run, asked)
+        except LeaseLost:
+            self._lose(run)
+            raise
+
 
 class _Line:
     """A context's way to the runtime. Reports of one handler go one after the other: the newest is stored last."""
@@ -692,6 +699,9 @@ class _Line:
 
     async def parts(self, job_id: str) -> list[Part]:
         return await self._worker.parts(self._run)
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        return await self._worker.withdraw(self._run, asked)
 
     async def recorded(self, outcome: Recorded) -> None:
         self._run.recorded = outcome

@@ -1,5 +1,6 @@
 -- name: cancel_waiting
 -- move: cancel
+-- data: '{"control": "system.cancel"}'
 -- Nobody runs it, so the wish and the move are one.
 UPDATE jobs
    SET came_from           = state,
@@ -17,6 +18,7 @@ RETURNING {moved}
 
 -- name: ask_to_cancel
 -- note: cancel
+-- data: '{"control": "system.cancel"}'
 -- Somebody runs it: the wish is kept, and told at the next heartbeat or progress.
 UPDATE jobs
    SET cancel_requested_at = {now},

@@ -97,6 +97,7 @@ SELECT id, type
 -- name: claim_found
 -- move: claim
 -- gives: lease
+-- Its caller has locked the rows and knows that they may be claimed.
 UPDATE jobs
    SET came_from        = state,
        state            = {to:claim},
@@ -116,7 +117,6 @@ UPDATE jobs
        step             = NULL,
        updated_at       = {now}
  WHERE id {in:ids uuid}
-   AND due
    AND state {from:claim}
    AND {mine}
 RETURNING {moved}

@@ -68,9 +68,10 @@ UPDATE jobs
        reason      = buried.reason,
        due         = NULL,
        {next version},
+       error       = coalesce(buried.error, jobs.error),
        finished_at = {now},
        updated_at  = {now}
-  FROM {rows:buried(id uuid, reason text)}
+  FROM {rows:buried(id uuid, reason text, error text)}
  WHERE jobs.id = buried.id
    AND jobs.state = 'retrying'
    AND {mine}
