@@ -149,6 +149,9 @@ class Definitions(CeleryNames, ABC):
     def described(self) -> str:
         """For messages: `app 'shop'`, `extension 'notes'`."""
 
+    def refuse_late(self, what: str) -> None:
+        """Raises where nothing more may be declared."""
+
     def job(
         self,
         name: str | None = None,
@@ -179,6 +182,7 @@ class Definitions(CeleryNames, ABC):
             if not inspect.isroutine(function):
                 raise Invalid(f"a handler is a function, got {quoted(function)}", code="invalid_handler")
             job_type = name or function.__name__
+            self.refuse_late(f"job type {job_type}")
             codes = {kind: kind.__name__ for kind in errors or () if isinstance(kind, type)}
             knobs = _knobs(policy, errors or {}, max_attempts=max_attempts, timeout=timeout)
             declared = JobType(

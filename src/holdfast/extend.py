@@ -197,6 +197,7 @@ class Extension(Definitions):
 
         def keep(function: _Function) -> _Function:
             self._check_function(what, function, arguments, "invalid_hook")
+            self.refuse_late(f"{what} {function.__name__}")
             kept.append(_Declared(verbs, types, function))
             return function
 
@@ -287,7 +288,7 @@ class Extension(Definitions):
         """An async function of (request). Its `scope` is `NAME:verb`, one of the core, or None: open to anybody."""
 
         def keep(function: _Function) -> _Function:
-            self._refuse_late(f"route {method} {path}")
+            self.refuse_late(f"route {method} {path}")
             self._check_function("route", function, 1, "invalid_route")
             settings = lambda: None if self.section is None else self.settings  # noqa: E731
             self.routes.append(
@@ -299,12 +300,12 @@ class Extension(Definitions):
 
     def mount(self, path: str, asgi: Any, *, scope: str | None, **limits: Unpack[MountLimits]) -> None:
         """Let an ASGI application answer for everything below a path."""
-        self._refuse_late(f"mount {path}")
+        self.refuse_late(f"mount {path}")
         self.mounts.append(mount(self.name, path, asgi, scope=scope, **limits))
 
     def scope(self, verb: str, about: str) -> str:
         """Declare a scope that keys can have, and what it allows. The answer is its whole name, `NAME:verb`."""
-        self._refuse_late(f"scope {verb}")
+        self.refuse_late(f"scope {verb}")
         name = f"{self.name}:{verb}"
         if key.extension_of(name) is None:
             raise Invalid(
@@ -356,7 +357,7 @@ class Extension(Definitions):
         return made
 
     def _declare(self, family: Family, exact: bool) -> AnyDeclared:
-        self._refuse_late(f"metric {family.name}")
+        self.refuse_late(f"metric {family.name}")
         return self.metrics.declare(family, exact=exact)
 
     def check_metrics(self, others: Iterable[Extension]) -> None:
@@ -377,7 +378,7 @@ class Extension(Definitions):
 
     # -- declared before `include` ----------------------------------------------------------------------------
 
-    def _refuse_late(self, what: str) -> None:
+    def refuse_late(self, what: str) -> None:
         """What is declared after `include` would be missing in what the app has checked and opened."""
         if self._app is not None:
             raise Invalid(
@@ -398,6 +399,7 @@ class Extension(Definitions):
 
         def keep(function: _Function) -> _Function:
             self._check_function("maintenance function", function, 1, "invalid_maintenance")
+            self.refuse_late(f"maintenance function {function.__name__}")
             if any(task.name == function.__name__ for task in self.tasks):
                 raise Invalid(
                     f"extension {self.name!r}: two maintenance functions are called {function.__name__!r}",

@@ -96,6 +96,9 @@ class Holder(msgspec.Struct):
 async def handler(request: Request) -> None: ...
 
 
+async def guard(tx: object, request: object) -> None: ...
+
+
 def routed(method: str = "GET", path: str = "/pages", answers: object = None) -> Callable[[Extension], object]:
     return lambda ext: ext.route(method, path, scope=None, answers={200: answers})(handler)
 
@@ -141,6 +144,12 @@ def test_what_is_declared_after_include_is_refused() -> None:
         routed()(pages)
     with pytest.raises(Invalid, match="declared after"):
         pages.mount("/pages", handler, scope=None)
+    with pytest.raises(Invalid, match="job type LATE is declared after"):
+        pages.job("LATE")(handler)
+    with pytest.raises(Invalid, match="maintenance function handler is declared after"):
+        pages.maintenance(every=60)(handler)
+    with pytest.raises(Invalid, match="guard guard is declared after"):
+        pages.guard("create")(guard)
 
 
 def test_a_scope_is_declared_once_and_by_a_verb() -> None:
