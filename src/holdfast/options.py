@@ -67,6 +67,7 @@ class JobOptions(TypedDict, total=False):
     prefers: Names | None
     tenant: str
     partition_key: str | None
+    subject: str | None
     policy: PolicyOptions
     connection: Any
 
@@ -89,6 +90,7 @@ class Options:
     prefers: list[str] | None = None
     tenant: str = "default"
     partition_key: str | None = None
+    subject: str | None = None  # what the job is about, in the app's own words: an id of a video, of an order
     policy: Mapping[str, Any] | None = None  # any other knob of the policy, for this job only
     connection: Any = None
 
@@ -118,6 +120,7 @@ class Options:
             prefers=self.prefers,
             tags=[] if self.tags is None else self.tags,
             partition_key=self.partition_key,
+            subject=self.subject,
         )
         return new if self.key_from is None else with_derived_key(new, self.key_from, payload)
 

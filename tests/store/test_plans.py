@@ -111,9 +111,9 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(node for inner in plan.get("Plans", ()) for node in nodes(inner))]
 
 
-async def plan_on_postgres(store: PostgresStore, name: str) -> dict[str, Any]:
+async def plan_on_postgres(store: PostgresStore, name: str, filters: tuple[str, ...] = ()) -> dict[str, Any]:
     """The generic plan of the store's own connections."""
-    statement = render(getattr(q, name), POSTGRES, 100)
+    statement = render(getattr(q, name), POSTGRES, 100, filters)
     nothing = f"({', '.join(['NULL'] * len(statement.params))})" if statement.params else ""
 
     async def explain(tx: Tx) -> Any:
@@ -192,8 +192,28 @@ async def test_postgres_looks_keys_up_though_it_believes_that_there_are_none(
     assert found["jobs_pkey"].startswith("(id = ")
 
 
-def ways_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
-    statement = render(getattr(q, name), SQLITE, 100)
+LISTS = {"subject": "jobs_of_subject", "parent_id": "jobs_of_parent"}
+
+
+@pytest.mark.parametrize("filtered", LISTS)
+async def test_postgres_lists_jobs_of_a_subject_or_a_parent_by_its_index(
+    store: PostgresStore, postgres: Any, filtered: str
+) -> None:
+    some = "UPDATE jobs SET subject = 'video ' || priority || lane, parent_id = id WHERE state = 'running'; ANALYZE"
+    await postgres.execute(f"{CROWD}; SET session_replication_role = replica; {some}")
+    for name in ("page_jobs", "page_outlines"):
+        plan = await plan_on_postgres(store, name, ("tenant", filtered))
+        assert {node["Index Name"] for node in nodes(plan) if "Index Name" in node} == {LISTS[filtered]}
+
+
+@pytest.mark.parametrize("filtered", LISTS)
+def test_sqlite_lists_jobs_of_a_subject_or_a_parent_by_its_index(sqlite: sqlite3.Connection, filtered: str) -> None:
+    for name in ("page_jobs", "page_outlines"):
+        assert ways_on_sqlite(sqlite, name, ("tenant", filtered)) == {LISTS[filtered]}
+
+
+def ways_on_sqlite(connection: sqlite3.Connection, name: str, filters: tuple[str, ...] = ()) -> set[str]:
+    statement = render(getattr(q, name), SQLITE, 100, filters)
     plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params)).fetchall()
     found = set()
     for *_, detail in plan:

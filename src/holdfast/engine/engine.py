@@ -192,6 +192,7 @@ class Engine(Keyring, Mailing):
             try:
                 if refuse_unknown:
                     await self._check_known(job.type)
+                registry.check_lifecycle(job)
                 registry.check_payload(job)
             except Invalid as error:
                 if not await self._is_repeat(job):

@@ -144,6 +144,7 @@ def _message(event: Event, name: str, job: Row, machine: Machine) -> WebhookMess
         status=STATUS[state],
         state=machine.words[state],
         seq=event.seq,
+        subject=job["subject"],
         error=event.reason if state in FAILED else None,
     )
     return WebhookMessage(name, event.at, data)

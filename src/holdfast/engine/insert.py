@@ -141,6 +141,7 @@ def _particulars(job: NewJob, payload: str, trace: str | None) -> tuple[Any, ...
         msgspec.json.encode(sorted(set(job.tags))).decode() if job.tags else None,
         trace,
         job.partition_key,
+        job.subject,
         job.redrive_of,
         job.root_id,
         job.parent_id,

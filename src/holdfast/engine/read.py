@@ -39,6 +39,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     created_before: datetime | None = None
     error_code: str | None = None
     redrive_of: str | None = None
+    subject: str | None = None
+    parent_id: str | None = None
 
     def params(self) -> dict[str, Any]:
         """What was given, if a job can be like that at all."""
@@ -53,15 +55,13 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             check_name(name, "job type")
         for name in given.get("queues", ()):
             check_name(name, "queue")
-        for one, what in ((self.tenant, "tenant"), (self.tag, "tag"), (self.error_code, "error code")):
-            if one is not None:
-                check_name(one, what)
+        for name in given.keys() & {"tenant", "tag", "error_code", "subject"}:
+            check_name(given[name], name.replace("_", " "))
         for time in given.keys() & {"created_after", "created_before"}:
             check_time(given[time], time, code="invalid_filter")
-        if self.redrive_of is not None and not is_uuid(self.redrive_of):
-            raise Invalid(
-                f"redrive_of must be the id of a job, got {quoted(self.redrive_of)}", code="invalid_redrive_of"
-            )
+        for name in given.keys() & {"redrive_of", "parent_id"}:
+            if not is_uuid(given[name]):
+                raise Invalid(f"{name} must be the id of a job, got {quoted(given[name])}", code=f"invalid_{name}")
         return given
 
 

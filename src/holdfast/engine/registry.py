@@ -22,7 +22,7 @@ from holdfast.lifecycle import Lifecycles, Machine, Policy, Reaping
 from holdfast.lifecycle.policy import readable
 from holdfast.lifecycle.render import from_stored, to_data
 from holdfast.model import JobType, NewJob
-from holdfast.model.names import check_names
+from holdfast.model.names import check_name, check_names
 from holdfast.model.payload_schema import Check, check_of
 from holdfast.store import Row, Tx, q
 
@@ -131,6 +131,19 @@ class Registry:
             near = get_close_matches(name, self._types, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "no app has declared it in this database"
             raise UnknownName(f"unknown job type {name!r}; {hint}", code="unknown_job_type", name=name)
+
+    def check_lifecycle(self, new: NewJob) -> None:
+        """A request may name one for a type that no app has declared; a declared type keeps its own."""
+        if new.lifecycle is None:
+            return
+        machine = self._lifecycles[check_name(new.lifecycle, "lifecycle")]
+        declared = self._types.get(new.type)
+        if declared is not None and declared.lifecycle != machine.name:
+            raise Invalid(
+                f"job type {new.type!r} is declared with lifecycle {declared.lifecycle!r}, and the request names "
+                f"{machine.name!r}; leave the field out",
+                code="lifecycle_conflict",
+            )
 
     def check_payload(self, new: NewJob) -> None:
         """Against the schema that its type was declared with."""

@@ -42,6 +42,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     prefers: list[str] | None = None
     tags: list[str] = []
     partition_key: str | None = None
+    subject: str | None = None
     trace: dict[str, str] | None = None
     parent_id: str | None = None
     redrive_of: str | None = None
@@ -82,6 +83,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
                 check_names(names, "capability")
         if self.partition_key is not None:
             check_name(self.partition_key, "partition key")
+        if self.subject is not None:
+            check_name(self.subject, "subject")
         for job, what in ((self.parent_id, "parent_id"), (self.root_id, "root_id"), (self.redrive_of, "redrive_of")):
             if job is not None and not is_uuid(job):
                 raise Invalid(f"{what} must be the id of a job, got {quoted(job)}", code=f"invalid_{what}")
@@ -172,6 +175,7 @@ class Job(msgspec.Struct, frozen=True):
     tags: Any
     trace: Any
     partition_key: str | None
+    subject: str | None  # what the job is about: a video, a document, an order
     redrive_of: str | None
     root_id: str | None
     parent_id: str | None

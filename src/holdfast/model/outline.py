@@ -28,6 +28,7 @@ class Outline(msgspec.Struct, frozen=True):
     result: str | None
     error: str | None
     started_at: datetime | None
+    subject: str | None
     now_at: datetime
     parts: str | None = None  # JSON as well, where one job was asked for
 

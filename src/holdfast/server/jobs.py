@@ -31,6 +31,8 @@ class JobsQuery(Body):
     job_type: str | None = None
     queue: str | None = None
     tag: str | None = None
+    subject: str | None = None
+    parent_id: str | None = None
     cursor: str | None = None
     limit: int = 50
 
@@ -106,6 +108,8 @@ def _new_job(intent: JobIntent, tenant: str, key: str | None, trace: dict[str, s
         idempotency_key=key,
         max_attempts=intent.max_attempts,
         tags=intent.tags,
+        subject=intent.subject,
+        lifecycle=intent.lifecycle,
         trace=trace,
     )
 
@@ -175,6 +179,8 @@ async def page(server: Server, asked: Asked) -> Reply:
         types=[query.job_type] if query.job_type is not None else None,
         queues=[query.queue] if query.queue is not None else None,
         tag=query.tag,
+        subject=query.subject,
+        parent_id=query.parent_id,
     )
     after = await server.cursors.place(query.cursor, wanted) if query.cursor is not None else None
     found, place = await server.engine.page_outlines(wanted, cursor=after, limit=query.limit)

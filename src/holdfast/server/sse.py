@@ -76,6 +76,7 @@ def _common(event: Event, about: About | None) -> dict[str, Any]:
         "at": event.at,
         "verb": event.verb,
         "job_type": about.type if about else None,
+        "subject": about.subject if about else None,
         # What moves nothing, a report or a wish, is about a job that runs.
         "status": STATUS[State(event.to_state) if event.to_state else State.RUNNING],
         "from_": _word(event.from_state, about),

@@ -23,6 +23,7 @@ def job_view(outline: Outline) -> JobView:
         status=outline.status,
         created_at=outline.created_at,
         updated_at=outline.updated_at,
+        subject=outline.subject,
         progress=_progress(outline),
         counters=None if outline.counters is None else _as_stored(outline.counters),  # type: ignore[arg-type]
         result=None if outline.result is None else _as_stored(outline.result),

@@ -86,6 +86,8 @@ FILTERS = {
     "created_before": "created_at < :created_before",
     "error_code": "reason = :error_code",
     "redrive_of": "redrive_of = :redrive_of",
+    "subject": "subject = :subject",
+    "parent_id": "parent_id = :parent_id",
 }
 
 _MARKER = re.compile(r"\{([^{}]*)\}")

@@ -24,6 +24,8 @@ class JobFilter(Body):
     job_type: str | None = None
     queue: str | None = None
     tag: str | None = None
+    subject: str | None = None
+    parent_id: str | None = None
     error_code: str | None = None
     created_after: Time | None = None
     created_before: Time | None = None
@@ -113,6 +115,7 @@ class AdminJob(Answer):
     tags: list[str] = []
     trace: dict[str, str] | None = None
     partition_key: str | None = None
+    subject: str | None = None
     redrive_of: str | None = None
     root_id: str | None = None
     parent_id: str | None = None

@@ -21,6 +21,8 @@ class JobIntent(Body):
     delay_seconds: Seconds | None = None
     max_attempts: Attempts | None = None
     tags: list[Name] = []
+    subject: Name | None = None
+    lifecycle: Name | None = None
 
 
 class JobIntents(Body):
@@ -66,6 +68,7 @@ class JobView(Answer):
     status: str
     created_at: Time
     updated_at: Time
+    subject: str | None = None
     progress: ProgressView | None = None
     counters: dict[str, Any] | None = None
     result: Any = None
@@ -88,6 +91,7 @@ class JobEvent(Answer):
     at: Time
     verb: str
     job_type: str | None = None
+    subject: str | None = None
     status: str | None = None
     from_: str | None = msgspec.field(default=None, name="from")
     to: str | None = None
@@ -117,6 +121,7 @@ class OperatorEvent(Answer):
     epoch: int
     actor: str
     job_type: str | None = None
+    subject: str | None = None
     queue: str | None = None
     status: str | None = None
     from_: str | None = msgspec.field(default=None, name="from")

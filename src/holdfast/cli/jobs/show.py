@@ -100,6 +100,7 @@ def _what(job: Job) -> Iterator[Fact]:
     yield "queue", f"{job.queue}, priority {job.priority}"
     yield "lifecycle", job.lifecycle
     yield "tenant", job.tenant if job.tenant != "default" else None
+    yield "subject", job.subject
     yield "tags", ", ".join(job.tags or [])
     yield "key", job.idempotency_key
     yield "redrive of", job.redrive_of

@@ -8,17 +8,17 @@
 INSERT INTO jobs (
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
-    payload, tags, trace, partition_key, redrive_of, root_id, parent_id, needs)
+    payload, tags, trace, partition_key, subject, redrive_of, root_id, parent_id, needs)
 SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, kind.policy, kind.moves, kind.state,
        CASE WHEN kind.state = 'queued' THEN coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}) <= {now} END,
        coalesce(fresh.priority, 0), kind.version, {pos}, coalesce(fresh.max_attempts, kind.max_attempts),
        coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}), {now}, {now}, kind.lease_seconds, kind.late_writes,
        fresh.idempotency_key, CASE WHEN fresh.idempotency_key IS NOT NULL THEN TRUE END, fresh.fingerprint,
-       fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.redrive_of, fresh.root_id, fresh.parent_id,
-       kind.needs
+       fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.subject, fresh.redrive_of, fresh.root_id,
+       fresh.parent_id, kind.needs
   FROM {rows:fresh(id uuid, kind integer, priority smallint, max_attempts integer, run_at timestamptz, delay_seconds float8,
                    payload text, idempotency_key text, fingerprint text, tags text, trace text, partition_key text,
-                   redrive_of uuid, root_id uuid, parent_id uuid)}
+                   subject text, redrive_of uuid, root_id uuid, parent_id uuid)}
   JOIN {rows:kind(number integer, tenant text, type text, queue text, lane integer, lifecycle text, policy integer,
                   moves integer, state text, version integer, lease_seconds float8, late_writes boolean,
                   max_attempts integer, needs text)}

@@ -69,7 +69,7 @@ RETURNING name
 
 -- name: told_jobs
 -- What a message says of a job.
-SELECT id, type, queue, policy, max_attempts FROM jobs WHERE id {in:ids uuid} ORDER BY id
+SELECT id, type, queue, subject, policy, max_attempts FROM jobs WHERE id {in:ids uuid} ORDER BY id
 
 -- name: put_deliveries
 INSERT INTO deliveries (id, webhook_id, tenant, job_id, seq, event, body, state, log, created_at, next_at)

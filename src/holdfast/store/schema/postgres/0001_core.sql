@@ -139,6 +139,7 @@ CREATE TABLE jobs (
     tags                text,
     trace               text,
     partition_key       text,
+    subject             text,
     redrive_of          uuid,
     root_id             uuid,
     parent_id           uuid,
@@ -174,6 +175,8 @@ CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_li
 CREATE INDEX jobs_needs ON jobs (type, needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
 CREATE INDEX jobs_needing ON jobs (needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX jobs_of_subject ON jobs (subject, id) WHERE subject IS NOT NULL;
+CREATE INDEX jobs_of_parent ON jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
 -- What is left of a pruned job while its idempotency key holds: a repeated create is answered with its id.
 CREATE TABLE kept_keys (
