@@ -76,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     redis_url: str = ""
     redis_pool_size: int = 10
     redis_cache_seconds: float = 0
+    redis_channel_prefix: str = ""
     nats_url: str = ""
     sqs_queue: str = "holdfast"
     sqs_endpoint_url: str = ""

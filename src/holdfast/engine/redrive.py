@@ -32,7 +32,7 @@ async def redrive(
     run_at: datetime | None = None,
     tenant: str | None = None,
 ) -> Created:
-    """A new job with the old one's type, queue, payload, subject, tags and policy; `root_id` leads back to the first of all."""
+    """A new job with the old one's type, queue, payload, subject, tags and policy; `root_id` names the first of all."""
     job = await get(tx, job_id, tenant)
     if not job.final:
         raise Conflict(f"job {job_id} is {job.state}; only a finished job is redriven", code="not_final", job_id=job_id)
