@@ -86,6 +86,7 @@ CLOSE = {
         "tests/engine/test_create.py",
         "tests/known/test_creates_that_share_a_commit.py",
     ],
+    **{query: ["tests/webhooks/test_failure_counts.py"] for query in ("failures", "put_figures")},
     "policy_body": ["tests/known/test_newer_versions.py"],
     "note_conflict": ["tests/known/test_two_apps_one_type.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/known/test_pruned_jobs.py", "tests/store/test_plans.py"],

@@ -192,6 +192,24 @@ async def test_postgres_looks_keys_up_though_it_believes_that_there_are_none(
     assert found["jobs_pkey"].startswith("(id = ")
 
 
+async def test_postgres_finds_failures_in_the_log_by_their_index(store: PostgresStore, postgres: Any) -> None:
+    """They are few among many events, and looked for every few seconds."""
+    await postgres.execute(
+        "INSERT INTO events (job_id, seq, pos, tenant, at, verb, from_state, to_state, attempt, epoch, actor)"
+        " SELECT gen_random_uuid(), 1, n, 'default', now(), CASE WHEN n % 100 = 0 THEN 'fail' ELSE 'complete' END,"
+        " 'running', 'succeeded', 1, 1, 'worker' FROM generate_series(1, 20000) AS n; ANALYZE"
+    )
+    plan = await plan_on_postgres(store, "failures")
+    found = {node.get("Index Name") for node in nodes(plan) if node.get("Relation Name") == "events"}
+    assert found == {"events_failures"}
+
+
+def test_sqlite_finds_failures_in_the_log_by_their_index(sqlite: sqlite3.Connection) -> None:
+    statement = render(q.failures, SQLITE, 100)
+    plan = sqlite.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params)).fetchall()
+    assert "events_failures" in " ".join(detail for *_, detail in plan)
+
+
 LISTS = {"subject": "jobs_of_subject", "parent_id": "jobs_of_parent"}
 
 

@@ -96,8 +96,8 @@ class Client(Work):
                     return
 
     async def list(self, *, limit: int | None = None, **filters: str) -> AsyncGenerator[wire.JobView]:
-        """The newest first, page after page. `status`, `state`, `job_type`, `queue`, `tag`, `subject` and `parent_id` say
-        which, `limit` how many."""
+        """The newest first, page after page. `status`, `state`, `job_type`, `queue`, `tag`, `subject` and `parent_id`
+        say which, `limit` how many."""
         cursor: str | None = None
         while limit is None or limit > 0:
             size = PAGE if limit is None else min(PAGE, limit)

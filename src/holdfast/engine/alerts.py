@@ -22,9 +22,9 @@ KINDS = (STALE, SPENT, PATTERN, STARTUP, SHUTDOWN, EXTENSION)
 MAILBOX = {kind: f"00000000-0000-0000-0000-{number:012}" for number, kind in enumerate(KINDS, 1)}
 
 PATTERN_FAILURES, PATTERN_SECONDS = 5, 600
-REMEMBERED_MAX = 500  # job types that fail at the same time
+REMEMBERED_MAX = 500  # subjects and job types that fail at the same time
 
-Memory = dict[str, list[datetime]]  # the last failures since a success, by tenant and job type
+Memory = dict[str, list[datetime]]  # the last failures since a success, by tenant and subject, else job type
 
 
 class Watch(msgspec.Struct, frozen=True):
@@ -46,18 +46,6 @@ class Alert(msgspec.Struct, frozen=True):
         return msgspec.json.encode(said | self.about)
 
 
-class Tally(msgspec.Struct):
-    """R003-132: what this process has seen in the events."""
-
-    stale_jobs_recovered: int = 0
-    max_retries_exceeded: int = 0
-    failures: int = 0
-
-    def add(self, other: Tally) -> None:
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
 # -- what an event means: pure ------------------------------------------------------------------------------------
 
 
@@ -77,15 +65,6 @@ def is_spent(event: Event, job: Row) -> bool:
 
 def matters(event: Event) -> bool:
     return event.verb in ("fail", "reap", "complete", "worker")
-
-
-def tally(events: list[Event], jobs: Mapping[str, Row]) -> Tally:
-    known = [event for event in events if event.job_id in jobs]
-    return Tally(
-        sum(is_stale(event) for event in known),
-        sum(is_spent(event, jobs[event.job_id]) for event in known),
-        sum(is_failure(event) for event in known),
-    )
 
 
 def raised(events: list[Event], jobs: Mapping[str, Row], memory: Memory) -> Iterator[Alert]:
@@ -120,8 +99,9 @@ def _of_job(event: Event, job: Row) -> Iterator[Alert]:
 
 
 def _pattern(event: Event, job: Row) -> Alert:
+    which = f"{job['type']} jobs" if job["subject"] is None else f"jobs about {job['subject']!r}"
     message = (
-        f"{job['type']} jobs failed {PATTERN_FAILURES} times within {PATTERN_SECONDS // 60} minutes "
+        f"{which} failed {PATTERN_FAILURES} times within {PATTERN_SECONDS // 60} minutes "
         f"without a success in between; the last error was {event.reason}"
     )
     return Alert(PATTERN, event, message, _about(event, job))
@@ -136,11 +116,12 @@ def _about(event: Event, job: Row) -> dict[str, Any]:
         "tenant": event.tenant,
         "attempt": event.attempt,
         "error": event.reason,
-    }
+    } | ({} if job["subject"] is None else {"subject": job["subject"]})
 
 
 def _completes_pattern(event: Event, job: Row, memory: Memory) -> bool:
-    key = f"{event.tenant}\n{job['type']}"
+    about = job["type"] if job["subject"] is None else f"\n{job['subject']}"  # no name has a line break
+    key = f"{event.tenant}\n{about}"
     if event.verb == "complete":
         memory.pop(key, None)
     if not is_failure(event):

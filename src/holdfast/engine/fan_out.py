@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from holdfast.engine import alerts
-from holdfast.engine.alerts import MAILBOX, Tally, Watch
+from holdfast.engine.alerts import MAILBOX, Watch
 from holdfast.engine.read import Cursor, feed, feed_end
 from holdfast.engine.rules import Rules
 from holdfast.engine.webhooks import READER, every
@@ -31,7 +31,6 @@ class FannedOut(msgspec.Struct, frozen=True):
     listening: bool
     full: bool = False
     made: int = 0
-    seen: Tally = msgspec.field(default_factory=Tally)
 
 
 async def news(tx: Tx, watch: Watch) -> tuple[bool, bool]:
@@ -67,7 +66,7 @@ async def fan_out(tx: Tx, rules: Rules, watch: Watch) -> FannedOut:
     made = [*_messages(events, hooks, jobs, machines), *await _alerts(tx, rules, watch, events, jobs)]
     await _put(tx, rules, made)
     await _advance(tx, at, after)
-    return FannedOut(True, len(events) == PAGE, len(made), alerts.tally(events, jobs))
+    return FannedOut(True, len(events) == PAGE, len(made))
 
 
 async def _put(tx: Tx, rules: Rules, made: list[Made]) -> None:

@@ -55,13 +55,19 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             check_name(name, "job type")
         for name in given.get("queues", ()):
             check_name(name, "queue")
-        for name in given.keys() & {"tenant", "tag", "error_code", "subject"}:
-            check_name(given[name], name.replace("_", " "))
+        for one, what in (
+            (self.tenant, "tenant"),
+            (self.tag, "tag"),
+            (self.error_code, "error code"),
+            (self.subject, "subject"),
+        ):
+            if one is not None:
+                check_name(one, what)
         for time in given.keys() & {"created_after", "created_before"}:
             check_time(given[time], time, code="invalid_filter")
-        for name in given.keys() & {"redrive_of", "parent_id"}:
-            if not is_uuid(given[name]):
-                raise Invalid(f"{name} must be the id of a job, got {quoted(given[name])}", code=f"invalid_{name}")
+        for job, what in ((self.redrive_of, "redrive_of"), (self.parent_id, "parent_id")):
+            if job is not None and not is_uuid(job):
+                raise Invalid(f"{what} must be the id of a job, got {quoted(job)}", code=f"invalid_{what}")
         return given
 
 

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from holdfast.engine.depths import Depth, Depths, fullest
+from holdfast.engine.failure_counts import FailureCounts
 from holdfast.engine.prune import Overdue
 from holdfast.observe.hinting import HOOK_FAILURES, REAPED, Hinting
 from holdfast.observe.instruments import OTHER, Labels, Registry
@@ -81,6 +82,15 @@ class Serving(Registry):
         self.created = self.counter("holdfast_jobs_created_total", "Jobs that were created here, by HTTP.", ("queue",))
         self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
         self.hook_failures = self.counter("holdfast_hook_failures_total", HOOK_FAILURES, ("extension", "verb"))
+        self.failures = self.counter(
+            "holdfast_job_failures_total", "Attempts that failed or were lost, on all workers since the beginning."
+        )
+        self.stale = self.counter(
+            "holdfast_stale_jobs_recovered_total", "Jobs taken from workers that died or fell silent, on all workers."
+        )
+        self.spent = self.counter(
+            "holdfast_max_retries_exceeded_total", "Jobs that used up their attempts, on all workers."
+        )
         self.refused = self.counter(
             "holdfast_late_writes_refused_total", "Words of workers that were refused here: the lease was not theirs."
         )
@@ -141,6 +151,13 @@ class Serving(Registry):
         self.slots.set(depths.slots)
         self.busy.set(depths.running)
         self.age.set(age_seconds)
+
+    def show_failures(self, counts: FailureCounts | None) -> None:
+        """The database counts them for all processes: each server shows the same, and nothing before it has asked, for
+        a zero would look like a counter that began anew."""
+        self.failures.values = {} if counts is None else {(): counts.failures}
+        self.stale.values = {} if counts is None else {(): counts.stale_jobs_recovered}
+        self.spent.values = {} if counts is None else {(): counts.max_retries_exceeded}
 
     def show_overdue(self, overdue: Overdue) -> None:
         self.overdue.values = {("jobs",): overdue.jobs, ("deliveries",): overdue.deliveries}

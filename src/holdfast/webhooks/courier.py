@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.alerts import EXTENSION, Tally, Watch
+from holdfast.engine.alerts import EXTENSION, Watch
 from holdfast.engine.deliveries import Errand, Outcome
+from holdfast.engine.failure_counts import FailureCounts
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.webhook import TEST, Delivery, Try, Webhook
@@ -52,7 +53,8 @@ class Courier:
         self._pruned = clock.monotonic()
         self._looked_for_extensions = -math.inf
         self.egress = sender.egress
-        self.tally = Tally()
+        self._counted = -math.inf
+        self.failures: FailureCounts | None = None  # of all processes, as last read
         self.watch: Watching | None = None
 
     def look(self) -> None:
@@ -81,6 +83,7 @@ class Courier:
             listening = await self.fan_out()
             await self._look_for_extensions_now_and_then()
             await self.set_out()
+            await self.count_now_and_then()
             await self.prune_now_and_then()
         except Exception as error:
             self._failures.failed(error)
@@ -93,7 +96,6 @@ class Courier:
         listening = False
         for _ in range(PAGES_MAX):
             told = await self._engine.fan_out_webhooks(self._watch)
-            self.tally.add(told.seen)
             listening = told.listening
             if not told.full:
                 break
@@ -201,6 +203,12 @@ class Courier:
             log.warning(
                 "an alert (%s) was not taken: %s", errand.delivery.event, outcome.tried.error or outcome.tried.status
             )
+
+    async def count_now_and_then(self) -> None:
+        """Failures are counted whether or not anybody subscribes to them."""
+        if (now := self._clock.monotonic()) - self._counted >= QUIET_SECONDS:
+            self._counted = now
+            self.failures = await self._engine.count_failures()
 
     async def prune_now_and_then(self) -> None:
         """Step after step while they are full; if that takes too long, the next round goes on with it."""

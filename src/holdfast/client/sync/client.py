@@ -98,8 +98,8 @@ class SyncClient(SyncWork):
                     return
 
     def list(self, *, limit: int | None = None, **filters: str) -> Generator[wire.JobView]:
-        """The newest first, page after page. `status`, `state`, `job_type`, `queue`, `tag`, `subject` and `parent_id` say
-        which, `limit` how many."""
+        """The newest first, page after page. `status`, `state`, `job_type`, `queue`, `tag`, `subject` and `parent_id`
+        say which, `limit` how many."""
         cursor: str | None = None
         while limit is None or limit > 0:
             size = PAGE if limit is None else min(PAGE, limit)

@@ -300,6 +300,7 @@ CREATE TABLE events (
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 CREATE INDEX events_feed ON events (pos, job_id, seq);
+CREATE INDEX events_failures ON events (pos, job_id, seq) WHERE verb = 'fail' OR verb = 'reap';
 
 CREATE TABLE attempts (
     job_id     uuid        NOT NULL,

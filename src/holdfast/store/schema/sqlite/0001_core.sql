@@ -319,6 +319,8 @@ CREATE TABLE events (
         END)
 ) STRICT;
 
+CREATE INDEX events_failures ON events (pos, job_id, seq) WHERE verb = 'fail' OR verb = 'reap';
+
 CREATE TABLE attempts (
     job_id     text    NOT NULL,
     epoch      integer NOT NULL,
