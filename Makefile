@@ -52,8 +52,9 @@ check: static ## Before each commit: format, lint, types, import contracts, fast
 test: static ## Everything: the static checks, then every test on SQLite and PostgreSQL (JOBS=3 in parallel).
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-bench: setup ## Measure the core verbs on both stores.
+bench: setup ## Measure the core verbs on both stores, and what hooks of extensions cost.
 	$(BIN)/python -m benchmarks.core
+	$(BIN)/python -m benchmarks.hooks
 
 bench-http: setup ## Measure the server: requests beside a bare endpoint, remote workers, idle streams, a large upload.
 	$(BIN)/python -m benchmarks.http

@@ -181,7 +181,9 @@ async def test_a_guard_is_not_asked_about_a_job_the_caller_does_not_hold(engine:
             await act(engine, worker, verb, lost.id, lost.token)
 
 
-async def test_a_repeated_request_gets_its_job_though_the_guard_would_refuse_it_now(engine: Engine) -> None:
+async def test_a_repeated_request_gets_its_job_though_the_guard_would_refuse_it_now(
+    engine: Engine, worker: str
+) -> None:
     """R001-41, R004-28, R004-29, C-19: the first request used up the quota; its retry is no new one."""
 
     @guard(engine, "create")
@@ -198,7 +200,8 @@ async def test_a_repeated_request_gets_its_job_though_the_guard_would_refuse_it_
     for another in (NewJob(type="image"), NewJob(type="image", idempotency_key="other")):
         with pytest.raises(Refused):
             await engine.create(another)
-    await engine.cancel(first.id)
+    [lease] = await engine.claim(worker)
+    await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
     with pytest.raises(Refused):
         await engine.create(request)  # its key is free again, so this would be a new job
 
