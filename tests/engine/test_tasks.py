@@ -105,18 +105,20 @@ async def test_it_waits_as_long_as_nothing_is_due(upkeep: ExtensionMaintenance, 
 
 async def test_while_one_process_runs_a_task_another_passes_it_by(fresh_postgres_url: str) -> None:
     one, two = [with_extensions(Engine(await open_store(fresh_postgres_url))) for _ in range(2)]
-    met: list[bool] = []
+    started = asyncio.Event()
 
-    async def function(_tx: Tx) -> None:
-        if not met:
-            met.append(False)  # the other one would go on for ever if it ran it too
-            met.append(await two.run_task(task))
+    async def function(tx: Tx) -> None:
+        started.set()
+        await tx.all(Query("slow", "SELECT pg_sleep(3)"))
 
     task = Task("notes", "sweep", 60, function)
     await one.upkeep([task])
     async with asyncio.timeout(60):
-        assert await one.run_task(task)
-        assert met == [False, False]
+        running = asyncio.create_task(one.run_task(task))
+        await started.wait()
+        assert not await two.run_task(task)
+        assert not running.done(), "the other one did not wait for it"
+        assert await running
         assert not await two.run_task(task), "it was done a moment ago"
     for engine in (one, two):
         await engine.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -251,7 +252,7 @@ async def run_hook(
     """`by_itself`: it is about one job alone, and what it wrote fails in its name. `answers`: what it may return
     besides nothing."""
     try:
-        answer = await tx.call(called, rules.limits.hook_seconds, partial(warn_of_blocking, hook.extension, hook.name))
+        answer = await tx.call(called, rules.limits.hook_seconds, partial(warn_of_blocking, *hook))
         if answer is not None and not isinstance(answer, answers):
             names = ", ".join(kind.__name__ for kind in answers) or "nothing"
             raise TypeError(f"it returned {type(answer).__name__}; a hook of this kind returns {names}")
@@ -280,4 +281,9 @@ async def jobs_of(tx: Tx, verb: str, ids: list[str]) -> list[Job]:
     rows = await tx.all(q.hooked_jobs, ids=ids) if ids else []
     if failed := [row["id"] for row in rows if row["failed"]]:
         await tx.run(q.clear_hook_failures, ids=failed, verb=verb)
-    return [Job.from_row(row[name] for name in COLUMNS) for row in rows]  # a row of a caller's connection is a dict
+    return [Job.from_row(islice(_values(row), len(COLUMNS))) for row in rows]
+
+
+def _values(row: Row) -> Iterable[Any]:
+    """A row of a caller's connection is a dict."""
+    return row.values() if isinstance(row, dict) else row

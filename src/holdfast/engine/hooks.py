@@ -25,13 +25,17 @@ _Function = TypeVar("_Function", Guard, Effect)
 log = logging.getLogger("holdfast.hooks")
 
 
+def named(extension: str, function: object) -> str:
+    return f"{extension}: {getattr(function, '__qualname__', repr(function))}"
+
+
 class Hook(NamedTuple):
     extension: str
     function: Any
 
     @property
     def name(self) -> str:
-        return f"{self.extension}: {getattr(self.function, '__qualname__', repr(self.function))}"
+        return named(self.extension, self.function)
 
 
 class Hooks:
@@ -94,11 +98,11 @@ class Hooks:
         return self._effects.get((verb, job_type), [])
 
 
-def warn_of_blocking(extension: str, name: str, seconds: float) -> None:
+def warn_of_blocking(extension: str, function: object, seconds: float) -> None:
     log.warning(
         "extension %s held up all other work of this process for %.1f s; it must compute nothing that takes long, and "
         "wait for nothing but its transaction",
-        *(name, seconds),
+        *(named(extension, function), seconds),
         extra={"extension": extension},
     )
 

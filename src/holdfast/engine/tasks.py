@@ -102,7 +102,7 @@ async def run_task(tx: Tx, rules: Rules, task: Task) -> bool:
         return False
     try:
         async with tx.savepoint():
-            told = partial(warn_of_blocking, task.extension, f"{task.extension}: {task.name}")
+            told = partial(warn_of_blocking, task.extension, task.function)
             await tx.call(_called(task, tx), task.seconds, told)
     except Exception as error:
         await _note_failure(tx, rules, task, error, row["failures"] + 1)
