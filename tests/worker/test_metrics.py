@@ -63,7 +63,9 @@ LIST: dict[str, tuple[str, set[str], tuple[float, ...]]] = {
     "holdfast_worker_processes": ("gauge", set(), ()),
 }
 NEVER_FED = {name for name in LIST if name.startswith(("image_", "s3_", "cloudfront_"))}
-NOT_FED_HERE = {"db_query_errors_total", "holdfast_hints_total", "holdfast_broker_up"}  # no faults, no broker
+NOT_FED_HERE = {  # no faults, no broker
+    *("db_query_errors_total", "holdfast_hook_failures_total", "holdfast_hints_total", "holdfast_broker_up")
+}
 
 ON_SQLITE = pytest.mark.parametrize("store_url", [pytest.param("sqlite", marks=pytest.mark.sqlite)], indirect=True)
 ON_POSTGRES = pytest.mark.parametrize(
