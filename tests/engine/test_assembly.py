@@ -85,6 +85,14 @@ async def test_a_setting_of_one_lifecycle_changes_no_other_and_wins_over_that_of
     assert (plain.lease_seconds, plain.offline_seconds, plain.max_attempts) == (30, 90, 8)
 
 
+async def test_a_job_type_adds_error_codes_to_those_of_its_lifecycle() -> None:
+    """R002-22, R002-24."""
+    declared = JobType(name="site", lifecycle="crawl", policy={"errors": {"login_expired": "permanent"}})
+    [site] = await policies(load({}, NO_FILE), NewJob(type="site"), declared=declared)
+    assert {site.treat(code).value for code in ("login_expired", "robots_disallowed")} == {"permanent"}
+    assert (site.treat("captcha").value, site.treat("other").value) == ("throttled", "transient")
+
+
 async def test_a_heartbeat_that_a_shorter_lease_leaves_no_room_for_is_cut() -> None:
     """R003-136: the 20 s are the operator's word; the 30 s between heartbeats of `transcode` are not."""
     plain, video = await policies(load({"HOLDFAST_LEASE_SECONDS": "21"}, NO_FILE), PLAIN, VIDEO)

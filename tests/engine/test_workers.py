@@ -231,3 +231,4 @@ async def test_of_two_workers_each_has_its_own_current_job(engine: Engine) -> No
     held = {worker: (await run(engine, worker)).id for worker in (other, one)}
     await engine.create(NewJob(type="waiting"))
     assert {worker.id: worker.current_job_id for worker in await engine.workers()} == held
+    assert await engine.holds() == {one: 1, other: 1}

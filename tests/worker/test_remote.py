@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import App, Client, Context
+from holdfast import App, Client, Context, Permanent, Reject
 from holdfast.clock import Clock
 from holdfast.errors import JobFailed, StoreUnavailable, Unauthorized
 from holdfast.ids import Ids
@@ -93,6 +93,23 @@ async def test_a_remote_worker_runs_jobs_as_a_local_one_does(served: Served, app
     assert {part.name: str(part.status) for part in parts} == dict.fromkeys(
         ["plan", "Bern", "Oslo", "Paris"], "completed"
     )
+
+
+@pytest.mark.parametrize("word", [Permanent, Reject])
+async def test_the_context_of_an_error_comes_over_the_wire(served: Served, app: App, word: type[Permanent]) -> None:
+    """R002-40."""
+
+    @app.job()
+    async def crawl() -> None:
+        raise word("E_ROBOTS", "not allowed", context={"domain": "example.com", "depth": 2})
+
+    async with source_at(served) as source, working(source, app):
+        job = await crawl.enqueue()
+        with pytest.raises(JobFailed):
+            await job.result(timeout=30)
+    stored = await job.get()
+    added = {"attempt": 1, "workerId": stored.last_worker}
+    assert stored.error["context"] == {"domain": "example.com", "depth": 2, **added}
 
 
 async def test_its_parts_may_run_at_the_same_time_and_be_reopened(served: Served, app: App) -> None:
