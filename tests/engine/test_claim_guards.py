@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.clock import MovableClock
@@ -11,9 +12,10 @@ from holdfast.engine.hooked import REFUSED_SECONDS
 from holdfast.errors import Refused
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
-from holdfast.store import Tx
+from holdfast.store import Tx, q
 from tests.engine.hooking import adopt, guard
-from tests.engine.steps import ask
+from tests.engine.steps import ask, stored
+from tests.known.test_one_poisoned_row import spoil
 
 VERDICTS: dict[str, Any] = {
     "reject": Reject("SAFE_BLOCK", "no"),
@@ -110,3 +112,48 @@ async def test_a_waiting_retry_cannot_be_rejected(engine: Engine, worker: str) -
     assert await engine.claim(worker) == []
     assert (await engine.get(made.id)).state is State.RETRYING
     assert len(await ask(engine, "SELECT job_id FROM hook_failures")) == 1
+
+
+async def test_a_claim_with_hooks_finds_the_jobs_that_a_claim_without_would(
+    engine: Engine, worker: str, store_url: str, clock: MovableClock
+) -> None:
+    """Due, of this lane, urgent enough, long enough there for workers that are not preferred, with an attempt left,
+    and with hooks of ours."""
+    plain = await engine.create(job("allow"))
+    await answering(engine)
+    await ask(engine, "UPDATE jobs SET needs = NULL WHERE id = :id RETURNING id", id=plain.id)
+    found, spoilt, _late, _low, _other = await engine.create_many(
+        [
+            job("allow"),
+            job("allow"),
+            msgspec.structs.replace(job("allow"), delay_seconds=60),
+            msgspec.structs.replace(job("allow"), priority=-1),
+            msgspec.structs.replace(job("allow"), queue="other"),
+        ]
+    )
+    await spoil(engine, store_url, spoilt.id)
+    [lane] = await ask(engine, "SELECT lane FROM jobs WHERE id = :id", id=found.id)
+
+    async def claimable(waits: float) -> list[str]:
+        query, wanted = q.claimable_jobs.with_hooks(("toy",)), {"lane": lane["lane"], "floor": 0, "most": 9}
+        rows = await engine.store.write(lambda tx: tx.all(query, waits=waits, **wanted))
+        return [row["id"] for row in rows]
+
+    assert await claimable(0) == [found.id]
+    assert await claimable(1) == []
+    clock.advance(-10)
+    assert await claimable(1) == [found.id], "its time lies ahead because the clock was set back"
+
+
+async def test_only_waiting_jobs_with_our_hooks_are_put_off(engine: Engine, worker: str) -> None:
+    await answering(engine)
+    waits, other, runs = await engine.create_many([job("allow") for _ in range(3)])
+    plain = await engine.create(NewJob(type="plain"))
+    before = [await stored(engine, one.id) for one in (other, plain)]
+    await ask(engine, "UPDATE jobs SET priority = 9 WHERE id = :id RETURNING id", id=runs.id)
+    [lease] = await engine.claim(worker, types=["n"])
+    assert lease.id == runs.id
+    query, seconds = q.defer_jobs.with_hooks(("toy",)), [(one.id, 5.0) for one in (waits, runs, plain)]
+    deferred = await engine.store.write(lambda tx: tx.all(query, deferred=seconds))
+    assert [row["id"] for row in deferred] == [waits.id]
+    assert [await stored(engine, one.id) for one in (other, plain)] == before

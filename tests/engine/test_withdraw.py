@@ -8,7 +8,7 @@ from holdfast.lifecycle import BUILT_IN, Machine, State
 from holdfast.model import Lease, NewJob
 from holdfast.model.reports import Withdrawal, Withdrawn
 from holdfast.store import q
-from tests.engine.steps import run, stored
+from tests.engine.steps import ask, run, stored
 
 
 def asked(lease: Lease, target: str) -> Withdrawal:
@@ -61,10 +61,12 @@ async def test_a_created_job_that_nothing_can_end_is_refused(engine: Engine, wor
 
 
 async def test_only_the_job_in_question_is_locked_and_claimed(engine: Engine, worker: str) -> None:
-    first, second, canceled = await engine.create_many([NewJob(type="n") for _ in range(3)])
+    first, second, canceled, hooked = await engine.create_many([NewJob(type="n") for _ in range(4)])
     await engine.cancel(canceled.id)
+    await ask(engine, "UPDATE jobs SET needs = '[\"toy\"]' WHERE id = :id RETURNING id", id=hooked.id)
     assert [row["id"] for row in await engine.store.write(lambda tx: tx.all(q.lock_job, id=first.id))] == [first.id]
     holder = {"actor": "worker", "worker": worker, "instance": None}
-    claimed = await engine.store.write(lambda tx: tx.all(q.claim_found, ids=[first.id, canceled.id], **holder))
+    ids = [first.id, canceled.id, hooked.id]
+    claimed = await engine.store.write(lambda tx: tx.all(q.claim_found, ids=ids, **holder))
     assert [row["id"] for row in claimed] == [first.id]
     assert (await engine.get(second.id)).state is State.QUEUED
