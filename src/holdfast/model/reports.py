@@ -42,6 +42,11 @@ class Done(msgspec.Struct, frozen=True):
         return Held(self.id, self.token)
 
 
+# In the context of an error: the class of an exception that no code raised on purpose. Its text may hold addresses,
+# paths and names, so it is for operators, and clients read a sentence of ours instead.
+RAISED = "raised"
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """fail: the execution ended with an error, whose code decides what happens next."""
 

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.lifecycle import State
 from holdfast.model.json import decode
 from holdfast.model.outline import Outline
+from holdfast.model.reports import RAISED
 from holdfast.wire import ErrorView, JobView, PartProgress, ProgressView
 
 _UNHAPPY = frozenset({State.DEAD, State.CANCELED, State.REJECTED})
@@ -67,4 +68,12 @@ def _error(outline: Outline) -> ErrorView:
     if outline.state is State.CANCELED:
         return ErrorView("canceled", "the job was canceled")
     error = decode(outline.error) if outline.error is not None else {}
-    return ErrorView(str(error.get("code") or outline.reason or outline.state), str(error.get("message") or ""))
+    return ErrorView(str(error.get("code") or outline.reason or outline.state), _message(error))
+
+
+def _message(error: dict[str, Any]) -> str:
+    """The text of an exception that nobody raised on purpose may hold addresses and paths: it is for operators, too."""
+    context = error.get("context")
+    if isinstance(context, dict) and (raised := context.get(RAISED)) is not None:
+        return f"the job failed with an unexpected error ({raised})"
+    return str(error.get("message") or "")

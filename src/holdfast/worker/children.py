@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.model import Lease
+from holdfast.model.reports import RAISED
 from holdfast.observe.declared import Declarations
 from holdfast.observe.logs import Logs
 from holdfast.worker.context import Line
@@ -68,7 +69,8 @@ class Children:
             except NotStarted as error:
                 if self._closed.is_set():
                     return Released()
-                return Failed("E_CHILD_START", f"no child process for {self._reference}: {error}", error.context)
+                context = {**(error.context or {}), RAISED: "E_CHILD_START"}  # it names modules and paths
+                return Failed("E_CHILD_START", f"no child process for {self._reference}: {error}", context)
             try:
                 return await child.run(lease, handler, line, on_started)
             finally:

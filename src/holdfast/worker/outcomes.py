@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreUnavailable
 from holdfast.model.json import encode
-from holdfast.model.reports import CONTEXT_BYTES_MAX
+from holdfast.model.reports import CONTEXT_BYTES_MAX, RAISED
 
 TRACEBACK_CHARS_MAX = 6000
 SHORT_CHARS_MAX, SHORT_VALUES_MAX = 200, 15  # of a context that is too large
@@ -130,9 +130,11 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str], *, 
             return Released(OUTAGE_SECONDS)
         case Invalid():
             return Failed(error.code, error.message, {"traceback": _told(error)}, permanent=True)
+        case HoldfastError():
+            return Failed(code_of(error, codes), readable(error.message), {"traceback": _told(error)})
         case _:
-            message = error.message if isinstance(error, StoreError) else str(error)
-            return Failed(code_of(error, codes), readable(message), {"traceback": _told(error)})
+            context = {RAISED: type(error).__name__, "traceback": _told(error)}
+            return Failed(code_of(error, codes), readable(str(error)), context)
 
 
 def _storable(context: Any) -> dict[str, Any] | None:

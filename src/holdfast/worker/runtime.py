@@ -16,7 +16,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
-from holdfast.model.reports import Freed, Progress, Withdrawal, Withdrawn
+from holdfast.model.reports import RAISED, Freed, Progress, Withdrawal, Withdrawn
 from holdfast.outages import outage
 from holdfast.worker.blocking import current
 from holdfast.worker.board import Board, Header
@@ -439,7 +439,7 @@ class Worker:
                 run.ending = Ending.STOPPED
         except Exception as error:
             log.exception("job %s: the runtime failed", run.lease.id)
-            said = Failed("E_RUNTIME", str(error))
+            said = Failed("E_RUNTIME", str(error), {RAISED: type(error).__name__})
         self._in_children.discard(run)
         self._ended(run, said)
 
