@@ -241,6 +241,7 @@ async def open_server(
             extension_routes=[route for each in extensions for route in each.routes],
             mounts=[one for each in extensions for one in each.mounts],
             about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
+            health_fields=[probe for each in extensions for probe in each.health_fields],
             extension_settings=lambda: [row for each in extensions for row in each.shown_settings()],
         )
         if extensions:
@@ -263,6 +264,7 @@ async def open_server(
             "maintenance": maintenance.run,
         }
         if extensions:
+            loops["the health of extensions"] = server.extension_health.run
             loops["maintenance of extensions"] = extension_maintenance(engine, clock, ids, extensions).run
         if shared is not None:
             stack.push_async_callback(shared.close)

@@ -18,7 +18,9 @@ from holdfast.engine.claim_hooked import Allow, Cancel, ClaimRequest, Defer, Rej
 from holdfast.engine.create_hooked import CreateRequest
 from holdfast.engine.hooked import MoveRequest
 from holdfast.engine.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
+from holdfast.engine.probes import Checked, Probe, fail, ok, warn
 from holdfast.engine.tasks import Task
+from holdfast.engine.why import Clause
 from holdfast.errors import Invalid, UnknownName
 from holdfast.extension_settings import Secret, Section, Shown
 from holdfast.lifecycle import Lifecycles, Machine
@@ -55,7 +57,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Allow",
     "Cancel",
+    "Checked",
     "ClaimRequest",
+    "Clause",
     "CreateRequest",
     "Defer",
     "Extension",
@@ -68,6 +72,9 @@ __all__ = [
     "Secret",
     "Tx",
     "derived_key",
+    "fail",
+    "ok",
+    "warn",
 ]
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
@@ -118,6 +125,9 @@ class Extension(Definitions):
         self.own_lifecycles = tuple(lifecycles)
         self.lifecycles = Lifecycles(*self.own_lifecycles)
         self.tasks: list[Task] = []
+        self.checks: list[Probe] = []
+        self.health_fields: list[Probe] = []
+        self._explanations: list[Any] = []
         self.metrics = Metrics(name)
         self.routes: list[Route] = []
         self.mounts: list[Mount] = []
@@ -223,6 +233,8 @@ class Extension(Definitions):
             hooks.guard(self.name, guard.verbs, self._types(guard, known), guard.function)
         for effect in self._effects:
             hooks.effect(self.name, effect.verbs, self._types(effect, known), effect.function)
+        for explanation in self._explanations:
+            hooks.explain(self.name, self.handlers, explanation)
 
     def _types(self, declared: _Declared, known: set[str]) -> tuple[str, ...]:
         types = tuple(self.handlers) if declared.job_types is None else declared.job_types
@@ -409,6 +421,41 @@ class Extension(Definitions):
             return function
 
         return keep
+
+    # -- doctor, /health and why ------------------------------------------------------------------------------
+
+    def check(self, name: str) -> Callable[[_Function], _Function]:
+        """A finding of `holdfast doctor`: an async function of (tx) that returns `ok(...)`, `warn(...)` or `fail(...)`,
+        within 5 seconds."""
+        return self._probe(self.checks, "check", name)
+
+    def health(self, name: str) -> Callable[[_Function], _Function]:
+        """A field of /health, under `extensions`: an async function of (tx) that returns JSON, within 5 seconds. It is
+        asked every 10 seconds, and anybody may read the answer."""
+        return self._probe(self.health_fields, "field of /health", name)
+
+    def _probe(self, kept: list[Probe], what: str, name: str) -> Callable[[_Function], _Function]:
+        self._refuse_late(f"{what} {name}")
+        if not isinstance(name, str) or not NAME.fullmatch(name) or any(probe.name == name for probe in kept):
+            raise Invalid(
+                f"extension {self.name!r}: the name of a {what} is a lower-case identifier that no other has, "
+                f"got {quoted(name)}",
+                code="invalid_extension",
+            )
+
+        def keep(function: _Function) -> _Function:
+            self._check_function(what, function, 1, "invalid_hook")
+            kept.append(Probe(self.name, name, function))
+            return function
+
+        return keep
+
+    def explain(self, function: _Function) -> _Function:
+        """For `jobs why` of its job types: an async function of (tx, job) that returns text, or a list of `Clause`."""
+        self._refuse_late("an explanation")
+        self._check_function("explanation", function, 2, "invalid_hook")
+        self._explanations.append(function)
+        return function
 
 
 def _labels(labels: Iterable[str]) -> tuple[str, ...]:

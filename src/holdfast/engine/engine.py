@@ -29,6 +29,7 @@ from holdfast.engine import look as _look
 from holdfast.engine import many_callers as _many_callers
 from holdfast.engine import missing as _missing
 from holdfast.engine import openings as _openings
+from holdfast.engine import probes as _probes
 from holdfast.engine import progress as _progress
 from holdfast.engine import prune as _prune
 from holdfast.engine import queues as _queues
@@ -569,6 +570,13 @@ class Engine(Keyring, Mailing):
     async def missing_extensions(self) -> dict[str, int]:
         """Which no live process has, and how many jobs need each of them."""
         return await self.store.read(_missing.missing)
+
+    async def ask(self, probe: _probes.Probe) -> Any:
+        """What an extension says, or `Failed`."""
+        return await self.store.read(lambda tx: _probes.asked(tx, probe.function))
+
+    async def check_extension(self, probe: _probes.Probe) -> _probes.Checked:
+        return await self.store.read(lambda tx: _probes.checked(tx, probe))
 
     async def upkeep(self, tasks: Sequence[_tasks.Task]) -> _tasks.Upkeep:
         """What the extensions of this process want to be done; on the way it says which these are."""

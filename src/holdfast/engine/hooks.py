@@ -20,6 +20,7 @@ EFFECTIVE = (*GUARDED, "reap", "prune")
 
 Guard = Callable[[Tx, Any], Awaitable[Any]]
 Effect = Callable[[Tx, str, Any], Awaitable[None]]
+Explanation = Callable[[Tx, Any], Awaitable[Any]]
 _Function = TypeVar("_Function", Guard, Effect)
 
 log = logging.getLogger("holdfast.hooks")
@@ -46,6 +47,7 @@ class Hooks:
         self._guards: dict[tuple[str, str], list[Hook]] = {}
         self._effects: dict[tuple[str, str], list[Hook]] = {}
         self._needs: dict[str, list[str]] = {}
+        self._explanations: dict[str, list[Hook]] = {}
 
     def add(self, extension: str) -> None:
         self.extensions = tuple(sorted({*self.extensions, extension}))
@@ -55,6 +57,15 @@ class Hooks:
 
     def effect(self, extension: str, verbs: Iterable[str], job_types: Iterable[str], function: Effect) -> None:
         self._keep(self._effects, EFFECTIVE, "effect", Hook(extension, function), verbs, job_types)
+
+    def explain(self, extension: str, job_types: Iterable[str], function: Explanation) -> None:
+        """For `jobs why`. It moves nothing, so no job needs it."""
+        self.add(extension)
+        for job_type in job_types:
+            self._explanations.setdefault(job_type, []).append(Hook(extension, function))
+
+    def explanations(self, job_type: str) -> list[Hook]:
+        return self._explanations.get(job_type, [])
 
     def _keep(
         self,

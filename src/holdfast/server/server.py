@@ -15,12 +15,14 @@ from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine, Retention
 from holdfast.engine.insert import Ready
+from holdfast.engine.probes import Probe
 from holdfast.extension_settings import Shown
 from holdfast.ids import Ids
 from holdfast.model.outline import Outline
 from holdfast.observe.serving import Serving
 from holdfast.server.auth import Auth
 from holdfast.server.cursors import Cursors
+from holdfast.server.extension_health import ExtensionHealth
 from holdfast.server.feed import Feed
 from holdfast.server.grouping import Grouping
 from holdfast.server.metrics import Figures
@@ -66,6 +68,7 @@ class Server:
     routes: tuple[Route, ...] = ()  # all that it answers to; `HttpApp` says which
     extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
     extension_settings: Callable[[], list[Shown]] = list
+    health_fields: Sequence[Probe] = ()
     metrics: Serving = field(default_factory=Serving)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
     stopping: bool = False
@@ -76,6 +79,7 @@ class Server:
     pages: dict[str, bytes] = field(default_factory=dict)  # made from its routes, once
 
     def __post_init__(self) -> None:
+        self.extension_health = ExtensionHealth(self.engine, self.clock, self.health_fields)
         self.scopes = Scopes(self.engine, self.clock)
         self.store_errors = StoreErrorLog(self.clock)
         self.loops = Loops(self.clock, self.ids)

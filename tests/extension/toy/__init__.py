@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse
 
 from holdfast import App, Context, SyncContext
 from holdfast.errors import NotFound, Refused
-from holdfast.extend import CreateRequest, Extension, Request, Secret, Tx
+from holdfast.extend import Checked, CreateRequest, Extension, Request, Secret, Tx, ok
 from holdfast.model import Job
 
 
@@ -67,6 +67,21 @@ async def book(tx: Tx, verb: str, job: Job) -> None:
 @ext.maintenance(every=60)
 async def sweep(tx: Tx) -> None:
     await tx.run(ext.q.sweep)
+
+
+@ext.check("ledger")
+async def balanced(tx: Tx) -> Checked:
+    return ok(f"{len(await tx.all(ext.q.entries))} entries")
+
+
+@ext.health("entries")
+async def how_many(tx: Tx) -> int:
+    return len(await tx.all(ext.q.entries))
+
+
+@ext.explain
+async def booked(tx: Tx, job: Job) -> str:
+    return f"{len(await tx.all(ext.q.entries_of, job=job.id))} entries in the ledger"
 
 
 class NewNote(msgspec.Struct, forbid_unknown_fields=True):

@@ -18,7 +18,10 @@ from holdfast.redaction import without_password
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.engine import Engine
+    from holdfast.extend import Extension
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -69,7 +72,7 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
     except HoldfastError as error:
         return [findings[0], fail("database", f"{without_password(settings.url)}: {error.full}")]
     try:
-        return [*findings, *await _look(engine, settings)]
+        return [*findings, *await _look(engine, settings), *await _checks(engine, extensions)]
     except HoldfastError as error:  # what was looked at before it is still worth telling
         return [*findings, fail("database", error.full)]
     finally:
@@ -92,6 +95,16 @@ async def _look(engine: Engine, settings: Settings) -> list[Finding]:
     else:
         findings += await sqlite.examine(engine, settings)
     return findings + await broker.examine(settings) + await jobs.examine(engine, settings)
+
+
+async def _checks(engine: Engine, extensions: Iterable[Extension]) -> list[Finding]:
+    """What extensions check themselves."""
+    probes = [probe for each in extensions for probe in each.checks]
+    found = [(probe, await engine.check_extension(probe)) for probe in probes]
+    return [
+        Finding(checked.level, f"{probe.extension}.{probe.name}", checked.says, checked.advice)
+        for probe, checked in found
+    ]
 
 
 async def _schema(engine: Engine) -> Finding:
