@@ -573,7 +573,7 @@ class Engine(Keyring, Mailing):
 
     async def ask(self, probe: _probes.Probe) -> Any:
         """What an extension says, or `Failed`."""
-        return await self.store.read(lambda tx: _probes.asked(tx, probe.function))
+        return await self.store.read(lambda tx: _probes.asked(tx, probe.hook))
 
     async def check_extension(self, probe: _probes.Probe) -> _probes.Checked:
         return await self.store.read(lambda tx: _probes.checked(tx, probe))

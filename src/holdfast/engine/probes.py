@@ -6,8 +6,10 @@ An answer that fails or takes too long is an answer, too: it harms nothing but i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+from holdfast.engine.hooks import Hook, warn_of_blocking
 from holdfast.store import Tx
 
 PROBE_SECONDS = 5.0
@@ -40,6 +42,10 @@ class Probe(NamedTuple):
     name: str
     function: Callable[[Tx], Awaitable[Any]]
 
+    @property
+    def hook(self) -> Hook:
+        return Hook(self.extension, self.function)
+
 
 class Failed(NamedTuple):
     error: Exception
@@ -51,22 +57,22 @@ class Failed(NamedTuple):
         return f"{type(self.error).__name__}: {self.error}"[:500]
 
 
-async def asked(tx: Tx, function: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+async def asked(tx: Tx, hook: Hook, *given: Any) -> Any:
     """What the function of (tx, ...) returns, or `Failed`."""
 
     async def call() -> Any:
-        return await function(tx, *given)
+        return await hook.function(tx, *given)
 
     try:
         async with tx.savepoint():
-            return await tx.call(call(), PROBE_SECONDS)
+            return await tx.call(call(), PROBE_SECONDS, partial(warn_of_blocking, hook.extension, hook.name))
     except Exception as error:
         return Failed(error)
 
 
 async def checked(tx: Tx, probe: Probe) -> Checked:
     """What a check of an extension finds; a check that does not work is a finding."""
-    found = await asked(tx, probe.function)
+    found = await asked(tx, probe.hook)
     if isinstance(found, Failed):
         return fail(f"the check failed: {found.says}", f"tell the author of extension {probe.extension}")
     if not isinstance(found, Checked):

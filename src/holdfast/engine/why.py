@@ -88,7 +88,7 @@ async def of_extensions(tx: Tx, rules: Rules, job: Job) -> list[Clause]:
         says = f"extension {row['extension']} has failed its {row['verb']} {often}: {row['error']}"
         clauses.append(Clause("hook", False, f"{says}; the next try is at {row['next_at']:%H:%M:%S} UTC"))
     for hook in rules.hooks.explanations(job.type):
-        clauses += _explained(hook.extension, await asked(tx, hook.function, job))
+        clauses += _explained(hook.extension, await asked(tx, hook, job))
     return clauses
 
 
