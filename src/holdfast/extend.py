@@ -435,7 +435,7 @@ class Extension(Definitions):
         return self._probe(self.health_fields, "field of /health", name)
 
     def _probe(self, kept: list[Probe], what: str, name: str) -> Callable[[_Function], _Function]:
-        self._refuse_late(f"{what} {name}")
+        self.refuse_late(f"{what} {name}")
         if not isinstance(name, str) or not NAME.fullmatch(name) or any(probe.name == name for probe in kept):
             raise Invalid(
                 f"extension {self.name!r}: the name of a {what} is a lower-case identifier that no other has, "
@@ -452,7 +452,7 @@ class Extension(Definitions):
 
     def explain(self, function: _Function) -> _Function:
         """For `jobs why` of its job types: an async function of (tx, job) that returns text, or a list of `Clause`."""
-        self._refuse_late("an explanation")
+        self.refuse_late("an explanation")
         self._check_function("explanation", function, 2, "invalid_hook")
         self._explanations.append(function)
         return function
