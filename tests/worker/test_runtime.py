@@ -468,9 +468,8 @@ class TestOutcomes:
         assert held.state is State.RUNNING
         broken = False
         await engine.reap(gone=[str(held.lease_instance)])
-        await until(engine.requeue_due)
         async with working(app):
-            assert await job.result(20) == "paid"
+            assert await job.result(60) == "paid"
 
     async def test_a_guard_that_refuses_a_completion_makes_it_a_failure(self, app: App) -> None:
         @app.job(max_attempts=1)

@@ -54,6 +54,17 @@ class _Item(NamedTuple):
     one: Ready
 
 
+class _Asked(NamedTuple):
+    """A request after its guards, and as it was before them."""
+
+    request: CreateRequest
+    before: Ready
+
+    @property
+    def ready(self) -> Ready:
+        return self.before if self.request.job is self.before.job else ready(self.request.job)
+
+
 class _NotTogether(Exception):
     """A key of the batch is held: each job is to be looked at by itself."""
 
@@ -86,21 +97,22 @@ class _Creation:
         requests = [await self._ask(item.one.job) for item in items]
         keyed = [request.job for request, item in zip(requests, items, strict=True) if request.job is not item.one.job]
         await self._require_free(keyed)
-        made = await self._insert(requests)
+        made = await self._insert([_Asked(request, item.one) for request, item in zip(requests, items, strict=True)])
         return {item.id: answer for item, answer in zip(items, made, strict=True)}
 
     async def _require_free(self, jobs: list[NewJob]) -> None:
         if await key_holders(self._tx, jobs):
             raise _NotTogether
 
-    async def _insert(self, requests: list[CreateRequest]) -> list[Answer]:
-        new = [request for request in requests if request.existing is None]
-        batch = await prepare(self._tx, self._rules, [ready(request.job) for request in new], accept=self._accept)
+    async def _insert(self, asked: list[_Asked]) -> list[Answer]:
+        new = [one.ready for one in asked if one.request.existing is None]
+        batch = await prepare(self._tx, self._rules, new, accept=self._accept)
         inserted = await insert(self._tx, self._rules, batch, actor=self._actor, which=self._rules.mine) if new else ()
         if len(inserted) < len(new):
             raise _NotTogether
         rows = iter(batch.fresh)
-        return [await self._existing(one.existing) if one.existing else batch.made(next(rows)) for one in requests]
+        existing = [one.request.existing for one in asked]
+        return [await self._existing(job_id) if job_id else batch.made(next(rows)) for job_id in existing]
 
     async def _existing(self, job_id: str) -> Created:
         job = await get(self._tx, job_id)
@@ -136,7 +148,7 @@ class _Creation:
 
     async def _guarded(self, one: Ready) -> Answer:
         request = await self._ask(one.job, repeats=True)
-        return (await self._insert([request]))[0]
+        return (await self._insert([_Asked(request, one)]))[0]
 
     async def _repeat(self, job: NewJob) -> Answer | None:
         holder = (await key_holders(self._tx, [job])).get(owner_of(job))

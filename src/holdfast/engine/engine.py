@@ -235,6 +235,8 @@ class Engine(Keyring, Mailing):
 
     async def _create_together(self, jobs: list[NewJob], work: Callable[..., Any]) -> list[Created]:
         alone = all(job.idempotency_key is None for job in jobs) or len(jobs) == 1
+        if self.rules.hooks.extensions:
+            alone = alone and not any(self.rules.hooks.needs_of(job.type) for job in jobs)
         with _create.naming_key(jobs):
             try:
                 return await self.store.write(partial(work, alone=alone), alone=alone, retry_locked=False)
