@@ -271,6 +271,14 @@ class App(Definitions):
         queue = new[0].queue or (handler.declared.queue if handler is not None else None)
         return await traces().enqueued(new, create, queue=queue)
 
+    async def wake(self, job_id: str) -> bool:
+        """A job that is snoozed, delayed or waits for its retry can be claimed at once, as when a provider's webhook
+        says that what it waits for is there. False: it runs, and if it is snoozed after all it will not wait."""
+        return await (await self.engine(declared=False)).wake(job_id)
+
+    def wake_sync(self, job_id: str) -> bool:
+        return self.wait_for(lambda: self.wake(job_id))
+
     def job_handle(self, job_id: str) -> JobHandle[Any]:
         """A handle on a job known by its id, from whoever enqueued it."""
         return JobHandle(self, job_id)

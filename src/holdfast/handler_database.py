@@ -12,7 +12,7 @@ from holdfast.definitions import Creates
 from holdfast.engine import Created, Engine
 from holdfast.errors import Invalid
 from holdfast.handle import JobHandle
-from holdfast.model import Lease, NewJob
+from holdfast.model import Job, Lease, NewJob
 from holdfast.model.making import MakesJobs, new_job_of
 from holdfast.model.reports import Done, Held, Withdrawal, Withdrawn
 from holdfast.store import Row, Tx
@@ -46,6 +46,24 @@ class HandlerDatabase:
         async with transaction(engine.store) as tx:
             worker = await engine.hold_within(tx, Held(lease.id, lease.token))
             yield JobTx(self._app, engine, tx, lease, worker)
+
+    async def enqueue(
+        self, lease: Lease, job: MakesJobs | NewJob | str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> JobHandle[Any]:
+        made = await self._app.create(_child_of(lease, new_job_of(job, args, kwargs)))
+        return JobHandle(self._app, made.id, existed=made.existed)
+
+    async def children(self, lease: Lease) -> list[Job]:
+        return await (await self._app.engine()).children(lease.id)
+
+    async def cancel(self, lease: Lease, job_id: str, reason: str) -> bool:
+        canceling = await (await self._app.engine()).cancel(job_id, reason=reason, tenant=lease.tenant)
+        return bool(canceling.canceled)
+
+
+def _child_of(lease: Lease, new: NewJob) -> NewJob:
+    tenant = lease.tenant if new.tenant == "default" else new.tenant
+    return msgspec.structs.replace(new, tenant=tenant, parent_id=new.parent_id or lease.id)
 
 
 class JobTx:
@@ -84,9 +102,7 @@ class JobTx:
         self._tx.after_commit(callback, hint=hint)
 
     async def enqueue(self, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
-        new = new_job_of(job, args, kwargs)
-        tenant = self._lease.tenant if new.tenant == "default" else new.tenant
-        new = msgspec.structs.replace(new, tenant=tenant, parent_id=new.parent_id or self._lease.id)
+        new = _child_of(self._lease, new_job_of(job, args, kwargs))
 
         async def create(jobs: list[NewJob]) -> list[Created]:
             return [await self._engine.create_within(self._tx, jobs[0])]
@@ -102,6 +118,9 @@ class JobTx:
         lease = self._lease
         asked = Withdrawal(id=lease.id, token=lease.token, target=job_id, reason=reason, message=message)
         return await self._engine.withdraw_within(self._tx, self._worker, asked)
+
+    async def wake(self, job_id: str) -> bool:
+        return await self._engine.wake_within(self._tx, job_id, tenant=self._lease.tenant)
 
     async def complete(self, result: Any = None) -> None:
         if self.completed is not None:

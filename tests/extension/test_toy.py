@@ -34,6 +34,11 @@ async def test_its_job_runs_and_is_booked(app: App, store_url: str) -> None:
     assert await missing(store_url, app.extensions.values()) == []
 
 
+async def test_a_job_waits_for_its_children(app: App) -> None:
+    async with working(app, concurrency=1):
+        assert await (await toy.book.enqueue(["a", "bcd"])).result(30) == 4
+
+
 async def test_its_guard_refuses(app: App) -> None:
     with pytest.raises(Refused):
         await toy.index.enqueue("forbidden")

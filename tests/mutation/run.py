@@ -59,6 +59,8 @@ CLOSE = {
     "lock_job": ["tests/engine/test_withdraw.py"],
     **{query: ["tests/engine/test_claim_guards.py"] for query in ("claimable_jobs", "defer_jobs")},
     "claim_found": ["tests/engine/test_withdraw.py", "tests/engine/test_claim_guards.py"],
+    **{query: ["tests/engine/test_wake.py"] for query in ("wake_waiting", "wake_running", "release_jobs")},
+    **{query: ["tests/engine/test_children.py"] for query in ("ripen_parents", "children", "unfinished_children")},
     "locked_leases": ["tests/store/test_guards.py"],
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
     **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},

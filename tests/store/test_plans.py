@@ -60,6 +60,8 @@ PINNED = {
     "going_on": {"jobs_pkey", "jobs_running"},
     "reap_to_retry": {"jobs_pkey", "jobs_running"},
     "ripen_jobs": {"jobs_waiting", "jobs_pkey"},
+    "ripen_parents": {"jobs_waiting", "jobs_pkey", "jobs_of_parent"},
+    "children": {"jobs_of_parent"},
     "requeue_due": {"jobs_retrying", "jobs_pkey"},
     "orphans": {"jobs_created"},
     "jobs_by_key": {"jobs_key_once", "jobs_pkey"},
@@ -92,6 +94,7 @@ NEEDED = {
     "look": "jobs_claim",
     "openings": "jobs_claim",
     "ripen_jobs": "jobs_waiting",
+    "ripen_parents": "jobs_waiting",
     "requeue_due": "jobs_retrying",
     "jobs_by_key": "jobs_key_once",
 }

@@ -84,9 +84,9 @@ def fail_body(failure: Failure) -> wire.FailBody:
 
 
 def release_body(freed: Freed) -> wire.ReleaseBody:
-    default = Freed(freed.id, freed.token, freed.delay_seconds)
+    default = Freed(freed.id, freed.token, freed.delay_seconds, children=freed.children)
     snoozed = None if freed.reason == default.reason else freed.snoozed  # said only where the delay does not say it
-    return wire.ReleaseBody(freed.id, freed.token, freed.delay_seconds, snoozed)
+    return wire.ReleaseBody(freed.id, freed.token, freed.delay_seconds, snoozed, freed.children)
 
 
 def reject_body(verdict: Verdict) -> wire.RejectBody:

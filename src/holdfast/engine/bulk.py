@@ -10,6 +10,7 @@ from holdfast.engine.audit import Deed, record
 from holdfast.engine.cancel import cancel
 from holdfast.engine.redrive import redrive, successors
 from holdfast.engine.rules import Rules
+from holdfast.engine.wake import wake
 from holdfast.errors import HoldfastError, KeyReused, StoreError
 from holdfast.lifecycle import FINAL, Actor, State
 from holdfast.store import Tx
@@ -57,6 +58,14 @@ class Cancel:
     async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
         answer = await cancel(tx, rules, job_id, actor=Actor.API, reason=self._reason)
         return Outcome(job_id, "canceled" if answer.canceled else "cancel_requested")
+
+
+class Wake:
+    name = "wake"
+    states = (State.QUEUED, State.RETRYING)
+
+    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
+        return Outcome(job_id, "woken" if await wake(tx, rules, job_id) else "runs")
 
 
 class Pace(NamedTuple):

@@ -43,6 +43,7 @@ from holdfast.engine import secrets as _secrets
 from holdfast.engine import set_back as _set_back
 from holdfast.engine import tasks as _tasks
 from holdfast.engine import vitals as _vitals
+from holdfast.engine import wake as _wake
 from holdfast.engine import why as _why
 from holdfast.engine import withdraw as _withdraw
 from holdfast.engine import worker_log as _worker_log
@@ -497,6 +498,13 @@ class Engine(Keyring, Mailing):
             lambda tx, job: _cancel.cancel(tx, self.rules, job, actor=actor, reason=reason, tenant=tenant),
         )
 
+    async def wake(self, job_id: str, *, tenant: str | None = None) -> bool:
+        """True: it can be claimed now. False: it runs, and if it is given back it will not wait."""
+        return await self.store.write(lambda tx: _wake.wake(tx, self.rules, job_id, tenant=tenant))
+
+    async def wake_within(self, tx: Tx, job_id: str, *, tenant: str | None = None) -> bool:
+        return await _wake.wake(tx, self.rules, job_id, tenant=tenant)
+
     async def requeue(self, job_id: str, **options: Any) -> Job:
         return _raised(await self.requeue_many([job_id], **options))
 
@@ -748,6 +756,10 @@ class Engine(Keyring, Mailing):
         self, wanted: _read.Filter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> _read.Page:
         return await self.store.read(lambda tx: _read.page(tx, wanted or _read.Filter(), cursor=cursor, limit=limit))
+
+    async def children(self, job_id: str, *, limit: int = 1000) -> list[Job]:
+        """The jobs whose parent it is, the oldest first."""
+        return await self.store.read(lambda tx: _read.children(tx, job_id, limit=limit))
 
     async def jobs_beginning(self, text: str, *, limit: int) -> list[str]:
         """The ids that begin with this text."""

@@ -229,6 +229,11 @@ async def attempts(tx: Tx, job_id: str) -> list[Attempt]:
     return [Attempt.from_row(row) for row in await tx.all(q.attempts, id=job_id)] if is_uuid(job_id) else []
 
 
+async def children(tx: Tx, job_id: str, *, limit: int) -> list[Job]:
+    check_limit(limit, "jobs")
+    return [Job.from_row(row) for row in await tx.all(q.children, id=job_id, limit=limit)] if is_uuid(job_id) else []
+
+
 async def parts(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
     if not isinstance(job_ids, list | tuple) or not all(isinstance(job_id, str) for job_id in job_ids):
         raise Invalid(f"job ids must be a list of texts, got {quoted(job_ids)}", code="invalid_job_id")

@@ -13,11 +13,15 @@ from holdfast.model import Job
 from holdfast.model.names import check_name
 from holdfast.store import Row, Tx, q
 
+PARENTS_SECONDS = 5.0  # after which a job that waits for its children is looked at again, if none of them has ended
+
 
 async def requeue_due(tx: Tx, rules: Rules) -> int:
     """One bounded step of maintenance; several at once share the work and skip what the others hold."""
     limit = rules.limits.sweep_batch
     rows: list[Row] = await tx.all(q.ripen_jobs, limit=limit)
+    parents = await tx.all(q.ripen_parents, limit=limit, pause=PARENTS_SECONDS)
+    rows += [row for row in parents if row["due"]]
     rows += await move(tx, rules, q.requeue_due, actor=Actor.SYSTEM, limit=limit)
     if rules.hooks.extensions:
         rows += await _requeue_with_hooks(tx, rules, limit)

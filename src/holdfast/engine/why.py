@@ -14,6 +14,7 @@ from holdfast.engine.rules import Rules
 from holdfast.lifecycle import State
 from holdfast.model import Job, Worker
 from holdfast.model.json import decode
+from holdfast.model.reports import WAITING_FOR_CHILDREN
 from holdfast.store import Row, Tx, q
 
 AHEAD_MAX = 10_000
@@ -36,6 +37,8 @@ async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> l
     clauses = [_state(job, machine.words[job.state]), *await of_extensions(tx, rules, job)]
     if not clauses[0].holds:
         return clauses
+    if job.reason == WAITING_FOR_CHILDREN and not job.due:
+        return [*clauses, await _children(tx, job)]
     waits = (job.run_at - now).total_seconds()
     clauses.append(
         Clause("time", waits <= 0, f"it may run since {job.run_at:%Y-%m-%d %H:%M:%S} UTC")
@@ -108,6 +111,16 @@ def _explained(extension: str, answer: Any) -> list[Clause]:
         wrong = f"extension {extension} explained it by {type(answer).__name__}; that is text, or a list of clauses"
         return [Clause(extension, True, wrong)]
     return [each if isinstance(each, Clause) else Clause(extension, True, each) for each in found]
+
+
+async def _children(tx: Tx, job: Job) -> Clause:
+    row = await tx.one(q.unfinished_children, id=job.id)
+    number = row["jobs"] if row else 0
+    if not number:
+        return Clause("children", False, "all its child jobs have ended; the next claim or sweep makes it claimable")
+    return Clause(
+        "children", False, f"it waits until {'1 child job has' if number == 1 else f'{number} child jobs have'} ended"
+    )
 
 
 async def _queue(tx: Tx, job: Job) -> Clause:

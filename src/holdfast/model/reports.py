@@ -14,6 +14,9 @@ from holdfast.model.history import Part
 CONTEXT_BYTES_MAX = 16 * 1024  # of JSON that explains an error
 
 
+WAITING_FOR_CHILDREN = "waiting_for_children"
+
+
 class Held(msgspec.Struct, frozen=True):
     """A job and the token it is held by."""
 
@@ -73,9 +76,12 @@ class Freed(msgspec.Struct, frozen=True):
     token: str
     delay_seconds: float = 0
     snoozed: bool | None = None
+    children: bool = False  # it waits until no job is unfinished whose parent it is
 
     @property
     def reason(self) -> str:
+        if self.children:
+            return WAITING_FOR_CHILDREN
         asked_for = self.delay_seconds > 0 if self.snoozed is None else self.snoozed
         return "snoozed" if asked_for else "released"
 

@@ -58,7 +58,7 @@ def failure_of(body: wire.FailBody) -> Failure:
 
 
 def freed_of(body: wire.ReleaseBody) -> Freed:
-    return Freed(body.job_id, body.lease_token, body.delay_seconds, body.snoozed)
+    return Freed(body.job_id, body.lease_token, body.delay_seconds, body.snoozed, body.wait_for_children)
 
 
 def verdict_of(body: wire.RejectBody) -> Verdict:

@@ -67,6 +67,13 @@ class Request:
             finally:
                 self._tx = None
 
+    async def wake(self, job_id: str) -> bool:
+        """A job of the caller's tenant need not wait for its time any longer."""
+        engine, tenant = self._server.engine, self.caller.tenant
+        if self._tx is None:
+            return await engine.wake(job_id, tenant=tenant)
+        return await engine.wake_within(self._tx, job_id, tenant=tenant)
+
     async def enqueue(self, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> Created:
         """A job of the caller's tenant: of a job type of the app with its arguments, or of a type by its name."""
         new = msgspec.structs.replace(new_job_of(job, args, kwargs), tenant=self.caller.tenant)

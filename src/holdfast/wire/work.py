@@ -153,6 +153,7 @@ class ReleaseBody(Body, omit_defaults=True):
     lease_token: str
     delay_seconds: Seconds = 0
     snoozed: bool | None = None
+    wait_for_children: bool = False
 
 
 class RejectBody(Body):

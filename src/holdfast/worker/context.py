@@ -17,7 +17,7 @@ from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.observe.declared import Metrics
 from holdfast.worker.database import Database, JobTx, SyncJobTx, no_database
-from holdfast.worker.outcomes import Recorded, Reject, Snooze
+from holdfast.worker.outcomes import Recorded, Reject, Snooze, WaitForChildren
 from holdfast.worker.parts import PartInHand, SyncPartInHand
 
 _T = TypeVar("_T")
@@ -121,6 +121,11 @@ class _Facts:
         """`return ctx.snooze(30)`: not now."""
         return Snooze(seconds)
 
+    def wait_for_children(self) -> WaitForChildren:
+        """`raise ctx.wait_for_children()`: run again when every job has ended whose parent this one is, however it
+        ended. No slot is held meanwhile; `ctx.save` keeps what the next execution needs."""
+        return WaitForChildren()
+
 
 class Context(_Facts):
     def __init__(self, lease: Lease, line: Line, state: Any = None, database: Database | None = None) -> None:
@@ -176,18 +181,34 @@ class Context(_Facts):
         It is committed at the end of the block, and only while the job is held: `LeaseLost` otherwise. Keep it short:
         on SQLite nothing else is written meanwhile. What the handler reports waits until it is over.
         """
-        if self._database is None:
-            raise no_database("ctx.transaction()")
-        self._check_outside("a second transaction")
+        database = self._reach("ctx.transaction()")
         self._in_transaction = True
         try:
-            async with self._database.transaction(self.lease) as tx:
+            async with database.transaction(self.lease) as tx:
                 yield tx
         finally:
             self._in_transaction = False
         if tx.completed is not None:
             self.recorded_as = tx.completed
             await self._line.recorded(tx.completed)
+
+    async def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A job whose parent this one is: of a job type with its arguments. The answer is its handle."""
+        return await self._reach("ctx.enqueue()").enqueue(self.lease, job, args, kwargs)
+
+    async def children(self) -> list[Any]:
+        """The jobs whose parent this one is, the oldest first, as far as they are not pruned: at most 1000."""
+        return await self._reach("ctx.children()").children(self.lease)
+
+    async def cancel_job(self, job_id: str, reason: str = "canceled") -> bool:
+        """Another job. True if it is canceled, False if its worker was asked to stop it."""
+        return await self._reach("ctx.cancel_job()").cancel(self.lease, job_id, reason)
+
+    def _reach(self, what: str) -> Database:
+        if self._database is None:
+            raise no_database(what)
+        self._check_outside(what)
+        return self._database
 
     def _check_outside(self, what: str) -> None:
         if self._in_transaction:
@@ -335,6 +356,15 @@ class SyncContext(_Facts):
         each = self._context.parts(names)
         while (part := self._wait(_next(each))) is not None:
             yield SyncPartInHand(part, self._wait)
+
+    def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self._wait(self._context.enqueue(job, *args, **kwargs))
+
+    def children(self) -> list[Any]:
+        return self._wait(self._context.children())
+
+    def cancel_job(self, job_id: str, reason: str = "canceled") -> bool:
+        return self._wait(self._context.cancel_job(job_id, reason))
 
     @contextmanager
     def part(self, name: str, *, total: int | None = None) -> Iterator[SyncPartInHand]:

@@ -52,6 +52,10 @@ class JobTx(Protocol):
         """A job that is created if the transaction is committed; this job is its parent. The answer is its handle."""
         ...
 
+    async def wake(self, job_id: str) -> bool:
+        """Another job need not wait for its time any longer."""
+        ...
+
     async def cancel(self, job_id: str, reason: str = "canceled") -> bool:
         """Another job. True if it is canceled with this transaction, False if its worker is asked to stop it."""
         ...
@@ -67,6 +71,12 @@ class JobTx(Protocol):
 
 class Database(Protocol):
     def transaction(self, lease: Lease) -> AbstractAsyncContextManager[JobTx]: ...
+
+    async def enqueue(self, lease: Lease, job: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    async def children(self, lease: Lease) -> list[Any]: ...
+
+    async def cancel(self, lease: Lease, job_id: str, reason: str) -> bool: ...
 
 
 def no_database(what: str) -> Invalid:
@@ -95,6 +105,9 @@ class SyncJobTx:
 
     def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self._wait(self._tx.enqueue(job, *args, **kwargs))
+
+    def wake(self, job_id: str) -> bool:
+        return bool(self._wait(self._tx.wake(job_id)))
 
     def cancel(self, job_id: str, reason: str = "canceled") -> bool:
         return bool(self._wait(self._tx.cancel(job_id, reason)))

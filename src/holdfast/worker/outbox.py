@@ -239,7 +239,7 @@ def _failure(run: Run, outcome: Failed) -> Failure:
 def _release(source: Source, group: list[Ended]) -> Awaitable[Answers]:
     return source.release(
         [
-            Freed(run.lease.id, run.lease.token, outcome.delay_seconds, outcome.snoozed)
+            Freed(run.lease.id, run.lease.token, outcome.delay_seconds, outcome.snoozed, outcome.children)
             for run, outcome in group
             if isinstance(outcome, Released)
         ]

@@ -55,6 +55,13 @@ class Snooze(Exception):
         self.seconds = seconds
 
 
+class WaitForChildren(Snooze):
+    """Raised or returned by a handler: not before every job has ended whose parent this one is."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 SAID = (Permanent, Retry, Reject, Snooze)  # by raising it, or by returning it
 
 
@@ -86,6 +93,7 @@ class Released(msgspec.Struct, frozen=True, tag="released"):
 
     delay_seconds: float = 0
     snoozed: bool = False
+    children: bool = False
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
@@ -118,6 +126,8 @@ def how(outcome: Outcome) -> tuple[str, str | None]:
 def of_error(error: BaseException, codes: Mapping[type[BaseException], str], *, given_back: int = 0) -> Outcome:
     """What an exception that left a handler means. `given_back`: how often the job was, before this execution."""
     match error:
+        case WaitForChildren():
+            return Released(snoozed=True, children=True)
         case Snooze():
             return Released(error.seconds, snoozed=True)
         case Reject():

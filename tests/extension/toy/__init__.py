@@ -51,6 +51,16 @@ async def copy(ctx: Context, text: str) -> int:
     return -1
 
 
+@ext.job("NOTE_BOOK")
+async def book(ctx: Context, texts: list[str]) -> int:
+    """Its notes are jobs of their own; it holds no slot while they run."""
+    if not await ctx.children():
+        for text in texts:
+            await ctx.enqueue(index, text)
+        raise ctx.wait_for_children()
+    return sum(note.result for note in await ctx.children())
+
+
 @ext.guard("create", job_type="NOTE_INDEX")
 async def within_quota(tx: Tx, request: CreateRequest) -> None:
     if request.job.payload.get("text") == "forbidden":
@@ -58,7 +68,7 @@ async def within_quota(tx: Tx, request: CreateRequest) -> None:
 
 
 @ext.effect("create", "complete", "fail", "reject", "cancel", "reap")
-async def book(tx: Tx, verb: str, job: Job) -> None:
+async def keep_books(tx: Tx, verb: str, job: Job) -> None:
     entry = "reserve" if verb == "create" else ENTRY.get(job.state)
     if entry is not None:
         await tx.run(ext.q.add_entry, job=job.id, entry=entry)

@@ -8,8 +8,9 @@ UPDATE jobs
        reason     = freed.reason,
        {next version},
        attempt    = attempt - 1,
-       run_at     = {now+freed.delay_seconds},
-       due        = freed.delay_seconds <= 0,
+       run_at     = {now+CASE WHEN woken_epoch = epoch THEN 0 ELSE freed.delay_seconds END},
+       due        = freed.delay_seconds <= 0 AND freed.reason <> 'waiting_for_children'
+                    OR coalesce(woken_epoch = epoch, FALSE),
        step       = NULL,
        {lease ended},
        updated_at = {now}

@@ -144,6 +144,7 @@ CREATE TABLE jobs (
     root_id             uuid,
     parent_id           uuid,
     needs               text,                       -- extensions whose hooks every move runs, as JSON
+    woken_epoch         integer,                    -- the execution in which it was woken: given back, it does not wait
     -- What a job looks like in each state; any other state is none.
     CONSTRAINT jobs_shape CHECK (CASE
         WHEN state = 'running'
@@ -248,6 +249,26 @@ CREATE TRIGGER jobs_legal_move BEFORE UPDATE ON jobs FOR EACH ROW
 CREATE TRIGGER jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts ON jobs FOR EACH ROW
     WHEN (NEW.state = OLD.state AND NEW.due IS NOT NULL AND NEW.attempt >= NEW.max_attempts)
     EXECUTE FUNCTION holdfast_refuse_move();
+
+-- A job that waits for its children is looked at when one of them ends, however it ends. One that is locked is passed
+-- over: it is looked at now and then in any case.
+CREATE FUNCTION holdfast_child_ended() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE jobs
+       SET run_at = NEW.updated_at
+     WHERE id = (SELECT id
+                   FROM jobs
+                  WHERE id = NEW.parent_id
+                    AND NOT due
+                    AND reason = 'waiting_for_children'
+                    AND run_at > NEW.updated_at
+                    FOR UPDATE SKIP LOCKED);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER jobs_child_ended AFTER UPDATE ON jobs FOR EACH ROW
+    WHEN (NEW.parent_id IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL)
+    EXECUTE FUNCTION holdfast_child_ended();
 
 CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs FOR EACH ROW
     WHEN (OLD.finished_at IS NULL)

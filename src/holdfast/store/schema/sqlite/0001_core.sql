@@ -145,6 +145,7 @@ CREATE TABLE jobs (
     root_id             text,
     parent_id           text,
     needs               text,                     -- extensions whose hooks every move runs, as JSON
+    woken_epoch         integer,                    -- the execution in which it was woken: given back, it does not wait
     -- What a job looks like in each state; any other state is none.
     CONSTRAINT jobs_shape CHECK (CASE
         WHEN state = 'running'
@@ -261,6 +262,18 @@ CREATE TRIGGER jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts
     ON jobs WHEN NEW.state = OLD.state AND NEW.due IS NOT NULL AND NEW.attempt >= NEW.max_attempts
 BEGIN
     SELECT RAISE(ABORT, 'HF001 the job waits for an attempt: attempt must stay below max_attempts; cancel it instead');
+END;
+
+-- A job that waits for its children is looked at when one of them ends, however it ends.
+CREATE TRIGGER jobs_child_ended AFTER UPDATE OF finished_at ON jobs
+    WHEN NEW.parent_id IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL
+BEGIN
+    UPDATE jobs
+       SET run_at = NEW.updated_at
+     WHERE id = NEW.parent_id
+       AND NOT due
+       AND reason = 'waiting_for_children'
+       AND run_at > NEW.updated_at;
 END;
 
 CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs WHEN OLD.finished_at IS NULL
