@@ -155,7 +155,7 @@ def _storable(context: Any) -> dict[str, Any] | None:
         context = {"context": context}
     fits = {_short(name): _value(value) for name, value in context.items()}
     try:
-        encode(fits, "context", max_bytes=CONTEXT_BYTES_MAX)
+        encode(fits, "error", max_bytes=CONTEXT_BYTES_MAX)
     except Invalid:
         return {name: _short(value) for name, value in list(fits.items())[:SHORT_VALUES_MAX]}
     return fits
@@ -163,7 +163,7 @@ def _storable(context: Any) -> dict[str, Any] | None:
 
 def _value(value: Any) -> Any:
     try:
-        encode(value, "context", max_bytes=CONTEXT_BYTES_MAX)
+        encode(value, "error", max_bytes=CONTEXT_BYTES_MAX)
     except Invalid:
         return _short(value)
     return value
