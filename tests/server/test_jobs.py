@@ -107,7 +107,6 @@ async def test_fields_that_a_client_may_not_set_are_refused(served: Served) -> N
         "tenant",
         "attempts",
         "attempt",
-        "lifecycle",
         "policy",
         "leaseToken",
         "id",

@@ -1,23 +1,27 @@
 """003's alerts: what raises them, how often they are told, and in whose form (R003-78, 82, 89, 124..132)."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast.assembly import open_courier
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PATTERN_SECONDS, Watch
 from holdfast.engine.missing import MISSING_SECONDS
 from holdfast.errors import UnknownName
 from holdfast.model import NewJob
+from holdfast.settings import Settings
 from holdfast.webhooks.alerts import AlertsTo, kinds_of, shaped
 from holdfast.webhooks.courier import Courier
 from holdfast.webhooks.egress import Egress
+from holdfast.webhooks.sender import Sender
 from tests.engine.hooking import adopt, effect
 from tests.engine.steps import ask, run, sweep
 from tests.webhooks.conftest import Couriers
-from tests.webhooks.receiver import Receiver, answer
+from tests.webhooks.receiver import Got, Receiver, answer
 from tests.webhooks.steps import complete, deliver, fail, subscribe
 
 ALL = frozenset(KINDS)
@@ -249,6 +253,35 @@ async def test_without_a_url_there_are_no_alerts(engine: Engine, couriers: Couri
     await fail(engine, worker, max_attempts=1)
     assert await deliver(courier) == 0
     assert await ask(engine, "SELECT id FROM deliveries") == []
+
+
+async def test_an_alert_waits_ten_seconds_for_its_answer(
+    engine: Engine, receiver: Receiver, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R003-131: by the settings, and no longer than they say."""
+    waited: list[float] = []
+    send = Sender.send
+
+    async def noted(sender: Sender, target: Any, headers: Any, body: bytes, seconds: float) -> Any:
+        waited.append(seconds)
+        return await send(sender, target, headers, body, 0.2)  # ten of them would be long for a test
+
+    monkeypatch.setattr(Sender, "send", noted)
+    receiver.otherwise = never
+    settings = Settings(alert_webhook_url=receiver.url, unsafe_private_webhooks=True)
+    courier = open_courier(engine, clock, engine.rules.ids, settings)
+    await courier.fan_out()
+    await fail(engine, worker, max_attempts=1)
+    assert await deliver(courier) == 1
+    assert (waited, len(receiver.got)) == ([10], 1)
+    [delivery] = await ask(engine, "SELECT state, tries, log FROM deliveries")
+    assert (delivery["state"], delivery["tries"]) == ("pending", 1), "it is sent again"
+    assert "0.2 s" in delivery["log"]
+    await courier.close()
+
+
+async def never(got: Got, writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
 
 
 async def test_an_alert_is_sent_until_it_is_taken(

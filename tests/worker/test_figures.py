@@ -9,13 +9,17 @@ import pytest
 
 from holdfast import App, Context, JobFailed, Snooze
 from holdfast.clock import Clock
-from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.engine import Engine
+from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
 from holdfast.model.reports import Held
 from holdfast.observe.instruments import LABELS_MAX
 from holdfast.observe.working import Working
+from holdfast.running import measure
 from holdfast.settings import Settings
+from holdfast.store import PostgresStore
 from holdfast.worker.figures import DEPTH_SECONDS, Figures
 from holdfast.worker.keeper import News
+from tests.engine.steps import ask
 from tests.worker.in_process import until, working
 
 
@@ -244,3 +248,16 @@ def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
     assert found["job_processed_total"] == {("a", "succeeded"): 2}
     assert (found["holdfast_slots"][()], found["holdfast_broker_up"][()]) == (4, 1)
     assert past.snapshot()["job_active_count"] == [(("a",), 0)], "shown, and nothing runs"
+
+
+async def test_a_query_of_a_worker_that_fails_is_counted(engine: Engine, worker: str) -> None:
+    """R000-67: by the query and by what the database called the error."""
+    figures = Figures(["a"])
+    measure(engine, figures)
+    await engine.claim(worker)
+    assert told(figures.registry)["db_query_errors_total"] == {}
+    await ask(engine, "ALTER TABLE lanes RENAME TO elsewhere")
+    with pytest.raises(StoreError):
+        await engine.claim(worker)
+    error = "42P01" if isinstance(engine.store, PostgresStore) else "SQLITE_ERROR"
+    assert told(figures.registry)["db_query_errors_total"] == {("open_lanes", error): 1}
