@@ -328,6 +328,33 @@ async def test_a_hook_that_blocks_is_named(engine: Engine, worker: str, caplog: 
     assert "held up" in record.message
 
 
+async def test_a_failure_is_forgotten_when_that_move_of_that_job_works(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    break_one(engine, "raises", "complete", "release")
+    await engine.create_many([NewJob(type="n", payload={"n": BAD}) for _ in range(2)])
+    leases = await engine.claim(worker, limit=2)
+    for lease in leases:
+        for report in (engine.complete, engine.release):
+            with pytest.raises(HookFailed):
+                await report(worker, lease.id, lease.token)
+
+    async def known() -> set[tuple[str, str]]:
+        return {(row["job_id"], row["verb"]) for row in await ask(engine, "SELECT job_id, verb FROM hook_failures")}
+
+    engine.rules.hooks._effects.clear()
+    effect(engine, "complete")(follow_nothing)
+    await engine.complete(worker, leases[0].id, leases[0].token)
+    assert await known() == {(leases[0].id, "release"), *((leases[1].id, verb) for verb in ("complete", "release"))}
+    clock.advance(100)
+    await engine.prune(Retention(succeeded=1))
+    assert await known() == {(leases[1].id, verb) for verb in ("complete", "release")}
+
+
+async def follow_nothing(_tx: Tx, _verb: str, _job: Job) -> None:
+    pass
+
+
 async def test_a_process_without_the_extension_leaves_its_jobs_alone(
     engine: Engine, worker: str, clock: MovableClock, store_url: str
 ) -> None:

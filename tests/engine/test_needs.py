@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 import asyncpg
 import pytest
 
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine, Retention
+from holdfast.engine import declare as _declare
 from holdfast.engine.hooks import Hooks
 from holdfast.errors import ExtensionMissing
 from holdfast.ids import Ids
@@ -171,3 +173,77 @@ async def test_what_two_apps_say_at_once_is_kept(opens: Opens) -> None:
     await apps[0].declare(JobType(name="n"), app="first")
     await asyncio.gather(*(app.declare(JobType(name="n"), app=str(n)) for n, app in enumerate(apps)))
     assert (await apps[0].declared())["n"].needs == ["pay", "toy"]
+
+
+async def unfinished(engine: Engine, job_type: str) -> list[str]:
+    """One that has ended, and after it one in each state that has not: due, delayed, running, created."""
+    worker = (await engine.register(name="w")).id
+    ended = await engine.create(NewJob(type=job_type))
+    await engine.cancel(ended.id)
+    running = await engine.create(NewJob(type=job_type))
+    await engine.claim(worker, types=[job_type])
+    others = await engine.create_many([NewJob(type=job_type), NewJob(type=job_type, delay_seconds=60)])
+    created = await engine.create(NewJob(type=job_type, lifecycle="orchestration"), accept=False)
+    return [running.id, *(job.id for job in others), created.id]
+
+
+async def one_at_a_time(engine: Engine, step: Callable[..., Awaitable[int]], **what: object) -> int:
+    for calls in range(20):
+        if not await engine.store.write(lambda tx: step(tx, limit=1, **what)):
+            return calls
+    raise AssertionError("it never comes to an end")
+
+
+async def test_jobs_in_every_state_but_the_last_are_adopted_and_freed(opens: Opens) -> None:
+    plain, app = await opens(), await opens("toy")
+    await plain.declare(JobType(name="n"), JobType(name="m"))
+    others, ours = await unfinished(plain, "m"), await unfinished(plain, "n")
+    await plain.store.write(lambda tx: tx.all(Query("need", "UPDATE job_types SET needs = '[]' RETURNING name")))
+    assert await one_at_a_time(app, _declare.adopt, job_type="n") == 4
+    needing = {job.id for job in (await app.page()).jobs if job.needs is not None}
+    assert needing == set(ours)
+
+    await plain.store.write(lambda tx: tx.all(Query("free", "UPDATE job_types SET needs = NULL RETURNING name")))
+    await plain.store.write(
+        lambda tx: tx.all(Query("need", "UPDATE jobs SET needs = '[1]' WHERE finished_at IS NULL RETURNING id"))
+    )
+    assert await one_at_a_time(app, _declare.free, job_types=["n"]) == 4
+    needing = {job.id for job in (await app.page()).jobs if job.needs is not None}
+    assert needing == set(others)
+
+
+async def test_only_what_can_be_claimed_from_the_lane_is_adopted(opens: Opens) -> None:
+    plain = await opens()
+    await unfinished(plain, "n")
+    await unfinished(plain, "m")
+    [lane] = {job.lane for job in (await plain.page()).jobs if job.type == "n"}
+    await plain.store.write(lambda tx: _declare.adopt_lane(tx, "n", lane, ["toy"]))
+    [adopted] = [job for job in (await plain.page()).jobs if job.needs is not None]
+    assert (adopted.type, adopted.due, adopted.needs) == ("n", True, ["toy"])
+    await plain.store.write(lambda tx: _declare.adopt_lane(tx, "n", lane, ["pay"]))
+    assert (await plain.get(adopted.id)).needs == ["toy"]
+
+
+@pytest.mark.parametrize("free", [False, True])
+async def test_a_job_that_ends_meanwhile_is_left_as_it_is(fresh_postgres_url: str, free: bool) -> None:
+    engine = Engine(await open_store(fresh_postgres_url))
+    connection = await asyncpg.connect(fresh_postgres_url)
+    try:
+        await engine.declare(JobType(name="n"))
+        job = await engine.create(NewJob(type="n"))
+        await connection.execute("UPDATE jobs SET needs = $1", "[1]" if free else None)
+        await connection.execute("UPDATE job_types SET needs = $1", None if free else '["toy"]')
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("UPDATE jobs SET state = 'canceled', due = NULL, finished_at = now()")
+        step = partial(_declare.free, job_types=["n"]) if free else partial(_declare.adopt, job_type="n")
+        waiting = asyncio.create_task(engine.store.write(lambda tx: step(tx, limit=10)))
+        async with asyncio.timeout(60):
+            while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await transaction.commit()
+        assert await waiting == 0
+        assert (await engine.get(job.id)).needs == ([1] if free else None)
+    finally:
+        await connection.close()
+        await engine.close()

@@ -37,6 +37,8 @@ SET_BACK = ("leases", "retries", "delays", "workers", "counts", "sweeps", "deliv
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
 TASKS = ("take_task", "end_task", "note_task_failure", "forget_tasks", "add_tasks")
 SESSIONS = ("live_session", "end_session", "sessions_were_used", "prune_sessions")
+NEEDS = ("adopt_jobs", "adopt_lane", "free_jobs", "put_needs", "needs_of_type", "needs_of_types")
+HOOK_FAILURES = ("hooked_jobs", "hook_failures", "clear_hook_failures", "prune_hook_failures", "note_hook_failure")
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
@@ -105,6 +107,8 @@ CLOSE = {
     "ahead_in_lane": ["tests/engine/test_why.py"],
     "lane": ["tests/engine/test_guards.py"],
     "jobs_by_id": ["tests/engine/test_hooks.py"],
+    **{query: ["tests/engine/test_needs.py"] for query in NEEDS},
+    **{query: ["tests/engine/test_hook_failures.py"] for query in HOOK_FAILURES},
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
     **{query: ["tests/engine/test_parts.py"] for query in ("reopen_parts", "reset_parts", "tell_parts", "number_line")},
     **{

@@ -83,7 +83,7 @@ async def _take(
             "limit": rules.limits.claim_max,
         }
         if not lane["hooked"] and (needs := rules.hooks.needs_of(lane["type"])):
-            await adopt_lane(tx, rules, lane["type"], lane["id"], needs)
+            await adopt_lane(tx, lane["type"], lane["id"], needs)
         if lane["hooked"] or rules.hooks.needs_of(lane["type"]):
             rows = await claim_with_hooks(tx, rules, lane["type"], wanted, holder)
         else:

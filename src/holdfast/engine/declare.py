@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine.registry import Registry
-from holdfast.engine.rules import Rules
 from holdfast.errors import Conflict, Invalid
 from holdfast.model import JobType, Liveness, Worker
 from holdfast.model.json import encode
@@ -123,12 +122,12 @@ async def free(tx: Tx, *, job_types: list[str], limit: int) -> int:
     return len(await tx.all(q.free_jobs, types=job_types, limit=limit))
 
 
-async def adopt_lane(tx: Tx, rules: Rules, job_type: str, lane: int, needs: list[str]) -> None:
+async def adopt_lane(tx: Tx, job_type: str, lane: int, needs: list[str]) -> None:
     """The same for jobs that this process is about to claim: their creator looked at the type before it had hooks, and
     committed after it had them."""
     row = await tx.one(q.needs_of_type, name=job_type)
     declared = None if row is None else row["needs"]
-    await tx.all(q.adopt_lane, lane=lane, needs=declared or _json(needs), limit=rules.limits.claim_max)
+    await tx.all(q.adopt_lane, lane=lane, needs=declared or _json(needs))
 
 
 async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> Contradiction:

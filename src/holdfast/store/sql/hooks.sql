@@ -16,11 +16,8 @@ DELETE FROM hook_failures WHERE job_id {in:ids uuid} AND verb = :verb RETURNING 
 SELECT verb, extension, failures, error, next_at FROM hook_failures WHERE job_id = :id ORDER BY verb
 
 -- name: hooked_jobs
--- For hooks. `failed`: one of them has failed on this job before.
-SELECT {job}, EXISTS (SELECT 1 FROM hook_failures AS known WHERE known.job_id = jobs.id) AS failed
-  FROM jobs
- WHERE id {in:ids uuid}
- ORDER BY id
+-- For hooks. `failed`: a hook has failed on some job, perhaps on one of these.
+SELECT {job}, EXISTS (SELECT 1 FROM hook_failures) AS failed FROM jobs WHERE id {in:ids uuid} ORDER BY id
 
 -- name: prune_hook_failures
 DELETE FROM hook_failures WHERE job_id {in:ids uuid} RETURNING job_id

@@ -45,12 +45,8 @@ WITH picked AS MATERIALIZED (
 UPDATE jobs SET needs = :needs WHERE id {in picked} AND finished_at IS NULL RETURNING id
 
 -- name: adopt_lane
--- Jobs of a lane that could be claimed, created by a process that did not know of these hooks.
-WITH picked AS MATERIALIZED (
-    SELECT id FROM jobs WHERE due AND lane = :lane AND needs IS NULL LIMIT {limit}
-    {skip_locked}
-)
-UPDATE jobs SET needs = :needs WHERE id {in picked} AND due RETURNING id
+-- Jobs of a lane that could be claimed, created by a process that did not know of these hooks: few, if any.
+UPDATE jobs SET needs = :needs WHERE due AND lane = :lane AND needs IS NULL RETURNING id
 
 -- name: free_jobs
 -- Unfinished jobs of types that need fewer hooks than when these were created.
@@ -59,7 +55,6 @@ WITH picked AS MATERIALIZED (
       FROM jobs
       JOIN job_types t ON t.name = jobs.type
      WHERE jobs.type {in:types text}
-       AND jobs.needs IS NOT NULL
        AND jobs.finished_at IS NULL
        AND jobs.needs <> coalesce(t.needs, '')
      LIMIT {limit}
