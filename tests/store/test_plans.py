@@ -75,7 +75,7 @@ PINNED = {
     "top_counts": {"jobs_created", "jobs_waiting", "jobs_retrying", "jobs_unhappy"},
     "vitals": {"jobs_created", "jobs_claim", "jobs_waiting", "jobs_running", "jobs_unhappy"},
     "depths": {"jobs_claim", "jobs_waiting", "jobs_created", "jobs_running"},
-    "jobs_that_need": {"jobs_needing"},
+    "jobs_that_need": {"jobs_needs"},
     "top_held": {"jobs_running"},
     "top_running": {"jobs_running"},
     "top_flow": {"jobs_pkey"},

@@ -176,7 +176,6 @@ CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AN
 CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
 CREATE INDEX jobs_needs ON jobs (type, needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
-CREATE INDEX jobs_needing ON jobs (needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_of_subject ON jobs (subject, id) WHERE subject IS NOT NULL;
 CREATE INDEX jobs_of_parent ON jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
