@@ -11,7 +11,7 @@ SELECT lease_worker, jobs, id AS oldest
   FROM (SELECT lease_worker, id, count(*) OVER (PARTITION BY lease_worker) AS jobs,
                row_number() OVER (PARTITION BY lease_worker ORDER BY claimed_at, id) AS place
           FROM jobs
-         WHERE state = 'running') AS held
+         WHERE state = 'running') AS ranked
  WHERE place = 1
  ORDER BY lease_worker
 
