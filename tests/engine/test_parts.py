@@ -37,8 +37,9 @@ async def statuses(engine: Engine, lease: Lease) -> dict[str, tuple[str, Any]]:
 
 async def test_the_log_and_the_client_hear_of_parts_but_not_of_their_data(engine: Engine, worker: str) -> None:
     """R003-31..33."""
-    lease = await running(engine, worker)
+    neighbour, lease = await running(engine, worker), await running(engine, worker)
     await report(engine, worker, lease, EACH[2], EACH[1])
+    assert (await engine.get(neighbour.id)).version == 2  # created and claimed: of its parts nothing was said
     *_, progress, event = await engine.history(lease.id)
     assert (progress.verb, event.verb, event.seq, event.worker_id) == ("progress", "parts", progress.seq + 1, worker)
     assert event.pos >= progress.pos

@@ -217,6 +217,12 @@ def test_what_a_worker_writes_names_running_token_and_worker(query: Query) -> No
         assert predicate in guard
 
 
+def test_a_transaction_of_a_handler_holds_what_runs_under_its_token() -> None:
+    guard = render(q.hold_job, SQLITE).text.partition("WHERE")[2]
+    for predicate in ("jobs.id = :id", "state = 'running'", "lease_token = :token"):
+        assert predicate in guard
+
+
 def test_every_statement_that_ends_an_execution_is_in_these_tables() -> None:
     ending = {query.name for query in q.all() if query.ends}
     assert ending <= BY_LEASE.keys() | BY_TOKEN_ALONE.keys()

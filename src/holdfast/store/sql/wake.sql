@@ -10,7 +10,6 @@ UPDATE jobs
  WHERE id {in:ids uuid}
    AND NOT due
    AND (state = 'queued' OR moves & {bit:retrying>running} <> 0)
-   AND attempt < max_attempts
 RETURNING {moved}
 
 -- name: wake_running

@@ -203,7 +203,7 @@ CREATE TRIGGER jobs_final BEFORE UPDATE OF
     finished_at, cancel_requested_at, lease_seconds, late_writes, lease_worker, lease_instance, lease_token,
     lease_expires_at, last_worker, last_instance, last_token, last_claimed_at, idempotency_key, fingerprint, payload,
     result, error, step, percent, counters, eta_at, checkpoint, tags, trace, partition_key, subject, redrive_of, root_id,
-    parent_id, needs
+    parent_id, needs, woken_epoch
     ON jobs WHEN OLD.finished_at IS NOT NULL
 BEGIN
     SELECT RAISE(ABORT, 'HF001 the job is final; redrive makes a new job');
