@@ -19,6 +19,6 @@ async def work(ctx: Context, do: str = "end") -> str:
     return do
 
 
-ext.effect("create", *ENDS)(toy.book)
+ext.effect("create", *ENDS)(toy.keep_books)
 app = App(name="accounts")
 app.include(ext)

@@ -64,7 +64,7 @@ class Process:
 
     async def _book(self, tx: Tx, verb: str, job: Job) -> None:
         self._stumble()
-        await toy.book(tx, verb, job)
+        await toy.keep_books(tx, verb, job)
         self._stumble()
 
     async def _guard(self, _tx: Tx, _request: Any) -> None:
