@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, Snooze
-from holdfast.clock import Clock
+from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
+from holdfast.model import NewJob
 from holdfast.model.reports import Held
 from holdfast.observe.instruments import LABELS_MAX
 from holdfast.observe.working import Working
@@ -261,3 +262,17 @@ async def test_a_query_of_a_worker_that_fails_is_counted(engine: Engine, worker:
         await engine.claim(worker)
     error = "42P01" if isinstance(engine.store, PostgresStore) else "SQLITE_ERROR"
     assert told(figures.registry)["db_query_errors_total"] == {("open_lanes", error): 1}
+
+
+async def test_an_attempt_that_was_lost_with_its_process_has_a_duration(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """R000-49: told by the process that found out. What a worker runs itself it tells itself."""
+    figures = Figures(["a"])
+    measure(engine, figures)
+    await engine.create_many([NewJob(type="a"), NewJob(type="a")])
+    done, _ = await engine.claim(worker, limit=2, instance="one")
+    clock.advance(7)
+    await engine.complete(worker, done.id, done.token)
+    assert len(await engine.reap(gone=["one"])) == 1
+    assert told(figures.registry)["holdfast_attempt_seconds"] == {("a", "lost"): (1, pytest.approx(7, abs=0.1))}

@@ -51,6 +51,7 @@ LIST: dict[str, tuple[str, set[str], tuple[float, ...]]] = {
     "holdfast_wait_seconds": ("histogram", {"queue"}, OURS),
     "holdfast_run_seconds": ("histogram", {"job_type"}, OURS),
     "holdfast_attempts_total": ("counter", {"job_type", "outcome"}, ()),
+    "holdfast_attempt_seconds": ("histogram", {"job_type", "outcome"}, OURS),
     "holdfast_leases_lost_total": ("counter", set(), ()),
     "holdfast_leases_reaped_total": ("counter", set(), ()),
     "holdfast_hook_failures_total": ("counter", {"extension", "verb"}, ()),
@@ -64,7 +65,8 @@ LIST: dict[str, tuple[str, set[str], tuple[float, ...]]] = {
 }
 NEVER_FED = {name for name in LIST if name.startswith(("image_", "s3_", "cloudfront_"))}
 NOT_FED_HERE = {  # no faults, no broker
-    *("db_query_errors_total", "holdfast_hook_failures_total", "holdfast_hints_total", "holdfast_broker_up")
+    *("db_query_errors_total", "holdfast_hook_failures_total", "holdfast_hints_total", "holdfast_broker_up"),
+    "holdfast_attempt_seconds",
 }
 
 ON_SQLITE = pytest.mark.parametrize("store_url", [pytest.param("sqlite", marks=pytest.mark.sqlite)], indirect=True)

@@ -25,8 +25,8 @@ async def move(
 
     `brief`: the caller needs little of them, so little is fetched; for observers somewhat more.
     """
-    wanted = query
-    if brief:
+    wanted, timing = query, rules.timing if rules.timing is not None and rules.timing.wants(query) else None
+    if brief and timing is None:
         wanted = query.heard if rules.observers else query.brief
     rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
     verb = "create" if query.create else query.move  # a wish or a report moves nothing
@@ -36,6 +36,8 @@ async def move(
         await run_effects(tx, rules, verb, rows)
     if rows and rules.observers:
         tx.after_commit(lambda: _tell(rules, wanted, rows, actor))
+    if rows and timing is not None:
+        tx.after_commit(lambda: timing.tell(wanted, rows))
     return rows
 
 

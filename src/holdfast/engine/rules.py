@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from holdfast.clock import Clock
 from holdfast.engine.hooks import Hooks
@@ -34,6 +35,16 @@ class Limits:
 
 
 Observer = Callable[[Query, list[Row], str], None]
+
+
+class Timing(Protocol):
+    """Told of attempts that ended, so far as it wants to know."""
+
+    def wants(self, query: Query) -> bool: ...
+
+    def tell(self, query: Query, rows: list[Row]) -> None: ...
+
+
 Wake = Callable[[Sequence[Hint]], None]
 Which = Callable[[Query], Query]  # `Rules.plain` or `Rules.mine`: which of the jobs a query is about
 
@@ -47,6 +58,7 @@ class Rules:
     hooks: Hooks = field(default_factory=Hooks)
     limits: Limits = field(default_factory=Limits)
     observers: list[Observer] = field(default_factory=list)
+    timing: Timing | None = None
     wakers: list[Wake] = field(default_factory=list)
     reaped: int = 0  # leases that were taken away through this engine
     given_with_hooks: set[str] = field(default_factory=set)  # jobs that were claimed here and need hooks

@@ -13,7 +13,8 @@ from prometheus_client.process_collector import ProcessCollector
 from holdfast.engine.depths import Depth, Depths, fullest
 from holdfast.engine.failure_counts import FailureCounts
 from holdfast.engine.prune import Overdue
-from holdfast.observe.hinting import HOOK_FAILURES, REAPED, Hinting
+from holdfast.observe.declared import SECONDS as OUR_SECONDS
+from holdfast.observe.hinting import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, Hinting
 from holdfast.observe.instruments import OTHER, Labels, Registry
 from holdfast.observe.queries import QueryTimes
 from holdfast.store.queries import Query
@@ -81,6 +82,12 @@ class Serving(Registry):
     def _of_jobs(self) -> None:
         self.created = self.counter("holdfast_jobs_created_total", "Jobs that were created here, by HTTP.", ("queue",))
         self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
+        self.attempts = self.histogram(
+            ATTEMPT_SECONDS,
+            "How long attempts were that workers reported here, or lost here.",
+            ATTEMPT_LABELS,
+            buckets=OUR_SECONDS,
+        )
         self.hook_failures = self.counter("holdfast_hook_failures_total", HOOK_FAILURES, ("extension", "verb"))
         self.failures = self.counter(
             "holdfast_job_failures_total", "Attempts that failed or were lost, on all workers since the beginning."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.observe import declared
-from holdfast.observe.hinting import HOOK_FAILURES, REAPED, Hinting
+from holdfast.observe.hinting import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, Hinting
 from holdfast.observe.instruments import Gauge, Registry, Same, Snapshot
 from holdfast.observe.storage_metrics import OPERATION_SECONDS, StorageMetrics
 
@@ -91,6 +91,12 @@ class Working(Registry):
             "holdfast_late_writes_refused_total", "Reports that came too late: the job was no longer ours."
         )
         self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
+        self.taken = self.histogram(
+            ATTEMPT_SECONDS,
+            "How long attempts were that this process took from others.",
+            ATTEMPT_LABELS,
+            buckets=OUR_SECONDS,
+        )
         self.hook_failures = self.counter("holdfast_hook_failures_total", HOOK_FAILURES, ("extension", "verb"))
         self.slots = self.gauge("holdfast_slots", "Jobs that can run here at once.")
         self.busy = self.gauge("holdfast_slots_busy", "Slots that are taken.")

@@ -19,6 +19,7 @@ from holdfast.engine.probes import Probe
 from holdfast.extension_settings import Shown
 from holdfast.ids import Ids
 from holdfast.model.outline import Outline
+from holdfast.observe.ended import Ended
 from holdfast.observe.serving import Serving
 from holdfast.server.auth import Auth
 from holdfast.server.cursors import Cursors
@@ -87,6 +88,7 @@ class Server:
         self.figures = Figures(self.engine, self.clock, self.retention)
         self.engine.store.watch = self.metrics.queries
         self.courier.watch = self.metrics.sent
+        self.engine.rules.timing = Ended(self.metrics.attempts)
         self._prefix = f"{self.ids.bits(48):012x}"
 
     def request_id(self) -> str:

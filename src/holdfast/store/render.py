@@ -52,11 +52,11 @@ POSTGRES, SQLITE = "postgres", "sqlite"
 # What the engine learns about each moved row ...
 TOLD = (
     *("id", "tenant", "type", "queue", "lifecycle", "version", "came_from", "state", "reason", "attempt", "epoch"),
-    *("priority", "updated_at", "lease_expires_at", "cancel_requested_at"),
+    *("priority", "updated_at", "lease_expires_at", "cancel_requested_at", "last_claimed_at"),
 )
 # ... and what the history needs besides.
 KEPT = (
-    *("lease_worker", "last_worker", "last_instance", "last_token", "last_claimed_at"),
+    *("lease_worker", "last_worker", "last_instance", "last_token"),
     *("step", "percent", "counters", "error"),
 )
 # What a line about a move is made of: fetched for every job, so no more than that, and not what is `certain`.
