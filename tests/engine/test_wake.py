@@ -41,6 +41,7 @@ async def test_a_wake_that_comes_before_the_snooze_is_not_lost(engine: Engine, w
     assert await engine.wake(lease.id) is False
     for one in (lease, neighbour):
         await engine.release(worker, one.id, one.token, delay_seconds=600)
+    assert [(await engine.get(one.id)).due for one in (lease, neighbour)] == [True, False]
     [again] = await engine.claim(worker, limit=5)
     assert again.id == lease.id
     await engine.release(worker, again.id, again.token, delay_seconds=600)  # it was for the execution before
