@@ -41,11 +41,17 @@ class HandlerDatabase:
 
     @asynccontextmanager
     async def transaction(self, lease: Lease) -> AsyncIterator[JobTx]:
-        """`LeaseLost` if the job is not held under this lease; while the transaction lasts, no one takes it away."""
+        """`LeaseLost` if the job is not held under this lease, at the beginning or at the end.
+
+        The job's row is locked only right before the commit: a transaction that takes long must not hold up the
+        heartbeat of its worker.
+        """
         engine = await self._app.engine()
         async with transaction(engine.store) as tx:
-            worker = await engine.hold_within(tx, Held(lease.id, lease.token))
-            yield JobTx(self._app, engine, tx, lease, worker)
+            worker = await engine.holder_within(tx, Held(lease.id, lease.token))
+            job_tx = JobTx(self._app, engine, tx, lease, worker)
+            yield job_tx
+            await job_tx.end()
 
     async def enqueue(
         self, lease: Lease, job: MakesJobs | NewJob | str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -125,6 +131,12 @@ class JobTx:
     async def complete(self, result: Any = None) -> None:
         if self.completed is not None:
             raise Invalid("this transaction completes the job already", code="already_completed")
-        stored = self._app.handlers[self._lease.type].signature.result(result)
-        await self._engine.complete_within(self._tx, self._worker, Done(self._lease.id, self._lease.token, stored))
-        self.completed = Recorded(stored)
+        self.completed = Recorded(self._app.handlers[self._lease.type].signature.result(result))
+
+    async def end(self) -> None:
+        """The last statement before the commit: it completes the job, or makes sure of the lease."""
+        job_id, token = self._lease.id, self._lease.token
+        if self.completed is None:
+            await self._engine.hold_within(self._tx, Held(job_id, token))
+        else:
+            await self._engine.complete_within(self._tx, self._worker, Done(job_id, token, self.completed.result))

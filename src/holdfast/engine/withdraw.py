@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.engine.cancel import cancel
 from holdfast.engine.fail import check_words, discard, fail, stored_error
-from holdfast.engine.held import hold
+from holdfast.engine.held import hold, holder_of
 from holdfast.engine.hooked import each_by_itself
 from holdfast.engine.lawful import extension_missing, require_move
 from holdfast.engine.move import move
@@ -30,7 +30,8 @@ async def withdraw(
     """Of a job of the same tenant; `LeaseLost` where the worker does not hold the job that it does this for. A job that
     has ended stays as it is."""
     check_words(asked.reason, asked.message, None)
-    if await hold(tx, rules, asked.held) != worker:
+    await hold(tx, rules, asked.held)
+    if await holder_of(tx, rules, asked.held) != worker:
         raise LeaseLost(f"job {asked.id} is held by another worker")
     tenant = (await get(tx, asked.id)).tenant
     if is_uuid(asked.target):

@@ -13,7 +13,7 @@ from holdfast.worker.outcomes import Recorded
 
 
 class JobTx(Protocol):
-    """A transaction of a handler. It holds the job: no one takes it away before the end."""
+    """A transaction of a handler. It commits only if the job is still held then."""
 
     alone: bool
     lock_seconds: float | None

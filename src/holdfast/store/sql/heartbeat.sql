@@ -1,30 +1,14 @@
 -- name: renew_leases
--- A lease that ran out but was not reaped is still its holder's: the token decides, not the clock. One that is locked,
--- as by a transaction of its handler, must not hold up the others: see `locked_leases`.
-WITH picked AS MATERIALIZED (
-    SELECT jobs.id
-      FROM jobs
-      JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
-     WHERE {running}
-       AND jobs.lease_token = held.token
-       AND jobs.lease_worker = :worker
-     ORDER BY jobs.id
-    {skip_locked of jobs}
-)
+-- A lease that ran out but was not reaped is still its holder's: the token decides, not the clock.
 UPDATE jobs
    SET lease_expires_at = {now+jobs.lease_seconds},
        updated_at       = {now}
- WHERE id {in picked}
-RETURNING jobs.id, jobs.lease_token, jobs.cancel_requested_at, jobs.lease_expires_at
-
--- name: locked_leases
--- Those that could not be renewed, and are held all the same: none takes a job away that is locked.
-SELECT jobs.id, jobs.lease_token, jobs.cancel_requested_at, jobs.lease_expires_at
-  FROM jobs
-  JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
- WHERE {running}
+  FROM {rows:held(id uuid, token uuid)}
+ WHERE jobs.id = held.id
+   AND {running}
    AND jobs.lease_token = held.token
    AND jobs.lease_worker = :worker
+RETURNING jobs.id, jobs.lease_token, jobs.cancel_requested_at, jobs.lease_expires_at
 
 -- name: beat_worker
 -- The answer says what a process must know to take turns with the others. They live who were heard from within half of

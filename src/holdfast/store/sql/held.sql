@@ -3,8 +3,8 @@ SELECT id FROM jobs WHERE id = :id
 {locked}
 
 -- name: hold_job
--- For a transaction of its handler: whoever would take the job away waits for the end of that, or passes it over.
-SELECT jobs.id, jobs.lease_worker
+-- Right before the commit of a transaction of its handler: nothing is written for a lease that is lost.
+SELECT jobs.id
   FROM jobs
  WHERE jobs.id = :id
    AND {running}
