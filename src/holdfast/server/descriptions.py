@@ -44,6 +44,7 @@ BY_NAME: dict[str, str] = {
     "metadata": "Anything that helps people to recognise the worker, such as `host` and `pid`.",
     "name": "A name for people.",
     "overlapSeconds": "How long the old one stays valid beside the new one.",
+    "parentId": "Only the children of this job.",
     "parts": "Named pieces of the job. What is finished is not done again by a retry.",
     "payload": "The input of the job, as a JSON object; at most 256 KiB.",
     "percent": "How far the part is, from 0 to 100.",
@@ -68,6 +69,7 @@ BY_NAME: dict[str, str] = {
     "status": "Only jobs with these statuses, separated by commas: "
     "`PENDING RUNNING COMPLETED FAILED CANCELED REJECTED`.",
     "targetId": "The other job, whose waiting work is to end.",
+    "subject": "Only jobs of this subject.",
     "tag": "Only jobs with this tag.",
     "tags": "Words to find the job by.",
     "tenant": "Only jobs of this tenant; left out: of all tenants.",
