@@ -52,13 +52,15 @@ check: static ## Before each commit: format, lint, types, import contracts, fast
 test: static ## Everything: the static checks, then every test on SQLite and PostgreSQL (JOBS=3 in parallel).
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-bench: setup ## Measure the core verbs on both stores.
+bench: setup ## Measure the core verbs on both stores, and what hooks of extensions cost.
 	$(BIN)/python -m benchmarks.core
+	$(BIN)/python -m benchmarks.hooks
 
-bench-http: setup ## Measure the server: requests beside a bare endpoint, remote workers, idle streams.
+bench-http: setup ## Measure the server: requests beside a bare endpoint, remote workers, idle streams, a large upload.
 	$(BIN)/python -m benchmarks.http
 	$(BIN)/python -m benchmarks.remote
 	$(BIN)/python -m benchmarks.streams
+	$(BIN)/python -m benchmarks.upload
 
 bench-observing: setup ## Measure what metrics, logs and traces cost a worker.
 	$(BIN)/python -m benchmarks.observing
@@ -71,8 +73,9 @@ bench-dispatch: setup ## Measure brokers beside the database: wake-ups, throughp
 bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/performance.md.
 	$(BIN)/python -m benchmarks.peers --publish
 
-soak: setup ## Let workers run under random faults for SECONDS=600 and say what that cost (SEED=1).
+soak: setup ## Let workers run under random faults for SECONDS=600 (SEED=1), then HISTORIES=10000 of jobs under a ledger.
 	$(BIN)/python -m tests.known.outages.churn --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m tests.extension.histories --seed $(or $(SEED),1) --histories $(or $(HISTORIES),10000)
 
 mutate: setup ## Break the code on purpose, one place at a time, and see that a test notices each.
 	$(BIN)/python -m tests.mutation.run --all

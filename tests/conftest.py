@@ -25,6 +25,7 @@ from tests.mutation.mutants import switch_on_from_environment
 from tests.servers.nats import NatsServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+from tests.servers.s3 import S3Server
 from tests.servers.sqs import SqsServer
 
 switch_on_from_environment()
@@ -174,3 +175,10 @@ def sqs_server(sqs_process: SqsServer, monkeypatch: pytest.MonkeyPatch) -> SqsSe
     for name, value in sqs_process.credentials.items():
         monkeypatch.setenv(name, value)
     return sqs_process
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """Tests that stop it start it again; each has a prefix of its own."""
+    with S3Server.started() as server:
+        yield server

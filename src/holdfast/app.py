@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from difflib import get_close_matches
-from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
 from holdfast.assembly import Opened, open_all
-from holdfast.celery_names import CeleryNames
 from holdfast.clock import Clock
+from holdfast.definitions import Definitions
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.drivers import driver_connection, require_sync
 from holdfast.engine import Created, Engine
+from holdfast.engine.hooks import Hooks
 from holdfast.errors import Invalid, OtherDatabase
+from holdfast.extend import Extension
+from holdfast.extension_settings import Section
 from holdfast.handle import JobHandle
+from holdfast.handler_database import HandlerDatabase
 from holdfast.ids import Ids
-from holdfast.lifecycle import Lifecycles, Machine, Policy
+from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.model import JobType, NewJob
-from holdfast.model.names import quoted
+from holdfast.model.names import kind_of
+from holdfast.observe.declared import Declarations
+from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.tracing import traces
 from holdfast.opened import OpenedByLoop
-from holdfast.options import JobOptions, Names, Options, PolicyKnobs, Seconds, Treated, names, refuse_unknown, seconds
-from holdfast.settings import Settings, load
+from holdfast.settings import Settings, load, refuse_same_variables
 from holdfast.store import SqliteStore
 from holdfast.store.sqlite import finish
-from holdfast.worker.context import Context, ErrorHook, Middleware, SyncContext
-from holdfast.worker.handler import Handler, Isolation, Surroundings
-from holdfast.worker.signature import Signature
+from holdfast.worker.context import ErrorHook, Middleware
+from holdfast.worker.handler import Handler, Surroundings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,93 +42,7 @@ _T = TypeVar("_T")
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
 
-class Definition(CeleryNames, Generic[P, R]):
-    """A job type and its function. It stays callable as the function it is; `enqueue` has the same signature."""
-
-    def __init__(self, app: App, handler: Handler, options: Options) -> None:
-        self._app, self.handler, self._options = app, handler, options
-        update_wrapper(self, handler.function)
-
-    @property
-    def name(self) -> str:
-        return self.handler.name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.handler.function(*args, **kwargs)
-
-    def options(self, **options: Unpack[JobOptions]) -> Definition[P, R]:
-        """The same job type, to be enqueued with these options."""
-        return Definition(self._app, self.handler, self._options.but(**options))
-
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        new = self._new(args, kwargs, "enqueue")
-        return self._handle(await self._app.create(new, connection=self._options.connection))
-
-    async def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
-        """One job for each mapping of arguments; all or none. A key would make them one job, so there is none."""
-        new = self._new_for_each(calls, "enqueue_many")
-        return [self._handle(made) for made in await self._app.create_all(new, connection=self._options.connection)]
-
-    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        new = self._new(args, kwargs, "enqueue_sync")
-        return self._handle(self._app.create_sync(new, connection=self._options.connection))
-
-    def enqueue_many_sync(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
-        new = self._new_for_each(calls, "enqueue_many_sync")
-        return [self._handle(made) for made in self._app.create_all_sync(new, connection=self._options.connection)]
-
-    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: str) -> NewJob:
-        self._refuse_options(kwargs, called)
-        return self._options.new_job(self.name, self.handler.signature.payload(args, kwargs))
-
-    def _refuse_options(self, kwargs: dict[str, Any], called: str) -> None:
-        """An argument that the handler does not have: an option in the wrong place, or a typo."""
-        signature = self.handler.signature
-        unknown = () if signature.open else kwargs.keys() - signature.names
-        for name in (name for name in unknown if isinstance(name, str)):
-            if name in Options.__dataclass_fields__:
-                shown = f"{self.handler.function.__name__}.options({name}={quoted(kwargs[name])}).{called}(...)"
-                help_ = f" {name!r} is an option of the job: write {shown}"
-            else:
-                help_ = "".join(f" did you mean {near!r}?" for near in get_close_matches(name, signature.names, n=1))
-                help_ = help_ or f" it has {', '.join(signature.names) or 'none'}"
-            raise Invalid(f"{self.name} has no parameter {name!r};{help_}", code="invalid_payload")
-
-    def _new_for_each(self, calls: Iterable[Mapping[str, Any]], called: str) -> list[NewJob]:
-        if self._options.idempotency_key is not None:
-            raise Invalid("an idempotency key names one job, not many", code="invalid_idempotency_key")
-        new = []
-        for place, call in enumerate(calls):
-            try:
-                new.append(self._new((), _arguments(call), called))
-            except Invalid as error:  # in thousands of calls, say which one
-                raise Invalid(f"call {place}: {error.message}", code=error.code, **error.fields) from None
-        return new
-
-    def _handle(self, made: Created) -> JobHandle[R]:
-        return JobHandle(self._app, made.id, existed=made.existed, read=self.handler.signature.returned)
-
-
-class Define(Protocol):
-    """What `@app.job(...)` returns. A context is the worker's to give, so `enqueue` does not ask for it."""
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Definition[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Definition[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Definition[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Definition[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Definition[P, R]: ...
-
-
-class App(CeleryNames):
+class App(Definitions):
     """Settings decide the database; a SQLite file when nothing is set.
 
     `name` tells it from other apps on the same database; by default it is the module that makes it.
@@ -156,11 +71,69 @@ class App(CeleryNames):
         self._on_error = on_error
         self.clock, self.ids = clock or Clock(), ids or Ids()
         self.loaded_as: str | None = None  # the reference that a command was given, or "" if it names the database
+        self.extensions: dict[str, Extension] = {}
         self._opened = OpenedByLoop(self._open)
+        self.handler_database = HandlerDatabase(self)
+
+    def include(self, extension: Extension) -> None:
+        """From now on the extension is a part of this app: its job types, tables, hooks and all else that it brings."""
+        if not isinstance(extension, Extension):
+            raise Invalid(f"an app includes extensions, got {kind_of(extension)}", code="invalid_extension")
+        if extension.name in self.extensions:
+            raise Invalid(f"app {self.name!r} has an extension {extension.name!r} already", code="extension_conflict")
+        self._refuse_same_types(extension)
+        if extension.section is not None:
+            refuse_same_variables(extension.section, self.sections)
+        extension.check_tables()
+        extension.check_routes(self.extensions.values())
+        extension.check_metrics(self.extensions.values())
+        extension.included_in(self)
+        for machine in extension.own_lifecycles:
+            self.lifecycles.declare(machine)
+        self.handlers |= extension.handlers
+        self.extensions[extension.name] = extension
+
+    def _refuse_same_types(self, extension: Extension) -> None:
+        for name in extension.handlers.keys() & self.handlers.keys():
+            others = [other for other in self.extensions.values() if name in other.handlers]
+            whose = others[0].described if others else self.described
+            raise Invalid(
+                f"{extension.described} and {whose} both define job type {name!r}", code="extension_conflict", name=name
+            )
+
+    @property
+    def sections(self) -> list[Section]:
+        """The settings of its extensions."""
+        return [each.section for each in self.extensions.values() if each.section is not None]
+
+    def check_settings(self) -> None:
+        """Those of its extensions: better when the app is opened than when a job first needs them."""
+        for extension in self.extensions.values():
+            if extension.section is not None:
+                _ = extension.settings
+
+    def hooks(self) -> Hooks:
+        """The guards and effects of all extensions."""
+        hooks = Hooks()
+        for extension in self.extensions.values():
+            extension.add_hooks(hooks, self.handlers)
+        return hooks
+
+    def declarations(self) -> Declarations:
+        """The metrics of all extensions, and of the storage that they open."""
+        own = [each for extension in self.extensions.values() for each in extension.metrics.values()]
+        return Declarations([*own, *storage_metrics.instruments])
 
     async def _open(self) -> Opened:
+        self.check_settings()
         return await open_all(
-            self.settings, lifecycles=self.lifecycles, clock=self.clock, ids=self.ids, app=self._named_by or ""
+            self.settings,
+            lifecycles=self.lifecycles,
+            clock=self.clock,
+            ids=self.ids,
+            app=self._named_by or "",
+            extensions=self.extensions.values(),
+            hooks=self.hooks(),
         )
 
     @property
@@ -169,10 +142,18 @@ class App(CeleryNames):
         return self.loaded_as if self.loaded_as is not None else self.reference
 
     @property
+    def app(self) -> App:
+        return self
+
+    @property
+    def described(self) -> str:
+        return f"app {self.name!r}"
+
+    @property
     def settings(self) -> Settings:
         """Read when first needed, so that importing an app asks nothing of its surroundings."""
         if self._settings is None:
-            self._settings = load(overrides={"database_url": self._url})
+            self._settings = load(overrides={"database_url": self._url}, extensions=self.sections)
         return self._settings
 
     @settings.setter
@@ -196,66 +177,6 @@ class App(CeleryNames):
             self._settings, self.clock, self.ids, self._opened = before
 
     # -- defining ---------------------------------------------------------------------------------------------
-
-    def job(
-        self,
-        name: str | None = None,
-        *,
-        queue: str = "default",
-        lifecycle: str = "default",
-        max_attempts: int | None = None,
-        timeout: Seconds | None = None,
-        requires: Names = (),
-        prefers: Names = (),
-        isolation: Literal["loop", "thread", "process"] | None = None,
-        errors: Mapping[Any, Treated] | None = None,
-        memory_mb: int | None = None,
-        cpu_seconds: float | None = None,
-        **policy: Unpack[PolicyKnobs],
-    ) -> Define:
-        """Make a function the handler of a job type, by default of its own name.
-
-        `errors` says how errors are treated, by class or by code: `{ValueError: "permanent", "E_BUSY": "throttled"}`.
-        `isolation="process"` runs it in a child process, which `memory_mb` and `cpu_seconds` can limit.
-        Any other knob of the policy may be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
-        """
-        if callable(name):
-            raise Invalid("write `@app.job()`: the decorator wants its parentheses", code="invalid_handler")
-        refuse_unknown(policy, [*_OWN_WORDS, *Policy.__struct_fields__])
-
-        def define(function: Callable[..., Any]) -> Definition[Any, Any]:
-            if not inspect.isroutine(function):
-                raise Invalid(f"a handler is a function, got {quoted(function)}", code="invalid_handler")
-            job_type = name or function.__name__
-            codes = {kind: kind.__name__ for kind in errors or () if isinstance(kind, type)}
-            knobs = _knobs(policy, errors or {}, max_attempts=max_attempts, timeout=timeout)
-            declared = JobType(
-                name=job_type,
-                lifecycle=lifecycle,
-                queue=queue,
-                policy=knobs,
-                requires=names(requires),
-                prefers=names(prefers),
-            )
-            declared.check()
-            self.lifecycles[lifecycle].policy.over(knobs)  # an unknown knob is an error where it was written
-            where = _isolation(isolation, function, job_type)
-            _check_limits(job_type, where, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
-            handler = Handler(
-                declared,
-                function,
-                Signature(function, job_type),
-                where,
-                codes,
-                None if memory_mb is None else int(memory_mb * 2**20),
-                cpu_seconds,
-            )
-            if job_type in self.handlers:
-                raise Invalid(f"job type {job_type!r} is defined twice in this app", code="duplicate_job_type")
-            self.handlers[job_type] = handler
-            return Definition(self, handler, Options())
-
-        return define
 
     def middleware(self, layer: Middleware) -> Middleware:
         """`@app.middleware`: an async function of (ctx, call_next) around every handler, the first one outermost."""
@@ -300,12 +221,12 @@ class App(CeleryNames):
 
     async def create(self, new: NewJob, *, connection: Any = None) -> Created:
         if connection is None and new.idempotency_key is None:
-            return (await self._traced([new], self._create_among_others))[0]
+            return (await self.traced([new], self._create_among_others))[0]
         return (await self.create_all([new], connection=connection))[0]
 
     async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
         if connection is None:
-            return await self._traced(new, self._create_together)
+            return await self.traced(new, self._create_together)
         opened = await self._beside()
         try:
             return await self._create_inside(opened, new, connection)
@@ -339,9 +260,9 @@ class App(CeleryNames):
         connection = await driver_connection(connection)
         if missing := self._undeclared(opened):
             await opened.engine.declare(*missing, app=self.name, connection=connection)
-        return await self._traced(new, lambda jobs: opened.engine.create_all(jobs, connection=connection))
+        return await self.traced(new, lambda jobs: opened.engine.create_all(jobs, connection=connection))
 
-    async def _traced(
+    async def traced(
         self, new: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
     ) -> list[Created]:
         if not self.settings.traces or not new:
@@ -349,6 +270,14 @@ class App(CeleryNames):
         handler = self.handlers.get(new[0].type)
         queue = new[0].queue or (handler.declared.queue if handler is not None else None)
         return await traces().enqueued(new, create, queue=queue)
+
+    async def wake(self, job_id: str) -> bool:
+        """A job that is snoozed, delayed or waits for its retry can be claimed at once, as when a provider's webhook
+        says that what it waits for is there. False: it runs, and if it is snoozed after all it will not wait."""
+        return await (await self.engine(declared=False)).wake(job_id)
+
+    def wake_sync(self, job_id: str) -> bool:
+        return self.wait_for(lambda: self.wake(job_id))
 
     def job_handle(self, job_id: str) -> JobHandle[Any]:
         """A handle on a job known by its id, from whoever enqueued it."""
@@ -399,10 +328,6 @@ class App(CeleryNames):
         self._opened.close_sync()
 
 
-# What `@app.job` takes beside the knobs of the policy.
-_OWN_WORDS = [name for name, word in inspect.signature(App.job).parameters.items() if word.kind is word.KEYWORD_ONLY]
-
-
 def _module_name(scope: dict[str, Any]) -> str:
     """The same for `python tasks.py` and for `--app tasks:app`."""
     name = str(scope.get("__name__", ""))
@@ -410,50 +335,3 @@ def _module_name(scope: dict[str, Any]) -> str:
         return name
     spec = scope.get("__spec__")
     return str(spec.name) if spec is not None else Path(str(scope.get("__file__", name))).stem
-
-
-def _knobs(
-    policy: PolicyKnobs,
-    errors: Mapping[Any, Treated],
-    *,
-    max_attempts: int | None,
-    timeout: Seconds | None,
-) -> dict[str, Any]:
-    knobs: dict[str, Any] = {**policy}
-    if max_attempts is not None:
-        knobs["max_attempts"] = max_attempts
-    if timeout is not None:
-        knobs["timeout_seconds"] = seconds(timeout)
-    if errors:
-        knobs["errors"] = {kind.__name__ if isinstance(kind, type) else kind: how for kind, how in errors.items()}
-    return knobs
-
-
-def _isolation(wanted: str | None, function: Callable[..., Any], job_type: str) -> Isolation:
-    natural = Isolation.LOOP if inspect.iscoroutinefunction(function) else Isolation.THREAD
-    if wanted is None or wanted == natural:
-        return natural
-    if wanted == Isolation.PROCESS:
-        return Isolation.PROCESS
-    raise Invalid(
-        f"job type {job_type!r}: isolation is {natural.value!r} for this function, or 'process'; got {wanted!r}",
-        code="invalid_isolation",
-    )
-
-
-def _check_limits(job_type: str, isolation: Isolation, **limits: float | None) -> None:
-    for name, limit in limits.items():
-        if limit is None:
-            continue
-        if isolation is not Isolation.PROCESS:
-            raise Invalid(
-                f"job type {job_type!r}: {name} limits a child; add isolation='process'", code="invalid_limit"
-            )
-        if not isinstance(limit, int | float) or not 0 < limit < 10**9:
-            raise Invalid(f"job type {job_type!r}: {name} must be positive, got {quoted(limit)}", code="invalid_limit")
-
-
-def _arguments(call: Any) -> dict[str, Any]:
-    if not isinstance(call, Mapping):
-        raise Invalid(f"a call is a mapping of arguments by name, got {quoted(call)}", code="invalid_payload")
-    return dict(call)

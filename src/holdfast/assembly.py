@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.batches import Apart, Batches
 from holdfast.brokers import open_dispatch
@@ -13,14 +14,18 @@ from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listening import Listener
 from holdfast.engine import Created, Engine, Limits, Retention
-from holdfast.engine.create import Ready
+from holdfast.engine.hooks import Hooks
+from holdfast.engine.insert import Ready
+from holdfast.engine.policy_settings import PolicySettings
 from holdfast.errors import StoreError
+from holdfast.extend import Extension
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
-from holdfast.loops import Maintenance, WorkerLog
+from holdfast.loops import ExtensionMaintenance, Maintenance, WorkerLog
 from holdfast.model import NewJob
 from holdfast.observe.logs import job_lines
 from holdfast.observe.moves import Moves
+from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.tracing import traces
 from holdfast.server.auth import Auth
 from holdfast.server.cursors import Cursors
@@ -53,43 +58,64 @@ async def open_engine(
     clock: Clock | None = None,
     ids: Ids | None = None,
     app: str = "",
+    extensions: Iterable[Extension] = (),
+    hooks: Hooks | None = None,
 ) -> Engine:
     """The engine that the settings describe, on the database they name.
 
     `app` is the reference of the app that names the database, if one does: an error then asks to migrate that.
+    `hooks` are those of its extensions.
     """
     settings, clock, ids = settings or load(), clock or Clock(), ids or Ids()
+    policies = policy_settings(settings)
+    policies.check(lifecycles or Lifecycles())
     engine = Engine(
-        await open_store(settings.url, clock, ids, migrate=migrate_command(settings, app)),
+        await open_store(settings.url, clock, ids, migrate=migrate_command(settings, app), extensions=extensions),
         lifecycles=lifecycles,
         clock=clock,
         ids=ids,
+        hooks=hooks,
         limits=Limits(
             sweep_seconds=settings.sweep_seconds,
             startup_grace_seconds=settings.startup_grace_seconds,
             accept_orphans_seconds=settings.accept_orphans_seconds,
             error_max_chars=settings.error_max_chars,
             worker_json_bytes_max=settings.worker_json_max_bytes,
+            hook_seconds=settings.hook_timeout_seconds,
         ),
-        defaults={
-            "lease_seconds": settings.lease_seconds,
-            "heartbeat_seconds": settings.heartbeat_seconds,
-            "max_attempts": settings.max_attempts,
-            "backoff_base_seconds": settings.backoff_base,
-            "backoff_factor": settings.backoff_factor,
-            "backoff_cap_seconds": settings.backoff_cap,
-            "backoff_jitter": settings.backoff_jitter,
-            "no_progress_seconds": settings.no_progress_seconds,
-            "max_runtime_seconds": settings.max_runtime_seconds,
-            "idempotency_window_seconds": settings.idempotency_ttl,
-            "offline_seconds": settings.worker_offline_seconds,
-        },
+        policy_settings=policies,
     )
     if (log := job_lines()) is not None:
         engine.rules.observers.append(Moves(log, engine.rules.lifecycles))
     with suppress(StoreError):  # then maintenance does it, or the first use of the engine says what is wrong
         await engine.rebase_event_log()
     return engine
+
+
+def policy_settings(settings: Settings) -> PolicySettings:
+    return PolicySettings(
+        {knob: getattr(settings, name) for knob, name in _POLICY.items()},
+        frozenset(knob for knob, name in _POLICY.items() if name in settings.explicit),
+        settings.lifecycles,
+    )
+
+
+# The knobs of a policy that have a setting, and its name.
+_POLICY = {
+    "lease_seconds": "lease_seconds",
+    "heartbeat_seconds": "heartbeat_seconds",
+    "max_attempts": "max_attempts",
+    "backoff_base_seconds": "backoff_base",
+    "backoff_factor": "backoff_factor",
+    "backoff_cap_seconds": "backoff_cap",
+    "backoff_jitter": "backoff_jitter",
+    "no_progress_seconds": "no_progress_seconds",
+    "max_runtime_seconds": "max_runtime_seconds",
+    "keep_completed_parts": "keep_completed_parts",
+    "discard_partial_parts": "discard_partial_parts",
+    "idempotency_window_seconds": "idempotency_ttl",
+    "offline_seconds": "worker_offline_seconds",
+}
 
 
 @dataclass
@@ -129,8 +155,18 @@ class Opened:
             await self.engine.close()
 
 
-async def open_all(settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids, app: str = "") -> Opened:
-    engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app)
+async def open_all(
+    settings: Settings,
+    *,
+    lifecycles: Lifecycles,
+    clock: Clock,
+    ids: Ids,
+    app: str = "",
+    extensions: Iterable[Extension] = (),
+    hooks: Hooks | None = None,
+) -> Opened:
+    included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
+    engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
     notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
     by_database = None if notifier is None else by_queue(notifier)
     try:
@@ -155,11 +191,21 @@ def _has_key(one: Ready) -> bool:
 
 @asynccontextmanager
 async def open_server(
-    settings: Settings, *, lifecycles: Lifecycles, clock: Clock, ids: Ids, open_to_anybody: bool, app: str = ""
+    settings: Settings,
+    *,
+    lifecycles: Lifecycles,
+    clock: Clock,
+    ids: Ids,
+    open_to_anybody: bool,
+    app: str = "",
+    extensions: Iterable[Extension] = (),
+    hooks: Hooks | None = None,
 ) -> AsyncIterator[Server]:
     """What a server process consists of, with everything that runs beside its answers."""
     async with AsyncExitStack() as stack:
-        opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app)
+        extensions = tuple(extensions)
+        included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
+        opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
         stack.push_async_callback(opened.close)
         engine = opened.engine
         presence = await open_presence(settings, clock, ids, queues=None)
@@ -192,7 +238,16 @@ async def open_server(
             traces=traces() if settings.traces else None,
             shared=shared,
             dispatch=opened.dispatch,
+            extension_routes=[route for each in extensions for route in each.routes],
+            mounts=[one for each in extensions for one in each.mounts],
+            about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
+            health_fields=[probe for each in extensions for probe in each.health_fields],
+            extension_settings=lambda: [row for each in extensions for row in each.shown_settings()],
         )
+        if extensions:
+            server.metrics.adopt(storage_metrics.instruments)
+        for extension in extensions:
+            server.metrics.adopt(extension.metrics.values())
         maintenance = Maintenance(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
         )
@@ -208,6 +263,9 @@ async def open_server(
             "the worker log": worker_log.run,
             "maintenance": maintenance.run,
         }
+        if extensions:
+            loops["the health of extensions"] = server.extension_health.run
+            loops["maintenance of extensions"] = extension_maintenance(engine, clock, ids, extensions).run
         if shared is not None:
             stack.push_async_callback(shared.close)
             loops["Redis"] = shared.run
@@ -217,6 +275,12 @@ async def open_server(
             loops["the hints of the broker"] = listener.run
         await stack.enter_async_context(server.loops.running(loops))
         yield server
+
+
+def extension_maintenance(
+    engine: Engine, clock: Clock, ids: Ids, extensions: Iterable[Extension]
+) -> ExtensionMaintenance:
+    return ExtensionMaintenance(engine, clock, ids, [task for each in extensions for task in each.tasks])
 
 
 def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[Listener]:

@@ -11,7 +11,19 @@ from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import (
+    Advanced,
+    Beat,
+    Done,
+    Failure,
+    Freed,
+    Held,
+    Progress,
+    Settled,
+    Verdict,
+    Withdrawal,
+    Withdrawn,
+)
 
 POLL_FIRST_SECONDS = 0.05
 POLL_SECONDS = 1.5
@@ -160,6 +172,9 @@ class DirectSource:
 
     async def parts(self, job_id: str) -> list[Part]:
         return await self.engine.parts(job_id)
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        return await self.engine.withdraw(self.worker, asked)
 
     async def held(self) -> list[Held]:
         return await self.engine.held_by(self.worker, *self._presence.names)

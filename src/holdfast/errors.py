@@ -10,11 +10,25 @@ HoldfastError
 ├── Forbidden          it is known, and they may not
 ├── TooMany            slower, please: `retry_after` says how long to wait
 ├── NotFound           no such job or worker
+│   └── ObjectNotFound     no such object in object storage
 ├── Conflict           the request is fine, the job is not in a state for it
+│   ├── ObjectChanged      an object was replaced while it was read
 │   ├── LeaseLost          the caller does not hold the job (any more)
 │   ├── IllegalMove        the lifecycle has no such move, or not for this actor
-│   └── WorkerDisabled     an operator switched this worker off
+│   ├── WorkerDisabled     an operator switched this worker off
+│   └── ExtensionMissing   the job needs hooks of an extension that this process does not have
+├── HookFailed         an extension's hook failed; the move was undone and is tried again
 ├── Refused            a guard said no
+├── StorageError       object storage could not do it
+│   ├── StorageUnavailable no answer in time, or a failure of its own; try again
+│   └── StorageDenied      it does not take these credentials, or does not allow this
+├── OutboundError      an outbound HTTP request got no usable answer
+│   ├── AddressRefused     the URL, or an address of its host, may not be requested
+│   ├── Unreachable        no connection, or it was lost before the answer was complete
+│   ├── OutboundTimeout    a time limit passed
+│   ├── AnswerTooLarge     the headers or the body of the answer are over the limit
+│   ├── MalformedAnswer    what came back is not HTTP, or its compression is broken
+│   └── TooManyRedirects   more redirects than the limit
 └── StoreError         the database could not do it
     ├── StoreUnavailable   nothing was written; try again
     │   └── Locked             another transaction that has not ended holds what is needed
@@ -93,8 +107,16 @@ class NotFound(HoldfastError):
     code = "not_found"
 
 
+class ObjectNotFound(NotFound):
+    code = "object_not_found"
+
+
 class Conflict(HoldfastError):
     code = "conflict"
+
+
+class ObjectChanged(Conflict):
+    code = "object_changed"
 
 
 class LeaseLost(Conflict):
@@ -109,15 +131,55 @@ class WorkerDisabled(Conflict):
     code = "worker_disabled"
 
 
+class ExtensionMissing(Conflict):
+    code = "extension_missing"
+
+
+class HookFailed(HoldfastError):
+    code = "hook_failed"
+
+
 class Refused(HoldfastError):
     code = "refused"
 
 
-class StoreError(HoldfastError):
-    """`message` says what kind of failure it is and may be sent to any client. `full` may quote the database, and with
-    it addresses, users and names."""
+class OutboundError(HoldfastError):
+    """`reason` is the message without `about`, which names the host. Neither holds a path, a query or a header."""
 
-    code = "store_error"
+    code = "outbound_error"
+
+    def __init__(self, reason: str, *, about: str = "", code: str | None = None, **fields: Any) -> None:
+        super().__init__(f"{about}: {reason}" if about else reason, code=code, **fields)
+        self.reason = reason
+
+
+class AddressRefused(OutboundError):
+    code = "address_refused"
+
+
+class Unreachable(OutboundError):
+    code = "host_unreachable"
+
+
+class OutboundTimeout(OutboundError):
+    code = "outbound_timeout"
+
+
+class AnswerTooLarge(OutboundError):
+    code = "answer_too_large"
+
+
+class MalformedAnswer(OutboundError):
+    code = "malformed_answer"
+
+
+class TooManyRedirects(OutboundError):
+    code = "too_many_redirects"
+
+
+class _Outside(HoldfastError):
+    """`message` says what kind of failure it is and may be sent to any client. `full` may quote what failed, and with
+    it addresses, users and names."""
 
     def __init__(self, message: str, *, code: str | None = None, full: str | None = None, **fields: Any) -> None:
         super().__init__(message, code=code, **fields)
@@ -129,6 +191,22 @@ class StoreError(HoldfastError):
 
     def __str__(self) -> str:
         return self.full
+
+
+class StorageError(_Outside):
+    code = "storage_error"
+
+
+class StorageUnavailable(StorageError):
+    code = "storage_unavailable"
+
+
+class StorageDenied(StorageError):
+    code = "storage_denied"
+
+
+class StoreError(_Outside):
+    code = "store_error"
 
 
 class StoreUnavailable(StoreError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
 from holdfast.engine.chores import Chores
+from holdfast.engine.tasks import SOON_SECONDS, Task
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
 from holdfast.outages import LoopFailures, is_outage, outage
@@ -82,6 +83,7 @@ class Maintenance:
         self._rounds += 1
         steps = {
             self._rebase_event_log: chores.log_ahead,
+            self._adopt: self._engine.adopts,
             self._requeue: chores.ripe,
             self._reap: chores.running,
             self._mark_swept: chores.unswept and not chores.running,
@@ -89,6 +91,7 @@ class Maintenance:
             self._mark_silent: chores.silent,
             self._forget_workers: chores.forgotten,
             self._prune_claims: chores.claims,
+            self._prune_sessions: chores.sessions,
             self._prune_worker_log: chores.lines,
             self._prune: prunes,
         }
@@ -104,6 +107,10 @@ class Maintenance:
 
     async def _rebase_event_log(self) -> int:
         await self._engine.rebase_event_log()
+        return 0
+
+    async def _adopt(self) -> int:
+        await self._engine.adopt()
         return 0
 
     async def _requeue(self) -> int:
@@ -128,6 +135,9 @@ class Maintenance:
     async def _prune_claims(self) -> int:
         return await self._engine.prune_claims(CLAIMS_KEPT_SECONDS)
 
+    async def _prune_sessions(self) -> int:
+        return await self._engine.prune_sessions()
+
     async def _prune_worker_log(self) -> int:
         return await self._engine.prune_worker_log()
 
@@ -140,6 +150,34 @@ class Maintenance:
                 self._more_to_prune = True
                 break
         return gone
+
+
+class ExtensionMaintenance:
+    """What extensions want done from time to time. It runs beside our own: a long task keeps no sweep waiting."""
+
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, tasks: Iterable[Task]) -> None:
+        self._engine, self._clock, self._ids, self._tasks = engine, clock, ids, list(tasks)
+        self._failing = LoopFailures("do the maintenance of extensions", log, often=True)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(await self.round() * (1 + 0.1 * self._ids.jitter()))
+
+    async def round(self) -> float:
+        """What is due, once, and how long to wait after that."""
+        try:
+            upkeep = await self._engine.upkeep(self._tasks)
+            until = self._clock.monotonic() + upkeep.pause
+            for task in upkeep.due:
+                await self._engine.run_task(task)
+                if self._clock.monotonic() >= until:  # that this process lives must be said in between
+                    break
+            self._failing.works()
+            return SOON_SECONDS if upkeep.due or upkeep.unknown else upkeep.pause
+        except Exception as error:
+            self._failing.failed(error)
+            return RETRY_SECONDS * 2
 
 
 class WorkerLog:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from holdfast.errors import Invalid
 from holdfast.model import NewJob
+from holdfast.model.derived_key import with_derived_key
 
 Seconds = float | timedelta
 Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]  # a single string would be taken for its letters
@@ -36,7 +37,9 @@ class PolicyKnobs(TypedDict, total=False):
     max_runtime_seconds: float | None
     cancel_grace_seconds: float
     defer_seconds: float
-    idempotency: Literal["forever", "window", "until_failed"]
+    keep_completed_parts: bool
+    discard_partial_parts: bool
+    idempotency: Literal["forever", "window", "until_failed", "window_until_failed"]
     idempotency_window_seconds: float
 
 
@@ -55,6 +58,7 @@ class JobOptions(TypedDict, total=False):
     delay: Seconds | None
     run_at: datetime | None
     idempotency_key: str | None
+    key_from: str | None
     max_attempts: int | None
     timeout: Seconds | None
     tags: Names | None
@@ -63,6 +67,7 @@ class JobOptions(TypedDict, total=False):
     prefers: Names | None
     tenant: str
     partition_key: str | None
+    subject: str | None
     policy: PolicyOptions
     connection: Any
 
@@ -76,6 +81,7 @@ class Options:
     delay: Seconds | None = None
     run_at: datetime | None = None
     idempotency_key: str | None = None
+    key_from: str | None = None  # a subject: its equal calls within two minutes are one job
     max_attempts: int | None = None
     timeout: Seconds | None = None
     tags: list[str] | None = None
@@ -84,6 +90,7 @@ class Options:
     prefers: list[str] | None = None
     tenant: str = "default"
     partition_key: str | None = None
+    subject: str | None = None  # what the job is about, in the app's own words: an id of a video, of an order
     policy: Mapping[str, Any] | None = None  # any other knob of the policy, for this job only
     connection: Any = None
 
@@ -97,7 +104,7 @@ class Options:
         policy: Any = self.policy
         if self.timeout is not None:
             policy = {**(policy or {}), "timeout_seconds": seconds(self.timeout)}
-        return NewJob(
+        new = NewJob(
             type=job_type,
             payload=payload,
             tenant=self.tenant,
@@ -113,7 +120,9 @@ class Options:
             prefers=self.prefers,
             tags=[] if self.tags is None else self.tags,
             partition_key=self.partition_key,
+            subject=self.subject,
         )
+        return new if self.key_from is None else with_derived_key(new, self.key_from, payload)
 
 
 def refuse_unknown(words: Iterable[str], known: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ MARGIN_CHARS = 1000  # looked at, too, so that half a secret is known for what i
 DEPTH_MAX, ITEMS_MAX = 6, 100
 
 _VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s"'&;,)}\]]+)"""
-_NAMES = r"pass(?:word|wd|phrase)|secret|token|api_?key|access_?key|credential|cookie|authorization"
+_NAMES = r"pass(?:word|wd|phrase)|secret|token|api[_-]?key|access[_-]?key|credential|cookie|authorization"
 _SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
 _PATTERNS = (
     # `holdfast_client_<id>_<secret>_<checksum>`: the id stays, it says which key to revoke
@@ -81,11 +81,16 @@ def _redacted(text: str) -> str:
     return text
 
 
+def is_secret_name(name: str) -> bool:
+    """Of a header, a field or a setting: does its value have to be hidden?"""
+    return _SECRET_NAME.search(name) is not None
+
+
 def redacted_value(value: Any, name: str = "", depth: int = 0) -> Any:
     """The same for anything, as JSON can hold it. What stands under the name of a secret is hidden whole."""
     if value is None or isinstance(value, bool | float):
         return value
-    if _SECRET_NAME.search(name):
+    if is_secret_name(name):
         return HIDDEN
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else text_of(value)[:100]

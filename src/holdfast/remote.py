@@ -19,7 +19,20 @@ from holdfast.errors import Forbidden, HoldfastError, LeaseLost, StoreUnavailabl
 from holdfast.ids import Ids
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Fleet, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import (
+    Advanced,
+    Beat,
+    Done,
+    Failure,
+    Fleet,
+    Freed,
+    Held,
+    Progress,
+    Settled,
+    Verdict,
+    Withdrawal,
+    Withdrawn,
+)
 
 CLAIM_MAX = 100  # in one request; a worker that wants more asks again
 REPORTS_MAX, REPORTS_BYTES_MAX = 1000, 900_000  # in one body, which may be 1 MiB
@@ -170,16 +183,13 @@ class HttpSource:
     async def _settle(
         self, verb: str, items: list[Item], body_of: Callable[[Item], Any]
     ) -> Sequence[Settled | HoldfastError]:
-        """A lost lease is an answer. Any other refusal is raised, as the engine does: the worker finds other words."""
         answers = await self._report(verb, [body_of(item) for item in items])
         settled: list[Settled | HoldfastError] = [
             refused(answer) if answer.code else words.settled_of(answer) for answer in answers
         ]
-        for answer in settled:
-            if isinstance(answer, HoldfastError) and not isinstance(answer, LeaseLost):
-                raise answer
-        for report in answers:
-            self._parts.pop(report.job_id, None)
+        for report, answer in zip(answers, settled, strict=True):
+            if isinstance(answer, Settled | LeaseLost):
+                self._parts.pop(report.job_id, None)
         return settled
 
     async def _report(self, verb: str, bodies: list[Any]) -> list[wire.Report]:
@@ -192,6 +202,13 @@ class HttpSource:
                 raise unreadable(self._client.url)
             answers += told
         return answers
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        with _in_our_words():
+            answer = await self._client.withdraw(
+                asked.id, asked.token, asked.target, reason=asked.reason, message=asked.message
+            )
+        return words.withdrawn_of(answer)
 
     # -- the end ----------------------------------------------------------------------------------------------
 

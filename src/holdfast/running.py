@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.app import App
-from holdfast.assembly import open_presence, retention
+from holdfast.assembly import extension_maintenance, open_presence, retention
 from holdfast.client.client import Client
 from holdfast.direct import DirectSource, NoBroker
 from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
@@ -112,6 +112,7 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             figures=wish.figures,
             traces=traces,
             attempts=Attempts(job_lines(), app.lifecycles),
+            database=None if wish.server else app.handler_database,
         )
         loops = Loops(clock, app.ids)
         if wish.figures is not None:
@@ -178,6 +179,13 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
             presence.among(fleet.live)
 
         async with _hints(app, wish, presence, lambda: turns.fleet.live) as hints:
+            beside: dict[str, Loop] = {
+                "maintenance": maintenance.run,
+                "the death watch": DeathWatch(engine, presence, clock, ids, turns).run,
+                "the hints of the broker": hints.run,
+            }
+            if extensions := app.extensions.values():
+                beside["maintenance of extensions"] = extension_maintenance(engine, clock, ids, extensions).run
             yield Post(
                 DirectSource(engine, presence, clock, worker=registered.id, hints=hints),
                 {
@@ -186,11 +194,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
                     "idle_seconds": idle_seconds,
                     "presence": presence.lock,
                 },
-                {
-                    "maintenance": maintenance.run,
-                    "the death watch": DeathWatch(engine, presence, clock, ids, turns).run,
-                    "the hints of the broker": hints.run,
-                },
+                beside,
                 hear,
             )
     finally:
@@ -200,6 +204,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
 
 def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) -> None:
     """What a worker beside the database can tell of it, and of the broker."""
+    from holdfast.observe.ended import Ended
     from holdfast.observe.queries import QueryTimes
 
     async def waiting() -> dict[str, int]:
@@ -207,8 +212,10 @@ def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) 
 
     registry = figures.registry
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
+    engine.rules.timing = Ended(registry.taken, lost_only=True)
     figures.deep(waiting)
     registry.before.append(lambda: registry.reaped.values.update({(): engine.rules.reaped}))
+    registry.before.append(lambda: registry.hook_failures.values.update(engine.rules.hook_failures))
     if dispatch is not None:
         registry.before.append(
             lambda: registry.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)
@@ -292,6 +299,8 @@ def _children(app: App, wish: Wish, slots: int) -> Children | None:
         rss_max_bytes=None if settings.child_memory_max_mb is None else settings.child_memory_max_mb * 2**20,
         settings=msgspec.to_builtins(settings),
         logs=_logs(),
+        database=not wish.server,
+        metrics=app.declarations(),
     )
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 from urllib.parse import unquote
 
 import msgspec
 
 from holdfast.errors import HoldfastError, Invalid, UnknownName
+from holdfast.extension_settings import FILE, OFF, PREFIX, Section, Shown, installed, installed_names, secret_in
+from holdfast.lifecycle_settings import by_lifecycle, flat, flattened, names_like, setting_like
 from holdfast.redaction import HIDDEN, passwords_in, without_password
-
-PREFIX = "HOLDFAST_"
-FILE = "holdfast.toml"
 
 # Not ours: the test suite's own variables, and what Kubernetes sets for a service called holdfast.
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
@@ -45,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     backoff_jitter: float = 1
     no_progress_seconds: float | None = None
     max_runtime_seconds: float | None = None
+    keep_completed_parts: bool = True
+    discard_partial_parts: bool = False
     idempotency_ttl: float = 86_400
 
     concurrency: int = 10
@@ -68,12 +69,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     error_max_chars: int = 4000
     worker_json_max_bytes: int = 10_240
+    hook_timeout_seconds: float = 10
 
     dispatch: Literal["database", "redis", "hybrid", "sqs", "nats"] = "database"
     poll_seconds: float = 1.5
     redis_url: str = ""
     redis_pool_size: int = 10
     redis_cache_seconds: float = 0
+    redis_channel_prefix: str = ""
     nats_url: str = ""
     sqs_queue: str = "holdfast"
     sqs_endpoint_url: str = ""
@@ -88,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     admin_secret: str = ""
     worker_key: str = ""
     rate_per_second: float | None = None
+    session_seconds: float = 43_200
+    behind_tls: bool = False
     sse_heartbeat_seconds: float = 30
     sse_retry_seconds: float = 3
     sse_streams_max: int = 2000
@@ -97,13 +102,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     alert_webhook_url: str = ""
     alert_rate_limit_seconds: float = 300
     alert_webhook_timeout: float = 10
-    alert_on: str = "stale_job_recovered,job_max_retries_exceeded,job_failed_pattern"
+    alert_on: str = "stale_job_recovered,job_max_retries_exceeded,job_failed_pattern,extension_missing"
+
+    # No settings themselves: which of those above were given, and what is set for one lifecycle alone.
+    given: list[str] = []
+    lifecycles: dict[str, dict[str, float | None]] = {}
+
+    @property
+    def explicit(self) -> set[str]:
+        """The settings that were given, or made otherwise than their defaults."""
+        return {name for name in NAMES if getattr(self, name) != getattr(_DEFAULTS, name)}.union(self.given)
 
     @property
     def url(self) -> str:
         """The database: the one named, else a SQLite file in the data directory."""
         return plain_url(self.database_url) or f"sqlite:///{self.data_dir}/holdfast.db"
 
+
+NAMES = tuple(name for name in Settings.__struct_fields__ if name not in ("given", "lifecycles"))
+_DEFAULTS = Settings()
 
 _POSITIVE, _FROM_ZERO = (0.001, 10**9 - 1), (0, 10**9 - 1)
 # The least and the most that a number may be; one that may be off may also be None.
@@ -140,7 +157,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "traces_per_second": _POSITIVE,
     "error_max_chars": (100, 100_000),
     "worker_json_max_bytes": (100, 1_048_576),
+    "hook_timeout_seconds": (0.1, 25),
     "rate_per_second": _POSITIVE,
+    "session_seconds": (60, 2_592_000),
     "sse_heartbeat_seconds": _POSITIVE,
     "sse_retry_seconds": _POSITIVE,
     "sse_streams_max": (1, 100_000),
@@ -155,23 +174,32 @@ CHOICES: dict[str, tuple[str, ...]] = {
     if each.type is bool or get_origin(each.type) is Literal
 }
 
-OFF = "off"
 MAY_BE_OFF = frozenset(each.name for each in msgspec.structs.fields(Settings) if type(None) in get_args(each.type))
 
 
 def load(
-    environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    extensions: Iterable[Section] | None = (),
 ) -> Settings:
-    """Read all layers. A name nobody knows is an error that suggests the nearest one: a typo must not go unnoticed."""
+    """Read all layers. A name nobody knows is an error that suggests the nearest one: a typo must not go unnoticed.
+
+    `extensions` are those that the app includes: their settings are checked, too. None: an app is named that is not
+    imported yet, so that a name which is not known may be one of its extensions'.
+    """
     values: dict[str, Any] = {}
     typed: dict[str, str] = {}
-    for layer, found in _layers(environment, file, overrides).items():
-        _refuse_unknown(found, layer)
-        values |= {name: None if value == OFF and name in MAY_BE_OFF else value for name, value in found.items()}
+    included = None if extensions is None else list(extensions)
+    for layer, said in _layers(environment, file, overrides).items():
+        found = {name: value for name, value in said.items() if _is_ours(name)}
+        if included is not None and found.keys() < said.keys():
+            _refuse_unknown({name: said[name] for name in said.keys() - found.keys()}, layer, included)
+        values |= found
         typed |= {name: _typed(name, layer) for name in found}
-    for name, value in values.items():
-        _check(name, value, typed[name])
-    settings = msgspec.convert(values, Settings, strict=False)
+    values = {name: _checked(name, value, typed[name]) for name, value in values.items()}
+    plain = {name: value for name, value in values.items() if name in NAMES}
+    settings = Settings(**plain, given=sorted(plain), lifecycles=by_lifecycle(values))
     if settings.heartbeat_seconds >= settings.lease_seconds:
         beat, lease = (typed.get(name, name) for name in ("heartbeat_seconds", "lease_seconds"))
         raise Invalid(
@@ -179,7 +207,42 @@ def load(
             "or every lease runs out",
             code="invalid_setting",
         )
+    for section in included or ():
+        load_section(section, environment, file)
     return settings
+
+
+def load_section(section: Section, environment: Mapping[str, str] | None = None, file: Path | None = None) -> Any:
+    """The settings of one extension, from the environment and the file."""
+    return section.read(*_sources(section, environment, file))
+
+
+def shown_section(section: Section, by_app: msgspec.Struct | None = None) -> list[Shown]:
+    """Each setting of an extension, and where it comes from; `by_app`: as the app itself has given them."""
+    return section.shown(*_sources(section), by_app)
+
+
+def refuse_same_variables(section: Section, others: Iterable[Section]) -> None:
+    """Two settings of one variable: what it says could not be told apart."""
+    taken = {f"{PREFIX}{name.upper()}": f"the setting {name} of Holdfast" for name in NAMES}
+    taken |= {f"{PREFIX}{name.upper()}_FILE": f"the setting {name} of Holdfast" for name in SECRET}
+    for other in others:
+        taken |= {variable: f"the setting {each.full_name}" for variable, each in other.variables.items()}
+    for variable, each in section.variables.items():
+        if variable in taken:
+            raise Invalid(
+                f"extension {section.extension!r}: the variable {variable} of its setting {each.name!r} is that of "
+                f"{taken[variable]}, too",
+                code="extension_conflict",
+            )
+
+
+def _sources(
+    section: Section, environment: Mapping[str, str] | None = None, file: Path | None = None
+) -> tuple[Mapping[str, str], Any]:
+    said = os.environ if environment is None else environment
+    ours = {variable.upper(): value for variable, value in said.items() if variable.startswith(PREFIX)}
+    return ours, _from_file(file or Path(FILE)).get(section.extension, {})
 
 
 def plain_url(url: str) -> str:
@@ -202,7 +265,7 @@ def migrate_command(settings: Settings, app: str = "") -> str:
     `app` is the reference of the app that names it, if one does.
     """
     with suppress(HoldfastError):
-        here = load()
+        here = load(extensions=None)
         if here.app == app if here.app else here.url == settings.url:
             return "holdfast migrate"
     where = f"--app {quote(app)}" if app else f"--database {quote(without_password(settings.url))}"
@@ -213,28 +276,24 @@ def origins(
     environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
     """Where each setting comes from: the last of the layers that says something about it."""
-    found = dict.fromkeys(Settings.__struct_fields__, "default")
+    found = dict.fromkeys(NAMES, "default")
     for layer, values in _layers(environment, file, overrides).items():
-        found |= dict.fromkeys(values, layer)
+        found |= dict.fromkeys(filter(_is_ours, values), layer)
     return found
-
-
-class Shown(NamedTuple):
-    """A setting as it may be shown."""
-
-    name: str
-    value: Any
-    origin: str
-    variable: str
 
 
 def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[Shown]:
     """Each setting in force, and where it comes from: as `origins` says, else as far as can be told by looking."""
     where = where or origins(overrides=_given_otherwise(settings))
-    values = {**msgspec.to_builtins(settings), "database_url": settings.url}
+    values = values_of(settings)
     values |= {name: HIDDEN if values[name] else "" for name in SECRET if name != "database_url"}
     values["database_url"] = without_password(settings.url)
     return [Shown(name, value, where[name], f"{PREFIX}{name.upper()}") for name, value in values.items()]
+
+
+def values_of(settings: Settings) -> dict[str, Any]:
+    """By the name that each setting has in the environment and in the file."""
+    return {name: getattr(settings, name) for name in NAMES} | flat(settings.lifecycles)
 
 
 def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
@@ -245,9 +304,8 @@ def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
 
 def _given_otherwise(settings: Settings) -> dict[str, Any]:
     """What neither the file nor the environment says, nor the defaults: it came with the command line."""
-    read = load()
-    values = {name: getattr(settings, name) for name in Settings.__struct_fields__}
-    return {name: value for name, value in values.items() if value != getattr(read, name)}
+    read = values_of(load(extensions=None))
+    return {name: value for name, value in values_of(settings).items() if name not in read or value != read[name]}
 
 
 def secrets_in(settings: Settings) -> tuple[str, ...]:
@@ -276,17 +334,42 @@ def _typed(name: str, layer: str) -> str:
     return f"{PREFIX}{name.upper()}" if layer == "environment" else _OPTIONS.get(name, name)
 
 
-def _refuse_unknown(found: Mapping[str, Any], layer: str) -> None:
-    known = Settings.__struct_fields__
-    for name in found:
-        if name not in known:
-            in_environment = layer == "environment"
-            shown, *others = (f"{PREFIX}{each.upper()}" if in_environment else each for each in (name, *known))
-            raise UnknownName.of("setting", shown, others, where="the environment" if in_environment else layer)
+def _is_ours(name: str) -> bool:
+    return name in NAMES or setting_like(name) is not None
 
 
-def _check(name: str, value: Any, typed: str) -> None:
-    allowed = RANGES.get(name)
+def _refuse_unknown(unknown: Mapping[str, Any], layer: str, included: list[Section]) -> None:
+    """Unless they are of an extension that the app includes, or of one that is installed."""
+    sections = {section.extension: section for section in (*_sections_of(unknown), *included)}
+    if layer != "environment":
+        for name, value in unknown.items():
+            if name not in sections:
+                raise UnknownName.of("setting", name, [*names_like(name, NAMES), *sections], where=layer)
+            sections[name].check_table(value)
+        return
+    variables = {variable for section in sections.values() for variable in section.variables}
+    for name in unknown:
+        if (variable := f"{PREFIX}{name.upper()}") not in variables:
+            near = [each for section in sections.values() if _is_under(variable, section) for each in section.variables]
+            others = [*near, *(f"{PREFIX}{each.upper()}" for each in names_like(name, NAMES))]
+            raise UnknownName.of("setting", variable, others, where="the environment")
+
+
+def _sections_of(names: Iterable[str]) -> list[Section]:
+    """Of installed extensions that these names may belong to."""
+    wanted = [each for each in installed_names() if any(name == each or name.startswith(f"{each}_") for name in names)]
+    return [manifest.section for manifest in installed(wanted) if manifest.section is not None]
+
+
+def _is_under(variable: str, section: Section) -> bool:
+    return variable.startswith(f"{PREFIX}{section.extension.upper()}_")
+
+
+def _checked(name: str, given: Any, typed: str) -> Any:
+    """What was given, as a value of its type; that of one lifecycle has the type and the range of the plain one."""
+    name = setting_like(name) or name
+    value, allowed = None if given == OFF and name in MAY_BE_OFF else given, RANGES.get(name)
+    read = None
     try:
         read = getattr(msgspec.convert({name: value}, Settings, strict=False), name)
         fits = allowed is None or read is None or allowed[0] <= read <= allowed[1]
@@ -294,6 +377,7 @@ def _check(name: str, value: Any, typed: str) -> None:
         fits = False
     if not fits:
         raise Invalid(f"{typed} must be {_must_be(name, value)}", code="invalid_setting")
+    return read
 
 
 def _must_be(name: str, value: Any) -> str:
@@ -309,7 +393,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return flattened(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise Invalid(f"{path} is not TOML: {error}", code="invalid_setting") from None
     except OSError as error:
@@ -323,16 +407,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
             continue
         name = variable.removeprefix(PREFIX).lower()
         if name.endswith("_file") and name.removesuffix("_file") in SECRET:
-            found[name.removesuffix("_file")] = _secret(variable, Path(value))
+            found[name.removesuffix("_file")] = secret_in(variable, Path(value))
         else:
             found[name] = value
     return found
-
-
-def _secret(variable: str, path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise Invalid(f"{variable}: cannot read {path}: {error.strerror}", code="invalid_setting") from None
-    except UnicodeDecodeError:
-        raise Invalid(f"{variable}: {path} holds something that is not text", code="invalid_setting") from None

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import Malformed, NotFound, StoreUnavailable
+from holdfast.observe.declared import Family
 from holdfast.observe.instruments import Snapshot
 from holdfast.observe.working import Working
 from holdfast.server.endpoint import send_reply
@@ -40,7 +41,8 @@ class WorkerHealth:
         self._past = Working()
         self._heard = False  # anything, from any process
         self._requests = count(1)
-        supervisor.on_end = lambda told: self._past.outlive(_figures(told))
+        self._families: dict[str, Family] = {}  # those that extensions of the app declare
+        supervisor.on_end = self._ended
 
     @contextlib.asynccontextmanager
     async def told_at(self, port: int) -> AsyncIterator[str]:
@@ -84,12 +86,24 @@ class WorkerHealth:
 
     def _text(self, told: list[Told | None]) -> bytes:
         """Names are met in an order that stays: which of them are counted together must not depend on who ends."""
-        figures = [_figures(each) for each in told if each is not None]
+        figures = [self._figures(each) for each in told if each is not None]
         for each in figures:
             self._past.meet(each)
         total = Working()
+        total.adopt(family.instrument() for family in self._families.values())
         total.add_up([self._past.snapshot(), *figures])
         return total.text()
+
+    def _ended(self, told: Told) -> None:
+        self._past.outlive(self._figures(told))
+
+    def _figures(self, told: Told) -> Snapshot:
+        """Only its processes import the app, so each says which families its extensions declare. The first to say so
+        is believed."""
+        for family in told.families:
+            if self._families.setdefault(family.name, family) is family:
+                self._past.adopt([family.instrument()])
+        return msgspec.json.decode(told.figures, type=Snapshot)
 
     def _complaint(self, told: list[Told | None]) -> str | None:
         """Why not all of this worker takes jobs, if not all of it does."""
@@ -111,7 +125,3 @@ class WorkerHealth:
 
     def _request_id(self) -> str:
         return f"worker-{next(self._requests):x}"
-
-
-def _figures(told: Told) -> Snapshot:
-    return msgspec.json.decode(told.figures, type=Snapshot)

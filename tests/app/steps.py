@@ -42,7 +42,12 @@ async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **pla
     try:
         async with app.lifespan_state() as state:
             source.worker_of = Worker(
-                source, app.handlers, plan=Plan(kept=False, **plan), around=app.surroundings, state=state
+                source,
+                app.handlers,
+                plan=Plan(kept=False, **plan),
+                around=app.surroundings,
+                state=state,
+                database=app.handler_database,
             )
             await source.worker_of.run()
             return source.claimed

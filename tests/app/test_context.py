@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, JobHandle, Retry, SyncContext
-from holdfast.app import Definition
+from holdfast.definitions import Definition
 from holdfast.errors import Invalid, LeaseLost
 from holdfast.lifecycle import State
 from holdfast.model import PartStatus

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, SyncContext
-from holdfast.app import Definition
+from holdfast.definitions import Definition
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle import Machine
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobHandle, SyncContext
-from holdfast.app import Definition
+from holdfast.definitions import Definition
 from holdfast.errors import Invalid, KeyReused, StoreError
 from holdfast.lifecycle import State
 from holdfast.model import NewJob

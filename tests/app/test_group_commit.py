@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.app import Definition
 from holdfast.batches import Batches
+from holdfast.definitions import Definition
 from holdfast.errors import HoldfastError, Invalid, StoreUnavailable
 from tests.app.steps import jobs_in
 from tests.engine.steps import ask

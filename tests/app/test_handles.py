@@ -10,7 +10,7 @@ import pydantic
 import pytest
 
 from holdfast import App, Context, JobFailed, JobHandle, Permanent, Reject, SyncContext
-from holdfast.app import Definition
+from holdfast.definitions import Definition
 from holdfast.engine import Retention
 from holdfast.errors import Invalid, NotFound
 from holdfast.lifecycle import State

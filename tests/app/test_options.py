@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, JobHandle
-from holdfast.app import Definition
+from holdfast.definitions import Definition
 from holdfast.errors import Invalid
 from holdfast.lifecycle import Policy, State
 from holdfast.model import Job
@@ -48,11 +48,13 @@ async def test_each_word_reaches_the_job(app: App, mail: Definition[[], None]) -
         max_attempts=9,
         tags=["b", "a", "b"],
         lifecycle="crawl",
+        subject="video 7",
         tenant="acme",
         partition_key="p",
     )
     assert (job.queue, job.priority, job.idempotency_key, job.max_attempts) == ("express", -5, "k", 9)
     assert (job.tags, job.lifecycle, job.tenant, job.partition_key) == (["a", "b"], "crawl", "acme", "p")
+    assert job.subject == "video 7"
 
 
 @pytest.mark.parametrize("delay", [3600, 3600.0, timedelta(hours=1)])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, Permanent, Reject, Retry, Snooze, SyncContext
-from holdfast.app import Definition
+from holdfast.definitions import Definition
 from holdfast.lifecycle import State
 from tests.app.steps import drained
 
@@ -53,6 +53,52 @@ async def test_each_word_takes_the_job_to_its_place(app: App, how: str, kind: st
     }
     for name in ("retry", "snooze"):
         assert 3500 < (found[name].run_at - found[name].updated_at).total_seconds() < 3700
+
+
+@pytest.mark.parametrize("word", [Permanent, Retry, Reject])
+async def test_what_a_handler_adds_to_its_error_is_kept_with_it(app: App, word: type[Permanent]) -> None:
+    """R002-40: where and what, of the handler; which attempt and which worker, of the platform."""
+
+    @app.job()
+    async def crawl() -> None:
+        raise word("E_ROBOTS", "not allowed", context={"domain": "example.com", "depth": 2, "seen": ["/a"]})
+
+    job = await crawl.enqueue()
+    await drained(app)
+    stored = await job.get()
+    assert stored.error["context"] == {
+        "domain": "example.com",
+        "depth": 2,
+        "seen": ["/a"],
+        "attempt": 1,
+        "workerId": stored.last_worker,
+    }
+
+
+@pytest.mark.parametrize(
+    ("context", "kept"),
+    [
+        ({"page": object, 3: float("nan")}, {"page": "<class 'object'>", "3": "nan"}),
+        ({"body": "x" * 20_000, "url": "/a"}, {"body": "x" * 200, "url": "/a"}),
+        ({"one": "x" * 9000, "two": "y" * 9000}, {"one": "x" * 200, "two": "y" * 200}),
+        ("not an object", {"context": "not an object"}),
+        ({}, {}),
+    ],
+)
+async def test_a_context_that_cannot_be_stored_does_not_hide_the_error(
+    app: App, context: Any, kept: dict[str, Any]
+) -> None:
+    """R002-40."""
+
+    @app.job()
+    async def crawl() -> None:
+        raise Permanent("E_ROBOTS", "not allowed", context=context)
+
+    job = await crawl.enqueue()
+    await drained(app)
+    error = (await job.get()).error
+    assert error["code"] == "E_ROBOTS"
+    assert {name: value for name, value in error["context"].items() if name not in ("attempt", "workerId")} == kept
 
 
 async def test_a_context_has_the_words_too(app: App) -> None:

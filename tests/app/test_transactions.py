@@ -20,7 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmake
 from sqlalchemy.pool import NullPool
 
 from holdfast import App
-from holdfast.app import Definition
+from holdfast.definitions import Definition
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate, sqlite_path

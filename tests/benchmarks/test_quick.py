@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, dispatch, hints, http, idle, leases, observing, outage, refusal, remote, streams
+from benchmarks import core, dispatch, hints, hooks, http, idle, leases, observing, outage, refusal, remote, streams
 from benchmarks.brokers import MODES
 from benchmarks.crowds import crowds
 
@@ -24,6 +24,14 @@ def results_of(benchmark: Any, store: str, directory: Path) -> list[Any]:
     results = json.loads(file.read_text())
     assert results["quick"]
     return list(results["stores"][store])
+
+
+def test_the_benchmark_of_hooks_gives_every_figure(store: str, tmp_path: Path) -> None:
+    results = results_of(hooks, store, tmp_path)
+    assert [(one["figure"], one["side"]) for one in results] == [
+        (figure.name, side) for figure in hooks.figures(hooks.QUICK) for side in (hooks.BESIDE, hooks.HOOKED)
+    ]
+    assert all(one["ratio"] > 0 for one in results)
 
 
 def test_the_core_benchmark_gives_every_figure_and_every_crowd(

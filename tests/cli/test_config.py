@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.redaction import without_password
-from holdfast.settings import Settings
+from holdfast.settings import NAMES
 from tests.cli.conftest import Answer
 
 
@@ -26,12 +26,32 @@ def test_every_setting_is_shown_with_its_origin(
     monkeypatch.setenv("HOLDFAST_MAX_ATTEMPTS", "9")
     answer = show(capsys, "--database", "sqlite:///other.db")
     rows = {name: (value, origin) for name, value, origin in answer.rows}
-    assert list(rows) == list(Settings.__struct_fields__)
+    assert list(rows) == list(NAMES)
     assert rows["database_url"] == ("sqlite:///other.db", "command line")
     assert rows["max_attempts"] == ("9", "environment")
     assert rows["lease_seconds"] == ("60", "holdfast.toml")
     assert rows["heartbeat_seconds"] == ("10", "default")
     assert rows["max_runtime_seconds"] == ("off", "default")
+
+
+def test_settings_of_one_lifecycle_are_shown_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R003-135, R003-139."""
+    (tmp_path / "holdfast.toml").write_text("[lifecycle.transcode]\nlease_seconds = 60\n")
+    monkeypatch.setenv("HOLDFAST_LIFECYCLE_TRANSCODE_NO_PROGRESS_SECONDS", "off")
+    rows = {name: (value, origin) for name, value, origin in show(capsys).rows}
+    assert rows["lifecycle_transcode_lease_seconds"] == ("60", "holdfast.toml")
+    assert rows["lifecycle_transcode_no_progress_seconds"] == ("off", "environment")
+
+
+def test_a_lifecycle_nobody_declared_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LIFECYCLE_TRANSCOD_LEASE_SECONDS", "60")
+    answer = show(capsys)
+    assert (answer.code, answer.out) == (2, "")
+    assert "did you mean 'lifecycle_transcode_lease_seconds'?" in answer.err
 
 
 def test_json_names_the_variable_that_would_set_it(capsys: pytest.CaptureFixture[str]) -> None:

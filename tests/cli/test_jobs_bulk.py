@@ -41,6 +41,17 @@ def test_a_waiting_job_is_canceled_at_once_and_a_running_one_is_asked_to_stop(
     assert holdfast("jobs", "show", lease.id, "--json").json["cancelRequestedAt"] is not None
 
 
+def test_a_delayed_job_is_woken_and_one_that_runs_will_not_wait(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    async def delayed(engine: Engine) -> str:
+        return (await engine.create(NewJob(type="later", delay_seconds=3600))).id
+
+    waiting = meanwhile(delayed)
+    _, lease = meanwhile(claimed)
+    answer = holdfast("jobs", "wake", waiting, lease.id)
+    assert (answer.code, answer.rows) == (0, [[waiting, "woken"], [lease.id, "runs"]])
+    assert holdfast("jobs", "show", waiting, "--json").json["reason"] == "woken"
+
+
 def test_the_exit_code_tells_of_the_first_refusal(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     done = meanwhile(succeeded)
     refused = holdfast("jobs", "cancel", done)

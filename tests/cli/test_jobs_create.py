@@ -13,12 +13,14 @@ def test_a_created_job_is_shown_with_everything_that_was_said(holdfast: Holdfast
     created = holdfast(
         *("jobs", "create", "send-email", "--payload", '{"to": "a@example.com"}', "--queue", "mail", "--priority", "7"),
         *("--max-attempts", "2", "--tag", "urgent", "--tag", "paid", "--idempotency-key", "mail-1", "--delay", "1h30m"),
+        *("--subject", "order 7", "--lifecycle", "crawl"),
     )
     assert created.code == 0, created.err
     job = holdfast("jobs", "show", created.out.strip(), "--json").json
     assert (job["jobType"], job["queue"], job["priority"], job["maxAttempts"]) == ("send-email", "mail", 7, 2)
     assert (job["payload"], job["tags"]) == ({"to": "a@example.com"}, ["paid", "urgent"])
     assert (job["idempotencyKey"], job["status"], job["state"]) == ("mail-1", "PENDING", "queued")
+    assert (job["subject"], job["lifecycle"]) == ("order 7", "crawl")
     assert job["runAt"] > job["createdAt"]
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.engine import Engine
+from holdfast.model import NewJob
 from tests.cli.conftest import Answer, Holdfast, Meanwhile
 from tests.cli.stories import dead, half_done, succeeded
 
@@ -16,7 +17,7 @@ def create(holdfast: Holdfast, *arguments: str) -> str:
 
 
 def test_each_filter_finds_its_jobs_and_all_must_hold(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
-    mail = create(holdfast, "send-email", "--queue", "mail", "--tag", "urgent")
+    mail = create(holdfast, "send-email", "--queue", "mail", "--tag", "urgent", "--subject", "video 7")
     other = create(holdfast, "report")
     broken = meanwhile(lambda engine: dead(engine, "E_TIMEOUT"))
     for arguments, found in (
@@ -24,6 +25,7 @@ def test_each_filter_finds_its_jobs_and_all_must_hold(holdfast: Holdfast, meanwh
         (["--type", "send-email", "--type", "report"], [other, mail]),
         (["--queue", "mail"], [mail]),
         (["--tag", "urgent"], [mail]),
+        (["--subject", "video 7"], [mail]),
         (["--error-code", "E_TIMEOUT"], [broken]),
         (["--state", "queued"], [other, mail]),
         (["--status", "FAILED"], [broken]),
@@ -35,6 +37,14 @@ def test_each_filter_finds_its_jobs_and_all_must_hold(holdfast: Holdfast, meanwh
         (["--until", "2100-01-01T00:00:00Z"], [broken, other, mail]),
     ):
         assert ids(holdfast("jobs", "list", *arguments)) == found, arguments
+
+
+def test_the_children_of_a_job_are_found(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    """R002-48."""
+    parent = create(holdfast, "crawl")
+    child = meanwhile(lambda engine: engine.create(NewJob(type="ingest", parent_id=parent))).id
+    assert ids(holdfast("jobs", "list", "--parent", parent)) == [child]
+    assert holdfast("jobs", "list", "--parent", "nothing").code == 2
 
 
 def test_a_page_says_where_the_next_one_begins(holdfast: Holdfast) -> None:

@@ -53,6 +53,7 @@ def test_a_dead_job_shows_how_it_died(holdfast: Holdfast, meanwhile: Meanwhile) 
         "FAILED",
         "E_DISK",
     )
+    assert (job["derived"], job["canceledAt"], job["partial"]) == ("Failed", None, False), "R003-22"
     assert [(attempt["outcome"], attempt["state"]) for attempt in job["attempts"]] == [("failed", "dead_letter")]
 
 

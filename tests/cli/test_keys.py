@@ -21,11 +21,28 @@ def test_a_key_is_printed_once_and_listed_without_its_secret(holdfast: Holdfast)
     assert made.err == f"key {key.id} of tenant acme may jobs:create, jobs:read; it is shown only now\n"
     listed = holdfast("keys", "list")
     [[*row, made_at, expires, used, may]] = listed.rows
-    assert row == [key.id, "client", "acme", "shop", "live"]
+    assert row == [key.id, "client", "acme", "shop", "", "live"]
     assert (expires, used, may) == ("", "", "jobs:create, jobs:read")
     assert made_at
     everything = listed.out + holdfast("keys", "list", "--json").out
     assert key.secret.decode() not in everything
+
+
+def test_a_key_stands_for_a_user_and_opens_an_extension(holdfast: Holdfast) -> None:
+    """Without `--app`: the command need not have the extension."""
+    made = holdfast("keys", "create", "--subject", "alice", "--scopes", "jobs:read,images:write")
+    key = key_in(made)
+    assert made.err.splitlines() == [
+        f"key {key.id} of tenant default for alice may images:write, jobs:read; it is shown only now",
+        "only servers that have the extension images ask for its scopes",
+    ]
+    [row] = holdfast("keys", "list").rows
+    assert (row[4], row[-1]) == ("alice", "images:write, jobs:read")
+    assert holdfast("keys", "list", "--json").json["keys"][0]["subject"] == "alice"
+    rotated = holdfast("keys", "rotate", key.id, "--json").json
+    assert (rotated["subject"], rotated["scopes"]) == ("alice", ["images:write", "jobs:read"])
+    assert holdfast("keys", "create", "--scopes", "job:read").code == 2, "nearly a scope of the core"
+    assert holdfast("keys", "create", "--subject", "x" * 201).code == 2
 
 
 def test_json_has_the_key_and_all_about_it(holdfast: Holdfast) -> None:

@@ -53,7 +53,7 @@ def test_json_tells_what_waits_what_runs_and_what_ended(holdfast: Holdfast, mean
     numbers = {"waiting": 3, "delayed": 1, "retrying": 1, "created": 0, "running": 1, "deadLastHour": 1}
     assert seen["totals"] == numbers | {"inPerSecond": 0.0, "outPerSecond": 0.0}
     [worker] = seen["workers"]
-    assert (worker["name"], worker["leases"], worker["status"]) == ("busy-bee", 1, "active")
+    assert (worker["name"], worker["leases"], worker["status"]) == ("busy-bee", 1, "busy")
     [job] = seen["running"]
     assert (job["jobType"], job["attempt"], job["percent"], job["step"]) == ("render", 1, 50.0, "encode")
     assert [(job["storedState"], job["state"], job["code"]) for job in seen["ended"]] == [
@@ -72,7 +72,7 @@ def test_the_picture_says_the_same(holdfast: Holdfast, meanwhile: Meanwhile) -> 
     assert lines[1].startswith("3 waiting, 1 running, 1 retrying, 1 delayed, 1 died in the last hour")
     assert lines[2].startswith("0.0/s in")
     assert any(line.startswith("video (paused by alice) 3 0 0 0 0") for line in lines)
-    assert any(line.endswith("busy-bee active 1 1 never") for line in lines)
+    assert any(line.endswith("busy-bee busy 1 1 never") for line in lines)
     assert any("render 1/5" in line and line.endswith("█████░░░░░ 50 % encode") for line in lines)
     assert any(line.endswith("dead E_SMTP") for line in lines)
 

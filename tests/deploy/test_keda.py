@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 
 from holdfast.cli.commands import make_parser
-from holdfast.settings import Settings
+from holdfast.settings import NAMES
 from tests.deploy.installation import worker_container
 from tests.deploy.manifests import KUBERNETES, documents, keda_schema, of_kind
 from tests.deploy.scaler import asked_by_keda, reading_key, workers_for
@@ -66,7 +66,7 @@ def test_the_command_and_its_settings_exist() -> None:
         ["mail"],
         worker_container()["ports"][0]["containerPort"],
     )
-    known = {f"HOLDFAST_{name.upper()}" for name in Settings.__struct_fields__}
+    known = {f"HOLDFAST_{name.upper()}" for name in NAMES}
     assert {variable["name"].removesuffix("_FILE") for variable in worker_container()["env"]} <= known
 
 

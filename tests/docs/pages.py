@@ -15,7 +15,7 @@ PAGES = {
 
 _FENCED = re.compile(r"(?ms)^```(\w+)\n(.*?)^```$")
 _HEADING = re.compile(r"(?m)^#+ (.*)$")
-_FILE = re.compile(r"# ([\w-]+\.(?:py|toml))\n")
+_FILE = re.compile(r"(?:#|--) ([\w/-]+\.(?:py|toml|sql))\n")
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 
@@ -59,7 +59,7 @@ def blocks(page: str, language: str) -> Iterator[Block]:
 
 def files(page: str, before: int) -> dict[str, str]:
     """What the page has saved before this line, by file name; the last of a name counts."""
-    named = (block for language in ("python", "toml") for block in blocks(page, language))
+    named = (block for language in ("python", "toml", "sql") for block in blocks(page, language))
     return {block.file: block.text for block in named if block.file and block.line < before}
 
 

@@ -47,6 +47,7 @@ def with_files(block: Block, folder: Path, address: Address) -> Path:
         shutil.copy(program, folder)
     for name, content in files(block.page, before=block.line).items():
         if "__main__" not in content:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(address.here(content), encoding="utf-8")
     return folder
 

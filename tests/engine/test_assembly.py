@@ -1,26 +1,125 @@
 """From settings to an engine."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
 
 from holdfast.assembly import open_engine, retention
 from holdfast.engine import Retention
-from holdfast.model import NewJob
-from holdfast.settings import Settings
+from holdfast.errors import Invalid, UnknownName
+from holdfast.lifecycle import DEFAULT, Lifecycles, Machine, Policy
+from holdfast.model import JobType, NewJob
+from holdfast.settings import Settings, load
+
+NO_FILE = Path("absent.toml")
 
 
-async def test_settings_fill_in_what_the_lifecycle_leaves_open(tmp_path: Path) -> None:
-    engine = await open_engine(Settings(data_dir=str(tmp_path), lease_seconds=44, max_attempts=9))
-    worker = (await engine.register()).id
-    await engine.create(NewJob(type="plain"))
-    await engine.create(NewJob(type="image", lifecycle="images"))
-    plain, image = sorted(await engine.claim(worker, limit=2), key=lambda lease: lease.type, reverse=True)
-    await engine.close()
+async def policies(settings: Settings, *new: NewJob, declared: JobType | None = None) -> list[Policy]:
+    """The policy of each job that is created under these settings."""
+    with TemporaryDirectory() as folder:
+        engine = await open_engine(msgspec.structs.replace(settings, data_dir=folder))
+        try:
+            if declared is not None:
+                await engine.declare(declared)
+            jobs = [await engine.get((await engine.create(one)).id) for one in new]
+            found = await engine.snapshots(jobs)
+        finally:
+            await engine.close()
+    return [found[job.policy].policy for job in jobs]
 
-    assert (plain.expires_at - plain.claimed_at).total_seconds() == 44
-    assert (image.expires_at - image.claimed_at).total_seconds() == 600, (
-        "the lifecycle's own word stands above settings"
+
+PLAIN, IMAGE, VIDEO = NewJob(type="a"), NewJob(type="b", lifecycle="images"), NewJob(type="c", lifecycle="transcode")
+
+
+async def test_a_default_fills_in_what_the_lifecycle_leaves_open() -> None:
+    plain, video = await policies(load({}, NO_FILE), PLAIN, VIDEO)
+    assert (plain.lease_seconds, plain.heartbeat_seconds, plain.max_attempts) == (30, 10, 5)
+    assert (video.lease_seconds, video.heartbeat_seconds, video.max_attempts) == (1800, 30, 3)
+    assert (video.offline_seconds, video.no_progress_seconds) == (300, 1800)
+
+
+async def test_a_setting_that_is_given_wins_over_the_lifecycle() -> None:
+    """R003-135, R003-136, R003-137, R003-139, R003-140: each of these settings reaches `transcode`."""
+    given = {"LEASE": "600", "HEARTBEAT": "20", "WORKER_OFFLINE": "120", "NO_PROGRESS": "900"}
+    environment = {f"HOLDFAST_{name}_SECONDS": value for name, value in given.items()}
+    plain, video = await policies(load({**environment, "HOLDFAST_MAX_ATTEMPTS": "8"}, NO_FILE), PLAIN, VIDEO)
+    for policy in (plain, video):
+        assert (policy.lease_seconds, policy.heartbeat_seconds, policy.max_attempts) == (600, 20, 8)
+        assert (policy.offline_seconds, policy.no_progress_seconds) == (120, 900)
+
+
+async def test_a_setting_that_is_given_wins_even_if_it_is_the_default() -> None:
+    """R003-140: `HOLDFAST_MAX_ATTEMPTS=5` was typed, so `transcode` has five attempts and not three."""
+    [video] = await policies(load({"HOLDFAST_MAX_ATTEMPTS": "5"}, NO_FILE), VIDEO)
+    assert video.max_attempts == 5
+    [video] = await policies(load({"HOLDFAST_NO_PROGRESS_SECONDS": "off"}, NO_FILE), VIDEO)
+    assert video.no_progress_seconds is None
+
+
+async def test_request_over_job_type_over_setting_over_lifecycle() -> None:
+    """R003-135, R003-140."""
+    settings = load({"HOLDFAST_LEASE_SECONDS": "600", "HOLDFAST_MAX_ATTEMPTS": "8"}, NO_FILE)
+    declared = JobType(name="c", lifecycle="transcode", policy={"max_attempts": 6, "lease_seconds": 700})
+    asked = msgspec.structs.replace(VIDEO, policy={"max_attempts": 2})
+    by_type, by_request, undeclared = await policies(
+        settings, VIDEO, asked, msgspec.structs.replace(VIDEO, type="d"), declared=declared
     )
-    assert (plain.max_attempts, image.max_attempts) == (9, 9)
+    assert (by_type.max_attempts, by_type.lease_seconds) == (6, 700)
+    assert (by_request.max_attempts, by_request.lease_seconds) == (2, 700)
+    assert (undeclared.max_attempts, undeclared.lease_seconds) == (8, 600)
+
+
+async def test_a_setting_of_one_lifecycle_changes_no_other_and_wins_over_that_of_all() -> None:
+    """R003-135, R003-136, R003-137, R003-139, R003-140."""
+    alone = {"LEASE_SECONDS": "900", "HEARTBEAT_SECONDS": "60", "MAX_ATTEMPTS": "4", "OFFLINE_SECONDS": "240"}
+    alone["NO_PROGRESS_SECONDS"] = "off"
+    environment = {f"HOLDFAST_LIFECYCLE_TRANSCODE_{name}": value for name, value in alone.items()}
+    plain, image, video = await policies(
+        load({**environment, "HOLDFAST_MAX_ATTEMPTS": "8"}, NO_FILE), PLAIN, IMAGE, VIDEO
+    )
+    assert (video.lease_seconds, video.heartbeat_seconds, video.max_attempts) == (900, 60, 4)
+    assert (video.offline_seconds, video.no_progress_seconds) == (240, None)
+    assert (image.lease_seconds, image.heartbeat_seconds, image.max_attempts) == (600, 30, 8)
+    assert (plain.lease_seconds, plain.offline_seconds, plain.max_attempts) == (30, 90, 8)
+
+
+async def test_a_job_type_adds_error_codes_to_those_of_its_lifecycle() -> None:
+    """R002-22, R002-24."""
+    declared = JobType(name="site", lifecycle="crawl", policy={"errors": {"login_expired": "permanent"}})
+    [site] = await policies(load({}, NO_FILE), NewJob(type="site"), declared=declared)
+    assert {site.treat(code).value for code in ("login_expired", "robots_disallowed")} == {"permanent"}
+    assert (site.treat("captcha").value, site.treat("other").value) == ("throttled", "transient")
+
+
+async def test_a_heartbeat_that_a_shorter_lease_leaves_no_room_for_is_cut() -> None:
+    """R003-136: the 20 s are the operator's word; the 30 s between heartbeats of `transcode` are not."""
+    plain, video = await policies(load({"HOLDFAST_LEASE_SECONDS": "21"}, NO_FILE), PLAIN, VIDEO)
+    assert (plain.heartbeat_seconds, video.lease_seconds, video.heartbeat_seconds) == (10, 21, 7)
+
+
+async def test_settings_of_a_lifecycle_that_make_no_policy_are_refused_at_the_start() -> None:
+    settings = load({"HOLDFAST_LIFECYCLE_TRANSCODE_HEARTBEAT_SECONDS": "1800"}, NO_FILE)
+    with pytest.raises(Invalid, match=r"lifecycle_transcode_heartbeat_seconds: .* must be shorter than") as caught:
+        await policies(settings)
+    assert caught.value.code == "invalid_setting"
+
+
+async def test_an_unknown_lifecycle_in_a_setting_suggests_the_nearest() -> None:
+    settings = load({"HOLDFAST_LIFECYCLE_TRANSCOD_LEASE_SECONDS": "60"}, NO_FILE)
+    with pytest.raises(UnknownName, match="did you mean 'lifecycle_transcode_lease_seconds'") as caught:
+        await policies(settings)
+    assert caught.value.code == "unknown_setting"
+
+
+async def test_a_lifecycle_of_the_app_has_settings_too(tmp_path: Path) -> None:
+    lifecycles = Lifecycles(Machine("night-shift", words=DEFAULT.words, moves=map(str, DEFAULT.moves)))
+    settings = load({"HOLDFAST_LIFECYCLE_NIGHT_SHIFT_MAX_ATTEMPTS": "2"}, NO_FILE, {"data_dir": str(tmp_path)})
+    engine = await open_engine(settings, lifecycles=lifecycles)
+    job = await engine.get((await engine.create(NewJob(type="a", lifecycle="night-shift"))).id)
+    await engine.close()
+    assert job.max_attempts == 2
 
 
 def test_only_succeeded_jobs_are_pruned_unless_a_setting_says_so() -> None:

@@ -341,7 +341,7 @@ async def test_a_url_that_cannot_be_read_is_a_sentence_without_the_password(url:
 async def test_a_migration_that_the_database_refuses_is_named(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     await migrate(store_url)
     broken = Migration(9001, "9001_broken", "CREATE TABLE half (a integer);\nCREATE TABLE jobs (a integer);")
-    monkeypatch.setattr(migrating, "migrations", lambda dialect: [*migrations(dialect), broken])
+    monkeypatch.setattr(migrating, "migrations", lambda dialect, _=(): [*migrations(dialect), broken])
     with pytest.raises(StoreUnavailable, match=r"9001_broken could not be applied and is undone: .*jobs") as caught:
         await migrate(store_url)
     assert caught.value.code == "store_refused"

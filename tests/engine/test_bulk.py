@@ -5,6 +5,7 @@ from holdfast.errors import Conflict, HoldfastError, IllegalMove, NotFound, Refu
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.store import Tx
+from tests.engine.hooking import adopt, guard
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
@@ -37,9 +38,11 @@ async def test_many_are_canceled_and_each_refusal_says_why(engine: Engine, worke
 async def test_a_guard_that_refuses_one_does_not_stop_the_others(engine: Engine) -> None:
     jobs = [job.id for job in await engine.create_many([NewJob(type="a"), NewJob(type="b"), NewJob(type="a")])]
 
-    @engine.guard("cancel", job_type="b")
+    @guard(engine, "cancel", job_type="b")
     async def no(_tx: Tx, _job: object) -> None:
         raise Refused("b stays")
+
+    await adopt(engine, "b")
 
     answers = await engine.cancel_many(jobs)
     assert [isinstance(answer, HoldfastError) for answer in answers] == [False, True, False]

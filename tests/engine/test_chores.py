@@ -132,6 +132,17 @@ async def test_an_old_answer_to_a_claim_is_seen(engine: Engine, worker: str, clo
     assert await seen(engine) == set()
 
 
+async def test_a_session_that_is_over_is_seen(engine: Engine, clock: MovableClock) -> None:
+    await engine.begin_session("k", 60)
+    await engine.begin_session("k", 120)
+    assert await seen(engine) == set()
+    clock.advance(60)
+    await engine.swept()
+    assert await seen(engine) == {"sessions"}
+    assert await engine.prune_sessions() == 1
+    assert await seen(engine) == set()
+
+
 async def note(engine: Engine, worker: str, *, times: int) -> None:
     """So many lines about it, at once."""
     for number in range(times):

@@ -12,6 +12,7 @@ from holdfast.engine.claim import claim
 from holdfast.errors import Invalid, NotFound, StoreUnavailable, WorkerDisabled
 from holdfast.lifecycle import State
 from holdfast.model import Lease, Liveness, NewJob
+from holdfast.store import PostgresStore, Tx
 from tests.engine.steps import NOBODYS, ask, held, run, stored, sweep
 
 
@@ -341,3 +342,26 @@ async def test_the_epoch_rises_by_one_with_every_claim(engine: Engine, worker: s
     assert epochs == [1, 2, 3, 4, 5]
     assert len(tokens) == 5
     assert [attempt.epoch for attempt in await engine.attempts(lease.id)] == [1, 2, 3, 4]
+
+
+async def test_a_claim_skips_jobs_that_another_claim_has_locked(engine: Engine, worker: str) -> None:
+    """R001-66, R003-41: on PostgreSQL two claims run at once, and the second one waits for no row of the first."""
+    if not isinstance(engine.store, PostgresStore):
+        pytest.skip("SQLite has one writer at a time")
+    await engine.create_many([job("first"), job("second")])
+    claimed, commit = asyncio.Event(), asyncio.Event()
+
+    async def slowly(tx: Tx) -> list[Lease]:
+        leases = await claim(tx, engine.rules, worker=worker, instance=None, queues=None, types=None, limit=1)
+        claimed.set()
+        await commit.wait()
+        return leases
+
+    slow = asyncio.create_task(engine.store.write(slowly))
+    await claimed.wait()
+    try:
+        async with asyncio.timeout(20):
+            assert names(await engine.claim(worker, limit=2)) == ["second"]
+    finally:
+        commit.set()
+    assert names(await slow) == ["first"]

@@ -8,7 +8,9 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Created, Engine, Limits
-from holdfast.engine.create import ready
+from holdfast.engine.insert import ready
+from holdfast.engine.policy_settings import PolicySettings
+from holdfast.engine.prune import SEEN_SECONDS, Retention
 from holdfast.errors import HoldfastError, Invalid, KeyReused, NotFound, StoreUnavailable
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import Actor, State
@@ -212,7 +214,7 @@ async def test_a_crawl_key_is_free_after_a_day(engine: Engine, clock: MovableClo
     assert (await engine.get(first.id)).idempotency_key == "k", "kept for the record"
 
 
-async def test_a_generation_key_is_free_once_its_job_ended_without_success(engine: Engine, worker: str) -> None:
+async def test_a_generation_key_is_free_once_its_job_failed(engine: Engine, worker: str) -> None:
     """R004-28, C-18: not while it waits, runs or retries, and not after success; another request may take it too."""
     request = NewJob(type="image", lifecycle="generation", idempotency_key="k")
     first = await engine.create(request)
@@ -235,9 +237,47 @@ async def test_a_generation_key_is_free_once_its_job_ended_without_success(engin
     assert again.id == twin.id == second.id
 
 
+async def test_a_generation_key_is_free_after_a_day(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-18: a window and freed by failure, whichever comes first; the job need not have ended."""
+    request = NewJob(type="image", lifecycle="generation", idempotency_key="k")
+    first = await engine.create(request)
+    clock.advance(DAY - 1)
+    assert (await engine.create(request)).id == first.id
+    clock.advance(1)
+    assert (await engine.create(request)).id != first.id
+
+
+@pytest.mark.parametrize("idempotency", ["until_failed", "window_until_failed"])
+async def test_a_rejection_frees_no_key(engine: Engine, worker: str, clock: MovableClock, idempotency: str) -> None:
+    """R004-28, R004-29, C-18: a repeat after a quick rejection, before or after it was pruned, is charged nothing."""
+    policy = {"idempotency": idempotency}
+    request = NewJob(type="image", lifecycle="generation", idempotency_key="k", policy=policy)
+    first = await engine.create(request)
+    [lease] = await engine.claim(worker)
+    await engine.reject(worker, lease.id, lease.token, "SAFE_BLOCK")
+
+    assert await engine.create(request) == Created(first.id, State.REJECTED, existed=True)
+    for _ in range(2):
+        await engine.prune(Retention(rejected=0))
+        clock.advance(SEEN_SECONDS)
+    assert await jobs_in(engine) == 0
+    assert await engine.create(request) == Created(first.id, State.REJECTED, existed=True)
+    clock.advance(DAY)
+    await engine.prune(Retention(rejected=0))
+    assert (await engine.create(request)).existed is (idempotency == "until_failed"), "its window is over"
+
+
+async def test_a_cancel_frees_a_key_that_failure_frees(engine: Engine) -> None:
+    """C-18: what was reserved is given back, so a repeat is a new request."""
+    request = NewJob(type="n", idempotency_key="k", policy={"idempotency": "window_until_failed"})
+    first = await engine.create(request)
+    await engine.cancel(first.id)
+    assert (await engine.create(request)).id != first.id
+
+
 async def test_a_free_key_is_taken_over_once_inside_a_batch(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker, type="image", lifecycle="generation", idempotency_key="k")
-    await engine.reject(worker, lease.id, lease.token, "E_NSFW")
+    await engine.fail(worker, lease.id, lease.token, "E_NO", permanent=True)
 
     request = NewJob(type="image", lifecycle="generation", idempotency_key="k")
     taker, follower = await engine.create_many([request, request])
@@ -264,10 +304,10 @@ async def test_fifty_concurrent_takers_of_a_free_key_make_one_job(engine: Engine
 async def test_the_request_wins_over_the_job_type_over_the_lifecycle_over_the_settings(
     store_url: str, clock: MovableClock
 ) -> None:
-    """C-10, C-16: four layers, and a setting fills in only what the lifecycle leaves open."""
+    """C-10, C-16: four layers, and a default fills in only what the lifecycle leaves open."""
     ids = SeededIds(3)
-    settings: dict[str, float | None] = {"lease_seconds": 45, "max_attempts": 9}
-    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, defaults=settings)
+    settings = PolicySettings({"lease_seconds": 45, "max_attempts": 9})
+    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, policy_settings=settings)
     worker = (await engine.register()).id
     await engine.declare(JobType(name="site", lifecycle="crawl", queue="web", policy={"max_attempts": 2}))
 

@@ -247,7 +247,7 @@ async def test_a_worker_may_say_that_it_is_hopeless(engine: Engine, worker: str)
 
     job = await engine.get(lease.id)
     assert (settled.state, job.attempt, job.max_attempts) == (State.DEAD, 1, 5)
-    assert (job.reason, job.error) == ("E_BAD_INPUT", {"code": "E_BAD_INPUT", "message": "no such file"})
+    assert (job.reason, job.error["code"], job.error["message"]) == ("E_BAD_INPUT", "E_BAD_INPUT", "no such file")
 
 
 @pytest.mark.parametrize("permanent", [True, False])
@@ -272,17 +272,37 @@ async def test_orchestration_dies_in_two_moves_and_one_transaction(
 async def test_the_record_of_a_failure_is_kept_and_made_to_fit(engine: Engine, worker: str) -> None:
     """R002-39, R002-40, R003-11, R003-73: code, message and context; an over-long message is cut, not refused."""
     lease = await run(engine, worker)
-    context = {"domain": "example.com", "url": "https://example.com/", "attempt": 1}
+    context = {"domain": "example.com", "url": "https://example.com/"}
     await engine.fail(worker, lease.id, lease.token, "E", "\x00\ud800" + "ü" * 5000, context=context)
 
     error = (await engine.get(lease.id)).error
-    assert (error["code"], error["context"], len(error["message"])) == ("E", context, 4000)
+    assert (error["code"], len(error["message"])) == ("E", 4000)
+    assert error["context"] == {**context, "attempt": 1, "workerId": worker}, "the platform adds who and which attempt"
     assert error["message"].startswith("\ufffd?ü")
     assert error["message"].endswith("ü…")
     [attempt] = await engine.attempts(lease.id)
     event = (await engine.history(lease.id))[-1]
     assert attempt.error == event.data == error
     assert (attempt.reason, event.reason) == ("E", "E")
+
+
+async def test_a_rejection_has_a_context_too(engine: Engine, worker: str) -> None:
+    """R002-40: also in the second attempt, whose number it tells."""
+    first = await run(engine, worker, lifecycle="generation")
+    await engine.fail(worker, first.id, first.token, "E", retry_after_seconds=0)
+    await engine.requeue_due()
+    [again] = await engine.claim(worker)
+    said = {"code": "SAFE_BLOCK", "message": "nsfw", "context": {"url": "https://example.com/"}}
+    answer = await engine.reject(worker, again.id, again.token, **said)
+
+    assert (await engine.get(again.id)).error["context"] == {
+        "url": "https://example.com/",
+        "attempt": 2,
+        "workerId": worker,
+    }
+    assert await engine.reject(worker, again.id, again.token, **said) == answer, "a repeat says the same again"
+    with pytest.raises(LeaseLost):
+        await engine.reject(worker, again.id, again.token, **{**said, "context": {"url": "https://example.org/"}})
 
 
 async def test_a_failure_that_makes_no_sense_is_refused(engine: Engine, worker: str) -> None:
@@ -394,7 +414,7 @@ async def test_a_worker_may_reject_what_it_runs(engine: Engine, worker: str) -> 
 
     job = await engine.get(lease.id)
     assert (first.state, job.state, job.reason) == (State.REJECTED, State.REJECTED, "SAFE_BLOCK")
-    assert job.error == {"code": "SAFE_BLOCK", "message": "nsfw"}
+    assert job.error == {"code": "SAFE_BLOCK", "message": "nsfw", "context": {"attempt": 1, "workerId": worker}}
     assert [attempt.outcome for attempt in await engine.attempts(lease.id)] == ["rejected"]
     assert (await engine.history(lease.id))[-1].reason == "SAFE_BLOCK"
     assert await engine.reject(worker, lease.id, lease.token, "SAFE_BLOCK", "nsfw") == first

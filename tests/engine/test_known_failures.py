@@ -391,7 +391,8 @@ class BrittleTx:
         self.after_commit = tx.after_commit
         self.alone = False  # a process that died says nothing, whatever it had committed
         self.lock_seconds = tx.lock_seconds
-        self.app_code = tx.app_code
+        self.lock_errors, self.wait_for_locks = tx.lock_errors, tx.wait_for_locks
+        self.run, self.flush, self.savepoint, self.call = tx.run, tx.flush, tx.savepoint, tx.call
 
     async def all(self, query: Query, **params: Any) -> list[Row]:
         self._store.step()

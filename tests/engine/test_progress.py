@@ -9,7 +9,7 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Progress
 from holdfast.errors import Invalid, LeaseLost
 from holdfast.lifecycle import State
-from holdfast.model import Part, PartStatus
+from holdfast.model import Lease, Part, PartStatus
 from tests.engine.steps import NOBODYS, run, stored, sweep
 
 
@@ -181,3 +181,74 @@ async def test_completion_says_a_hundred_percent(engine: Engine, worker: str) ->
 
     job = await engine.get(lease.id)
     assert (job.state, job.percent, job.step) == (State.SUCCEEDED, 100, "upload")
+
+
+async def test_a_transcode_ends_with_its_last_step(engine: Engine, worker: str) -> None:
+    """R003-60."""
+    lease = await run(engine, worker, lifecycle="transcode")
+    await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=30, step="master_playlist"))
+    await engine.complete(worker, lease.id, lease.token)
+
+    job = await engine.get(lease.id)
+    assert (job.state, job.percent, job.step) == (State.SUCCEEDED, 100, "finalize")
+
+
+async def end_by(verb: str, engine: Engine, worker: str, lease: Lease, clock: MovableClock) -> None:
+    match verb:
+        case "fail":
+            await engine.fail(worker, lease.id, lease.token, "E")
+        case "bury":
+            await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
+        case "release":
+            await engine.release(worker, lease.id, lease.token)
+        case "complete":
+            await engine.complete(worker, lease.id, lease.token)
+        case "cancel":
+            await engine.cancel(lease.id)
+            await engine.fail(worker, lease.id, lease.token, "canceled")
+        case "reject":
+            await engine.reject(worker, lease.id, lease.token, "E")
+        case "reap":
+            await sweep(engine, clock, 60)
+
+
+@pytest.mark.parametrize(
+    ("verb", "lifecycle", "step"),
+    [
+        ("fail", "default", "encode"),
+        ("bury", "default", "encode"),
+        ("complete", "default", "encode"),
+        ("cancel", "default", "encode"),
+        ("reject", "default", "encode"),
+        ("release", "transcode", None),
+        ("release", "default", None),
+        ("reap", "default", None),
+    ],
+)
+async def test_a_claim_that_is_gone_is_kept_by_its_attempt_alone(
+    engine: Engine, worker: str, clock: MovableClock, verb: str, lifecycle: str, step: str | None
+) -> None:
+    """R003-5, R003-75, R003-88, C-30: claimed_at is null where no worker has the job; a lost or released one has no
+    step either."""
+    lease = await run(engine, worker, lifecycle=lifecycle)
+    await engine.progress(worker, Progress(id=lease.id, token=lease.token, step="encode"))
+    claimed = await engine.get(lease.id)
+    assert claimed.claimed_at == lease.claimed_at == clock.now()
+    clock.advance(1)
+    await end_by(verb, engine, worker, lease, clock)
+
+    job = await engine.get(lease.id)
+    assert (job.claimed_at, job.lease_worker, job.step) == (None, None, step)
+    assert job.started_at == lease.claimed_at
+    [attempt] = await engine.attempts(lease.id)
+    assert (attempt.started_at, attempt.worker_id) == (lease.claimed_at, worker)
+
+
+async def test_the_next_attempt_begins_without_a_step(engine: Engine, worker: str) -> None:
+    """R003-5, R003-75."""
+    lease = await run(engine, worker, lifecycle="transcode")
+    await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=30, step="probe"))
+    await engine.fail(worker, lease.id, lease.token, "E")
+    [again] = await engine.claim(worker)
+    job = await engine.get(again.id)
+    assert (job.claimed_at, job.step, job.percent) == (again.claimed_at, None, None)

@@ -3,12 +3,12 @@
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine
+from holdfast.engine import Engine, Held
 from holdfast.errors import Invalid, NotFound
 from holdfast.model import Liveness, NewJob, Worker
 from holdfast.store import Tx
 from holdfast.store.queries import q
-from tests.engine.steps import NOBODYS
+from tests.engine.steps import NOBODYS, run
 
 
 async def find(engine: Engine, worker: str) -> Worker:
@@ -184,3 +184,51 @@ async def test_worker_processes_that_ended_long_ago_are_forgotten(engine: Engine
 async def test_workers_are_kept_for_a_time_that_is_one(engine: Engine) -> None:
     with pytest.raises(Invalid):
         await engine.forget_workers(-1)
+
+
+async def test_a_worker_is_busy_from_its_claim_and_idle_from_its_report(engine: Engine) -> None:
+    """R003-26, R003-29, R003-47, R003-63, R003-77, C-27: no heartbeat is needed for either; of several jobs the current
+    one is the one it has had for longest."""
+    worker = (await engine.register(name="encoder-1", slots=2)).id
+    await engine.heartbeat(worker, [])
+
+    async def seen() -> tuple[str, str | None]:
+        found, [listed] = await engine.worker(worker), await engine.workers()
+        assert found == listed
+        return found.status, found.current_job_id
+
+    assert await seen() == ("idle", None)
+    first, second = await run(engine, worker), await run(engine, worker)
+    assert await seen() == ("busy", first.id)
+    assert await engine.holds() == {worker: 2}
+    await engine.complete(worker, first.id, first.token)
+    assert await seen() == ("busy", second.id)
+    await engine.heartbeat(worker, [Held(second.id, second.token)])
+    await engine.fail(worker, second.id, second.token, "E", permanent=True)
+    assert await seen() == ("idle", None)
+
+    third = await run(engine, worker)
+    await engine.disable(worker)
+    assert await seen() == ("disabled", third.id), "it may finish what it has"
+
+
+async def test_a_worker_that_went_offline_has_no_current_job(engine: Engine, clock: MovableClock) -> None:
+    """R003-101."""
+    worker = (await engine.register(offline_seconds=60)).id
+    lease = await run(engine, worker, lifecycle="transcode")
+    assert (await engine.worker(worker)).current_job_id == lease.id
+    clock.advance(61)
+    [gone] = await engine.mark_silent_workers()
+    found = await engine.worker(worker)
+    assert (gone.id, found.status, found.current_job_id) == (worker, "offline", None)
+    await engine.heartbeat(worker, [Held(lease.id, lease.token)])
+    assert (await engine.worker(worker)).current_job_id == lease.id
+
+
+async def test_of_two_workers_each_has_its_own_current_job(engine: Engine) -> None:
+    """R003-26, C-27."""
+    one, other = [(await engine.register()).id for _ in range(2)]
+    held = {worker: (await run(engine, worker)).id for worker in (other, one)}
+    await engine.create(NewJob(type="waiting"))
+    assert {worker.id: worker.current_job_id for worker in await engine.workers()} == held
+    assert await engine.holds() == {one: 1, other: 1}

@@ -14,6 +14,7 @@ from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.model.hint import Hint
 from holdfast.store import open_store
+from tests.engine.hooking import effect
 from tests.worker.in_process import until
 
 pytestmark = pytest.mark.sqlite
@@ -29,7 +30,7 @@ async def test_workers_are_woken_for_a_job_whose_creator_was_cancelled_during_th
 
     engine.rules.wakers.append(wake)
 
-    @engine.effect("create")
+    @effect(engine, "create", job_type="t")
     async def in_the_middle_of_it(*_: Any) -> None:
         writing.set()
         go_on.wait(60)

@@ -10,12 +10,13 @@ import asyncpg
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.engine.create import ready
-from holdfast.errors import Conflict, HoldfastError, Locked, StoreUnavailable
+from holdfast.engine.insert import ready
+from holdfast.errors import Conflict, HoldfastError, HookFailed, Locked
 from holdfast.lifecycle import State
 from holdfast.model import JobType, NewJob
 from holdfast.store.postgres import LOCK_SECONDS
 from holdfast.store.queries import Query
+from tests.engine.hooking import effect, guard
 from tests.engine.steps import ask
 from tests.server.steps import Served, serving
 
@@ -69,13 +70,12 @@ async def test_a_job_that_cannot_be_accepted_does_not_keep_its_neighbours_from_i
 
 
 async def test_a_mistake_in_a_guard_is_no_answer_to_jobs_that_are_stored(engine: Engine) -> None:
-    @engine.guard("create")
-    async def mistaken(tx: Any, job: NewJob) -> None:
-        if job.type == "t1":
-            raise ZeroDivisionError
+    @guard(engine, "create", job_type="t1")
+    async def mistaken(tx: Any, request: Any) -> None:
+        raise ZeroDivisionError
 
     answers = await engine.hand_in_each([ready(NewJob(type=f"t{n}")) for n in range(3)])
-    assert [type(answer).__name__ for answer in answers] == ["Created", "ZeroDivisionError", "Created"]
+    assert [type(answer).__name__ for answer in answers] == ["Created", "HookFailed", "Created"]
     assert await jobs_stored(engine) == 2
 
 
@@ -105,7 +105,7 @@ async def test_a_key_in_an_open_transaction_holds_up_no_other_create(fresh_postg
     url = fresh_postgres_url
     async with serving(url) as served:
         if hook is not None:
-            getattr(served.engine, hook)("create")(look)
+            {"guard": guard, "effect": effect}[hook](served.engine, "create", job_type="REPORT")(look)
         await hand_in(served)  # lane and policy are known from here on
         async with key_held_in_an_open_transaction(served.engine, url, "held"):
             blocked = asyncio.create_task(hand_in(served, idempotencyKey="held"))
@@ -124,7 +124,7 @@ async def test_the_neighbours_of_a_locked_key_in_one_batch_are_stored(
     async with serving(fresh_postgres_url) as served:
         await hand_in(served)
         if hook is not None:
-            getattr(served.engine, hook)("create")(look)
+            {"guard": guard, "effect": effect}[hook](served.engine, "create", job_type="REPORT")(look)
         jobs = [ready(NewJob(type="REPORT", idempotency_key=key)) for key in ("a", "held", "b", "c")]
         async with key_held_in_an_open_transaction(served.engine, fresh_postgres_url, "held"):
             answers = await served.engine.hand_in_each(jobs)
@@ -208,7 +208,7 @@ async def test_a_guard_and_an_effect_may_wait_for_a_lock_of_the_apps_own(fresh_p
         async def take_a_seat(tx: Any, *_: Any) -> None:
             await tx.all(Query("seat", "UPDATE seats SET free = free - 1 RETURNING free"))
 
-        getattr(engine, hook)("create")(take_a_seat)
+        {"guard": guard, "effect": effect}[hook](engine, "create", job_type="t")(take_a_seat)
         async with connection.transaction():
             await connection.execute("UPDATE seats SET free = free - 1")
             creating = asyncio.create_task(engine.create(NewJob(type="t", idempotency_key="k")))
@@ -219,42 +219,18 @@ async def test_a_guard_and_an_effect_may_wait_for_a_lock_of_the_apps_own(fresh_p
         await connection.close()
 
 
-async def test_a_lock_that_a_guard_did_not_get_is_tried_again(fresh_postgres_url: str) -> None:
-    """It is the app's own matter how long it waits, and no key is to blame."""
-    async with serving(fresh_postgres_url) as served:
-        engine, connection = served.engine, await asyncpg.connect(fresh_postgres_url)
-        await seats_for(connection)
-        tries = 0
-
-        @engine.guard("create")
-        async def take_a_seat(tx: Any, job: NewJob) -> None:
-            nonlocal tries
-            tries += 1
-            if tries == 3:
-                await holding.rollback()
-            await tx.all(Query("seat", "SELECT free FROM seats FOR UPDATE NOWAIT"))
-
-        holding = connection.transaction()
-        await holding.start()
-        await connection.execute("UPDATE seats SET free = free - 1")
-        assert (await engine.create(NewJob(type="t", idempotency_key="k"))).existed is False
-        assert tries == 3
-        await connection.close()
-
-
 async def test_an_effect_that_never_gets_its_lock_blames_no_key(fresh_postgres_url: str) -> None:
     async with serving(fresh_postgres_url) as served:
         engine, connection = served.engine, await asyncpg.connect(fresh_postgres_url)
         await seats_for(connection)
 
-        @engine.effect("create")
-        async def take_a_seat(tx: Any, verb: str, row: Any) -> None:
+        @effect(engine, "create", job_type="t")
+        async def take_a_seat(tx: Any, verb: str, job: Any) -> None:
             await tx.all(Query("seat", "SELECT free FROM seats FOR UPDATE NOWAIT"))
 
         async with connection.transaction():
             await connection.execute("UPDATE seats SET free = free - 1")
-            with pytest.raises(StoreUnavailable) as refused:
+            with pytest.raises(HookFailed, match="toy"):
                 await engine.create(NewJob(type="t", idempotency_key="k"))
-        assert refused.value.code == "store_unavailable"
-        assert "another transaction holds a lock" in refused.value.message
+        assert (await engine.page()).jobs == []
         await connection.close()

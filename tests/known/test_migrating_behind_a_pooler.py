@@ -42,7 +42,9 @@ async def test_a_second_migrator_does_not_wait_for_the_session_of_the_first(
         return kept[-1]
 
     with monkeypatch.context() as an_older_release_behind_a_pooler:
-        an_older_release_behind_a_pooler.setattr(migrating, "migrations", lambda dialect: migrations(dialect)[:-1])
+        an_older_release_behind_a_pooler.setattr(
+            migrating, "migrations", lambda dialect, _=(): migrations(dialect)[:-1]
+        )
         an_older_release_behind_a_pooler.setattr(migrating, "_connect_postgres", connect)
         assert await migrate(empty_url) == NAMES[:-1]
     async with asyncio.timeout(PATIENCE_SECONDS):

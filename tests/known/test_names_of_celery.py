@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import App, JobHandle
-from holdfast.app import Definition
 from holdfast.celery_names import INSTEAD
+from holdfast.definitions import Definition
 
 app = App()
 

@@ -1,4 +1,4 @@
-"""Who ran a job is told by name as long as its attempts are kept, also when the worker's row is gone (C-30)."""
+"""Who ran a job is told by name while its attempts are kept, also when the worker's row is gone (R003-17, C-30)."""
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine

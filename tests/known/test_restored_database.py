@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.assembly import open_engine
 from holdfast.engine import Engine
-from holdfast.engine.create import ready
+from holdfast.engine.insert import ready
 from holdfast.model import JobType, NewJob
 from holdfast.settings import Settings
 from holdfast.store.identity import Identities, of_connection

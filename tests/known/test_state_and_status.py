@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, Filter
+from holdfast.engine.states import state_filter
+from holdfast.lifecycle import DEFAULT, Machine, State
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile, holdfast, meanwhile
 from tests.cli.stories import dead, succeeded
@@ -60,6 +62,71 @@ class TestCommandLine:
         assert "--status FAILED" in holdfast("jobs", "list", "--state", "failed").err
         refused = holdfast("jobs", "list", "--status", "dead")
         assert (refused.code, "unknown status 'dead'" in refused.err) == (2, True)
+
+
+WORDS = {
+    "failed_retryable": {"images"},
+    "failed": {"generation", "ended"},  # a retry to come in the one, the end of the other
+    "retrying": {"images", "generation", "transcode"},  # of the eight stored states
+    "RETRY": set(),
+}
+
+
+async def failed_once(engine: Engine) -> dict[str, str]:
+    """A job of each of three lifecycles that waits for its retry, and one of `images` that is given up."""
+    worker, jobs = (await engine.register()).id, dict[str, str]()
+    for name in ("images", "generation", "transcode", "ended"):
+        policy = {"backoff_base_seconds": 600}
+        lifecycle = "images" if name == "ended" else name
+        jobs[name] = (await engine.create(NewJob(type=name, lifecycle=lifecycle, policy=policy))).id
+        [lease] = await engine.claim(worker, types=[name])
+        await engine.fail(worker, lease.id, lease.token, "E_X", permanent=name == "ended")
+    return jobs
+
+
+class TestWordsOfLifecycles:
+    """A word means for each job what it means in the lifecycle of that job."""
+
+    def test_on_the_command_line(self, holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+        """R000-14: `failed_retryable` is a word of `images`."""
+        jobs = meanwhile(failed_once)
+        for word, found in WORDS.items():
+            listed = holdfast("jobs", "list", "--state", word)
+            assert {row[0] for row in listed.rows} == {jobs[name] for name in found}, word
+        moved = holdfast("jobs", "redrive", "--state", "failed", "--dry-run", "--json").json
+        assert [job["jobId"] for job in moved["jobs"] if job["outcome"] != "refused"] == [jobs["ended"]]
+
+    async def test_over_http(self, served: Served) -> None:
+        jobs = await failed_once(served.engine)
+        for word, found in WORDS.items():
+            wanted = {jobs[name] for name in found}
+            for path, headers in (("/jobs", {}), ("/api/admin/jobs", ADMIN)):
+                answer = await served.http.get(f"{path}?state={word}", headers=headers)
+                assert {job["jobId"] for job in answer.json()["jobs"]} == wanted, (path, word)
+            body = {"state": word, "dryRun": True}
+            bulk = await served.http.post("/api/admin/cancel", json=body, headers=ADMIN)
+            assert {job["jobId"] for job in bulk.json()["jobs"]} == wanted, word
+        both = await served.http.get("/jobs?state=failed&status=PENDING")
+        assert [job["jobId"] for job in both.json()["jobs"]] == [jobs["generation"]]
+        refused = await served.http.get("/jobs?state=faild")
+        assert (refused.status_code, refused.json()["code"]) == (422, "unknown_state")
+
+    async def test_a_stored_word_that_a_lifecycle_uses_otherwise(self, engine: Engine) -> None:
+        """In an app's own lifecycle `dead` may be the word for a canceled job."""
+        words = {**DEFAULT.words, State.CANCELED: "dead", State.DEAD: "buried"}
+        own = Machine("own", words=words, moves=map(str, DEFAULT.moves))
+        engine.rules.lifecycles.declare(own)
+        buried, own_buried = await dead(engine), await dead(engine, lifecycle="own")
+        made = await engine.create(NewJob(type="n", lifecycle="own"))
+        await engine.cancel(made.id)
+
+        async def found(state: str) -> set[str]:
+            wanted = Filter(**state_filter(engine.rules.lifecycles, state=state))
+            return {job.id for job in (await engine.page(wanted)).jobs}
+
+        assert await found("dead") == {buried, made.id}
+        assert await found("buried") == {own_buried}
+        assert await found("canceled") == {made.id}
 
 
 class TestAdminHttp:

@@ -180,11 +180,15 @@ class Model:
         return job
 
     def key_is_free(self, job: Job) -> bool:
+        is_over = job.created_at <= self.ago(job.policy.idempotency_window_seconds)
+        failed = job.state in (State.DEAD, State.CANCELED)
         match job.policy.idempotency:
             case Idempotency.WINDOW:
-                return job.created_at <= self.ago(job.policy.idempotency_window_seconds)
+                return is_over
             case Idempotency.UNTIL_FAILED:
-                return job.final and job.state is not State.SUCCEEDED
+                return failed
+            case Idempotency.WINDOW_UNTIL_FAILED:
+                return failed or is_over
             case _:
                 return False
 

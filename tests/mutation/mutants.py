@@ -6,7 +6,7 @@ guards the guard.
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from holdfast.store import migrate
@@ -146,8 +146,8 @@ def _replacing_schema(weakened: str, sql: str) -> Callable[[], None]:
     def switch_on() -> None:
         original = migrate.migrations
 
-        def mutated(dialect: str) -> list[migrate.Migration]:
-            found = original(dialect)
+        def mutated(dialect: str, extensions: Iterable[migrate.Tables] = ()) -> list[migrate.Migration]:
+            found = original(dialect, extensions)
             return [replace(m, sql=sql) if dialect == weakened and m.number == 1 else m for m in found]
 
         migrate.migrations = mutated

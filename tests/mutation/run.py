@@ -35,6 +35,10 @@ KEPT = ("note_pruned", "keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_
 PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
 SET_BACK = ("leases", "retries", "delays", "workers", "counts", "sweeps", "deliveries", "grace")
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
+TASKS = ("take_task", "end_task", "note_task_failure", "forget_tasks", "add_tasks")
+SESSIONS = ("live_session", "end_session", "sessions_were_used", "prune_sessions")
+NEEDS = ("adopt_jobs", "adopt_lane", "free_jobs", "put_needs", "needs_of_type", "needs_of_types")
+HOOK_FAILURES = ("hooked_jobs", "hook_failures", "clear_hook_failures", "prune_hook_failures", "note_hook_failure")
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
@@ -53,13 +57,24 @@ CLOSE = {
     "waiting_lanes": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "leases_long_over": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "recent_deaths": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
+    "hold_job": ["tests/store/test_guards.py"],
+    "lock_job": ["tests/engine/test_withdraw.py"],
+    **{query: ["tests/engine/test_claim_guards.py"] for query in ("claimable_jobs", "defer_jobs")},
+    "claim_found": ["tests/engine/test_withdraw.py", "tests/engine/test_claim_guards.py"],
+    **{query: ["tests/engine/test_wake.py"] for query in ("wake_waiting", "wake_running")},
+    "release_jobs": ["tests/engine/test_wake.py", "tests/engine/test_children.py", *GUARDS],
+    **{query: ["tests/engine/test_children.py"] for query in ("ripen_parents", "children", "unfinished_children")},
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
+    **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
     "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "beat_worker": ["tests/engine/test_fleet.py", "tests/store/test_plans.py"],
+    **{query: ["tests/engine/test_tasks.py"] for query in TASKS},
+    "stale_extensions": ["tests/engine/test_missing.py"],
+    "jobs_that_need": ["tests/engine/test_missing.py", "tests/store/test_plans.py"],
     "chores": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],
     **{query: ["tests/engine/test_depths.py"] for query in ("depths", "crews", "counted", "begin_count", "end_count")},
     "queue_counts": ["tests/cli/test_queues.py"],
-    "held_by_worker": ["tests/cli/test_workers.py", "tests/store/test_plans.py"],
+    "held_by_worker": ["tests/engine/test_workers.py", "tests/cli/test_workers.py", "tests/store/test_plans.py"],
     "jobs_of_worker": ["tests/server/test_admin_workers.py", "tests/store/test_plans.py"],
     "successors": ["tests/server/test_admin_redrive.py", "tests/store/test_plans.py"],
     **{f"{what}_audit": ["tests/engine/test_audit.py"] for what in ("page", "walk")},
@@ -75,6 +90,7 @@ CLOSE = {
         "tests/engine/test_create.py",
         "tests/known/test_creates_that_share_a_commit.py",
     ],
+    **{query: ["tests/webhooks/test_failure_counts.py"] for query in ("failures", "put_figures")},
     "policy_body": ["tests/known/test_newer_versions.py"],
     "note_conflict": ["tests/known/test_two_apps_one_type.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/known/test_pruned_jobs.py", "tests/store/test_plans.py"],
@@ -91,7 +107,10 @@ CLOSE = {
     "ahead_in_lane": ["tests/engine/test_why.py"],
     "lane": ["tests/engine/test_guards.py"],
     "jobs_by_id": ["tests/engine/test_hooks.py"],
+    **{query: ["tests/engine/test_needs.py"] for query in NEEDS},
+    **{query: ["tests/engine/test_hook_failures.py"] for query in HOOK_FAILURES},
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
+    **{query: ["tests/engine/test_parts.py"] for query in ("reopen_parts", "reset_parts", "tell_parts", "number_line")},
     **{
         read: ["tests/engine/test_reads.py"]
         for read in ("job", "page_jobs", "count_jobs", "history", "feed_end", "ids_between")

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
+from holdfast.errors import HookFailed
 from holdfast.lifecycle import BUILT_IN, Lifecycles, State
 from holdfast.model import NewJob
 from holdfast.observe import moves
@@ -16,6 +17,7 @@ from holdfast.observe.forms import Text
 from holdfast.observe.moves import Moves
 from holdfast.store import q
 from holdfast.store.render import given
+from tests.engine.hooking import effect
 from tests.engine.steps import ask, bring, run, sweep
 from tests.observe.hearing import Heard, hearing
 
@@ -81,11 +83,11 @@ async def test_the_log_says_of_each_move_what_its_history_says(
 
 
 async def test_what_rolled_back_is_not_told(engine: Engine, heard: Heard) -> None:
-    @engine.rules.hooks.effect("create")
+    @effect(engine, "create", job_type="j")
     async def refuse(*_: Any) -> None:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(HookFailed):
         await engine.create(NewJob(type="j"))
     assert heard.lines == []
 

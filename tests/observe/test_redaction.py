@@ -44,6 +44,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
         f'{{"leaseToken": "{S}"}}',
         f"HOLDFAST_ADMIN_SECRET={S}",
         f"api_key={S}",
+        f"{{'X-Api-Key': '{S}'}}",
         f"{SECRET_PREFIX}{S}",
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
-from holdfast.model.key import SCOPES, Kind, NewKey, Scope, digest_of, parse, text_of
+from holdfast.model.key import SCOPES, Kind, NewKey, Scope, check_against, digest_of, parse, text_of
 
 SOURCE = Path(next(iter(holdfast.__path__)))
 FORM = re.compile(r"holdfast_(client|worker|admin)_[0-9a-f]{16}_[0-9a-f]{64}_[0-9a-f]{8}")
@@ -70,6 +70,21 @@ def test_the_scopes_that_a_key_has_unless_told() -> None:
     assert NewKey(scopes=["jobs:read"]).stored_scopes() == [Scope.JOBS_READ]
 
 
+@pytest.mark.parametrize("kind", [Kind.CLIENT, Kind.ADMIN])
+def test_a_key_may_have_scopes_of_extensions(kind: Kind) -> None:
+    new = NewKey(kind=kind, scopes=["images:write", SCOPES[kind][0]], subject="alice")
+    new.check()
+    assert new.stored_scopes() == sorted(["images:write", SCOPES[kind][0]])
+
+
+def test_a_process_knows_the_scopes_of_its_own_extensions_only() -> None:
+    known = {"images": {"images:write", "images:read"}}
+    assert check_against(["jobs:read", "images:write", "crawl:read"], known) == ["crawl:read"]
+    with pytest.raises(HoldfastError, match="did you mean 'images:write'") as refused:
+        check_against(["images:wirte"], known)
+    assert refused.value.code == "unknown_scope"
+
+
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
@@ -77,6 +92,11 @@ def test_the_scopes_that_a_key_has_unless_told() -> None:
         ({"scopes": ["admin:read"]}, "invalid_scope"),
         ({"kind": Kind.ADMIN, "scopes": ["jobs:read"]}, "invalid_scope"),
         ({"scopes": []}, "invalid_scope"),
+        *(({"scopes": [scope]}, "unknown_scope") for scope in ("job:create", "work:mail", "Images:write", "images")),
+        *(({"scopes": [scope]}, "unknown_scope") for scope in ("images:", ":write", "images:a:b", "images:wri te")),
+        ({"kind": Kind.WORKER, "worker_id": "w", "scopes": ["work", "images:write"]}, "invalid_scope"),
+        ({"subject": ""}, "invalid_subject"),
+        ({"subject": "x" * 201}, "invalid_subject"),
         ({"queues": ["mail"]}, "invalid_key"),
         ({"kind": Kind.WORKER, "worker_id": "w", "queues": []}, "invalid_key"),
         ({"kind": Kind.WORKER}, "invalid_key"),

@@ -235,10 +235,10 @@ def test_backoff_is_exponential_with_full_jitter_except_for_transcode(machine: M
 
 
 def test_idempotency_follows_each_document() -> None:
-    """C-18: for ever (001, default), 24 hours (002, R002-18), until it failed (004, R004-28)."""
+    """C-18: for ever (001, default), 24 hours (002, R002-18), 24 hours or until it failed (004, R004-28)."""
     policies = {machine.name: machine.policy.idempotency for machine in BUILT_IN}
     assert policies.pop("crawl") is Idempotency.WINDOW
-    assert policies.pop("generation") is Idempotency.UNTIL_FAILED
+    assert policies.pop("generation") is Idempotency.WINDOW_UNTIL_FAILED
     assert set(policies.values()) == {Idempotency.FOREVER}
     assert LIFECYCLES["crawl"].policy.idempotency_window_seconds == 24 * 3600
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import Invalid
 from holdfast.lifecycle import Idempotency, Policy, Reaping, Treatment
+from holdfast.lifecycle.crawl import CRAWL
 
 SECONDS = (
     *("lease_seconds", "heartbeat_seconds", "backoff_cap_seconds", "throttle_cap_seconds", "offline_seconds"),
@@ -159,3 +160,12 @@ def test_whatever_a_policy_accepts_it_can_be_read_back_from_its_json(changes: di
     except Invalid:
         return
     assert Policy().over(json.loads(msgspec.json.encode(policy))) == policy
+
+
+def test_error_codes_of_a_job_type_are_added_to_those_of_the_lifecycle() -> None:
+    """R002-22, R002-24: a job type that names one more code keeps the classes of its lifecycle."""
+    policy = CRAWL.policy.over({"errors": {"login_expired": "permanent", "captcha": "permanent"}})
+    assert policy.treat("login_expired") is Treatment.PERMANENT
+    assert policy.treat("captcha") is Treatment.PERMANENT, "and may decide otherwise about one of them"
+    assert policy.treat("robots_disallowed") is Treatment.PERMANENT
+    assert policy.treat("403_waf") is Treatment.THROTTLED

@@ -29,6 +29,36 @@ def test_an_unknown_variable_suggests_the_nearest_name() -> None:
     )
 
 
+def test_a_lifecycle_has_settings_of_its_own(tmp_path: Path) -> None:
+    """R003-135, R003-140: in the environment, and in the file as a table or by the full name."""
+    file = tmp_path / "holdfast.toml"
+    file.write_text("lifecycle_crawl_max_attempts = 2\n[lifecycle.transcode]\nlease_seconds = 60\nmax_attempts = 9\n")
+    settings = load({"HOLDFAST_LIFECYCLE_TRANSCODE_MAX_ATTEMPTS": "4"}, file)
+    assert settings.lifecycles == {"crawl": {"max_attempts": 2}, "transcode": {"lease_seconds": 60, "max_attempts": 4}}
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("LIFECYCLE_CRAWL_LEASE_SECOND", "did you mean 'HOLDFAST_LIFECYCLE_CRAWL_LEASE_SECONDS'"),
+        ("LIFECYCLE_CRAWL_BACKOFF_BASE", "unknown setting"),
+        ("LIFECYCLE_LEASE_SECONDS", "unknown setting"),
+        ("LIFECYCLES", "unknown setting"),
+        ("GIVEN", "unknown setting"),
+    ],
+)
+def test_an_unknown_setting_of_a_lifecycle_suggests_the_nearest_name(variable: str, said: str) -> None:
+    with pytest.raises(UnknownName, match=said):
+        load({f"HOLDFAST_{variable}": "5"}, Path("absent.toml"))
+
+
+def test_a_setting_of_a_lifecycle_has_the_range_of_the_one_for_all() -> None:
+    with pytest.raises(
+        Invalid, match="HOLDFAST_LIFECYCLE_CRAWL_MAX_ATTEMPTS must be a number from 1 to 1,000, got '0'"
+    ):
+        load({"HOLDFAST_LIFECYCLE_CRAWL_MAX_ATTEMPTS": "0"}, Path("absent.toml"))
+
+
 def test_an_unknown_key_in_the_file_is_an_error_too(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text("databse_url = 'x'\n")

@@ -1,21 +1,25 @@
 """A whole server on a free port of this machine, and somebody to ask it things."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 
+from holdfast import App
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model.hosts import is_loopback
 from holdfast.model.key import NewKey
+from holdfast.server.extending import Mount
+from holdfast.server.route import Route
 from holdfast.server.server import Server
 from holdfast.server.serving import served
 from holdfast.settings import Settings
+from holdfast.store.migrate import migrate
 
 SECRET = "an admin secret that only tests know"
 ADMIN = {"X-Admin-Secret": SECRET}
@@ -54,21 +58,33 @@ async def serving(
     clock: Clock | None = None,
     lifecycles: Lifecycles | None = None,
     connections_max: int | None = None,
+    routes: Sequence[Route] = (),
+    mounts: Sequence[Mount] = (),
+    app: App | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """On the database of that URL. Several may stand before one database."""
+    """On the database of that URL. Several may stand before one database. `app`: serve it and its extensions."""
     from holdfast.assembly import open_server
 
     settings = {"admin_secret": SECRET, **settings}
+    if app is not None:
+        await migrate(url, app.extensions.values())
     async with (
         open_server(
             Settings(database_url=url, **settings),
-            lifecycles=lifecycles or Lifecycles(),
+            lifecycles=lifecycles or (Lifecycles() if app is None else app.lifecycles),
             clock=clock or Clock(),
             ids=Ids(),
             open_to_anybody=is_loopback(host),
+            extensions=() if app is None else app.extensions.values(),
+            hooks=None if app is None else app.hooks(),
         ) as server,
-        served(server, host=host, port=0, connections_max=connections_max) as address,
-        httpx2.AsyncClient(base_url=address, timeout=60) as http,
+        AsyncExitStack() as stack,
     ):
+        server.extension_routes = [*server.extension_routes, *routes]
+        server.mounts = [*server.mounts, *mounts]
+        if app is not None:
+            await server.engine.declare(*(each.job_type for each in app.handlers.values()), app=app.name)
+        address = await stack.enter_async_context(served(server, host=host, port=0, connections_max=connections_max))
+        http = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, timeout=60))
         yield Served(address, server, http)

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Progress, Retention
+from holdfast.clock import MovableClock
+from holdfast.engine import Held, Progress, Retention
 from holdfast.lifecycle import State
 from holdfast.model import NewJob, Part
 from tests.engine.steps import NOBODYS, ask
 from tests.server.operating import Operator, dead, operator, retrying, started, with_key
-from tests.server.steps import ADMIN, Served
+from tests.server.steps import ADMIN, Served, serving
 
 CARRIED = "what only this job carries"
 
@@ -49,6 +50,48 @@ async def test_jobs_are_found_by_state_and_by_status(op: Operator) -> None:
     assert await found(state="queued,dead") == await found(status="PENDING,FAILED") == [waiting, lost]
     refused = await op.get("/jobs", state="deaf", status=422)
     assert (refused["code"], "did you mean 'dead'?" in refused["detail"]) == ("unknown_state", True)
+
+
+async def test_the_derived_name_of_a_job_follows_its_claim_and_its_error(fresh_sqlite_url: str) -> None:
+    """R003-18, R003-19, R003-20, R003-21, R003-22, R003-23, C-31: one word for each moment, in lists and alone."""
+    clock = MovableClock()
+    async with serving(fresh_sqlite_url, clock=clock) as served:
+        op = operator(served)
+        worker = (await op.engine.register()).id
+        job = (await op.engine.create(NewJob(type="film", lifecycle="transcode", max_attempts=2))).id
+
+        async def derived() -> str:
+            [listed], alone = (await op.get("/jobs"))["jobs"], await op.get(f"/jobs/{job}")
+            assert listed["derived"] == alone["derived"]
+            return str(alone["derived"])
+
+        assert await derived() == "Unclaimed"
+        [lease] = await op.engine.claim(worker)
+        assert await derived() == "Claimed"
+        clock.advance(1800)
+        assert await derived() == "Expired"
+        await op.engine.heartbeat(worker, [Held(lease.id, lease.token)])
+        assert await derived() == "Claimed"
+        await op.engine.fail(worker, lease.id, lease.token, "E")
+        assert await derived() == "Retrying"
+        [lease] = await op.engine.claim(worker)
+        assert await derived() == "Claimed"
+        await op.engine.release(worker, lease.id, lease.token)
+        assert await derived() == "Retrying"
+        [lease] = await op.engine.claim(worker)
+        await op.engine.fail(worker, lease.id, lease.token, "E")
+        assert await derived() == "Failed"
+
+
+async def test_a_completed_job_is_derived_as_such_and_a_canceled_one_as_nothing(op: Operator) -> None:
+    """R003-21, C-31: the last error of a job that succeeded is gone, and 003 knows no cancel."""
+    worker = (await op.engine.register()).id
+    done, gone = [(await op.engine.create(NewJob(type="a"))).id for _ in range(2)]
+    await op.engine.cancel(gone)
+    [lease] = await op.engine.claim(worker)
+    await op.engine.complete(worker, lease.id, lease.token)
+    assert (await op.get(f"/jobs/{done}"))["derived"] == "Completed"
+    assert "derived" not in await op.get(f"/jobs/{gone}")
 
 
 async def test_a_cursor_belongs_to_its_filter(served_on_sqlite: Served) -> None:

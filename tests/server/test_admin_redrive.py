@@ -10,6 +10,7 @@ from holdfast.errors import Refused
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.store import Tx
+from tests.engine.hooking import adopt, guard
 from tests.server.operating import Operator, dead, operator, started
 from tests.server.steps import Served
 
@@ -116,9 +117,11 @@ async def test_what_a_guard_refuses_half_way_is_undone_by_itself(served_on_sqlit
     op = operator(served_on_sqlite)
     many = await op.engine.create_many([NewJob(type="a"), NewJob(type="b")])
 
-    @op.engine.guard("cancel", job_type="b")
+    @guard(op.engine, "cancel", job_type="b")
     async def never(tx: Tx, job: object) -> None:
         raise Refused("not this one")
+
+    await adopt(op.engine, "b")
 
     for dry_run in (True, False):
         done = await op.post("/cancel", {"queue": "default", "dryRun": dry_run})

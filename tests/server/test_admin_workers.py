@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.lifecycle import BUILT_IN, State
 from holdfast.model import NewJob
-from holdfast.settings import Settings
+from holdfast.settings import NAMES
 from tests.engine.steps import NOBODYS
 from tests.server.operating import Operator, operator, started, with_key
 from tests.server.steps import SECRET, Served, bearer, serving
@@ -30,6 +30,26 @@ async def test_a_worker_is_shown_with_what_it_holds(op: Operator) -> None:
     assert (held["jobId"], held["jobType"], held["queue"], held["attempt"]) == (lease.id, "render", "video", 1)
     assert lease.token not in str(shown)
     assert (await op.get(f"/workers/{idle}")).get("jobs") is None
+
+
+async def test_a_worker_over_http_is_busy_while_it_has_a_job(op: Operator) -> None:
+    """R003-26, R003-29, R003-47, R003-63: what was said at the registration is told again under the same name."""
+    registered = await op.served.register(name="remote-1", workerType="encoder")
+    worker, key = registered["workerId"], bearer(registered["apiKey"])
+    await op.engine.create(NewJob(type="a"))
+
+    async def seen() -> tuple[str, str | None]:
+        [listed], alone = (await op.get("/workers"))["workers"], await op.get(f"/workers/{worker}")
+        assert listed["workerType"] == alone["workerType"] == "encoder"
+        assert listed["status"] == alone["status"]
+        return alone["status"], alone.get("currentJobId")
+
+    assert await seen() == ("active", None)
+    [job] = (await op.served.http.post("/api/worker/claim", json={}, headers=key)).json()["jobs"]
+    assert await seen() == ("busy", job["jobId"])
+    done = {"jobId": job["jobId"], "leaseToken": job["leaseToken"]}
+    assert (await op.served.http.post("/api/worker/complete", json=done, headers=key)).status_code == 200
+    assert await seen() == ("idle", None)
 
 
 async def test_a_disabled_worker_claims_nothing_until_it_is_enabled(op: Operator) -> None:
@@ -158,7 +178,7 @@ async def test_settings_are_shown_with_their_origin_and_without_secrets(
     hook = "https://hooks.example.com/a-secret-path"
     async with serving(fresh_sqlite_url, concurrency=7, alert_webhook_url=hook) as served:
         shown = {each["name"]: each for each in (await operator(served).get("/settings"))["settings"]}
-    assert list(shown) == list(Settings.__struct_fields__)
+    assert list(shown) == list(NAMES)
     assert (shown["concurrency"]["value"], shown["concurrency"]["origin"]) == (7, "environment")
     assert (shown["max_attempts"]["value"], shown["max_attempts"]["origin"]) == (5, "default")
     assert shown["database_url"] == {

@@ -27,6 +27,7 @@ async def everything(op: Operator) -> list[str]:
     await op.post(f"/workers/{worker}/revoke")
     await op.post(f"/jobs/{(await engine.create(NewJob(type='a'))).id}/cancel", status=202)
     await op.post(f"/jobs/{await retrying(engine)}/requeue")
+    await op.post(f"/jobs/{await retrying(engine)}/wake")
     await op.post(f"/jobs/{await retrying(engine)}/discard")
     lost = await dead(engine)
     await op.post(f"/jobs/{lost}/redrive", status=202)
@@ -41,7 +42,7 @@ async def everything(op: Operator) -> list[str]:
 
 ACTIONS = {
     *("queue.pause", "queue.resume", "worker.register", "worker.disable", "worker.enable", "worker.revoke"),
-    *("job.cancel", "job.requeue", "job.discard", "job.redrive", "job.read", "jobs.redrive", "jobs.cancel"),
+    *("job.cancel", "job.requeue", "job.wake", "job.discard", "job.redrive", "job.read", "jobs.redrive", "jobs.cancel"),
     *("key.create", "key.rotate", "key.revoke"),
 }
 

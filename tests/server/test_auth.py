@@ -10,7 +10,7 @@ from holdfast.engine.keys import LiveKey
 from holdfast.errors import Forbidden, HoldfastError, Malformed, StoreUnavailable, Unauthorized
 from holdfast.model.key import SCOPES, Kind, NewKey, Scope, text_of
 from holdfast.server import recent
-from holdfast.server.auth import ANYBODY, NOBODY, Auth, Caller
+from holdfast.server.auth import ANYBODY, NOBODY, OPERATOR, Auth, Caller
 from holdfast.server.recent import Recent
 from tests.clocks import WholeClock
 from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
@@ -149,6 +149,24 @@ async def test_each_scope_opens_its_own_routes_only(auth: Auth, engine: Engine) 
                     continue
                 with pytest.raises(Forbidden, match=wanted):
                     await auth.admit(with_key(text), "192.0.2.1", wanted)
+
+
+async def test_scopes_of_extensions_are_opened_like_those_of_the_core(auth: Auth, engine: Engine) -> None:
+    """A key opens those it has; the admin secret all of them, and so does this machine while there are no keys."""
+    assert await knock(auth, LOCAL, "images:write") is ANYBODY
+    assert await knock(auth, with_secret(SECRET), "images:write") is OPERATOR
+    for kind in (Kind.CLIENT, Kind.ADMIN):
+        key, text = await engine.create_key(NewKey(kind=kind, scopes=["images:write"], subject="alice"))
+        caller = await knock(auth, with_key(text), "images:write")
+        assert isinstance(caller, Caller)
+        assert (caller.name, caller.subject) == (key.id, "alice")
+        assert await knock(auth, with_key(text), "images:read") == "forbidden"
+        assert await knock(auth, with_key(text), Scope.JOBS_READ) == "forbidden"
+    key, text = await engine.create_key(NewKey())
+    caller = await knock(auth, with_key(text))
+    assert isinstance(caller, Caller)
+    assert caller.subject == key.id, "without a subject it is the key's id"
+    assert await knock(auth, with_key(text), "images:write") == "forbidden"
 
 
 async def test_the_scheme_may_be_written_as_one_likes(auth: Auth, engine: Engine) -> None:

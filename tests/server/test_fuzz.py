@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from holdfast.engine import Engine, NewWorker
+from holdfast.engine.policy_settings import PolicySettings
 from holdfast.model import NewJob
 from holdfast.model.key import SCOPES, Kind, NewKey, text_of
 from holdfast.server.app import ROUTES
@@ -37,6 +38,8 @@ from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from tests.cli.background import Background
 from tests.conftest import STORES, administer, find_or_start_server, with_database
+from tests.docs.pages import ROOT
+from tests.extension import toy
 
 REQUESTS_MIN = 5_000
 CASES = 11  # of each route and mode
@@ -50,7 +53,9 @@ def without_security(document: Any) -> Any:
     return document
 
 
-SHOWN = [route for route in ROUTES if not route.hidden and route.scope is not None]
+EVERY = (*ROUTES, *toy.ext.routes)  # those of an extension are found as those of the core are
+OF_CLIENTS = (*SCOPES[Kind.CLIENT], *toy.ext.scopes)
+SHOWN = [route for route in EVERY if not route.hidden and route.scope is not None]
 WITH_BODY = [route for route in SHOWN if route.body is not None]
 ASKED = [(route, GenerationMode.POSITIVE) for route in SHOWN]
 ASKED += [  # where there is something that can be wrong
@@ -58,7 +63,7 @@ ASKED += [  # where there is something that can be wrong
     for route in SHOWN
     if route.body is not None or (route.query is not None and route.query.__struct_fields__)
 ]
-SCHEMA = schemathesis.openapi.from_dict(without_security(document(ROUTES)))
+SCHEMA = schemathesis.openapi.from_dict(without_security(document(EVERY)))
 OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
 ALWAYS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 CHECKS = {GenerationMode.POSITIVE: ALWAYS, GenerationMode.NEGATIVE: [*ALWAYS, negative_data_rejection]}
@@ -106,11 +111,12 @@ def postgres_database(server: str) -> Iterator[str]:
 @contextmanager
 def serving(folder: Path, database: str) -> Iterator[Target]:
     """A process of its own, which ends as it should and has had nothing to complain of."""
-    asyncio.run(migrate(database))
+    asyncio.run(migrate(database, toy.app.extensions.values()))
     variables = {"DATABASE_URL": database, "ADMIN_SECRET": "what nobody guesses", "WEBHOOK_HOSTS": "hooks.invalid"}
-    with Background(
-        *("serve", "--port", "0"), folder=folder, **{f"HOLDFAST_{name}": value for name, value in variables.items()}
-    ) as process:
+    variables["UNKNOWN_JOB_TYPES"] = "accept"
+    ours = {f"HOLDFAST_{name}": value for name, value in variables.items()}
+    command = ("serve", "--port", "0", "--app", "tests.extension.toy:app")
+    with Background(*command, folder=folder, PYTHONPATH=f"{ROOT}", **ours) as process:
         process.until_it_says("ready: http")
         found = re.search(r"ready: (http://[^,]+),", process.said)
         assert found is not None
@@ -120,11 +126,11 @@ def serving(folder: Path, database: str) -> Iterator[Target]:
 
 
 async def furnished(database: str, url: str) -> Target:
-    engine = Engine(await open_store(database), defaults={"lease_seconds": 3600.0})
+    engine = Engine(await open_store(database), policy_settings=PolicySettings({"lease_seconds": 3600.0}))
     try:
         worker, worker_key = await engine.register_with_key(NewWorker(name="in use"))
         spare, _ = await engine.register_with_key(NewWorker(name="spare"))
-        _, client_key = await engine.create_key(NewKey())
+        _, client_key = await engine.create_key(NewKey(scopes=OF_CLIENTS))
         _, admin_key = await engine.create_key(NewKey(kind=Kind.ADMIN, scopes=SCOPES[Kind.ADMIN]))
         made = await engine.create_many([NewJob(type="fuzz", queue="q", payload={"n": n}) for n in range(40)])
         leases = await engine.claim(worker.id, limit=20)
@@ -222,7 +228,7 @@ def test_nasty_bodies_are_refused_alike_on_both_stores(targets: list[Target], bo
 
 
 def kind_of(route: Route) -> Kind:
-    return next(kind for kind, scopes in SCOPES.items() if route.scope in scopes)
+    return next((kind for kind, scopes in SCOPES.items() if route.scope in scopes), Kind.CLIENT)
 
 
 def label(route: Route) -> str:

@@ -1,17 +1,18 @@
 """The control plane as a client sees it: hand in, ask, wait, cancel; and what it never gets to see."""
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from holdfast.engine import Progress
 from holdfast.lifecycle import BUILT_IN, STATUS, State
-from holdfast.model import JobType, Lease, NewJob
+from holdfast.model import JobType, Lease, NewJob, Part
 from holdfast.model.key import NewKey
 from holdfast.server import waiting
 from tests.engine.steps import ask, bring, stored
-from tests.server.steps import Served, bearer
+from tests.server.steps import ADMIN, Served, bearer
 
 BODY: dict[str, Any] = {"jobType": "SEND", "payload": {"to": "a"}}
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
@@ -106,7 +107,6 @@ async def test_fields_that_a_client_may_not_set_are_refused(served: Served) -> N
         "tenant",
         "attempts",
         "attempt",
-        "lifecycle",
         "policy",
         "leaseToken",
         "id",
@@ -153,6 +153,7 @@ async def test_a_failure_shows_its_code_and_message_and_nothing_else(served: Ser
 
 
 SHOWN = {"jobId", "jobType", "status", "createdAt", "updatedAt", "progress", "counters", "result", "error"}
+SHOWN |= {"canceledAt", "partial"}
 CANARY = "canary-7f3a"
 
 
@@ -173,6 +174,31 @@ async def test_in_every_state_only_what_a_client_may_know_is_shown(served: Serve
     page = await served.http.get("/jobs", params={"limit": 500})
     assert all(view.keys() <= SHOWN for view in page.json()["jobs"])
     assert not [secret for secret in (CANARY, worker) if secret in page.text]
+
+
+async def test_a_canceled_job_says_when_and_that_its_results_are_partial(served: Served, worker: str) -> None:
+    """R002-30, R002-31, C-43: what it has reported stays; only of a job that never started there is nothing."""
+    running, waiting = await hand_in(served), await hand_in(served)
+    [lease] = await served.engine.claim(worker)
+    counted = Progress(id=running, token=lease.token, counters={"urls_processed": 7}, parts=[Part(name="1080p")])
+    await served.engine.progress(worker, counted)
+    before = (await served.http.get(f"/jobs/{running}")).json()
+    for job_id in (running, waiting):
+        assert (await served.http.post(f"/jobs/{job_id}/cancel")).status_code < 300
+    asked = (await served.http.get(f"/jobs/{running}")).json()
+    await served.engine.fail(worker, running, lease.token, "stopped")
+
+    view = (await served.http.get(f"/jobs/{running}")).json()
+    stored = await served.engine.get(running)
+    assert (view["status"], view["partial"], view["counters"]) == ("CANCELED", True, {"urls_processed": 7})
+    assert datetime.fromisoformat(view["canceledAt"]) == stored.canceled_at == stored.finished_at
+    for earlier in (before, asked):
+        assert not {"canceledAt", "partial"} & earlier.keys(), "it is not canceled before it has ended"
+    never = (await served.http.get(f"/jobs/{waiting}")).json()
+    assert (never["status"], "canceledAt" in never, "partial" in never) == ("CANCELED", True, False)
+
+    whole = (await served.http.get(f"/api/admin/jobs/{running}", headers=ADMIN)).json()
+    assert (whole["canceledAt"], whole["partial"], len(whole["parts"])) == (view["canceledAt"], True, 1)
 
 
 async def test_an_unknown_id_is_not_found_and_nothing_changes(served: Served) -> None:

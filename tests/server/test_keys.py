@@ -12,6 +12,7 @@ from holdfast.engine import Engine, NewWorker
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.model import Liveness
 from holdfast.model.key import Key, Kind, NewKey, Scope, digest_of, parse
+from tests.server.steps import ADMIN, Served
 
 
 def secret_of(text: str) -> str:
@@ -201,3 +202,19 @@ async def test_kinds_of_keys_are_remembered_when_the_keys_are_over(engine: Engin
     key, _ = await engine.create_key(NewKey())
     await engine.revoke_key(key.id)
     assert await engine.kinds_of_keys() == {Kind.CLIENT}
+
+
+async def test_a_key_for_a_user_of_an_extension_over_http(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """The view and the audit name the subject; of an extension that the server has, only what it declares."""
+    served.server.extension_scopes = {"images": frozenset({"images:write"})}
+    body = {"subject": "alice", "scopes": ["images:write", "crawl:read"]}
+    made = await served.http.post("/api/admin/keys", json=body, headers=ADMIN)
+    assert made.status_code == 201, made.text
+    assert made.json()["key"]["subject"] == "alice"
+    assert made.json()["key"]["scopes"] == ["crawl:read", "images:write"]
+    assert "extensions that this server does not have: crawl:read" in caplog.text
+    [line] = (await served.http.get("/api/admin/audit", headers=ADMIN)).json()["lines"]
+    assert line["detail"]["subject"] == "alice"
+    refused = await served.http.post("/api/admin/keys", json={"scopes": ["images:wirte"]}, headers=ADMIN)
+    assert (refused.status_code, refused.json()["code"]) == (422, "unknown_scope")
+    assert "images:write" in refused.json()["detail"]

@@ -4,6 +4,7 @@ import base64
 
 from holdfast.model import NewJob
 from holdfast.server.cursors import MAC_BYTES
+from tests.engine.steps import NOBODYS
 from tests.server.steps import Served, bearer, client_key
 
 
@@ -14,12 +15,13 @@ async def listed(served: Served, **query: str | int) -> list[str]:
 
 
 async def test_each_filter_narrows_the_list(served: Served, worker: str) -> None:
+    """R002-48: the children of a job are found by `parentId`."""
     a, b, c, d = [
         one.id
         for one in await served.engine.create_many(
             [
                 NewJob(type="A", tags=["red", "big"]),
-                NewJob(type="B", tags=["red"]),
+                NewJob(type="B", tags=["red"], subject="video 7", parent_id=NOBODYS),
                 NewJob(type="A", queue="slow"),
                 NewJob(type="C", priority=100),
             ]
@@ -33,6 +35,9 @@ async def test_each_filter_narrows_the_list(served: Served, worker: str) -> None
     assert await listed(served, queue="slow") == [c]
     assert await listed(served, tag="red") == [b, a]
     assert await listed(served, tag="red", jobType="A") == [a]
+    assert await listed(served, subject="video 7") == await listed(served, parentId=NOBODYS) == [b]
+    assert await listed(served, subject="video") == await listed(served, parentId=a) == []
+    assert await listed(served, subject="video 7", jobType="A") == []
     assert await listed(served, status="RUNNING") == [d]
     assert await listed(served, status="CANCELED,RUNNING") == [d, b]
     assert await listed(served, status="PENDING", queue="slow") == [c]

@@ -16,11 +16,14 @@ from holdfast.server import throttle
 from holdfast.server.app import ROUTES
 from holdfast.server.openapi import statuses
 from holdfast.server.route import Route
+from tests.extension import toy
 from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
 
-GUARDED = [route for route in ROUTES if route.scope is not None]
-OPEN = [route for route in ROUTES if route.scope is None]
-KINDS = {scope: kind for kind, scopes in SCOPES.items() for scope in scopes}
+EVERY = (*ROUTES, *toy.ext.routes)  # those of an extension are found as those of the core are
+GUARDED = [route for route in EVERY if route.scope is not None]
+OPEN = [route for route in EVERY if route.scope is None]
+EXTENSION = sorted({route.scope for route in toy.ext.routes if route.scope is not None})
+KINDS = {scope: kind for kind, scopes in SCOPES.items() for scope in scopes} | dict.fromkeys(EXTENSION, Kind.CLIENT)
 
 Headers = dict[str, str]
 Row = Callable[[Engine], Awaitable[Headers]]
@@ -30,7 +33,8 @@ Row = Callable[[Engine], Awaitable[Headers]]
 async def closed(fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """A server that has a client's key, so that nobody comes in without one; and nobody is slowed down."""
     monkeypatch.setattr(throttle, "FAILURES_MAX", 10**9)
-    async with serving(fresh_sqlite_url) as served:
+    async with serving(fresh_sqlite_url, app=toy.app) as served:
+        assert served.server.routes == EVERY
         await served.engine.create_key(NewKey())
         yield served
 
@@ -48,21 +52,21 @@ async def ask(served: Served, route: Route, headers: Headers) -> httpx2.Response
 # -- who may, one scope at a time -------------------------------------------------------------------------------
 
 
-async def key_with(engine: Engine, scope: Scope) -> Headers:
+async def key_with(engine: Engine, scope: str) -> Headers:
     worker = (await engine.register(name="w")).id if scope is Scope.WORK else None
     _, text = await engine.create_key(NewKey(kind=KINDS[scope], scopes=[scope], worker_id=worker))
     return bearer(text)
 
 
-@pytest.mark.parametrize("scope", Scope)
-async def test_a_key_opens_the_routes_of_its_scope_and_no_other(closed: Served, scope: Scope) -> None:
+@pytest.mark.parametrize("scope", [*Scope, *EXTENSION])
+async def test_a_key_opens_the_routes_of_its_scope_and_no_other(closed: Served, scope: str) -> None:
     """SEC-5: deny by default; also the wrong kind of key."""
     headers, wrong = await key_with(closed.engine, scope), {}
     for route in GUARDED:
         answer = await ask(closed, route, headers)
         opened = answer.status_code not in (401, 403)
-        expected = {403} if route.scope is not scope else {*route.answers, *statuses(route)} - {401, 403, 503}
-        if opened is not (route.scope is scope) or answer.status_code not in expected:
+        expected = {403} if route.scope != scope else {*route.answers, *statuses(route)} - {401, 403, 503}
+        if opened is not (route.scope == scope) or answer.status_code not in expected:
             wrong[route.name] = answer.status_code
     assert wrong == {}
 
@@ -70,7 +74,8 @@ async def test_a_key_opens_the_routes_of_its_scope_and_no_other(closed: Served, 
 async def test_the_admin_secret_opens_what_is_an_operators_and_nothing_else(closed: Served) -> None:
     for route in GUARDED:
         status = (await ask(closed, route, ADMIN)).status_code
-        assert (status not in (401, 403)) is (route.scope in SCOPES[Kind.ADMIN]), (route.name, status)
+        operators = route.scope in (*SCOPES[Kind.ADMIN], *EXTENSION)
+        assert (status not in (401, 403)) is operators, (route.name, status)
 
 
 # -- who may not ------------------------------------------------------------------------------------------------

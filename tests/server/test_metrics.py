@@ -201,6 +201,45 @@ async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) ->
     assert value(found, "holdfast_late_writes_refused_total") == 3
 
 
+async def test_hooks_that_failed_are_counted_by_extension_and_verb(served: Served) -> None:
+    served.engine.rules.hook_failures["notes", "reap"] += 2
+    found = await scraped(served)
+    assert value(found, "holdfast_hook_failures_total", extension="notes", verb="reap") == 2
+
+
+async def test_attempts_of_http_workers_and_lost_ones_have_a_duration(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R000-49: also where the process died, and where the worker is no program of ours."""
+    caplog.set_level("INFO", "holdfast.attempts")
+    worker = await hand(served)
+    await served.engine.create_many([NewJob(type="echo") for _ in range(3)])
+    jobs = await worker.claim(limit=3, instanceId="one")
+    await worker.told("complete", **held(jobs[0]))
+    await worker.told("fail", **held(jobs[1]), errorCode="E", message="")
+    assert len(await served.engine.reap(gone=["one"])) == 1
+    found = await scraped(served)
+    for outcome in ("succeeded", "failed", "lost"):
+        sample = "holdfast_attempt_seconds_count"
+        assert value(found, "holdfast_attempt_seconds", sample, job_type="echo", outcome=outcome) == 1, outcome
+    lines = [record.getMessage() for record in caplog.records if record.name == "holdfast.attempts"]
+    assert [line.rpartition(" after ")[0] for line in lines] == [
+        f"job {job['jobId']} (echo), attempt 1, {outcome}"
+        for job, outcome in zip(jobs, ("succeeded", "failed", "lost"), strict=True)
+    ]
+
+
+async def test_failures_are_shown_as_the_database_counts_them(served: Served, worker: str) -> None:
+    """R003-132: of all workers, also those that this server knows nothing of; a server that starts shows the same."""
+    await served.engine.create_many([NewJob(type="echo", max_attempts=1), NewJob(type="echo", max_attempts=2)])
+    first, second = await served.engine.claim(worker, limit=2, instance="one")
+    await served.engine.fail(worker, first.id, first.token, "E_X")
+    assert [one["id"] for one in await served.engine.reap(gone=["one"])] == [second.id]
+    found = await until(served, "holdfast_job_failures_total", 2)
+    assert value(found, "holdfast_stale_jobs_recovered_total") == 1
+    assert value(found, "holdfast_max_retries_exceeded_total") == 1
+
+
 async def test_queries_and_deliveries_are_counted(seen: Served) -> None:
     await seen.http.post("/jobs", json={"jobType": "echo", "payload": {}})
     async with receiving() as receiver:
@@ -292,7 +331,7 @@ async def test_a_scrape_costs_the_database_one_short_query(served: Served, asked
     asked.clear()
     for _ in range(5):
         await scraped(served)
-    assert 1 <= asked.count("counted") <= 5
+    assert 1 <= asked.count("counted") <= 5 + 1, "beside these, the courier reads its own counts now and then"
     assert not {"depths", "crews", "begin_count"} & {*asked}
 
 

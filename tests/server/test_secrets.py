@@ -15,7 +15,19 @@ ADMIN = {"X-Admin-Secret": SECRET}
 PASSWORD = "canary-of-the-database"
 PAYLOAD = "canary-of-a-payload"
 ALERTS = "https://hooks.example.com/canary-of-the-alerts"
-TABLES = ("keys", "audit", "events", "deliveries", "workers", "claims", "readers", "alerts", "lanes", "policies")
+TABLES = (
+    "keys",
+    "sessions",
+    "audit",
+    "events",
+    "deliveries",
+    "workers",
+    "claims",
+    "readers",
+    "alerts",
+    "lanes",
+    "policies",
+)
 
 FORGED = [
     "line\r\n2026-11-15 INFO holdfast: all is well",

@@ -20,6 +20,7 @@ from holdfast.model import NewJob
 from holdfast.model.outline import Outline
 from holdfast.model.reports import Progress
 from holdfast.server import feed as feeds
+from holdfast.settings import Settings
 from tests.server.steps import Served, bearer, client_key, serving
 from tests.servers.redis import RedisServer
 from tests.worker.in_process import until
@@ -318,29 +319,80 @@ def said(heard: Any, into: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return into
 
 
-async def test_progress_and_ends_are_told_on_channels_of_their_own(
-    served: Served, other: Served, redis_server: RedisServer
-) -> None:
-    """R003-118..120: what a worker straight at the database does, too; once, however many servers; no result."""
-    engine, words = served.engine, list[tuple[str, Any]]()
-    with listening(redis_server, "holdfast:progress:*", "holdfast:complete:*", "holdfast:worker_status") as heard:
+async def heard_of(
+    servers: list[Served], redis_server: RedisServer, channels: tuple[str, str, str], **job: Any
+) -> tuple[str, str, dict[str, Any]]:
+    """The job, its worker, and by channel the last of what was said about them."""
+    served, words = servers[0], list[tuple[str, Any]]()
+    engine = served.engine
+    with listening(redis_server, *channels) as heard:
         await until(lambda: redis_server.say("EXISTS", "holdfast:speaker"))
-        await until(lambda: everything_is_watched(served) or everything_is_watched(other))
-        job_id = await created(served)
+        await until(lambda: any(everything_is_watched(each) for each in servers))
+        job_id = await created(served, **job)
         worker = (await engine.register(name="tester")).id
         [lease] = await engine.claim(worker)
-        await engine.progress(worker, Progress(id=job_id, token=lease.token, percent=40))
+        await engine.progress(worker, Progress(id=job_id, token=lease.token, percent=40, step="transcode"))
         await engine.complete(worker, job_id, lease.token, {"secret": 42})
-        await until(lambda: len([word for word in said(heard, words) if "worker" not in word[0]]) >= 2)
-        await until(lambda: any(channel == "holdfast:worker_status" for channel, _ in said(heard, words)))
-    told = [(channel, what) for channel, what in words if channel != "holdfast:worker_status"]
-    assert [channel for channel, _ in told] == [f"holdfast:progress:{job_id}", f"holdfast:complete:{job_id}"]
-    progress, complete = (what for _, what in told)
-    assert (progress["status"], progress["percent"], progress["tenant"]) == ("RUNNING", 40.0, "default")
-    assert set(complete) == {"jobId", "tenant", "seq", "at", "status"}
-    assert complete["status"] == "COMPLETED"
-    workers = [what for channel, what in words if channel == "holdfast:worker_status"]
-    assert workers[0]["workerId"] == worker
+        await until(lambda: len({channel for channel, _ in said(heard, words)}) >= 3)
+    assert len([channel for channel, _ in words if "worker" not in channel]) == 2, "each is told once"
+    return job_id, worker, dict(words)
+
+
+async def test_progress_and_ends_are_told_on_channels_of_the_subject(
+    served: Served, other: Served, redis_server: RedisServer
+) -> None:
+    """R003-118, R003-119, R003-120: what a worker straight at the database does, too; once, however many servers; no
+    result."""
+    names = ("worker_status", "transcode_progress:video 7", "transcode_complete:video 7")
+    job_id, worker, told = await heard_of(
+        [served, other], redis_server, names, subject="video 7", lifecycle="transcode"
+    )
+    assert set(told) == set(names)
+    progress, complete = told["transcode_progress:video 7"], told["transcode_complete:video 7"]
+    common = {"jobId": job_id, "jobType": "t", "subject": "video 7", "tenant": "default"}
+    assert progress == {**progress, **common, "status": "RUNNING", "percent": 40.0, "step": "transcode"}
+    assert complete == {**common, "status": "COMPLETED", "seq": complete["seq"], "at": complete["at"]}
+    assert told["worker_status"]["workerId"] == worker
+
+
+async def test_a_job_without_a_subject_is_told_by_its_id_and_channels_may_have_a_prefix(
+    fresh_sqlite_url: str, redis_server: RedisServer
+) -> None:
+    """R003-119, R003-120. A prefix is no pattern, whatever letters it has."""
+    async with serving(fresh_sqlite_url, redis_url=redis_server.url, redis_channel_prefix="[s]*:") as served:
+        patterns = (r"\[s\]\*:worker_status", r"\[s\]\*:transcode_progress:*", r"\[s\]\*:transcode_complete:*")
+        job_id, _, told = await heard_of([served], redis_server, patterns)
+    assert set(told) == {f"[s]*:{name}" for name in ("worker_status", *channels_of(job_id))}
+
+
+def channels_of(name: str) -> tuple[str, str]:
+    return f"transcode_progress:{name}", f"transcode_complete:{name}"
+
+
+async def test_a_job_that_fails_is_told_to_have_ended(small: Served, redis_server: RedisServer) -> None:
+    """R003-120."""
+    words: list[tuple[str, Any]] = []
+    with listening(redis_server, "transcode_complete:*") as heard:
+        await until(lambda: everything_is_watched(small))
+        job_id = await created(small)
+        await small.http.post(f"/jobs/{job_id}/cancel")
+        await until(lambda: said(heard, words))
+    [(channel, told)] = words
+    assert (channel, told["status"]) == (f"transcode_complete:{job_id}", "CANCELED")
+
+
+async def test_who_subscribes_to_one_channel_by_name_is_heard(fresh_sqlite_url: str, redis_server: RedisServer) -> None:
+    """Not only patterns count: the server asks Redis for channels with the literal prefix."""
+    words: list[tuple[str, Any]] = []
+    async with serving(fresh_sqlite_url, redis_url=redis_server.url, redis_channel_prefix="[s]*:") as served:
+        with redis.Redis(port=redis_server.port, socket_timeout=5) as client, client.pubsub() as heard:
+            heard.subscribe("[s]*:transcode_complete:order 7")
+            heard.get_message(timeout=5)
+            await until(lambda: everything_is_watched(served))
+            job_id = await created(served, subject="order 7")
+            await served.http.post(f"/jobs/{job_id}/cancel")
+            await until(lambda: said(heard, words))
+    assert words[0][1]["jobId"] == job_id
 
 
 def everything_is_watched(served: Served) -> bool:
@@ -384,3 +436,17 @@ async def test_a_redis_that_is_down_keeps_no_server_from_starting(
     async with serving(fresh_sqlite_url, redis_url=redis_server.url, redis_cache_seconds=60) as served:
         job_id = await created(served)
         assert (await view(served, job_id))["status"] == "PENDING"
+
+
+async def test_a_server_has_ten_connections_to_redis_at_most(redis_server: RedisServer) -> None:
+    """R003-145."""
+    pooled = connect(f"{redis_server.url}?client_name=pooled", Settings().redis_pool_size)
+
+    def connections() -> int:
+        return str(redis_server.say("CLIENT", "LIST")).count("name=pooled")
+
+    waiting = [asyncio.create_task(pooled.execute_command("BLPOP", f"nothing {n}", 1)) for n in range(25)]
+    await until(lambda: connections() >= 10)
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert connections() == 10
+    await pooled.aclose()

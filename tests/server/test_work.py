@@ -154,8 +154,10 @@ async def test_a_job_is_handed_back_or_refused_for_good(served: Served) -> None:
     assert (freed["status"], freed["state"]) == ("PENDING", "queued")
     again = await me.claim_one()
     assert (again["attempt"], again["epoch"]) == (1, 2)
-    said = await me.told("reject", **held(again), errorCode="E_POLICY", message="no")
+    said = await me.told("reject", **held(again), errorCode="E_POLICY", message="no", context={"rule": 7})
     assert (said["status"], said["state"]) == ("REJECTED", "rejected")
+    error = (await served.engine.get(again["jobId"])).error
+    assert error["context"] == {"rule": 7, "attempt": 1, "workerId": me.id}, "R002-40"
 
 
 # -- heartbeat --------------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ async def test_every_query_answers_with_the_same_columns_on_both(
     postgres: asyncpg.Connection, sqlite: sqlite3.Connection
 ) -> None:
     forms = [(query, query.brief, query.heard) if query.recorded else (query,) for query in q.all()]
+    forms += [(query.with_hooks(("notes", "billing")),) for query in q.all() if "{mine" in query.text]
     for query in chain.from_iterable(forms):
         prepared = await postgres.prepare(rendered(query, POSTGRES).text)
         on_postgres = [attribute.name for attribute in prepared.get_attributes()]
@@ -53,6 +54,13 @@ async def test_every_query_answers_with_the_same_columns_on_both(
             on_sqlite = on_sqlite[: len(on_postgres)]
         assert on_sqlite == on_postgres, query.name
         assert on_postgres, f"{query.name} answers with nothing"
+
+
+def test_every_statement_that_moves_or_deletes_jobs_leaves_those_alone_whose_hooks_it_lacks() -> None:
+    moving = [query for query in q.all() if query.move or re.search(r"DELETE FROM jobs\b", query.text)]
+    assert len(moving) > 15
+    for query in moving:
+        assert "{mine}" in query.text or "{mine or freed}" in query.text, query.name
 
 
 async def test_every_query_can_be_asked_for_a_single_row(postgres: asyncpg.Connection) -> None:

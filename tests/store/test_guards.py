@@ -37,6 +37,7 @@ BY_TOKEN_ALONE: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "reap_to_retry": lambda job, token: {"gone": [(job, token, 1, "lease_expired", ERROR, 0.0)]},
     "reap_to_dead": lambda job, token: {"gone": [(job, token, 1, "poison", ERROR)]},
     "reap_to_canceled": lambda job, token: {"gone": [(job, token, 1, "cancel")]},
+    "hold_job": lambda job, token: {"id": job, "token": token},
 }
 # Statements that only a state guards: one that they leave, one that they do not.
 BY_STATE: dict[str, tuple[State, State, Callable[[str], dict[str, Any]]]] = {
@@ -44,7 +45,8 @@ BY_STATE: dict[str, tuple[State, State, Callable[[str], dict[str, Any]]]] = {
     "cancel_waiting": (State.QUEUED, State.RUNNING, lambda job: {"ids": [job], "reason": "canceled"}),
     "ask_to_cancel": (State.RUNNING, State.QUEUED, lambda job: {"ids": [job], "reason": "canceled"}),
     "requeue_jobs": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job], "reason": "requeued"}),
-    "bury_waiting": (State.RETRYING, State.QUEUED, lambda job: {"buried": [(job, "discarded")]}),
+    "requeue_ripe": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job]}),
+    "bury_waiting": (State.RETRYING, State.QUEUED, lambda job: {"buried": [(job, "discarded", None)]}),
     "reap_waiting": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job]}),
     "reject_queued": (State.QUEUED, State.RETRYING, lambda job: {"verdict": [(job, "SAFE_BLOCK", ERROR)]}),
 }
@@ -105,6 +107,18 @@ async def test_a_lifecycle_without_late_writes_refuses_once_the_lease_has_run_ou
     clock.advance(31)
     assert await run(engine, query, **BY_LEASE[name](strict.id, strict.token), worker=worker) == []
     assert len(await run(engine, query, **BY_LEASE[name](lenient.id, lenient.token), worker=worker)) == 1
+
+
+async def test_without_late_writes_a_transaction_does_not_begin_once_the_lease_has_run_out(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    strict, lenient = [await running_job(engine, worker, late_writes=late) for late in (False, True)]
+    assert len(await run(engine, q.hold_job, id=strict.id, token=strict.token)) == 1
+    clock.advance(31)
+    assert await run(engine, q.hold_job, id=strict.id, token=strict.token) == []
+    assert len(await run(engine, q.hold_job, id=lenient.id, token=lenient.token)) == 1
+    await engine.complete(worker, lenient.id, lenient.token)
+    assert await run(engine, q.hold_job, id=lenient.id, token=lenient.token) == []
 
 
 @pytest.mark.parametrize("name", ["cancel_running", "reap_to_canceled"])
@@ -197,12 +211,18 @@ def test_a_move_names_the_states_it_leaves(query: Query) -> None:
 @pytest.mark.parametrize("query", [query for query in q.all() if query.name in BY_LEASE], ids=lambda query: query.name)
 def test_what_a_worker_writes_names_running_token_and_worker(query: Query) -> None:
     """Rule 2: tokens decide who may write, in the same statement."""
-    guard = render(query, SQLITE, 1).text.rpartition("WHERE")[2]
+    guard = render(query, SQLITE, 1).text.partition("WHERE")[2]
     for predicate in ("state = 'running'", "lease_token = ", "lease_worker = :worker"):
+        assert predicate in guard
+
+
+def test_a_transaction_of_a_handler_holds_what_runs_under_its_token() -> None:
+    guard = render(q.hold_job, SQLITE).text.partition("WHERE")[2]
+    for predicate in ("jobs.id = :id", "state = 'running'", "lease_token = :token"):
         assert predicate in guard
 
 
 def test_every_statement_that_ends_an_execution_is_in_these_tables() -> None:
     ending = {query.name for query in q.all() if query.ends}
     assert ending <= BY_LEASE.keys() | BY_TOKEN_ALONE.keys()
-    assert {query.name for query in MOVES} - ending - BY_STATE.keys() == {"claim_jobs", "requeue_due"}
+    assert {query.name for query in MOVES} - ending - BY_STATE.keys() == {"claim_jobs", "claim_found", "requeue_due"}

@@ -150,13 +150,13 @@ async def test_a_migration_that_fails_undoes_itself_alone_and_can_be_tried_again
     real = migrations(dialect_of(empty_url))
     broken = Migration(9001, "9001_broken", "CREATE TABLE half (a integer);\nCREATE TABLE jobs (a integer);")
     mended = Migration(9001, "9001_mended", "CREATE TABLE half (a integer);")
-    monkeypatch.setattr(migrating, "migrations", lambda _dialect: [*real, broken])
+    monkeypatch.setattr(migrating, "migrations", lambda _dialect, _=(): [*real, broken])
     with pytest.raises(StoreUnavailable, match="9001_broken"):
         await migrate(empty_url)
     assert [migration.name for migration in await missing(empty_url)] == ["9001_broken"]
     assert not [line for line in await schema_of(empty_url) if "half" in line]
 
-    monkeypatch.setattr(migrating, "migrations", lambda _dialect: [*real, mended])
+    monkeypatch.setattr(migrating, "migrations", lambda _dialect, _=(): [*real, mended])
     assert await migrate(empty_url) == ["9001_mended"]
 
 

@@ -45,6 +45,7 @@ PINNED = {
     "complete_jobs": {"jobs_pkey", "jobs_running"},
     "retry_jobs": {"jobs_pkey", "jobs_running"},
     "held_jobs": {"jobs_pkey", "jobs_running"},
+    "hold_job": {"jobs_pkey", "jobs_running"},
     "lost_jobs": {"jobs_running"},
     "overdue": {"jobs_waiting", "jobs_running"},
     "look": {"jobs_claim", "jobs_waiting", "jobs_running"},
@@ -58,6 +59,8 @@ PINNED = {
     "going_on": {"jobs_pkey", "jobs_running"},
     "reap_to_retry": {"jobs_pkey", "jobs_running"},
     "ripen_jobs": {"jobs_waiting", "jobs_pkey"},
+    "ripen_parents": {"jobs_waiting", "jobs_pkey", "jobs_of_parent"},
+    "children": {"jobs_of_parent"},
     "requeue_due": {"jobs_retrying", "jobs_pkey"},
     "orphans": {"jobs_created"},
     "jobs_by_key": {"jobs_key_once", "jobs_pkey"},
@@ -71,6 +74,7 @@ PINNED = {
     "top_counts": {"jobs_created", "jobs_waiting", "jobs_retrying", "jobs_unhappy"},
     "vitals": {"jobs_created", "jobs_claim", "jobs_waiting", "jobs_running", "jobs_unhappy"},
     "depths": {"jobs_claim", "jobs_waiting", "jobs_created", "jobs_running"},
+    "jobs_that_need": {"jobs_needs"},
     "top_held": {"jobs_running"},
     "top_running": {"jobs_running"},
     "top_flow": {"jobs_pkey"},
@@ -89,6 +93,7 @@ NEEDED = {
     "look": "jobs_claim",
     "openings": "jobs_claim",
     "ripen_jobs": "jobs_waiting",
+    "ripen_parents": "jobs_waiting",
     "requeue_due": "jobs_retrying",
     "jobs_by_key": "jobs_key_once",
 }
@@ -108,9 +113,9 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(node for inner in plan.get("Plans", ()) for node in nodes(inner))]
 
 
-async def plan_on_postgres(store: PostgresStore, name: str) -> dict[str, Any]:
+async def plan_on_postgres(store: PostgresStore, name: str, filters: tuple[str, ...] = ()) -> dict[str, Any]:
     """The generic plan of the store's own connections."""
-    statement = render(getattr(q, name), POSTGRES, 100)
+    statement = render(getattr(q, name), POSTGRES, 100, filters)
     nothing = f"({', '.join(['NULL'] * len(statement.params))})" if statement.params else ""
 
     async def explain(tx: Tx) -> Any:
@@ -189,8 +194,46 @@ async def test_postgres_looks_keys_up_though_it_believes_that_there_are_none(
     assert found["jobs_pkey"].startswith("(id = ")
 
 
-def ways_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
-    statement = render(getattr(q, name), SQLITE, 100)
+async def test_postgres_finds_failures_in_the_log_by_their_index(store: PostgresStore, postgres: Any) -> None:
+    """They are few among many events, and looked for every few seconds."""
+    await postgres.execute(
+        "INSERT INTO events (job_id, seq, pos, tenant, at, verb, from_state, to_state, attempt, epoch, actor)"
+        " SELECT gen_random_uuid(), 1, n, 'default', now(), CASE WHEN n % 100 = 0 THEN 'fail' ELSE 'complete' END,"
+        " 'running', 'succeeded', 1, 1, 'worker' FROM generate_series(1, 20000) AS n; ANALYZE"
+    )
+    plan = await plan_on_postgres(store, "failures")
+    found = {node.get("Index Name") for node in nodes(plan) if node.get("Relation Name") == "events"}
+    assert found == {"events_failures"}
+
+
+def test_sqlite_finds_failures_in_the_log_by_their_index(sqlite: sqlite3.Connection) -> None:
+    statement = render(q.failures, SQLITE, 100)
+    plan = sqlite.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params)).fetchall()
+    assert "events_failures" in " ".join(detail for *_, detail in plan)
+
+
+LISTS = {"subject": "jobs_of_subject", "parent_id": "jobs_of_parent"}
+
+
+@pytest.mark.parametrize("filtered", LISTS)
+async def test_postgres_lists_jobs_of_a_subject_or_a_parent_by_its_index(
+    store: PostgresStore, postgres: Any, filtered: str
+) -> None:
+    some = "UPDATE jobs SET subject = 'video ' || priority || lane, parent_id = id WHERE state = 'running'; ANALYZE"
+    await postgres.execute(f"{CROWD}; SET session_replication_role = replica; {some}")
+    for name in ("page_jobs", "page_outlines"):
+        plan = await plan_on_postgres(store, name, ("tenant", filtered))
+        assert {node["Index Name"] for node in nodes(plan) if "Index Name" in node} == {LISTS[filtered]}
+
+
+@pytest.mark.parametrize("filtered", LISTS)
+def test_sqlite_lists_jobs_of_a_subject_or_a_parent_by_its_index(sqlite: sqlite3.Connection, filtered: str) -> None:
+    for name in ("page_jobs", "page_outlines"):
+        assert ways_on_sqlite(sqlite, name, ("tenant", filtered)) == {LISTS[filtered]}
+
+
+def ways_on_sqlite(connection: sqlite3.Connection, name: str, filters: tuple[str, ...] = ()) -> set[str]:
+    statement = render(getattr(q, name), SQLITE, 100, filters)
     plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params)).fetchall()
     found = set()
     for *_, detail in plan:

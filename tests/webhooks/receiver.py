@@ -45,27 +45,35 @@ OK = answer(200)
 
 @dataclass
 class Receiver:
-    """`answers` are used up one by one; then it is `otherwise`."""
+    """`answers` are used up one by one; then it is `otherwise`. With `keep_alive` a connection takes many requests."""
 
     url: str = ""
     got: list[Got] = field(default_factory=list)
     answers: list[Answering] = field(default_factory=list)
     otherwise: Answering = OK
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    keep_alive: bool = False
+    connections: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
-            head, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").strip().split("\r\n")
-            headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in lines)}
-            got = Got(head, headers, await reader.readexactly(int(headers.get("content-length", 0))))
-            self.got.append(got)
-            self.arrived.set()
-            await (self.answers.pop(0) if self.answers else self.otherwise)(got, writer)
-            await writer.drain()
+            await self._take(reader, writer)
+            while self.keep_alive:
+                await self._take(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").strip().split("\r\n")
+        headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in lines)}
+        got = Got(head, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+        self.got.append(got)
+        self.arrived.set()
+        await (self.answers.pop(0) if self.answers else self.otherwise)(got, writer)
+        await writer.drain()
 
     async def has(self, count: int) -> list[Got]:
         """What came, once so much has."""

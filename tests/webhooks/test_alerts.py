@@ -1,20 +1,27 @@
 """003's alerts: what raises them, how often they are told, and in whose form (R003-78, 82, 89, 124..132)."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast.assembly import open_courier
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PATTERN_SECONDS, Watch
+from holdfast.engine.missing import MISSING_SECONDS
 from holdfast.errors import UnknownName
+from holdfast.model import NewJob
+from holdfast.settings import Settings
 from holdfast.webhooks.alerts import AlertsTo, kinds_of, shaped
 from holdfast.webhooks.courier import Courier
 from holdfast.webhooks.egress import Egress
+from holdfast.webhooks.sender import Sender
+from tests.engine.hooking import adopt, effect
 from tests.engine.steps import ask, run, sweep
 from tests.webhooks.conftest import Couriers
-from tests.webhooks.receiver import Receiver, answer
+from tests.webhooks.receiver import Got, Receiver, answer
 from tests.webhooks.steps import complete, deliver, fail, subscribe
 
 ALL = frozenset(KINDS)
@@ -62,7 +69,6 @@ async def test_a_lost_lease_is_told(
     assert said["message"] == f"T job {lease.id} was taken from its worker (lease_expired); it will be tried again"
     assert (said["alert"], said["jobId"], said["jobType"]) == ("stale_job_recovered", lease.id, "T")
     assert (said["count"], said["attempt"], said["error"]) == (1, 1, "lease_expired")
-    assert alarm.tally.stale_jobs_recovered == 1
 
 
 async def test_the_last_attempt_is_told(engine: Engine, alarm: Courier, receiver: Receiver, worker: str) -> None:
@@ -72,7 +78,6 @@ async def test_the_last_attempt_is_told(engine: Engine, alarm: Courier, receiver
     [said] = told(receiver)
     assert said["message"] == f"T job {job} has used up its 1 attempts: E_X"
     assert "canary" not in repr(receiver.got)
-    assert alarm.tally.max_retries_exceeded == 1
 
 
 async def test_a_permanent_error_and_a_failure_with_attempts_left_are_not(
@@ -82,7 +87,6 @@ async def test_a_permanent_error_and_a_failure_with_attempts_left_are_not(
     await fail(engine, worker, permanent=False)
     await deliver(alarm)
     assert told(receiver) == []
-    assert (alarm.tally.failures, alarm.tally.max_retries_exceeded) == (2, 0)
 
 
 async def test_a_job_that_dies_of_a_lost_lease_raises_both(
@@ -113,6 +117,27 @@ async def test_a_type_that_fails_again_and_again_is_told(
     [said] = told(receiver)
     assert said["alert"] == "job_failed_pattern"
     assert said["message"].startswith("T jobs failed 5 times within 10 minutes")
+
+
+async def test_a_subject_whose_jobs_fail_again_and_again_is_told(
+    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+) -> None:
+    """R003-126: whatever the types of the jobs; neither other subjects nor jobs without one count."""
+    for n in range(PATTERN_FAILURES - 1):
+        await fail(engine, worker, subject="video 7", type=f"T{n % 2}")
+        await fail(engine, worker, subject="video 8")
+        await fail(engine, worker)
+    await complete(engine, worker, subject="video 8")
+    await fail(engine, worker, subject="video 8")
+    await complete(engine, worker, type="T0")  # of no subject
+    await fail(engine, worker, subject="video 7", tenant="other")
+    await deliver(alarm)
+    assert told(receiver) == []
+    await fail(engine, worker, subject="video 7", type="T0")
+    await deliver(alarm)
+    [said] = told(receiver)
+    assert (said["alert"], said["subject"]) == ("job_failed_pattern", "video 7")
+    assert said["message"].startswith("jobs about 'video 7' failed 5 times within 10 minutes")
 
 
 async def test_a_pattern_needs_failures_close_together(
@@ -219,7 +244,6 @@ async def test_only_the_kinds_in_force_are_told(
     await fail(engine, worker, max_attempts=1)
     await deliver(courier)
     assert told(receiver) == []
-    assert courier.tally.max_retries_exceeded == 1
 
 
 async def test_without_a_url_there_are_no_alerts(engine: Engine, couriers: Couriers, worker: str) -> None:
@@ -229,6 +253,35 @@ async def test_without_a_url_there_are_no_alerts(engine: Engine, couriers: Couri
     await fail(engine, worker, max_attempts=1)
     assert await deliver(courier) == 0
     assert await ask(engine, "SELECT id FROM deliveries") == []
+
+
+async def test_an_alert_waits_ten_seconds_for_its_answer(
+    engine: Engine, receiver: Receiver, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R003-131: by the settings, and no longer than they say."""
+    waited: list[float] = []
+    send = Sender.send
+
+    async def noted(sender: Sender, target: Any, headers: Any, body: bytes, seconds: float) -> Any:
+        waited.append(seconds)
+        return await send(sender, target, headers, body, 0.2)  # ten of them would be long for a test
+
+    monkeypatch.setattr(Sender, "send", noted)
+    receiver.otherwise = never
+    settings = Settings(alert_webhook_url=receiver.url, unsafe_private_webhooks=True)
+    courier = open_courier(engine, clock, engine.rules.ids, settings)
+    await courier.fan_out()
+    await fail(engine, worker, max_attempts=1)
+    assert await deliver(courier) == 1
+    assert (waited, len(receiver.got)) == ([10], 1)
+    [delivery] = await ask(engine, "SELECT state, tries, log FROM deliveries")
+    assert (delivery["state"], delivery["tries"]) == ("pending", 1), "it is sent again"
+    assert "0.2 s" in delivery["log"]
+    await courier.close()
+
+
+async def never(got: Got, writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
 
 
 async def test_an_alert_is_sent_until_it_is_taken(
@@ -308,3 +361,43 @@ def test_kinds_are_listed_by_name() -> None:
     assert kinds_of("") == frozenset()
     with pytest.raises(UnknownName, match="did you mean 'worker_startup'"):
         kinds_of("worker_start_up")
+
+
+async def test_an_extension_that_no_live_process_has_is_told_once_per_cooldown(
+    engine: Engine, alarm: Courier, receiver: Receiver, clock: MovableClock
+) -> None:
+    @effect(engine, "complete")
+    async def follow(*_: Any) -> None: ...
+
+    await adopt(engine, "n")
+    await alarm.look_for_extensions()
+    await engine.create(NewJob(type="n"))
+    for _ in range(2):
+        clock.advance(15)
+        await alarm.look_for_extensions()
+    await deliver(alarm)
+    [said] = told(receiver)
+    assert (said["alert"], said["extensions"]) == ("extension_missing", {"toy": 1})
+    assert said["message"] == "no live process has extension toy, which 1 job needs"
+    clock.advance(300)
+    await alarm.look_for_extensions()
+    await deliver(alarm)
+    assert kinds(receiver) == ["extension_missing"] * 2
+    await engine.upkeep([])
+    clock.advance(0.9 * MISSING_SECONDS)
+    await ask(engine, "UPDATE alerts SET sent_at = {now-1000} RETURNING kind")
+    await alarm.look_for_extensions()
+    assert await deliver(alarm) == 0
+
+
+async def test_it_is_not_looked_for_where_it_is_not_told(
+    engine: Engine, couriers: Couriers, receiver: Receiver
+) -> None:
+    @effect(engine, "complete")
+    async def follow(*_: Any) -> None: ...
+
+    await adopt(engine, "n")
+    await engine.create(NewJob(type="n"))
+    courier = couriers(alerts=AlertsTo(url=receiver.url, kinds=ALL - {"extension_missing"}))
+    await courier.look_for_extensions()
+    assert await deliver(courier) == 0

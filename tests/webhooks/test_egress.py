@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.errors import Invalid
-from holdfast.webhooks.addresses import is_public
-from holdfast.webhooks.egress import Egress, Refused
+from holdfast.errors import AddressRefused, Invalid, Unreachable
+from holdfast.net.public_addresses import is_public
+from holdfast.webhooks.egress import Egress
 
 EXAMPLE = "93.184.215.14"  # any address out in the world
 
@@ -191,7 +191,7 @@ async def test_a_name_may_not_stand_for_an_address_inside(address: str) -> None:
     assert not is_public(address)
     for answers in ([address], [EXAMPLE, address], [address, EXAMPLE]):
         egress = Egress(resolver=answering(*answers))
-        with pytest.raises(Refused, match="not public"):
+        with pytest.raises(AddressRefused, match="not public"):
             await egress.addresses(egress.check("https://example.com/"))
 
 
@@ -210,7 +210,7 @@ async def test_a_resolver_that_flips_is_asked_once_for_each_try() -> None:
     egress = Egress(resolver=flipping)
     target = egress.check("https://example.com/")
     assert await egress.addresses(target) == [EXAMPLE]
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         await egress.addresses(target)
 
 
@@ -222,10 +222,10 @@ async def test_a_name_that_cannot_be_resolved_is_refused(monkeypatch: pytest.Mon
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr("holdfast.webhooks.egress.RESOLVE_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.net.rules.RESOLVE_SECONDS", 0.01)
     for resolver in (failing, silent, answering()):
         egress = Egress(resolver=resolver)
-        with pytest.raises(Refused, match="cannot be resolved"):
+        with pytest.raises(Unreachable, match="cannot be resolved"):
             await egress.addresses(egress.check("https://example.com/"))
 
 

@@ -11,6 +11,7 @@ from holdfast.direct import DirectSource
 from holdfast.ids import Ids
 from holdfast.store.hints import by_queue
 from holdfast.store.presence import open_presence
+from holdfast.worker.children import Children
 from holdfast.worker.figures import Figures
 from holdfast.worker.runtime import Plan, Worker
 
@@ -77,7 +78,9 @@ class AtWork:
 
 
 @asynccontextmanager
-async def working(app: App, *, figures: Figures | None = None, **plan: Any) -> AsyncIterator[AtWork]:
+async def working(
+    app: App, *, figures: Figures | None = None, children: Children | None = None, **plan: Any
+) -> AsyncIterator[AtWork]:
     """Nobody renews leases in here, unless a test does: they are long enough."""
     engine = await app.engine()
     presence = await open_presence(app.settings.url, Clock(), Ids())
@@ -86,7 +89,12 @@ async def working(app: App, *, figures: Figures | None = None, **plan: Any) -> A
     registered = await engine.register(name="in-process")
     source = Breakable(engine, presence, Clock(), worker=registered.id)
     worker = Worker(
-        source, app.handlers, plan=Plan(**{"kept": False, "stop_grace_seconds": 5, **plan}), figures=figures
+        source,
+        app.handlers,
+        plan=Plan(**{"kept": False, "stop_grace_seconds": 5, **plan}),
+        figures=figures,
+        children=children,
+        database=app.handler_database,
     )
     if figures is not None:
         figures.of(worker)

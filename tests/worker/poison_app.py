@@ -46,6 +46,11 @@ def add_sync(ctx: SyncContext, a: int, b: int) -> dict[str, int]:
 
 
 @app.job(isolation="process")
+def withdraws(ctx: SyncContext, job: str) -> str:
+    return ctx.withdraw(job, "unwanted").state
+
+
+@app.job(isolation="process")
 async def in_parts(ctx: Context) -> dict[str, Any]:
     did = []
     async for part in ctx.parts(["low", "high"]):
@@ -152,7 +157,7 @@ def huge_result(bytes_: int) -> str:
 
 @app.job(isolation="process")
 def complain(length: int) -> None:
-    raise Permanent("E_NAME", "no such file: \udc80" + "x" * length)
+    raise Permanent("E_NAME", "no such file: \udc80" + "x" * length, context={"name": "\udc80", "length": length})
 
 
 @app.job(isolation="process")

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from holdfast.clock import Clock
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, NotFound
+from holdfast.lifecycle import State
 from holdfast.model import Lease, Part, PartStatus
-from holdfast.model.reports import Progress
+from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.worker import process
 from holdfast.worker.children import Children, Execution
 from holdfast.worker.handler import Handler
@@ -70,6 +71,11 @@ class Recorder:
 
     async def parts(self, job_id: str) -> list[Part]:
         return self._parts
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        if asked.target == "none":
+            raise NotFound("there is no job none", code="job_not_found")
+        return Withdrawn(asked.target, State.DEAD)
 
 
 class Pool:
@@ -348,6 +354,12 @@ async def test_a_cancel_that_comes_with_the_start_is_not_missed(pool: Pool) -> N
     assert await pool.pid()
 
 
+async def test_a_child_withdraws_another_job_over_the_line(pool: Pool) -> None:
+    """R000-32: also where it has no database."""
+    assert result_of(await pool.run("withdraws", line=Recorder(), job="other")) == "dead"
+    assert failure_of(await pool.run("withdraws", line=Recorder(), job="none")).code == "job_not_found"
+
+
 async def test_a_lost_async_handler_has_nothing_to_report(pool: Pool) -> None:
     async with pool.running("wait_for_cancel") as (execution, job):
         execution.lose()
@@ -500,6 +512,7 @@ async def test_an_error_message_may_hold_anything(pool: Pool, length: int) -> No
     assert (failed.code, failed.permanent) == ("E_NAME", True)
     assert failed.message.startswith("no such file: ?")
     assert len(failed.message) < 100_000
+    assert failed.context == {"name": "?", "length": length}, "R002-40: a number stays one"
 
 
 @pytest.mark.parametrize(

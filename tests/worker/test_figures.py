@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, Snooze
-from holdfast.clock import Clock
-from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.clock import Clock, MovableClock
+from holdfast.engine import Engine
+from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
+from holdfast.model import NewJob
 from holdfast.model.reports import Held
 from holdfast.observe.instruments import LABELS_MAX
 from holdfast.observe.working import Working
+from holdfast.running import measure
 from holdfast.settings import Settings
+from holdfast.store import PostgresStore
 from holdfast.worker.figures import DEPTH_SECONDS, Figures
 from holdfast.worker.keeper import News
+from tests.engine.steps import ask
 from tests.worker.in_process import until, working
 
 
@@ -138,6 +143,25 @@ async def test_a_job_waits_from_the_time_that_it_is_due(app: App) -> None:
     assert told(figures.registry)["job_queue_latency_milliseconds"]["quick",] == (1, pytest.approx(seconds * 1000))
 
 
+async def test_a_status_is_the_word_of_the_jobs_own_lifecycle(app: App) -> None:
+    """R000-60, R000-62: `failed` is the end in `images`, and a retry to come in `generation`."""
+
+    @app.job(lifecycle="images", max_attempts=2)
+    async def resize() -> None:
+        raise ConnectionError("no")
+
+    figures = Figures(sorted(app.handlers), lifecycles=app.lifecycles)
+    async with working(app, figures=figures) as at_work:
+        await resize.options(policy={"backoff_base_seconds": 0}).enqueue()
+        await resize.options(lifecycle="generation", policy={"backoff_base_seconds": 600}).enqueue()
+        await until(lambda: figures.registry.retries.values[()] == 1 and at_work.worker.held == 0)
+        found = told(figures.registry)
+    words = {("resize", "failed_retryable"): 1, ("resize", "failed"): 2}
+    assert found["job_processed_total"] == words
+    assert {labels: count for labels, (count, _) in found["job_processing_duration_seconds"].items()} == words
+    assert found["holdfast_attempts_total"] == {("resize", "retrying"): 2, ("resize", "dead"): 1}
+
+
 # -- without a database ------------------------------------------------------------------------------------------
 
 
@@ -145,9 +169,9 @@ def test_what_is_counted_finely_is_told_in_the_buckets_of_each_family() -> None:
     """On a bound it belongs below it, as Prometheus has it."""
     figures = Figures(["a"])
     for seconds in (0.005, 0.07, 0.1, 0.10001, 7, 10, 10.5, 30_000):
-        figures._runs(seconds, "a", "succeeded")
+        figures._runs(seconds, "a", "succeeded", "default")
         figures._waits(seconds, "q", "a")
-    figures._runs(7, "a", "lost")
+    figures._runs(7, "a", "lost", "default")
     values = {name: dict(each) for name, each in figures.registry.snapshot().items()}
     assert values["job_processing_duration_seconds"]["a", "succeeded"][:-1] == [3, 1, 0, 0, 0, 0, 0, 1, 1, 2]
     assert values["job_duration_seconds"][()][:-1] == [3, 1, 0, 0, 0, 0, 0, 1, 1, 2]
@@ -204,7 +228,7 @@ async def test_a_database_that_hangs_does_not_hold_up_who_asks() -> None:
 def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
     first, second = Figures(["a"]), Figures(["a"])
     for each, up in ((first, True), (second, False)):
-        each._runs(0.2, "a", "succeeded")
+        each._runs(0.2, "a", "succeeded", "default")
         each.registry.slots.set(4)
         each.registry.depth.set(7, "a")
         each.registry.hinting.show({("sent", "broker"): 5}, up=up, left_alone=not up)
@@ -225,3 +249,30 @@ def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
     assert found["job_processed_total"] == {("a", "succeeded"): 2}
     assert (found["holdfast_slots"][()], found["holdfast_broker_up"][()]) == (4, 1)
     assert past.snapshot()["job_active_count"] == [(("a",), 0)], "shown, and nothing runs"
+
+
+async def test_a_query_of_a_worker_that_fails_is_counted(engine: Engine, worker: str) -> None:
+    """R000-67: by the query and by what the database called the error."""
+    figures = Figures(["a"])
+    measure(engine, figures)
+    await engine.claim(worker)
+    assert told(figures.registry)["db_query_errors_total"] == {}
+    await ask(engine, "ALTER TABLE lanes RENAME TO elsewhere")
+    with pytest.raises(StoreError):
+        await engine.claim(worker)
+    error = "42P01" if isinstance(engine.store, PostgresStore) else "SQLITE_ERROR"
+    assert told(figures.registry)["db_query_errors_total"] == {("open_lanes", error): 1}
+
+
+async def test_an_attempt_that_was_lost_with_its_process_has_a_duration(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """R000-49: told by the process that found out. What a worker runs itself it tells itself."""
+    figures = Figures(["a"])
+    measure(engine, figures)
+    await engine.create_many([NewJob(type="a"), NewJob(type="a")])
+    done, _ = await engine.claim(worker, limit=2, instance="one")
+    clock.advance(7)
+    await engine.complete(worker, done.id, done.token)
+    assert len(await engine.reap(gone=["one"])) == 1
+    assert told(figures.registry)["holdfast_attempt_seconds"] == {("a", "lost"): (1, pytest.approx(7, abs=0.1))}

@@ -51,8 +51,10 @@ LIST: dict[str, tuple[str, set[str], tuple[float, ...]]] = {
     "holdfast_wait_seconds": ("histogram", {"queue"}, OURS),
     "holdfast_run_seconds": ("histogram", {"job_type"}, OURS),
     "holdfast_attempts_total": ("counter", {"job_type", "outcome"}, ()),
+    "holdfast_attempt_seconds": ("histogram", {"job_type", "outcome"}, OURS),
     "holdfast_leases_lost_total": ("counter", set(), ()),
     "holdfast_leases_reaped_total": ("counter", set(), ()),
+    "holdfast_hook_failures_total": ("counter", {"extension", "verb"}, ()),
     "holdfast_late_writes_refused_total": ("counter", set(), ()),
     "holdfast_hints_total": ("counter", {"way", "outcome"}, ()),
     "holdfast_broker_up": ("gauge", set(), ()),
@@ -62,7 +64,10 @@ LIST: dict[str, tuple[str, set[str], tuple[float, ...]]] = {
     "holdfast_worker_processes": ("gauge", set(), ()),
 }
 NEVER_FED = {name for name in LIST if name.startswith(("image_", "s3_", "cloudfront_"))}
-NOT_FED_HERE = {"db_query_errors_total", "holdfast_hints_total", "holdfast_broker_up"}  # no faults, no broker
+NOT_FED_HERE = {  # no faults, no broker
+    *("db_query_errors_total", "holdfast_hook_failures_total", "holdfast_hints_total", "holdfast_broker_up"),
+    "holdfast_attempt_seconds",
+}
 
 ON_SQLITE = pytest.mark.parametrize("store_url", [pytest.param("sqlite", marks=pytest.mark.sqlite)], indirect=True)
 ON_POSTGRES = pytest.mark.parametrize(

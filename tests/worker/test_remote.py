@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import App, Client, Context
+from holdfast import App, Client, Context, Permanent, Reject
 from holdfast.clock import Clock
-from holdfast.errors import StoreUnavailable, Unauthorized
+from holdfast.errors import JobFailed, StoreUnavailable, Unauthorized
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import Liveness
@@ -93,6 +93,57 @@ async def test_a_remote_worker_runs_jobs_as_a_local_one_does(served: Served, app
     assert {part.name: str(part.status) for part in parts} == dict.fromkeys(
         ["plan", "Bern", "Oslo", "Paris"], "completed"
     )
+
+
+@pytest.mark.parametrize("word", [Permanent, Reject])
+async def test_the_context_of_an_error_comes_over_the_wire(served: Served, app: App, word: type[Permanent]) -> None:
+    """R002-40."""
+
+    @app.job()
+    async def crawl() -> None:
+        raise word("E_ROBOTS", "not allowed", context={"domain": "example.com", "depth": 2})
+
+    async with source_at(served) as source, working(source, app):
+        job = await crawl.enqueue()
+        with pytest.raises(JobFailed):
+            await job.result(timeout=30)
+    stored = await job.get()
+    added = {"attempt": 1, "workerId": stored.last_worker}
+    assert stored.error["context"] == {"domain": "example.com", "depth": 2, **added}
+
+
+async def test_its_parts_may_run_at_the_same_time_and_be_reopened(served: Served, app: App) -> None:
+    @app.job(max_attempts=2, backoff_base_seconds=0)
+    async def film(ctx: Context) -> list[bool]:
+        async def render(name: str) -> bool:
+            async with ctx.part(name, total=4) as part:
+                if was := part.finished:
+                    await part.reopen()
+                await part.progress(done=1)
+                if name == "b" and ctx.attempt == 1:
+                    raise ConnectionError("gone")
+                return was
+
+        return list(await asyncio.gather(render("a"), render("b")))
+
+    async with source_at(served) as source, working(source, app):
+        job = await film.enqueue()
+        assert await job.result(timeout=30) == [True, False]
+    parts = {part.name: (str(part.status), part.done) for part in await served.engine.parts(job.id)}
+    assert parts == {"a": ("completed", 4), "b": ("completed", 4)}
+
+
+async def test_a_handler_that_wants_the_database_is_told_what_to_do(served: Served, app: App) -> None:
+    @app.job(max_attempts=3)
+    async def writer(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+
+    async with source_at(served) as source, working(source, app):
+        job = await writer.enqueue()
+        with pytest.raises(JobFailed, match="a guard or an effect of the job type") as failed:
+            await job.result(timeout=30)
+    assert (failed.value.code, (await job.get()).attempt) == ("no_database", 1)
 
 
 async def test_what_it_cannot_say_fails_the_job_and_not_the_worker(served: Served, app: App) -> None:

@@ -17,6 +17,7 @@ from holdfast.model.reports import Held
 from holdfast.settings import Settings
 from holdfast.worker.keeper import News
 from holdfast.worker.pace import AHEAD_MAX, Pace
+from tests.engine.hooking import effect, guard
 from tests.worker.in_process import until, working
 
 
@@ -431,16 +432,44 @@ class TestOutcomes:
         paid, booked = app.job("paid", max_attempts=1)(pay), app.job("booked", max_attempts=1)(pay)
         engine = await app.engine()
 
-        @engine.effect("complete", job_type="booked")
-        async def book(_tx: Any, _verb: str, _row: Any) -> None:
-            raise StoreError("duplicate key in the ledger", code="constraint_violated")
+        broken = True
+
+        @effect(engine, "complete", job_type="booked")
+        async def book(_tx: Any, _verb: str, _job: Any) -> None:
+            if broken:
+                raise StoreError("duplicate key in the ledger", code="constraint_violated")
 
         async with working(app):
             broke, fine = await booked.enqueue("broke"), await paid.enqueue("fine")
             assert await fine.result(20) == "fine"
-            with pytest.raises(JobFailed) as failed:
-                await broke.result(20)
-        assert failed.value.code == "constraint_violated"
+            await until(lambda: engine.rules.hook_failures["toy", "complete"] > 1)
+            broken = False
+            assert await broke.result(20) == "broke", "its report was tried again"
+
+    async def test_a_worker_whose_hook_fails_stops_all_the_same(self, app: App) -> None:
+        """What it could not report is lost with its lease, and done again."""
+
+        @app.job("booked")
+        async def pay() -> str:
+            return "paid"
+
+        engine = await app.engine()
+        broken = True
+
+        @effect(engine, "complete", job_type="booked")
+        async def book(_tx: Any, _verb: str, _job: Any) -> None:
+            if broken:
+                raise ZeroDivisionError
+
+        async with working(app, stop_grace_seconds=0.1, kill_grace_seconds=0.1):
+            job = await pay.enqueue()
+            await until(lambda: engine.rules.hook_failures["toy", "complete"] > 1)
+        held = await engine.get(job.id)
+        assert held.state is State.RUNNING
+        broken = False
+        await engine.reap(gone=[str(held.lease_instance)])
+        async with working(app):
+            assert await job.result(60) == "paid"
 
     async def test_a_guard_that_refuses_a_completion_makes_it_a_failure(self, app: App) -> None:
         @app.job(max_attempts=1)
@@ -449,7 +478,7 @@ class TestOutcomes:
 
         engine = await app.engine()
 
-        @engine.guard("complete")
+        @guard(engine, "complete", job_type="guarded")
         async def never(_tx: Any, _done: Any) -> None:
             raise Refused("quota used up", code="no_quota")
 

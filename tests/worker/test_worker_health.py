@@ -108,7 +108,7 @@ async def test_a_scrape_does_not_wait_for_ever_for_a_process_that_does_not_begin
 async def test_a_process_that_ends_while_others_are_asked_is_counted_once(parent: Parent) -> None:
     """Counted twice now and once the next time, its counters would go back."""
     first, second = await parent.start(), await parent.start()
-    first.figures._runs(0.1, "a", "succeeded")
+    first.figures._runs(0.1, "a", "succeeded", "default")
     reading = asyncio.create_task(parent.told())
     await first.asked()
     first.answer()

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 def named_app(options: argparse.Namespace) -> App | None:
     """The app that `--app` or HOLDFAST_APP names, imported once, on the database that `--database` may name."""
-    reference = options.app or load().app
+    reference = options.app or load(extensions=None).app
     if not reference:
         return None
     if getattr(options, "loaded_app", None) is None:
         options.loaded_app = load_app(reference)
+        load(
+            extensions=options.loaded_app.sections
+        )  # a typo does not go unnoticed because the app has its own settings
         if options.database is not None:
             options.loaded_app.settings = replace(options.loaded_app.settings, database_url=options.database)
             options.loaded_app.loaded_as = ""
@@ -60,7 +63,7 @@ def load_app(reference: str) -> App:
             f"{reference} is {kind_of(found)}, not a holdfast.App; name the variable that holds the App",
             code="invalid_app",
         )
-    if not found.handlers:
+    if not found.handlers and not found.extensions:
         raise Invalid(
             f"{reference} defines no jobs; write `@app.job()` above a function, or import the modules that do",
             code="invalid_app",

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
 from holdfast.redaction import printable
-from holdfast.settings import Settings, load, origins
+from holdfast.settings import Settings, load, origins, values_of
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -39,10 +39,20 @@ def origins_of(options: argparse.Namespace) -> dict[str, str]:
     """Where each of these settings comes from."""
     where = origins(overrides={"database_url": options.database})
     if named_app(options) is not None:
-        by_app, without = settings_of(options), load(overrides={"database_url": options.database})
-        differs = [name for name in where if getattr(by_app, name) != getattr(without, name)]
+        read = load(overrides={"database_url": options.database}, extensions=None)
+        by_app, without = values_of(settings_of(options)), values_of(read)
+        differs = [name for name, value in by_app.items() if name not in without or value != without[name]]
         where |= dict.fromkeys(differs, "app")
     return where
+
+
+def check_lifecycles(options: argparse.Namespace, settings: Settings) -> None:
+    """As whoever opens the database does: settings of a lifecycle that does not exist are refused."""
+    from holdfast.assembly import policy_settings
+    from holdfast.lifecycle import Lifecycles
+
+    app = named_app(options)
+    policy_settings(settings).check(Lifecycles() if app is None else app.lifecycles)
 
 
 RIGHT_DIRECTORY = (
@@ -87,6 +97,8 @@ def with_engine(
             clock=Clock(),
             ids=Ids(),
             app=app_reference(options),
+            extensions=() if app is None else app.extensions.values(),
+            hooks=None if app is None else app.hooks(),
         )
         try:
             return await work(opened.engine)

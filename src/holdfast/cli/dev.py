@@ -78,7 +78,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    options.app = options.app or load().app
+    options.app = options.app or load(extensions=None).app
     options.example = not options.app
     options.app = options.app or EXAMPLE
     app = app_of(options)
@@ -96,7 +96,7 @@ async def _run(app: App, options: argparse.Namespace) -> int:
         async with nullcontext() if options.quiet else narrated(engine, stop):
             if options.example:
                 await _hand_in_examples()
-            figures = figures_of(app)
+            figures = figures_of(app, extensions=False)
             async with _served(app, options, figures) as url:
                 worker = await work_until(
                     app,

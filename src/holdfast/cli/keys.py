@@ -16,7 +16,7 @@ from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_tabl
 from holdfast.cli.parser import command, group, names
 from holdfast.cli.times import seconds
 from holdfast.cli.workers import find_worker
-from holdfast.model.key import SCOPES, Key, Kind, NewKey, Scope, parse
+from holdfast.model.key import SCOPES, Key, Kind, NewKey, Scope, extension_of, parse
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -68,14 +68,19 @@ def _add_create(verbs: Any) -> None:
         examples=[
             "holdfast keys create --name shop --tenant acme --key-file shop.key",
             "holdfast keys create --kind admin --scopes admin:read,admin:operate --expires-in 30d",
+            "holdfast keys create --subject alice --scopes jobs:read,images:write --key-file alice.key",
             "holdfast keys create --kind worker --worker encoder-1 --queues video",
         ],
     )
     parser.add_argument("--kind", choices=[*Kind], default=Kind.CLIENT, help="whose key it is (client)")
     parser.add_argument("--name", help="what people call it")
     parser.add_argument("--tenant", default="default", help="whose jobs it is about (default)")
+    parser.add_argument("--subject", metavar="USER", help="the user it stands for, as extensions see it (its own id)")
     parser.add_argument(
-        "--scopes", metavar="SCOPE,...", type=names, help=f"what it may do, of: {', '.join(_choosable())}"
+        "--scopes",
+        metavar="SCOPE,...",
+        type=names,
+        help=f"what it may do, of: {', '.join(_choosable())}, and NAME:verb of extensions",
     )
     parser.add_argument("--worker", metavar="WORKER", help="the worker that a worker's key belongs to")
     parser.add_argument("--queues", metavar="NAME,...", type=names, help="bind a worker's key to these queues")
@@ -101,6 +106,7 @@ def create(options: argparse.Namespace) -> int:
             kind=Kind(options.kind),
             tenant=options.tenant,
             name=options.name,
+            subject=options.subject,
             scopes=options.scopes,
             queues=options.queues,
             worker_id=worker.id if worker else None,
@@ -134,7 +140,10 @@ def _hand_over(options: argparse.Namespace, key: Key, text: str, now: datetime) 
     for shown in handed_over(text, options.key_file).values():
         print(shown)
     where = f"is in {options.key_file}" if options.key_file else "is shown only now"
-    print(f"key {key.id} of tenant {key.tenant} may {', '.join(_rights(key))}; it {where}", file=sys.stderr)
+    whose = f" for {key.subject}" if key.subject is not None else ""
+    print(f"key {key.id} of tenant {key.tenant}{whose} may {', '.join(_rights(key))}; it {where}", file=sys.stderr)
+    for extension in sorted({extension_of(scope) or "" for scope in key.scopes} - {""}):
+        print(f"only servers that have the extension {extension} ask for its scopes", file=sys.stderr)
 
 
 def list_all(options: argparse.Namespace) -> int:
@@ -143,8 +152,8 @@ def list_all(options: argparse.Namespace) -> int:
         if options.json:
             print_json({"keys": [_view(key, now) for key in keys]})
         else:
-            titles = ["key", "kind", "tenant", "name", "status", "made", "expires", "used", "may"]
-            print_table(titles, (_row(key, now) for key in keys), droppable=["made", "kind"])
+            titles = ["key", "kind", "tenant", "name", "subject", "status", "made", "expires", "used", "may"]
+            print_table(titles, (_row(key, now) for key in keys), droppable=["made", "kind", "subject"])
         return 0
 
     return with_engine(options, work)
@@ -153,7 +162,7 @@ def list_all(options: argparse.Namespace) -> int:
 def _row(key: Key, now: datetime) -> list[Cell]:
     status = key.status(now)
     return [
-        *(key.id, key.kind, key.tenant, key.name or "", Styled(status, STYLES[status])),
+        *(key.id, key.kind, key.tenant, key.name or "", key.subject or "", Styled(status, STYLES[status])),
         *(_day(at) for at in (key.created_at, key.expires_at, key.used_at)),
         ", ".join(_rights(key)),
     ]

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from typing import Any
 
+from holdfast.cli.apps import named_app
 from holdfast.cli.database import settings_of
 from holdfast.cli.output import print_json
 from holdfast.cli.parser import command
@@ -17,7 +18,8 @@ def add_to(commands: Any) -> None:
         "migrate",
         run,
         about="bring the database to the newest schema",
-        more="Running it twice, or two of it at once, or again after it was killed half-way, does no harm.",
+        more="Running it twice, or two of it at once, or again after it was killed half-way, does no harm. With --app "
+        "it also makes the tables of the extensions that the app includes.",
         examples=[
             "holdfast migrate --database postgresql://localhost/jobs",
             "HOLDFAST_DATABASE_URL=postgresql://localhost/jobs holdfast migrate --sql > schema.sql",
@@ -29,15 +31,16 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from holdfast.store.migrate import as_sql, dialect_of, migrate
 
-    url = settings_of(options).url
+    url, app = settings_of(options).url, named_app(options)
+    extensions = [] if app is None else [*app.extensions.values()]
     if options.sql:
         dialect = dialect_of(url)
         if options.json:
-            print_json({"dialect": dialect, "sql": as_sql(dialect)})
+            print_json({"dialect": dialect, "sql": as_sql(dialect, extensions)})
         else:
-            print(as_sql(dialect), end="")
+            print(as_sql(dialect, extensions), end="")
         return 0
-    applied = asyncio.run(migrate(url))
+    applied = asyncio.run(migrate(url, extensions))
     if options.json:
         print_json({"applied": applied})
     else:

@@ -52,7 +52,7 @@ def add_address_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import uvloop
 
-    log_as(load(overrides={"database_url": options.database}))
+    log_as(load(overrides={"database_url": options.database}, extensions=None))
     app, settings = named_app(options), settings_of(options)
     log_as(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -116,6 +116,8 @@ async def server_of(
         ids=Ids(),
         open_to_anybody=local,
         app="" if app is None else app.loaded_as or "",
+        extensions=() if app is None else app.extensions.values(),
+        hooks=None if app is None else app.hooks(),
     ) as server:
         await refuse_insecure(server.engine, settings, host)
         await say_at_start(server.engine, server.retention)

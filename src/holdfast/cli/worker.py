@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    settings = load(overrides=_said(options))
+    settings = load(overrides=_said(options), extensions=None)
     if options.processes < 1:
         raise Invalid(f"--processes must be 1 or more, got {options.processes}", code="invalid_processes")
     log_as(settings)
@@ -129,7 +129,7 @@ def _check_remote(options: argparse.Namespace, settings: Settings) -> None:
 
 def app_of(options: argparse.Namespace) -> App:
     """The command line wins over what the app says of itself, and that over environment and file."""
-    log_as(load(overrides=_said(options)))  # what cannot be is said before anything is done
+    log_as(load(overrides=_said(options), extensions=None))  # what cannot be is said before anything is done
     app = required_app(options)
     app.settings = msgspec.structs.replace(app.settings, **_said(options))
     log_as(app.settings)
@@ -178,10 +178,11 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
     return ended(worker)
 
 
-def figures_of(app: App) -> Figures:
+def figures_of(app: App, *, extensions: bool = True) -> Figures:
+    """`extensions`: with the metrics that they declare, unless a server in the same process tells them."""
     from holdfast.worker.figures import Figures
 
-    return Figures(sorted(app.handlers), app.clock)
+    return Figures(sorted(app.handlers), app.clock, app.lifecycles, app.declarations() if extensions else None)
 
 
 async def work_until(

@@ -131,6 +131,7 @@ def _view(worker: Worker, held: dict[str, int]) -> dict[str, Any]:
     fields = camel_keys(asdict(worker))
     return {
         "workerId": fields.pop("id"),
+        "workerType": fields.pop("kind"),
         **fields,
         "status": worker.status,
         "jobTypes": worker.job_types,

@@ -39,6 +39,8 @@ class Client(Work):
         delay_seconds: float | None = None,
         max_attempts: int | None = None,
         tags: Sequence[str] = (),
+        subject: str | None = None,
+        lifecycle: str | None = None,
     ) -> RemoteJob:
         intent = wire.JobIntent(
             job_type=job_type,
@@ -50,6 +52,8 @@ class Client(Work):
             delay_seconds=delay_seconds,
             max_attempts=max_attempts,
             tags=[tags] if isinstance(tags, str) else [*tags],
+            subject=subject,
+            lifecycle=lifecycle,
         )
         headers = self._trace_headers()
         return self.job((await self._post("/jobs", intent, wire.JobAccepted, headers=headers)).job_id)
@@ -92,7 +96,8 @@ class Client(Work):
                     return
 
     async def list(self, *, limit: int | None = None, **filters: str) -> AsyncGenerator[wire.JobView]:
-        """The newest first, page after page. `status`, `job_type`, `queue` and `tag` say which, `limit` how many."""
+        """The newest first, page after page. `status`, `state`, `job_type`, `queue`, `tag`, `subject` and `parent_id`
+        say which, `limit` how many."""
         cursor: str | None = None
         while limit is None or limit > 0:
             size = PAGE if limit is None else min(PAGE, limit)

@@ -13,7 +13,7 @@ from holdfast.lifecycle import Policy, State
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
-from holdfast.model.reports import Advanced, Done, Failure, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import Advanced, Done, Failure, Freed, Held, Progress, Settled, Verdict, Withdrawn
 
 ANY_BYTES = 2**20  # the server has limits of its own
 MESSAGE_MAX = 100_000
@@ -84,13 +84,19 @@ def fail_body(failure: Failure) -> wire.FailBody:
 
 
 def release_body(freed: Freed) -> wire.ReleaseBody:
-    default = Freed(freed.id, freed.token, freed.delay_seconds)
+    default = Freed(freed.id, freed.token, freed.delay_seconds, children=freed.children)
     snoozed = None if freed.reason == default.reason else freed.snoozed  # said only where the delay does not say it
-    return wire.ReleaseBody(freed.id, freed.token, freed.delay_seconds, snoozed)
+    return wire.ReleaseBody(freed.id, freed.token, freed.delay_seconds, snoozed, freed.children)
 
 
 def reject_body(verdict: Verdict) -> wire.RejectBody:
-    return wire.RejectBody(verdict.id, verdict.token, verdict.code, _shown(verdict.message))
+    return wire.RejectBody(
+        verdict.id,
+        verdict.token,
+        verdict.code,
+        _shown(verdict.message),
+        _json(verdict.context, "error", ANY_BYTES),
+    )
 
 
 def progress_body(report: Progress) -> wire.ProgressBody:
@@ -115,11 +121,16 @@ def _part_report(part: Part) -> wire.PartReport:
         done=part.done,
         error=None if part.error is None else _shown(part.error),
         data=_json(part.data, "part", ANY_BYTES),
+        reopen=part.reopen,
     )
 
 
 def settled_of(report: wire.Report) -> Settled:
     return Settled(report.job_id, _STATE.get(report.status or "", State.QUEUED))
+
+
+def withdrawn_of(answer: wire.WithdrawnAnswer) -> Withdrawn:
+    return Withdrawn(answer.job_id, _STATE.get(answer.status, State.QUEUED), answer.asked)
 
 
 def advanced_of(report: wire.Report) -> Advanced:

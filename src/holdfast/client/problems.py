@@ -10,8 +10,10 @@ import msgspec
 from holdfast import wire
 from holdfast.errors import (
     Conflict,
+    ExtensionMissing,
     Forbidden,
     HoldfastError,
+    HookFailed,
     IllegalMove,
     Invalid,
     KeyReused,
@@ -19,6 +21,7 @@ from holdfast.errors import (
     Malformed,
     NotFound,
     OutcomeUnknown,
+    Refused,
     SchemaStale,
     StoreError,
     StoreUnavailable,
@@ -28,7 +31,11 @@ from holdfast.errors import (
 )
 
 _BY_CODE: dict[str | None, type[HoldfastError]] = {
-    kind.code: kind for kind in (KeyReused, LeaseLost, IllegalMove, WorkerDisabled, OutcomeUnknown, SchemaStale)
+    kind.code: kind
+    for kind in (
+        *(KeyReused, LeaseLost, IllegalMove, WorkerDisabled, ExtensionMissing, HookFailed, Refused),
+        *(OutcomeUnknown, SchemaStale),
+    )
 }
 _BY_CODE["request_timeout"] = OutcomeUnknown
 _BY_STATUS: dict[int, type[HoldfastError]] = {

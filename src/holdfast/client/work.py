@@ -62,9 +62,17 @@ class Work(Connection):
         body = wire.ReleaseBody(job_id, lease_token, delay_seconds)
         return await self._post("/api/worker/release", body, wire.SettledAnswer)
 
-    async def reject(self, job_id: str, lease_token: str, error_code: str, message: str = "") -> wire.SettledAnswer:
-        body = wire.RejectBody(job_id, lease_token, error_code, message)
+    async def reject(
+        self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
+    ) -> wire.SettledAnswer:
+        """`context`."""
+        body = wire.RejectBody(job_id, lease_token, error_code, message, **about)
         return await self._post("/api/worker/reject", body, wire.SettledAnswer)
+
+    async def withdraw(self, job_id: str, lease_token: str, target_id: str, **about: Any) -> wire.WithdrawnAnswer:
+        """End the waiting work of another job, for the one that is held. `reason`, `message`."""
+        body = wire.WithdrawBody(job_id, lease_token, target_id, **about)
+        return await self._post("/api/worker/withdraw", body, wire.WithdrawnAnswer)
 
     async def report(self, body: wire.ReportsBody) -> wire.ReportsAnswer:
         """Many words at once; the answers stand in the order of the words."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,9 +15,9 @@ from holdfast.dispatch.breaker import Breaker
 from holdfast.ids import Ids
 
 CHANGED = "holdfast:changed"  # among servers: look into the event log
-WORKER_STATUS = "holdfast:worker_status"
-TOLD_VERBS = ("progress", "complete", "fail", "cancel", "reject", "reap")  # a report, and every verb that can end a job
-OURS = (WORKER_STATUS, *(f"holdfast:{verb}:*" for verb in TOLD_VERBS))
+# For programs outside, each behind the prefix that the settings give. The last two are followed by what the job is
+# about, else by its id.
+WORKER_STATUS, PROGRESS, COMPLETE = "worker_status", "transcode_progress:", "transcode_complete:"
 SPEAKER = "holdfast:speaker"
 SPEAKS_SECONDS = 3.0  # without a word from the speaker, another speaks
 CALL_SECONDS = 1.5
@@ -32,19 +33,18 @@ return 1
 """
 
 log = logging.getLogger(__name__)
+_GLOB = re.compile(r"([*?\[\]\\])")
 _encode = msgspec.json.Encoder().encode
-
-
-def channel(verb: str, job_id: str) -> str:
-    """Where a job's progress, or its end, is published."""
-    return f"holdfast:{verb}:{job_id}"
 
 
 class Live:
     """All that is lost with Redis is a fraction of a second: servers look by themselves, only less often."""
 
-    def __init__(self, redis: Any, breaker: Breaker, clock: Clock, ids: Ids, *, look: Callable[[], None]) -> None:
+    def __init__(
+        self, redis: Any, breaker: Breaker, clock: Clock, ids: Ids, *, look: Callable[[], None], prefix: str = ""
+    ) -> None:
         self.redis, self.breaker, self._clock, self._look = redis, breaker, clock, look
+        self._prefix = prefix
         self._me = f"{ids.bits(64):016x}".encode()
         self._changed = False
         self._telling: asyncio.Task[None] | None = None
@@ -100,15 +100,16 @@ class Live:
     async def _is_listened_to(self) -> bool:
         pipeline = self.redis.pipeline(transaction=False)
         pipeline.execute_command("PUBSUB", "NUMPAT")
-        for pattern in OURS:
-            pipeline.execute_command("PUBSUB", "CHANNELS", pattern)
+        literal = _GLOB.sub(r"\\\1", self._prefix)
+        for pattern in (WORKER_STATUS, f"{PROGRESS}*", f"{COMPLETE}*"):
+            pipeline.execute_command("PUBSUB", "CHANNELS", literal + pattern)
         return any(await self.ask(pipeline.execute()) or ())
 
     async def say(self, words: list[tuple[str, Mapping[str, Any]]]) -> None:
-        """(channel, what) to each."""
+        """(channel, what) to each; the channel without its prefix."""
         pipeline = self.redis.pipeline(transaction=False)
         for place, what in words:
-            pipeline.execute_command("PUBLISH", place, _encode(what))
+            pipeline.execute_command("PUBLISH", self._prefix + place, _encode(what))
         await self.ask(pipeline.execute())
 
     async def ask(self, asked: Any) -> Any:

@@ -1,7 +1,7 @@
 """The verbs. `Engine` lists them; each lives in a file of its name, beside a `.sql` file of the same name."""
 
-from holdfast.engine.create import Created
 from holdfast.engine.engine import Engine
+from holdfast.engine.insert import Created
 from holdfast.engine.prune import Retention
 from holdfast.engine.read import Cursor, Filter, Page
 from holdfast.engine.rules import Limits

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from holdfast.engine.hooked import Found, ask_guards, moved_or_refused
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules
+from holdfast.engine.rules import Rules, Which
+from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor, State
 from holdfast.store import Row, Tx, q
 
@@ -12,9 +14,31 @@ from holdfast.store import Row, Tx, q
 async def accept(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor) -> list[Row]:
     """Accept those that still wait for it; accepting twice is harmless."""
     waiting = await movable(tx, rules, ids, "accept", State.CREATED, State.QUEUED, actor)
-    rows = await move(tx, rules, q.accept_jobs, actor=actor, ids=[row["id"] for row in waiting]) if waiting else []
-    tx.after_commit(lambda: rules.wake(rows), hint=True)
+    rows, refused = await _accept(tx, rules, waiting, actor)
+    if refused and len(waiting) == 1:
+        raise refused[0]
     return rows
+
+
+async def accept_willing(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor) -> list[Row]:
+    """The same, leaving out those that hooks refuse or fail, and those whose hooks this process does not have."""
+    found = await tx.all(q.jobs_by_id, ids=ids)
+    willing = [row["id"] for row in found if not rules.hooks.missing_of(row)]
+    waiting = await movable(tx, rules, willing, "accept", State.CREATED, State.QUEUED, actor)
+    return (await _accept(tx, rules, waiting, actor))[0]
+
+
+async def _accept(tx: Tx, rules: Rules, waiting: list[Row], actor: Actor) -> tuple[list[Row], list[HoldfastError]]:
+
+    async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
+        if which == rules.mine:
+            await ask_guards(tx, rules, "accept", {}, [one.row for one in found])
+        moved = await move(tx, rules, which(q.accept_jobs), actor=actor, ids=[one.id for one in found])
+        return {row["id"]: row for row in moved}
+
+    rows, refused = await moved_or_refused(tx, rules, "accept", waiting, settle)
+    tx.after_commit(lambda: rules.wake(rows), hint=True)
+    return rows, refused
 
 
 async def accept_orphans(tx: Tx, rules: Rules) -> list[Row]:
@@ -22,13 +46,18 @@ async def accept_orphans(tx: Tx, rules: Rules) -> list[Row]:
     seconds = rules.limits.accept_orphans_seconds
     if seconds <= 0:
         return []
+    found = await _accept_found(tx, rules, seconds, rules.plain)
+    return found + (await _accept_found(tx, rules, seconds, rules.mine) if rules.hooks.extensions else [])
+
+
+async def _accept_found(tx: Tx, rules: Rules, seconds: float, which: Which) -> list[Row]:
     limit, not_ours = rules.limits.sweep_batch, set[int]()
     while True:
-        orphans = await tx.all(q.orphans, seconds=float(seconds), not_ours=sorted(not_ours), limit=limit)
+        orphans = await tx.all(which(q.orphans), seconds=float(seconds), not_ours=sorted(not_ours), limit=limit)
         ours = [row for row in orphans if await _is_ours(tx, rules, row, Actor.SYSTEM)]
         others = {row["policy"] for row in orphans} - {row["policy"] for row in ours}
         if len(orphans) < limit or others <= not_ours:
-            return await accept(tx, rules, [row["id"] for row in ours], actor=Actor.SYSTEM) if ours else []
+            return await accept_willing(tx, rules, [row["id"] for row in ours], actor=Actor.SYSTEM) if ours else []
         not_ours |= others  # jobs of these policies wait for others, and would hide all that come after them
 
 

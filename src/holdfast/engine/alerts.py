@@ -9,20 +9,22 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.missing import told
 from holdfast.lifecycle import State
 from holdfast.model import Event
 from holdfast.store import Row, Tx, q
 
 STALE, SPENT, PATTERN = "stale_job_recovered", "job_max_retries_exceeded", "job_failed_pattern"
 STARTUP, SHUTDOWN = "worker_startup", "worker_shutdown"
-KINDS = (STALE, SPENT, PATTERN, STARTUP, SHUTDOWN)
+EXTENSION = "extension_missing"
+KINDS = (STALE, SPENT, PATTERN, STARTUP, SHUTDOWN, EXTENSION)
 # Alerts wait among the deliveries, each kind as if it were a webhook of this id.
 MAILBOX = {kind: f"00000000-0000-0000-0000-{number:012}" for number, kind in enumerate(KINDS, 1)}
 
 PATTERN_FAILURES, PATTERN_SECONDS = 5, 600
-REMEMBERED_MAX = 500  # job types that fail at the same time
+REMEMBERED_MAX = 500  # subjects and job types that fail at the same time
 
-Memory = dict[str, list[datetime]]  # the last failures since a success, by tenant and job type
+Memory = dict[str, list[datetime]]  # the last failures since a success, by tenant and subject, else job type
 
 
 class Watch(msgspec.Struct, frozen=True):
@@ -44,18 +46,6 @@ class Alert(msgspec.Struct, frozen=True):
         return msgspec.json.encode(said | self.about)
 
 
-class Tally(msgspec.Struct):
-    """R003-132: what this process has seen in the events."""
-
-    stale_jobs_recovered: int = 0
-    max_retries_exceeded: int = 0
-    failures: int = 0
-
-    def add(self, other: Tally) -> None:
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
 # -- what an event means: pure ------------------------------------------------------------------------------------
 
 
@@ -75,15 +65,6 @@ def is_spent(event: Event, job: Row) -> bool:
 
 def matters(event: Event) -> bool:
     return event.verb in ("fail", "reap", "complete", "worker")
-
-
-def tally(events: list[Event], jobs: Mapping[str, Row]) -> Tally:
-    known = [event for event in events if event.job_id in jobs]
-    return Tally(
-        sum(is_stale(event) for event in known),
-        sum(is_spent(event, jobs[event.job_id]) for event in known),
-        sum(is_failure(event) for event in known),
-    )
 
 
 def raised(events: list[Event], jobs: Mapping[str, Row], memory: Memory) -> Iterator[Alert]:
@@ -118,8 +99,9 @@ def _of_job(event: Event, job: Row) -> Iterator[Alert]:
 
 
 def _pattern(event: Event, job: Row) -> Alert:
+    which = f"{job['type']} jobs" if job["subject"] is None else f"jobs about {job['subject']!r}"
     message = (
-        f"{job['type']} jobs failed {PATTERN_FAILURES} times within {PATTERN_SECONDS // 60} minutes "
+        f"{which} failed {PATTERN_FAILURES} times within {PATTERN_SECONDS // 60} minutes "
         f"without a success in between; the last error was {event.reason}"
     )
     return Alert(PATTERN, event, message, _about(event, job))
@@ -134,11 +116,12 @@ def _about(event: Event, job: Row) -> dict[str, Any]:
         "tenant": event.tenant,
         "attempt": event.attempt,
         "error": event.reason,
-    }
+    } | ({} if job["subject"] is None else {"subject": job["subject"]})
 
 
 def _completes_pattern(event: Event, job: Row, memory: Memory) -> bool:
-    key = f"{event.tenant}\n{job['type']}"
+    about = job["type"] if job["subject"] is None else f"\n{job['subject']}"  # no name has a line break
+    key = f"{event.tenant}\n{about}"
     if event.verb == "complete":
         memory.pop(key, None)
     if not is_failure(event):
@@ -172,6 +155,16 @@ async def due(
         kept = msgspec.json.encode(memory).decode() if kind == PATTERN else None
         await tx.one(q.put_alert, kind=kind, sent_at=now if may else last, held=0 if may else total, memory=kept)
     return sent
+
+
+async def due_for_extensions(tx: Tx, watch: Watch, missing: Mapping[str, int], now: datetime) -> bytes | None:
+    """The message to send now. Whoever calls holds the reader."""
+    row = next((row for row in await tx.all(q.alerts) if row["kind"] == EXTENSION), None)
+    if row is not None and row["sent_at"] > now - timedelta(seconds=watch.cooldown_seconds):
+        return None
+    await tx.one(q.put_alert, kind=EXTENSION, sent_at=now, held=0, memory=None)
+    said = {"alert": EXTENSION, "message": "; ".join(told(missing)), "count": 1, "at": now}
+    return msgspec.json.encode(said | {"extensions": missing})
 
 
 def _counted(found: list[Alert], memory: Memory, rows: Mapping[str, Row]) -> Counter[str]:

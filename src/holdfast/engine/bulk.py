@@ -10,6 +10,7 @@ from holdfast.engine.audit import Deed, record
 from holdfast.engine.cancel import cancel
 from holdfast.engine.redrive import redrive, successors
 from holdfast.engine.rules import Rules
+from holdfast.engine.wake import wake
 from holdfast.errors import HoldfastError, KeyReused, StoreError
 from holdfast.lifecycle import FINAL, Actor, State
 from holdfast.store import Tx
@@ -36,13 +37,10 @@ class Outcome(NamedTuple):
 
 
 class Verb(Protocol):
-    """`states` are those it moves jobs from where nobody says which; `hooked` is what an app's hooks know it by."""
+    """`states` are those it moves jobs from where the filter names none."""
 
     @property
     def name(self) -> str: ...
-
-    @property
-    def hooked(self) -> str: ...
 
     @property
     def states(self) -> tuple[State, ...]: ...
@@ -51,7 +49,7 @@ class Verb(Protocol):
 
 
 class Cancel:
-    name = hooked = "cancel"
+    name = "cancel"
     states = tuple(state for state in State if state not in FINAL)
 
     def __init__(self, reason: str = "canceled") -> None:
@@ -60,6 +58,14 @@ class Cancel:
     async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
         answer = await cancel(tx, rules, job_id, actor=Actor.API, reason=self._reason)
         return Outcome(job_id, "canceled" if answer.canceled else "cancel_requested")
+
+
+class Wake:
+    name = "wake"
+    states = (State.QUEUED, State.RETRYING)
+
+    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
+        return Outcome(job_id, "woken" if await wake(tx, rules, job_id) else "runs")
 
 
 class Pace(NamedTuple):
@@ -78,7 +84,7 @@ class Redrive:
     Two at once see no successor yet. A key made of the old job's id keeps the second from making one too.
     """
 
-    name, hooked = "redrive", "create"
+    name = "redrive"
     states = (State.DEAD,)
 
     def __init__(self, *, again: bool = False, pace: Pace | None = None) -> None:
@@ -103,10 +109,7 @@ Tell = Callable[[list[Outcome]], Deed]
 async def carry_out(
     engine: Engine, verb: Verb, job_ids: list[str], *, first: int = 0, rehearse: bool = False, tell: Tell | None = None
 ) -> list[Outcome]:
-    """An outcome for each, in one transaction, with the line of the audit that `tell` makes of them.
-
-    Where an app's hook may refuse half-way, each job has a transaction of its own, and the line follows at the end.
-    """
+    """An outcome for each, in one transaction, with the line of the audit that `tell` makes of them."""
     places = list(enumerate(job_ids, start=first))
 
     async def together(tx: Tx) -> list[Outcome]:
@@ -115,23 +118,7 @@ async def carry_out(
             await record(tx, tell(outcomes))
         return outcomes
 
-    if not engine.rules.hooks.any_for(verb.hooked):
-        return await _written(engine, together, rehearse=rehearse)
-    outcomes = [await _by_itself(engine, verb, place, job_id, rehearse=rehearse) for place, job_id in places]
-    if tell is not None:
-        deed = tell(outcomes)
-        await engine.store.write(lambda tx: record(tx, deed))
-    return outcomes
-
-
-async def _by_itself(engine: Engine, verb: Verb, place: int, job_id: str, *, rehearse: bool) -> Outcome:
-    async def alone(tx: Tx) -> list[Outcome]:
-        return [await verb.one(tx, engine.rules, job_id, place)]
-
-    async def only() -> Outcome:
-        return (await _written(engine, alone, rehearse=rehearse))[0]
-
-    return await _outcome(job_id, only())
+    return await _written(engine, together, rehearse=rehearse)
 
 
 class _Rehearsed(Exception):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
+from holdfast.engine.hooked import by_itself
 from holdfast.engine.lawful import require_move
 from holdfast.engine.move import move
 from holdfast.engine.read import get
-from holdfast.engine.rules import Rules
+from holdfast.engine.rules import Rules, Which
 from holdfast.errors import Conflict
 from holdfast.lifecycle import Actor, State
+from holdfast.model import Job
 from holdfast.model.names import check_name
 from holdfast.store import Tx, q
 
@@ -46,12 +50,14 @@ async def cancel(
         machine = (await rules.registry.snapshot(tx, job.policy)).machine
         by = actor if job.state is not State.RUNNING else Actor.SYSTEM
         require_move(machine, "cancel", job_id, job.state, State.CANCELED, by)
-        await rules.hooks.check(tx, "cancel", job, job.lifecycle, job.type)
-        if job.state is not State.RUNNING:
-            if await move(tx, rules, q.cancel_waiting, actor=actor, ids=[job_id], reason=reason):
-                return Canceling(job_id, State.CANCELED)
-        elif job.cancel_requested_at is not None or await move(
-            tx, rules, q.ask_to_cancel, actor=actor, ids=[job_id], reason=reason
-        ):
-            return Canceling(job_id, State.RUNNING)
+        if await by_itself(tx, rules, "cancel", job, partial(_cancel, tx, rules, job, actor, reason)):
+            return Canceling(job_id, State.RUNNING if job.state is State.RUNNING else State.CANCELED)
     raise Conflict(f"job {job_id} keeps changing; try again", code="job_contended")
+
+
+async def _cancel(tx: Tx, rules: Rules, job: Job, actor: Actor, reason: str, which: Which) -> bool:
+    if job.state is State.RUNNING:
+        asked = job.cancel_requested_at is not None
+        query = which(q.ask_to_cancel)
+        return asked or bool(await move(tx, rules, query, actor=actor, ids=[job.id], reason=reason))
+    return bool(await move(tx, rules, which(q.cancel_waiting), actor=actor, ids=[job.id], reason=reason))

@@ -21,6 +21,7 @@ class Chores(msgspec.Struct, frozen=True, kw_only=True):
     silent: bool = True
     forgotten: bool = True
     claims: bool = True
+    sessions: bool = True
     lines: bool = True
 
 

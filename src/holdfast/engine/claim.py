@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.engine.claim_hooked import claim_with_hooks
+from holdfast.engine.declare import adopt_lane
 from holdfast.engine.fail import fail
 from holdfast.engine.held import check_worker
 from holdfast.engine.move import move
@@ -41,7 +43,8 @@ async def claim(
     try:
         for _ in range(PASSES_MAX):
             before, buried = len(leases), len(unreadable)
-            lanes = await tx.all(q.open_lanes, worker=worker, queues=queues, types=types, limit=rules.limits.lanes_max)
+            query, most = rules.mine(q.open_lanes), rules.limits.lanes_max
+            lanes = await tx.all(query, worker=worker, queues=queues, types=types, limit=most)
             await _take(tx, rules, lanes, leases, unreadable, limit, worker=worker, instance=instance)
             if len(leases) == limit or (len(unreadable) == buried and (len(lanes) < 2 or len(leases) == before)):
                 break  # from one lane alone, all that it has was taken
@@ -72,19 +75,19 @@ async def _take(
             floor = PRIORITY_MIN if after is None else after["priority"]
         elif lane["priority"] < floor or len(leases) == limit:
             return
-        rows = await move(
-            tx,
-            rules,
-            q.claim_jobs,
-            actor=Actor.WORKER,
-            brief=True,
-            lane=lane["id"],
-            floor=floor,
-            waits=float(lane["waits"]),
-            most=limit - len(leases),
-            limit=rules.limits.claim_max,
-            **holder,
-        )
+        wanted: dict[str, Any] = {
+            "lane": lane["id"],
+            "floor": floor,
+            "waits": float(lane["waits"]),
+            "most": limit - len(leases),
+            "limit": rules.limits.claim_max,
+        }
+        if not lane["hooked"] and (needs := rules.hooks.needs_of(lane["type"])):
+            await adopt_lane(tx, lane["type"], lane["id"], needs)
+        if lane["hooked"] or rules.hooks.needs_of(lane["type"]):
+            rows = await claim_with_hooks(tx, rules, lane["type"], wanted, holder)
+        else:
+            rows = await move(tx, rules, q.claim_jobs, actor=Actor.WORKER, brief=True, **wanted, **holder)
         for row in rows:
             try:
                 leases.append(Lease.from_row(row))
@@ -101,9 +104,9 @@ async def _bury(tx: Tx, rules: Rules, unreadable: list[Unreadable], *, worker: s
     await fail(tx, rules, failures, worker=worker)
 
 
-async def overdue(tx: Tx, worker: str, queues: list[str] | None) -> bool:
+async def overdue(tx: Tx, rules: Rules, worker: str, queues: list[str] | None) -> bool:
     """Would requeue or reap find something that a claim could then take? An error if the worker may not claim."""
-    row = await tx.one(q.overdue, worker=worker, queues=queues)
+    row = await tx.one(rules.mine(q.overdue), worker=worker, queues=queues)
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
     if not row["enabled"]:

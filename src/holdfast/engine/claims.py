@@ -31,7 +31,7 @@ async def claim_once(
 
     A request that finds nothing leaves nothing behind, and the look comes first: an idle worker writes nothing.
     """
-    if not await tx.all(q.open_lanes, worker=worker, queues=queues, types=types, limit=1):
+    if not await tx.all(rules.mine(q.open_lanes), worker=worker, queues=queues, types=types, limit=1):
         return await _answered_before(tx, worker, request)
     if await tx.one(q.begin_claim, worker=worker, request=request) is None:
         return await _answered_before(tx, worker, request)

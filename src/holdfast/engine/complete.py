@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import Refusal, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.hooked import ask_guards, in_two_passes
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules
-from holdfast.errors import LeaseLost
+from holdfast.engine.rules import Rules, Which
 from holdfast.lifecycle import Actor, State
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
-from holdfast.model.reports import Done, Settled, is_plausible
+from holdfast.model.reports import Done, Settled
 from holdfast.store import Tx, q
 
 
-async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> list[Settled | LeaseLost]:
+async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> list[Settled | Refusal]:
     """Finish the jobs this worker still leases; a lost lease changes nothing."""
     check_worker(worker)
-    texts = [
-        None if item.result is None else encode(item.result, "result", max_bytes=RESULT_BYTES_MAX) for item in items
-    ]
-    rows = sorted(
-        (item.id, item.token, text)
-        for item, text in zip(items, texts, strict=True)
-        if is_plausible(item.id, item.token)
-    )
-    if rules.hooks.guarded("complete"):
-        by_id = {item.id: item for item in items}
-        for row in await tx.all(q.held_jobs, held=token_rows([item.held for item in items]), worker=worker):
-            await rules.hooks.check(tx, "complete", by_id[row["id"]], row["lifecycle"], row["type"])
-    moved = await move(tx, rules, q.complete_jobs, actor=Actor.WORKER, brief=True, done=rows, worker=worker)
-    done = {row["id"] for row in moved}
+    texts = {item.id: _text(item) for item in items}
+
+    async def settle(which: Which, some: list[Done]) -> dict[str, Settled]:
+        if which == rules.mine and rules.hooks.guarded("complete") and not await _allowed(tx, rules, some, worker):
+            return {}
+        rows = sorted((item.id, item.token, texts[item.id]) for item in some if item.held.plausible)
+        query = which(q.complete_jobs)
+        moved = await move(tx, rules, query, actor=Actor.WORKER, brief=True, done=rows, worker=worker)
+        return {row["id"]: Settled(row["id"], State.SUCCEEDED) for row in moved}
+
+    settled = await in_two_passes(tx, rules, "complete", items, settle)
     return [
-        Settled(item.id, State.SUCCEEDED)
-        if item.id in done
-        else await settle_or_refuse(tx, item.held, worker, {"succeeded": {"result": text}})
-        for item, text in zip(items, texts, strict=True)
+        settled.get(item.id)
+        or await settle_or_refuse(tx, rules, item.held, worker, {"succeeded": {"result": texts[item.id]}})
+        for item in items
     ]
+
+
+async def _allowed(tx: Tx, rules: Rules, items: list[Done], worker: str) -> bool:
+    """False: none of them needs hooks that this process has."""
+    held = await tx.all(rules.mine(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
+    await ask_guards(tx, rules, "complete", {item.id: item for item in items}, held)
+    return bool(held)
+
+
+def _text(item: Done) -> str | None:
+    return None if item.result is None else encode(item.result, "result", max_bytes=RESULT_BYTES_MAX)

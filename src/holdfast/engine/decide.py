@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.engine.registry import Snapshot
-from holdfast.lifecycle import Actor, Machine, State, Treatment
+from holdfast.lifecycle import Actor, Machine, Policy, State, Treatment
 from holdfast.store import Row
 
 
 class Decision(NamedTuple):
-    """`detour`: this lifecycle reaches dead only through retrying. Two moves, two events, one transaction."""
+    """`detour`: this lifecycle reaches dead only through retrying. Two moves, two events, one transaction.
+    `policy`: where there is to be another execution, what it finds of the parts of this one."""
 
     to: State
     reason: str | None
     delay_seconds: float = 0
     detour: bool = False
+    policy: Policy | None = None
 
 
 def after_failure(
@@ -30,7 +32,7 @@ def after_failure(
     if treatment is Treatment.PERMANENT or spent or not machine.move("fail", State.RUNNING, State.RETRYING):
         return _dead(machine, "fail", code)
     delay = retry_after if retry_after is not None else policy.backoff(row["failures"] + 1, treatment, jitter)
-    return Decision(State.RETRYING, code, delay)
+    return Decision(State.RETRYING, code, delay, policy=policy)
 
 
 def after_loss(row: Row, snapshot: Snapshot, why: str, *, jitter: float) -> Decision:
@@ -43,9 +45,9 @@ def after_loss(row: Row, snapshot: Snapshot, why: str, *, jitter: float) -> Deci
     if row["attempt"] >= row["max_attempts"] or not machine.move("reap", State.RUNNING, State.RETRYING):
         return _dead(machine, "reap", "E_TIMEOUT")
     if is_loss(why) and row["lost"] == 0:
-        return Decision(State.RETRYING, why)
+        return Decision(State.RETRYING, why, policy=policy)
     tries = max(1, row["lost"] + row["failures"])
-    return Decision(State.RETRYING, why, policy.backoff(tries, Treatment.TRANSIENT, jitter))
+    return Decision(State.RETRYING, why, policy.backoff(tries, Treatment.TRANSIENT, jitter), policy=policy)
 
 
 def is_loss(why: str) -> bool:

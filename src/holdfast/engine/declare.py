@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine.registry import Registry
-from holdfast.errors import Invalid
+from holdfast.errors import Conflict, Invalid
 from holdfast.model import JobType, Liveness, Worker
 from holdfast.model.json import encode
 from holdfast.store import Row, Tx, q
 
 JSON_BYTES_MAX = 65_536
+TRIES_MAX = 10
 APP = "app"  # where a worker's metadata names its app
 
 _FIELDS = ("lifecycle", "queue", "requires", "prefers")  # of a job type, beside its policy and payload
@@ -51,6 +52,7 @@ async def declare(tx: Tx, registry: Registry, types: Sequence[JobType], app: str
     found = []
     for declared in types:
         contradiction = await _declare(tx, registry, declared.in_order, app, rows.get(declared.name))
+        await _declare_needs(tx, declared, app or "", known=declared.name in rows)
         if contradiction is not None:
             found.append(contradiction)
     return found
@@ -62,7 +64,7 @@ async def _declare(
     kept = None if row is None else registry.read_type(row)
     if row is None or kept is None:
         await _put(tx, declared, app)
-    elif kept == declared:
+    elif _but_needs(kept) == _but_needs(declared):
         if row["conflict"] is not None and await _is_over(tx, _conflict(row), app):
             await tx.one(q.note_conflict, name=declared.name, conflict=None)
     elif app is None or row["declared_by"] in (None, app):
@@ -77,6 +79,55 @@ async def _declare(
     else:
         return await _note(tx, row, kept, declared, app)
     return None
+
+
+def _but_needs(declared: JobType) -> JobType:
+    return msgspec.structs.replace(declared, needs=None)
+
+
+async def _declare_needs(tx: Tx, declared: JobType, app: str, *, known: bool) -> None:
+    """A type needs the extensions of all apps that declare it. What one app has said, no other takes back."""
+    if not known and declared.needs is None:
+        return
+    for _ in range(TRIES_MAX):
+        row = await tx.one(q.needs_of_type, name=declared.name)
+        before = None if row is None else row["needs_by"]
+        by_app: dict[str, list[str]] = {} if before is None else msgspec.json.decode(before)
+        if by_app.get(app) == declared.needs:
+            return
+        now = {**by_app, app: declared.needs or []}
+        now = {name: needs for name, needs in sorted(now.items()) if needs}
+        needs = sorted({extension for needs in now.values() for extension in needs})
+        log.info("job type %r needs the hooks of: %s", declared.name, ", ".join(needs) or "no extension")
+        told = {"needs": _json(needs), "needs_by": _json(now)}
+        if await tx.one(q.put_needs, name=declared.name, before=before, **told) is not None:
+            return
+    raise Conflict(f"job type {declared.name!r} is declared by many at once; try again", code="job_type_contended")
+
+
+def _json(value: Any) -> str | None:
+    return msgspec.json.encode(value).decode() if value else None
+
+
+async def adopt(tx: Tx, *, job_type: str, limit: int) -> int:
+    """Unfinished jobs that were created before their type had its hooks are moved with these from now on."""
+    row = await tx.one(q.needs_of_type, name=job_type)
+    if row is None or row["needs"] is None:
+        return 0
+    return len(await tx.all(q.adopt_jobs, type=job_type, needs=row["needs"], limit=limit))
+
+
+async def free(tx: Tx, *, job_types: list[str], limit: int) -> int:
+    """The same for types that need fewer hooks now."""
+    return len(await tx.all(q.free_jobs, types=job_types, limit=limit))
+
+
+async def adopt_lane(tx: Tx, job_type: str, lane: int, needs: list[str]) -> None:
+    """The same for jobs that this process is about to claim: their creator looked at the type before it had hooks, and
+    committed after it had them."""
+    row = await tx.one(q.needs_of_type, name=job_type)
+    declared = None if row is None else row["needs"]
+    await tx.all(q.adopt_lane, lane=lane, needs=declared or _json(needs))
 
 
 async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> Contradiction:

@@ -8,6 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
+
 from holdfast.clock import Clock
 from holdfast.engine import accept as _accept
 from holdfast.engine import cancel as _cancel
@@ -21,9 +23,13 @@ from holdfast.engine import depths as _depths
 from holdfast.engine import event_log as _event_log
 from holdfast.engine import fail as _fail
 from holdfast.engine import heartbeat as _heartbeat
+from holdfast.engine import held as _held
+from holdfast.engine import idempotency as _idempotency
 from holdfast.engine import look as _look
 from holdfast.engine import many_callers as _many_callers
+from holdfast.engine import missing as _missing
 from holdfast.engine import openings as _openings
+from holdfast.engine import probes as _probes
 from holdfast.engine import progress as _progress
 from holdfast.engine import prune as _prune
 from holdfast.engine import queues as _queues
@@ -35,28 +41,47 @@ from holdfast.engine import release as _release
 from holdfast.engine import requeue as _requeue
 from holdfast.engine import secrets as _secrets
 from holdfast.engine import set_back as _set_back
+from holdfast.engine import tasks as _tasks
 from holdfast.engine import vitals as _vitals
+from holdfast.engine import wake as _wake
 from holdfast.engine import why as _why
+from holdfast.engine import withdraw as _withdraw
 from holdfast.engine import worker_log as _worker_log
 from holdfast.engine import workers as _workers
 from holdfast.engine.held import in_rounds
+from holdfast.engine.hooks import Hooks
+from holdfast.engine.insert import Created, Ready
 from holdfast.engine.keyring import Keyring
 from holdfast.engine.mailing import Mailing
+from holdfast.engine.policy_settings import PolicySettings
 from holdfast.engine.registry import TYPES_FRESH_SECONDS, NeedsTransaction, Registry, Snapshot, unless_stale
 from holdfast.engine.rules import Limits, Rules
-from holdfast.errors import HoldfastError, Invalid, LeaseLost, StoreError, WorkerDisabled
+from holdfast.errors import HoldfastError, Invalid, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
 from holdfast.model.hint import Hint
 from holdfast.model.names import check_name
 from holdfast.model.outline import Outline
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import (
+    Advanced,
+    Beat,
+    Done,
+    Failure,
+    Freed,
+    Held,
+    Progress,
+    Settled,
+    Verdict,
+    Withdrawal,
+    Withdrawn,
+)
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
 from holdfast.store.checkup import weak_settings
 from holdfast.store.later import LaterHints
 
 _Answer = TypeVar("_Answer")
+ADOPTING_SECONDS = 300.0  # a transaction that began before the declaration has ended by then
 UNKNOWN_FRESH_SECONDS = 1.0  # a type that was unknown so long ago may be known by now
 
 
@@ -73,7 +98,8 @@ class Engine(Keyring, Mailing):
         clock: Clock | None = None,
         ids: Ids | None = None,
         limits: Limits | None = None,
-        defaults: dict[str, float | None] | None = None,
+        hooks: Hooks | None = None,
+        policy_settings: PolicySettings | None = None,
     ) -> None:
         self.store = store
         with suppress(RuntimeError):  # made outside of any event loop
@@ -83,16 +109,16 @@ class Engine(Keyring, Mailing):
             clock=clock,
             ids=ids or Ids(),
             lifecycles=lifecycles,
-            registry=Registry(lifecycles, clock, defaults),
+            registry=Registry(lifecycles, clock, policy_settings),
             limits=limits or Limits(),
+            hooks=hooks or Hooks(),
         )
         store.identities.changed.append(self.rules.registry.forget)
         if isinstance(store, PostgresStore):
             store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)
         self.contradictions: list[_declare.Contradiction] = []  # with other apps, as this process has declared
         self._declared: dict[str, tuple[JobType, str | None]] = {}
-        self.guard = self.rules.hooks.guard
-        self.effect = self.rules.hooks.effect
+        self._adopting_until = 0.0
 
     def flush_hints(self) -> None:
         """Send the hints about jobs in callers' transactions that are still scheduled, and none after that."""
@@ -113,6 +139,7 @@ class Engine(Keyring, Mailing):
         Every process says it when it starts, so what is kept already is not written again. The answer is what another
         app that is in use declares otherwise: its word stays.
         """
+        types = tuple(self._with_needs(declared) for declared in types)
         for declared in types:
             declared.check()
             self.rules.lifecycles[declared.lifecycle].policy.over(declared.policy)
@@ -126,7 +153,30 @@ class Engine(Keyring, Mailing):
         registry.declare_again = self._declare_again
         registry.forget_types()
         self.contradictions += found
+        self._adopting_until = self.rules.clock.monotonic() + ADOPTING_SECONDS
+        if connection is None:
+            await self.adopt()
         return found
+
+    def _with_needs(self, declared: JobType) -> JobType:
+        return msgspec.structs.replace(declared, needs=self.rules.hooks.needs_of(declared.name))
+
+    @property
+    def adopts(self) -> bool:
+        """Jobs may still be committed whose creators did not know of the hooks that this process has declared."""
+        in_time = self.rules.clock.monotonic() < self._adopting_until
+        return in_time and any(self.rules.hooks.needs_of(name) for name in self._declared)
+
+    async def adopt(self) -> None:
+        """Jobs that were created before their type had hooks are moved with these hooks from now on; those whose type
+        has them no more, without."""
+        types, limit = sorted(self._declared), self.rules.limits.sweep_batch
+        steps = [partial(_declare.free, job_types=types, limit=limit)] if types else []
+        hooked = [name for name in types if self.rules.hooks.needs_of(name)]
+        steps += [partial(_declare.adopt, job_type=name, limit=limit) for name in hooked]
+        for step in steps:
+            while await self.store.write(step) == limit:
+                continue
 
     async def _declare_again(self, tx: Tx) -> None:
         for declared, app in self._declared.values():
@@ -144,6 +194,7 @@ class Engine(Keyring, Mailing):
             try:
                 if refuse_unknown:
                     await self._check_known(job.type)
+                registry.check_lifecycle(job)
                 registry.check_payload(job)
             except Invalid as error:
                 if not await self._is_repeat(job):
@@ -160,65 +211,84 @@ class Engine(Keyring, Mailing):
     async def _is_repeat(self, job: NewJob) -> bool:
         if job.idempotency_key is None:
             return False
-        return await self.store.read(lambda tx: _create.is_repeat(tx, self.rules, job))
+        return await self.store.read(lambda tx: _idempotency.is_repeat(tx, self.rules, job))
 
     async def declared(self) -> dict[str, JobType]:
         """Every job type that some app has declared."""
         return await self.store.read(self.rules.registry.types)
 
-    async def create(self, job: NewJob, **options: Any) -> _create.Created:
+    async def create(self, job: NewJob, **options: Any) -> Created:
         return (await self.create_many([job], **options))[0]
 
     async def create_many(
         self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, accept: bool | None = True, connection: Any = None
-    ) -> list[_create.Created]:
+    ) -> list[Created]:
         """All or nothing. With `connection`, inside the transaction that is open on it."""
         if not jobs:
             return []
 
-        async def work(tx: Tx, *, alone: bool = False) -> list[_create.Created]:
+        async def work(tx: Tx, *, alone: bool = False) -> list[Created]:
             return await _create.create(tx, self.rules, jobs, actor=actor, accept=accept, alone=alone)
 
         if connection is not None:
             return await unless_stale(lambda: self._write_through(connection, work))
         return await unless_stale(lambda: self._create_together(jobs, work))
 
-    async def _create_together(self, jobs: list[NewJob], work: Callable[..., Any]) -> list[_create.Created]:
-        keyless, hooked = all(job.idempotency_key is None for job in jobs), self.rules.hooks.any_for("create")
-        alone = (keyless or len(jobs) == 1) and not hooked
+    async def _create_together(self, jobs: list[NewJob], work: Callable[..., Any]) -> list[Created]:
+        alone = all(job.idempotency_key is None for job in jobs) or len(jobs) == 1
+        if self.rules.hooks.extensions:
+            alone = alone and not any(self.rules.hooks.needs_of(job.type) for job in jobs)
         with _create.naming_key(jobs):
             try:
                 return await self.store.write(partial(work, alone=alone), alone=alone, retry_locked=False)
             except NeedsTransaction:
                 return await self.store.write(work, retry_locked=False)
 
+    async def create_within(self, tx: Tx, job: NewJob) -> Created:
+        """In a transaction of our own that is open already."""
+        return (await _create.create(tx, self.rules, [job], actor=Actor.CLIENT))[0]
+
+    async def holder_within(self, tx: Tx, lease: Held) -> str:
+        """The worker that holds the job of this lease."""
+        return await _held.holder_of(tx, self.rules, lease)
+
+    async def hold_within(self, tx: Tx, lease: Held) -> None:
+        """Lock the job of this lease until the transaction ends."""
+        await _held.hold(tx, self.rules, lease)
+
+    async def complete_within(self, tx: Tx, worker: str, item: Done) -> Settled:
+        return _raised(await _complete.complete(tx, self.rules, [item], worker=worker))
+
+    async def cancel_within(
+        self, tx: Tx, job_id: str, *, reason: str = "canceled", tenant: str | None = None
+    ) -> _cancel.Canceling:
+        return await _cancel.cancel(tx, self.rules, job_id, reason=reason, tenant=tenant)
+
     async def create_all(
         self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, connection: Any = None
-    ) -> list[_create.Created]:
+    ) -> list[Created]:
         """However many there are: all or nothing, in one transaction, a batch at a time."""
         size = self.rules.limits.batch_max
         if len(jobs) <= size:
             return await self.create_many(jobs, actor=actor, connection=connection)
 
-        async def work(tx: Tx) -> list[_create.Created]:
+        async def work(tx: Tx) -> list[Created]:
             batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
             return [made for batch in batches for made in await _create.create(tx, self.rules, batch, actor=actor)]
 
         return await unless_stale(lambda: self._write_through(connection, work))
 
-    async def hand_in(self, jobs: list[NewJob]) -> list[_create.Created]:
+    async def hand_in(self, jobs: list[NewJob]) -> list[Created]:
         """From outside: created, all or none; then accepted, in a commit of its own where the lifecycle wants that."""
-        made: list[_create.Created | Exception] = [*await self.create_many(jobs, accept=None)]
+        made: list[Created | Exception] = [*await self.create_many(jobs, accept=None)]
         return [_raised([one]) for one in await _many_callers.accept_each(self.accept_made, made)]
 
-    async def hand_in_each(self, jobs: list[_create.Ready]) -> list[_create.Created | Exception]:
+    async def hand_in_each(self, jobs: list[Ready]) -> list[Created | Exception]:
         """The same for requests that only share the way: each has its own answer, and this raises nothing."""
         return await _many_callers.accept_each(self.accept_made, await self.create_each(jobs))
 
-    async def create_each(self, jobs: list[_create.Ready]) -> list[_create.Created | Exception]:
+    async def create_each(self, jobs: list[Ready]) -> list[Created | Exception]:
         """What is to be accepted separately is left to whoever accepts it."""
-        if self.rules.hooks.any_for("create"):  # a guard may refuse half-way, after it has written
-            return await _many_callers.create_one_by_one(partial(self.create, accept=None), jobs)
         return await _many_callers.create_in_few_commits(self.store, self.rules, jobs)
 
     async def accept_made(self, job_ids: list[str]) -> list[str]:
@@ -306,7 +376,7 @@ class Engine(Keyring, Mailing):
 
     async def _set_free(self, worker: str, queues: list[str] | None) -> bool:
         """What is overdue. False when nothing was."""
-        if not await self.store.read(lambda tx: _claim.overdue(tx, worker, queues)):
+        if not await self.store.read(lambda tx: _claim.overdue(tx, self.rules, worker, queues)):
             return False
         await self.requeue_due()
         await self.reap(queues=queues)
@@ -314,7 +384,7 @@ class Engine(Keyring, Mailing):
 
     async def openings(self, queues: list[str] | None = None, types: list[str] | None = None) -> _openings.Openings:
         """What there is to claim, asked by one for all who wait."""
-        return await self.store.read(lambda tx: _openings.openings(tx, queues, types))
+        return await self.store.read(lambda tx: _openings.openings(tx, self.rules, queues, types))
 
     async def claimants(self, workers: list[str]) -> dict[str, _openings.Claimant]:
         return await self.store.read(lambda tx: _openings.claimants(tx, workers))
@@ -329,7 +399,7 @@ class Engine(Keyring, Mailing):
 
     async def look(self, worker: str, queues: list[str] | None = None, types: list[str] | None = None) -> _look.Look:
         """What a claim would find, in one query: an idle worker asks this first."""
-        return await self.store.read(lambda tx: _look.look(tx, worker, queues, types))
+        return await self.store.read(lambda tx: _look.look(tx, self.rules, worker, queues, types))
 
     async def stops(self, worker: str, leases: list[Held]) -> list[Held]:
         """Those that should not go on; a heartbeat then tells which are lost and which canceled."""
@@ -346,7 +416,7 @@ class Engine(Keyring, Mailing):
     async def progress(self, worker: str, report: Progress) -> Advanced:
         return _raised(await self.progress_many(worker, [report]))
 
-    async def progress_many(self, worker: str, reports: list[Progress]) -> list[Advanced | LeaseLost]:
+    async def progress_many(self, worker: str, reports: list[Progress]) -> list[Advanced | HoldfastError]:
         alone = not any(report.counters or report.parts for report in reports)
         return await self.store.write(
             lambda tx: in_rounds(reports, lambda batch: _progress.progress(tx, self.rules, batch, worker=worker)),
@@ -356,10 +426,10 @@ class Engine(Keyring, Mailing):
     async def complete(self, worker: str, job_id: str, token: str, result: Any = None) -> Settled:
         return _raised(await self.complete_many(worker, [Done(job_id, token, result)]))
 
-    async def complete_many(self, worker: str, items: list[Done]) -> list[Settled | LeaseLost]:
+    async def complete_many(self, worker: str, items: list[Done]) -> list[Settled | HoldfastError]:
         return await self.store.write(
             lambda tx: in_rounds(items, lambda batch: _complete.complete(tx, self.rules, batch, worker=worker)),
-            alone=not self.rules.hooks.any_for("complete"),
+            alone=True,
         )
 
     async def fail(
@@ -385,7 +455,7 @@ class Engine(Keyring, Mailing):
         )
         return _raised(await self.fail_many(worker, [failure]))
 
-    async def fail_many(self, worker: str, failures: list[Failure]) -> list[Settled | LeaseLost]:
+    async def fail_many(self, worker: str, failures: list[Failure]) -> list[Settled | HoldfastError]:
         return await self.store.write(
             lambda tx: in_rounds(failures, lambda batch: _fail.fail(tx, self.rules, batch, worker=worker))
         )
@@ -393,16 +463,25 @@ class Engine(Keyring, Mailing):
     async def release(self, worker: str, job_id: str, token: str, *, delay_seconds: float = 0) -> Settled:
         return _raised(await self.release_many(worker, [Freed(job_id, token, delay_seconds)]))
 
-    async def release_many(self, worker: str, items: list[Freed]) -> list[Settled | LeaseLost]:
+    async def release_many(self, worker: str, items: list[Freed]) -> list[Settled | HoldfastError]:
         return await self.store.write(
             lambda tx: in_rounds(items, lambda batch: _release.release(tx, self.rules, batch, worker=worker))
         )
 
-    async def reject(self, worker: str, job_id: str, token: str, code: str, message: str = "") -> Settled:
-        verdict = Verdict(id=job_id, token=token, code=code, message=message)
+    async def reject(
+        self,
+        worker: str,
+        job_id: str,
+        token: str,
+        code: str,
+        message: str = "",
+        *,
+        context: dict[str, Any] | None = None,
+    ) -> Settled:
+        verdict = Verdict(id=job_id, token=token, code=code, message=message, context=context)
         return _raised(await self.reject_many(worker, [verdict]))
 
-    async def reject_many(self, worker: str, verdicts: list[Verdict]) -> list[Settled | LeaseLost]:
+    async def reject_many(self, worker: str, verdicts: list[Verdict]) -> list[Settled | HoldfastError]:
         return await self.store.write(
             lambda tx: in_rounds(verdicts, lambda batch: _reject.reject(tx, self.rules, batch, worker=worker))
         )
@@ -419,10 +498,16 @@ class Engine(Keyring, Mailing):
         self, job_ids: list[str], *, actor: Actor = Actor.CLIENT, reason: str = "canceled", tenant: str | None = None
     ) -> list[_cancel.Canceling | HoldfastError]:
         return await self._each(
-            "cancel",
             job_ids,
             lambda tx, job: _cancel.cancel(tx, self.rules, job, actor=actor, reason=reason, tenant=tenant),
         )
+
+    async def wake(self, job_id: str, *, tenant: str | None = None) -> bool:
+        """True: it can be claimed now. False: it runs, and if it is given back it will not wait."""
+        return await self.store.write(lambda tx: _wake.wake(tx, self.rules, job_id, tenant=tenant))
+
+    async def wake_within(self, tx: Tx, job_id: str, *, tenant: str | None = None) -> bool:
+        return await _wake.wake(tx, self.rules, job_id, tenant=tenant)
 
     async def requeue(self, job_id: str, **options: Any) -> Job:
         return _raised(await self.requeue_many([job_id], **options))
@@ -431,7 +516,6 @@ class Engine(Keyring, Mailing):
         self, job_ids: list[str], *, actor: Actor = Actor.SYSTEM, reason: str = "requeued", tenant: str | None = None
     ) -> list[Job | HoldfastError]:
         return await self._each(
-            "requeue",
             job_ids,
             lambda tx, job: _requeue.requeue(tx, self.rules, job, actor=actor, reason=reason, tenant=tenant),
         )
@@ -442,6 +526,15 @@ class Engine(Keyring, Mailing):
         )
         return [row["id"] for row in rows]
 
+    async def withdraw(self, worker: str, asked: Withdrawal, *, queues: tuple[str, ...] | None = None) -> Withdrawn:
+        """Cancel or give up the waiting work of another job, for a job that this worker holds."""
+        return await self.store.write(
+            lambda tx: _withdraw.withdraw(tx, self.rules, asked, worker=worker, queues=queues)
+        )
+
+    async def withdraw_within(self, tx: Tx, worker: str, asked: Withdrawal) -> Withdrawn:
+        return await _withdraw.withdraw(tx, self.rules, asked, worker=worker)
+
     async def redrive(
         self,
         job_id: str,
@@ -450,7 +543,7 @@ class Engine(Keyring, Mailing):
         payload: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
         tenant: str | None = None,
-    ) -> _create.Created:
+    ) -> Created:
         """With a key, a repeat after a lost answer finds the job that the first call made."""
         return await self.store.write(
             lambda tx: _redrive.redrive(
@@ -460,22 +553,20 @@ class Engine(Keyring, Mailing):
 
     async def redrive_many(
         self, job_ids: list[str], *, actor: Actor = Actor.API, tenant: str | None = None
-    ) -> list[_create.Created | HoldfastError]:
+    ) -> list[Created | HoldfastError]:
         return await self._each(
-            "create", job_ids, lambda tx, job: _redrive.redrive(tx, self.rules, job, actor=actor, tenant=tenant)
+            job_ids, lambda tx, job: _redrive.redrive(tx, self.rules, job, actor=actor, tenant=tenant)
         )
 
     async def _each(
-        self, verb: str, job_ids: list[str], work: Callable[[Tx, str], Awaitable[_Answer]]
+        self, job_ids: list[str], work: Callable[[Tx, str], Awaitable[_Answer]]
     ) -> list[_Answer | HoldfastError]:
-        """An answer or a refusal for each job. One transaction for all, unless an app's hook may refuse half-way."""
+        """An answer or a refusal for each job, in one transaction: a refusal has written nothing, or undone it."""
 
-        async def answers(tx: Tx, ids: list[str]) -> list[_Answer | HoldfastError]:
-            return [await _answer(work(tx, job_id)) for job_id in ids]
+        async def answers(tx: Tx) -> list[_Answer | HoldfastError]:
+            return [await _answer(work(tx, job_id)) for job_id in job_ids]
 
-        if not self.rules.hooks.any_for(verb):
-            return await self.store.write(lambda tx: answers(tx, job_ids))
-        return [await _answer(self.store.write(partial(_with_job, work, job_id))) for job_id in job_ids]
+        return await self.store.write(answers)
 
     async def pause(self, queue: str, *, tenant: str = "default", by: str | None = None) -> None:
         await self.store.write(lambda tx: _queues.pause(tx, queue, tenant=tenant, by=by))
@@ -489,6 +580,28 @@ class Engine(Keyring, Mailing):
         return await self.store.read(_queues.listed)
 
     # -- maintaining: bounded steps that any number of processes may run at once ---------------------------------
+
+    async def missing_extensions(self) -> dict[str, int]:
+        """Which no live process has, and how many jobs need each of them."""
+        return await self.store.read(_missing.missing)
+
+    async def ask(self, probe: _probes.Probe) -> Any:
+        """What an extension says, or `Failed`."""
+        return await self.store.read(lambda tx: _probes.asked(tx, probe.hook))
+
+    async def check_extension(self, probe: _probes.Probe) -> _probes.Checked:
+        return await self.store.read(lambda tx: _probes.checked(tx, probe))
+
+    async def upkeep(self, tasks: Sequence[_tasks.Task]) -> _tasks.Upkeep:
+        """What the extensions of this process want to be done; on the way it says which these are."""
+        found = await self.store.read(lambda tx: _tasks.look(tx, self.rules, tasks))
+        if found.unseen or found.unknown:
+            await self.store.write(lambda tx: _tasks.see(tx, self.rules, found.unknown))
+        return found
+
+    async def run_task(self, task: _tasks.Task) -> bool:
+        """False: another process has it, or has had it."""
+        return await self.store.write(lambda tx: _tasks.run_task(tx, self.rules, task))
 
     async def chores(self, *, workers_kept: float, claims_kept: float) -> _chores.Chores:
         """Which of these steps may find something to do: asked first, because most of the time none does."""
@@ -583,7 +696,12 @@ class Engine(Keyring, Mailing):
         )
 
     async def worker(self, worker: str) -> Worker:
-        return await self.store.read(lambda tx: _workers.get(tx, worker))
+        """As it is now: its leases say whether it is busy."""
+
+        async def work(tx: Tx) -> Worker:
+            return (await _workers.get(tx, worker)).with_holding((await _workers.holds(tx)).get(worker))
+
+        return await self.store.read(work)
 
     async def note_scope(self, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
         """What a worker's claims over HTTP ask for."""
@@ -591,15 +709,16 @@ class Engine(Keyring, Mailing):
         await self.store.write(lambda tx: _workers.note_scope(tx, worker, types, queues))
 
     async def workers(self) -> list[Worker]:
-        async def work(tx: Any) -> list[Worker]:
-            return [Worker.from_row(row) for row in await tx.all(q.workers)]
+        async def work(tx: Tx) -> list[Worker]:
+            held = await _workers.holds(tx)
+            found = [Worker.from_row(row) for row in await tx.all(q.workers)]
+            return [worker.with_holding(held.get(worker.id)) for worker in found]
 
         return await self.store.read(work)
 
     async def holds(self) -> dict[str, int]:
         """How many jobs run under each worker that holds any."""
-        rows = await self.store.read(lambda tx: tx.all(q.held_by_worker))
-        return {row["lease_worker"]: row["jobs"] for row in rows}
+        return {worker: holding.jobs for worker, holding in (await self.store.read(_workers.holds)).items()}
 
     async def held_jobs(self, worker: str, *, limit: int = 100) -> list[Row]:
         """What a worker runs, the oldest first."""
@@ -641,6 +760,10 @@ class Engine(Keyring, Mailing):
         self, wanted: _read.Filter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> _read.Page:
         return await self.store.read(lambda tx: _read.page(tx, wanted or _read.Filter(), cursor=cursor, limit=limit))
+
+    async def children(self, job_id: str, *, limit: int = 1000) -> list[Job]:
+        """The jobs whose parent it is, the oldest first."""
+        return await self.store.read(lambda tx: _read.children(tx, job_id, limit=limit))
 
     async def jobs_beginning(self, text: str, *, limit: int) -> list[str]:
         """The ids that begin with this text."""
@@ -714,7 +837,3 @@ async def _answer(work: Awaitable[_Answer]) -> _Answer | HoldfastError:
         raise
     except HoldfastError as refusal:
         return refusal
-
-
-async def _with_job(work: Callable[[Tx, str], Awaitable[_Answer]], job_id: str, tx: Tx) -> _Answer:
-    return await work(tx, job_id)

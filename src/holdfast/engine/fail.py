@@ -5,51 +5,60 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.engine.decide import Decision, after_failure
-from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import ErrorOf, Refusal, Same, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.hooked import Found, ask_guards, in_two_passes, moved_rows
 from holdfast.engine.lawful import movable
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules
-from holdfast.errors import Invalid, LeaseLost
+from holdfast.engine.parts import reset_parts
+from holdfast.engine.rules import Rules, Which
+from holdfast.errors import Invalid
 from holdfast.lifecycle import Actor, State
 from holdfast.model.json import encode
 from holdfast.model.names import check_name
 from holdfast.model.numbers import check_number
-from holdfast.model.reports import Failure, Settled
+from holdfast.model.reports import CONTEXT_BYTES_MAX, Failure, Settled, Verdict
 from holdfast.store import Row, Tx, q
 
-CONTEXT_BYTES_MAX = 16 * 1024
+ADDED_BYTES_MAX = 200  # for what the engine adds to a context
 
 Lost = tuple[Any, ...]  # a row for one of the statements that end an execution
 
 
-async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) -> list[Settled | LeaseLost]:
+async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) -> list[Settled | Refusal]:
     """Retry, bury or cancel each, as the policy it was created under says; a lost lease changes nothing."""
     check_worker(worker)
     for failure in failures:
         _check(failure)
-    errors = {failure.id: stored_error(rules, failure.code, failure.message, failure.context) for failure in failures}
-    decided = await _decide(tx, rules, failures, worker)
-    settled = await _carry_out(tx, rules, failures, decided, errors, worker)
+    errors = {failure.id: failed_error(rules, failure, worker) for failure in failures}
+
+    async def settle(which: Which, some: list[Failure]) -> dict[str, Settled]:
+        decided = await _decide(tx, rules, some, worker, which)
+        return await _carry_out(tx, rules, some, decided, errors, worker, which)
+
+    settled = await in_two_passes(tx, rules, "fail", failures, settle)
     return [
-        Settled(failure.id, settled[failure.id])
-        if failure.id in settled
-        else await _repeated(tx, failure, errors[failure.id], worker)
+        settled.get(failure.id) or await _repeated(tx, rules, failure, errors[failure.id], worker)
         for failure in failures
     ]
 
 
-async def _repeated(tx: Tx, failure: Failure, error: str, worker: str) -> Settled | LeaseLost:
-    same: dict[str, str | None] = {"error": error}
-    return await settle_or_refuse(tx, failure.held, worker, {"failed": same, "canceled": same})
+async def _repeated(tx: Tx, rules: Rules, failure: Failure, error: ErrorOf, worker: str) -> Settled | Refusal:
+    same: Same = {"error": error}
+    return await settle_or_refuse(tx, rules, failure.held, worker, {"failed": same, "canceled": same})
 
 
-async def _decide(tx: Tx, rules: Rules, failures: list[Failure], worker: str) -> dict[str, Decision]:
+async def _decide(
+    tx: Tx, rules: Rules, failures: list[Failure], worker: str, which: Which
+) -> dict[str, tuple[Decision, int]]:
+    """What is to become of each, and the number of the attempt that has failed."""
     by_id = {failure.id: failure for failure in failures}
     decided = {}
-    for row in await tx.all(q.held_jobs, held=token_rows([failure.held for failure in failures]), worker=worker):
+    rows = await tx.all(which(q.held_jobs), held=token_rows([failure.held for failure in failures]), worker=worker)
+    if which == rules.mine:
+        await ask_guards(tx, rules, "fail", by_id, rows)
+    for row in rows:
         failure = by_id[row["id"]]
-        await rules.hooks.check(tx, "fail", failure, row["lifecycle"], row["type"])
-        decided[failure.id] = after_failure(
+        decision = after_failure(
             row,
             await rules.registry.snapshot(tx, row["policy"]),
             failure.code,
@@ -57,6 +66,7 @@ async def _decide(tx: Tx, rules: Rules, failures: list[Failure], worker: str) ->
             retry_after=failure.retry_after_seconds,
             jitter=rules.ids.jitter(),
         )
+        decided[failure.id] = decision, row["attempt"]
     return decided
 
 
@@ -64,19 +74,20 @@ async def _carry_out(
     tx: Tx,
     rules: Rules,
     failures: list[Failure],
-    decided: dict[str, Decision],
-    errors: dict[str, str],
+    decided: dict[str, tuple[Decision, int]],
+    errors: dict[str, ErrorOf],
     worker: str,
-) -> dict[str, State]:
+    which: Which,
+) -> dict[str, Settled]:
     retried: list[Lost] = []
     buried: list[Lost] = []
     canceled: list[Lost] = []
     detoured: list[Lost] = []
     for failure in sorted(failures, key=lambda failure: failure.id):
-        decision = decided.get(failure.id)
-        if decision is None:
+        if failure.id not in decided:
             continue
-        error = errors[failure.id]
+        decision, attempt = decided[failure.id]
+        error = errors[failure.id](attempt)
         lease = (failure.id, failure.token)
         match decision.to:
             case State.CANCELED:
@@ -86,27 +97,36 @@ async def _carry_out(
             case _:
                 retried.append((*lease, decision.reason, error, float(decision.delay_seconds)))
                 if decision.detour:
-                    detoured.append((failure.id, decision.reason))
+                    detoured.append((failure.id, decision.reason, None))
     moved: list[Row] = []
     if retried:
-        moved += await move(tx, rules, q.retry_jobs, actor=Actor.WORKER, failed=retried, worker=worker)
+        moved += await move(tx, rules, which(q.retry_jobs), actor=Actor.WORKER, failed=retried, worker=worker)
+        await reset_parts(tx, ((job_id, decision) for job_id, (decision, _) in decided.items()), moved)
     if buried:
-        moved += await move(tx, rules, q.bury_jobs, actor=Actor.WORKER, failed=buried, worker=worker)
+        moved += await move(tx, rules, which(q.bury_jobs), actor=Actor.WORKER, failed=buried, worker=worker)
     if canceled:
-        moved += await move(tx, rules, q.cancel_running, actor=Actor.WORKER, stopped=canceled, worker=worker)
+        moved += await move(tx, rules, which(q.cancel_running), actor=Actor.WORKER, stopped=canceled, worker=worker)
     if detoured:
-        moved += await move(tx, rules, q.bury_waiting, actor=Actor.WORKER, buried=detoured)
+        moved += await move(tx, rules, which(q.bury_waiting), actor=Actor.WORKER, buried=detoured)
     tx.after_commit(lambda: rules.wake(row for row in moved if row["state"] == State.RETRYING))
-    return {row["id"]: State(row["state"]) for row in moved}  # of two moves of a job, the later one counts
+    return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}  # of two moves, the later one counts
 
 
-async def discard(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason: str = "discarded") -> list[Row]:
-    """Give up on retries that still wait."""
+async def discard(
+    tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason: str = "discarded", error: str | None = None
+) -> list[Row]:
+    """Give up on retries that still wait. Without `error`, they keep that of their last attempt."""
     check_name(reason, "reason")
     waiting = await movable(tx, rules, ids, "fail", State.RETRYING, State.DEAD, actor)
-    if not waiting:
-        return []
-    return await move(tx, rules, q.bury_waiting, actor=actor, buried=[(row["id"], reason) for row in waiting])
+
+    async def bury(which: Which, found: list[Found]) -> dict[str, Row]:
+        if which == rules.mine:
+            await ask_guards(tx, rules, "fail", {}, [one.row for one in found])
+        buried = [(one.id, reason, error) for one in found]
+        rows = await move(tx, rules, which(q.bury_waiting), actor=actor, buried=buried)
+        return {row["id"]: row for row in rows}
+
+    return await moved_rows(tx, rules, "fail", waiting, bury)
 
 
 def shown(rules: Rules, message: str) -> str:
@@ -115,11 +135,25 @@ def shown(rules: Rules, message: str) -> str:
     return text if len(text) <= rules.limits.error_max_chars else text[: rules.limits.error_max_chars - 1] + "…"
 
 
-def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] | None) -> str:
+def failed_error(rules: Rules, said: Failure | Verdict, worker: str) -> ErrorOf:
+    """The error that an attempt of this number has ended with: its context names the attempt and the worker, too.
+
+    What cannot be stored is refused now, before anything is written.
+    """
+    stored_error(rules, said.code, said.message, said.context)
+
+    def of(attempt: int) -> str:
+        context = {**(said.context or {}), "attempt": attempt, "workerId": worker}
+        return stored_error(rules, said.code, said.message, context, added_bytes=ADDED_BYTES_MAX)
+
+    return of
+
+
+def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] | None, *, added_bytes: int = 0) -> str:
     body: dict[str, Any] = {"code": code, "message": shown(rules, message)}
     if context:
         body["context"] = context
-    return encode(body, "error", max_bytes=CONTEXT_BYTES_MAX + 4 * rules.limits.error_max_chars)
+    return encode(body, "error", max_bytes=CONTEXT_BYTES_MAX + 4 * rules.limits.error_max_chars + added_bytes)
 
 
 def check_words(code: str, message: str, context: dict[str, Any] | None) -> None:

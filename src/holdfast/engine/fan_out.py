@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from holdfast.engine import alerts
-from holdfast.engine.alerts import MAILBOX, Tally, Watch
+from holdfast.engine.alerts import MAILBOX, Watch
 from holdfast.engine.read import Cursor, feed, feed_end
 from holdfast.engine.rules import Rules
 from holdfast.engine.webhooks import READER, every
@@ -19,6 +19,7 @@ from holdfast.wire import WebhookData, WebhookMessage
 
 PAGE = 500  # events at a time; each may become a message for every webhook
 BATCH = 1000  # messages in one statement
+NO_JOB, TENANT = "00000000-0000-0000-0000-000000000000", "default"
 FAILED = (State.RETRYING, State.DEAD, State.REJECTED)  # the reason is the code of an error
 
 Made = tuple[str, str, str, int, str, str]  # a row for `put_deliveries`, but for its id
@@ -30,7 +31,6 @@ class FannedOut(msgspec.Struct, frozen=True):
     listening: bool
     full: bool = False
     made: int = 0
-    seen: Tally = msgspec.field(default_factory=Tally)
 
 
 async def news(tx: Tx, watch: Watch) -> tuple[bool, bool]:
@@ -66,7 +66,7 @@ async def fan_out(tx: Tx, rules: Rules, watch: Watch) -> FannedOut:
     made = [*_messages(events, hooks, jobs, machines), *await _alerts(tx, rules, watch, events, jobs)]
     await _put(tx, rules, made)
     await _advance(tx, at, after)
-    return FannedOut(True, len(events) == PAGE, len(made), alerts.tally(events, jobs))
+    return FannedOut(True, len(events) == PAGE, len(made))
 
 
 async def _put(tx: Tx, rules: Rules, made: list[Made]) -> None:
@@ -143,6 +143,7 @@ def _message(event: Event, name: str, job: Row, machine: Machine) -> WebhookMess
         status=STATUS[state],
         state=machine.words[state],
         seq=event.seq,
+        subject=job["subject"],
         error=event.reason if state in FAILED else None,
     )
     return WebhookMessage(name, event.at, data)
@@ -156,3 +157,16 @@ async def _alerts(tx: Tx, rules: Rules, watch: Watch, events: list[Event], jobs:
         (MAILBOX[alert.kind], alert.event.tenant, alert.event.job_id, alert.event.seq, alert.kind, body.decode())
         for alert, body in found
     ]
+
+
+async def alert_of_extensions(tx: Tx, rules: Rules, watch: Watch, missing: Mapping[str, int]) -> bool:
+    """Unless another server has the reader, or has told it a while ago."""
+    if await _taken(tx) is None:
+        return False
+    now = rules.clock.now()
+    body = await alerts.due_for_extensions(tx, watch, missing, now)
+    if body is None:
+        return False
+    number = int(now.timestamp()) % 2**31  # it is about no job: each alert is told from the others by its time
+    await _put(tx, rules, [(MAILBOX[alerts.EXTENSION], TENANT, NO_JOB, number, alerts.EXTENSION, body.decode())])
+    return True

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from holdfast.errors import Invalid, LeaseLost
+from holdfast.engine.lawful import extension_missing
+from holdfast.engine.rules import Rules
+from holdfast.errors import HoldfastError, Invalid, LeaseLost
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job
@@ -54,9 +56,36 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
     return [answers[place] for place in range(len(items))]
 
 
+async def holder_of(tx: Tx, rules: Rules, lease: Held) -> str:
+    """The worker that holds the job under this lease; `LeaseLost` if none does. A look, without a lock."""
+    job = await tx.one(q.job, id=lease.id) if lease.plausible else None
+    if job is not None and job["state"] == State.RUNNING and job["lease_token"] == lease.token:
+        worker: str = job["lease_worker"]
+        return worker
+    raise await _not_held(tx, rules, lease)
+
+
+async def hold(tx: Tx, rules: Rules, lease: Held) -> None:
+    """Lock the job until the transaction ends; `LeaseLost` if this lease does not hold it."""
+    if not lease.plausible or await tx.one(q.hold_job, id=lease.id, token=lease.token) is None:
+        raise await _not_held(tx, rules, lease)
+
+
+async def _not_held(tx: Tx, rules: Rules, lease: Held) -> HoldfastError:
+    job = await tx.one(q.job, id=lease.id) if lease.plausible else None
+    refusal = await settle_or_refuse(tx, rules, lease, (job["lease_worker"] if job else None) or "", {})
+    assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of this
+    return refusal
+
+
+ErrorOf = Callable[[int], str]  # the error that an attempt of this number is stored with
+Same = dict[str, str | ErrorOf | None]  # what a repeat must say again, by column
+Refusal = HoldfastError  # a lost lease, a guard that refuses, a hook that failed, an extension that is missing here
+
+
 async def settle_or_refuse(
-    tx: Tx, lease: Held, worker: str, repeats: dict[str, dict[str, str | None]]
-) -> Settled | LeaseLost:
+    tx: Tx, rules: Rules, lease: Held, worker: str, repeats: dict[str, Same]
+) -> Settled | Refusal:
     """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost.
 
     `repeats` says how the execution has ended if this is a repeat, and what must then be the same text as before.
@@ -73,7 +102,7 @@ async def settle_or_refuse(
         result = job_row["result"] if job.epoch == attempt.epoch else None
         said = {"result": result, "error": row["error"], "reason": row["reason"]}
         same = repeats.get(attempt.outcome)
-        if attempt.worker_id == worker and same is not None and all(said[name] == same[name] for name in same):
+        if attempt.worker_id == worker and same is not None and _says(said, same, attempt.attempt):
             return Settled(job.id, _went_to(attempt, job))
         return _lost(
             lease, f"that execution ended as {attempt.outcome} at {attempt.ended_at:%H:%M:%S}", reassigned=_again(job)
@@ -81,8 +110,14 @@ async def settle_or_refuse(
     if job.state is State.RUNNING and job.lease_token == lease.token:
         if job.lease_worker != worker:
             return _lost(lease, "it belongs to another worker", reassigned=False)
+        if missing := rules.hooks.missing(job.needs):
+            return extension_missing(job.id, job.type, missing)
         return _lost(lease, "it ran out, and this lifecycle refuses late writes", reassigned=False)
     return _lost(lease, f"the job is {job.state}", reassigned=_again(job))
+
+
+def _says(said: dict[str, str | None], same: Same, attempt: int) -> bool:
+    return all(said[name] == (wanted(attempt) if callable(wanted) else wanted) for name, wanted in same.items())
 
 
 def _went_to(attempt: Attempt, job: Job) -> State:

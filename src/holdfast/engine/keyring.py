@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine import keys as _keys
+from holdfast.engine import sessions as _sessions
 from holdfast.engine import workers as _workers
 from holdfast.engine.audited import Audited
 from holdfast.model import Worker
@@ -61,6 +62,23 @@ class Keyring(Audited):
     async def kinds_of_keys(self) -> frozenset[Kind]:
         """Of all that were ever made."""
         return await self.store.read(_keys.kinds)
+
+    async def begin_session(self, key_id: str, seconds: float) -> _sessions.Opened:
+        """For a browser; whether the key is good was asked before."""
+        return await self.store.write(lambda tx: _sessions.begin(tx, self.rules, key_id, seconds))
+
+    async def live_session(self, digest: str) -> _sessions.Session | None:
+        return await self.store.read(lambda tx: _sessions.find_live(tx, digest))
+
+    async def end_session(self, digest: str) -> bool:
+        return await self.store.write(lambda tx: _sessions.end(tx, digest))
+
+    async def sessions_were_used(self, digests: list[str]) -> None:
+        await self.store.write(lambda tx: _sessions.were_used(tx, digests), alone=True)
+
+    async def prune_sessions(self) -> int:
+        """Delete those that are over; how many."""
+        return await self.store.write(lambda tx: _sessions.prune(tx, self.rules))
 
     async def keys_were_used(self, key_ids: list[str]) -> None:
         await self.store.write(lambda tx: _keys.were_used(tx, key_ids), alone=True)

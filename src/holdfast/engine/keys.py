@@ -41,7 +41,7 @@ async def create(tx: Tx, rules: Rules, new: NewKey) -> Issued:
 async def _issue(tx: Tx, rules: Rules, new: NewKey) -> Issued:
     key_id, secret = f"{rules.ids.bits(ID_BITS):016x}", f"{rules.ids.bits(SECRET_BITS):064x}"
     digest, scopes = digest_of(secret.encode()), msgspec.json.encode(new.stored_scopes()).decode()
-    made = (key_id, new.kind.value, new.tenant, new.name, digest, scopes, new.worker_id)
+    made = (key_id, new.kind.value, new.tenant, new.name, new.subject, digest, scopes, new.worker_id)
     row = await tx.one(q.put_key, made=[(*made, new.rate_per_second, new.expires_in)])
     return Issued(Key.from_row(row), text_of(new.kind, key_id, secret))
 
@@ -95,6 +95,7 @@ def _heir(old: Key) -> NewKey:
         kind=old.kind,
         tenant=old.tenant,
         name=old.name,
+        subject=old.subject,
         scopes=old.scopes,
         queues=old.queues,
         worker_id=old.worker_id,

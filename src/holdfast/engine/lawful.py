@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.rules import Rules
-from holdfast.errors import IllegalMove
+from holdfast.errors import ExtensionMissing, IllegalMove
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import Actor, Machine, State
 from holdfast.store import Row, Tx, q
@@ -28,6 +28,26 @@ def require_move(machine: Machine, verb: str, job_id: str, source: State, target
         )
 
 
+def extension_missing(job_id: str, job_type: str, missing: list[str]) -> ExtensionMissing:
+    names = ", ".join(missing)
+    return ExtensionMissing(
+        f"job {job_id} ({job_type}) needs the hooks of extension {names}, which this process does not have; use a "
+        "process of the app that includes it: --app MODULE:APP",
+        job_id=job_id,
+        extension=names,
+    )
+
+
+def type_needs(job_type: str, missing: list[str]) -> ExtensionMissing:
+    names = ", ".join(missing)
+    return ExtensionMissing(
+        f"job type {job_type!r} needs the hooks of extension {names}, which this process does not have on it; create "
+        "its jobs with the app that includes it, or over HTTP with a server that was started with --app",
+        name=job_type,
+        extension=names,
+    )
+
+
 async def movable(
     tx: Tx, rules: Rules, ids: list[str], verb: str, source: State, target: State, actor: Actor
 ) -> list[Row]:
@@ -35,6 +55,8 @@ async def movable(
     found = await tx.all(q.jobs_by_id, ids=[job_id for job_id in ids if is_uuid(job_id)])
     rows = [row for row in found if row["state"] == source]
     for row in rows:
+        if missing := rules.hooks.missing_of(row):
+            raise extension_missing(row["id"], row["type"], missing)
         machine = (await rules.registry.snapshot(tx, row["policy"])).machine
         require_move(machine, verb, row["id"], source, target, actor)
     return rows

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.engine.claim import check_list
 from holdfast.engine.held import check_worker
+from holdfast.engine.rules import Rules
 from holdfast.errors import NotFound
 from holdfast.model import Lease
 from holdfast.model.job import LEASE_COLUMNS, Unreadable
@@ -32,11 +33,11 @@ class Look(msgspec.Struct, frozen=True):
         return self.enabled and (self.due or self.ripe or self.lost)
 
 
-async def look(tx: Tx, worker: str, queues: list[str] | None, types: list[str] | None) -> Look:
+async def look(tx: Tx, rules: Rules, worker: str, queues: list[str] | None, types: list[str] | None) -> Look:
     check_worker(worker)
     check_list(queues, "queue")
     check_list(types, "job type")
-    row = await tx.one(q.look, worker=worker, queues=queues, types=types)
+    row = await tx.one(rules.mine(q.look), worker=worker, queues=queues, types=types)
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
     waits = None if row["next_at"] is None else (row["next_at"] - row["seen_at"]).total_seconds()

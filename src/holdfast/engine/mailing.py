@@ -7,10 +7,13 @@ from typing import Any
 
 from holdfast.engine import audit as _audit
 from holdfast.engine import deliveries as _deliveries
+from holdfast.engine import failure_counts as _failure_counts
 from holdfast.engine import fan_out as _fan_out
+from holdfast.engine import missing as _missing
 from holdfast.engine import webhooks as _webhooks
 from holdfast.engine.alerts import Watch
 from holdfast.engine.audited import Audited
+from holdfast.engine.failure_counts import FailureCounts
 from holdfast.model.webhook import Delivery, Webhook
 
 
@@ -52,6 +55,20 @@ class Mailing(Audited):
         if not listening:
             return await self.store.write(_fan_out.skip)
         return await self.store.write(lambda tx: _fan_out.fan_out(tx, self.rules, watching))
+
+    async def alert_of_extensions(self, watch: Watch) -> bool:
+        """Jobs wait for an extension that no live process has: somebody should hear of it."""
+        missing = await self.store.read(_missing.missing)
+        if not missing:
+            return False
+        return await self.store.write(lambda tx: _fan_out.alert_of_extensions(tx, self.rules, watch, missing))
+
+    async def count_failures(self) -> FailureCounts:
+        """The counts, up to the end of the log. A look first: most of the time there is nothing new."""
+        if await self.store.read(_failure_counts.has_news):
+            while await self.store.write(_failure_counts.count):
+                continue
+        return await self.store.read(_failure_counts.counts)
 
     async def webhooks_with_work(self, *, busy: Sequence[str] = (), alerts: bool = False) -> list[str]:
         return await self.store.read(lambda tx: _deliveries.waiting(tx, busy=busy, alerts=alerts))

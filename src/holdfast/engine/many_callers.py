@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
-from holdfast.batches import AT_ONCE_MAX, each
+from holdfast.batches import each
 from holdfast.engine import create as _create
-from holdfast.engine.create import Created, Ready
+from holdfast.engine.insert import Created, Ready
 from holdfast.engine.registry import NeedsTransaction, unless_stale
 from holdfast.engine.rules import Rules
-from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.lifecycle import Actor
-from holdfast.model import NewJob
 from holdfast.store import PostgresStore, SqliteStore, Tx
 
 Answers = list[Created | Exception]
@@ -23,10 +21,15 @@ _Answer = TypeVar("_Answer")
 
 
 async def create_in_few_commits(store: _Stores, rules: Rules, jobs: list[Ready]) -> Answers:
-    """In one statement, unless a key is taken. What was committed is answered as such, whatever becomes of the rest."""
-    new: list[Created | Exception | None] = await each(partial(_create_new, store, rules), jobs)
-    taken = [job for job, one in zip(jobs, new, strict=True) if one is None]
-    others = iter(cast("Answers", await each(partial(_create_taken, store, rules), taken) if taken else []))
+    """In one statement, unless a key is taken or hooks have a say. What was committed is answered as such, whatever
+    becomes of the rest."""
+    plain = [one for one in jobs if rules.hooks.needs_of(one.job.type) is None]
+    tried = iter(await each(partial(_create_new, store, rules), plain) if plain else [])
+    new: list[Created | Exception | None] = [
+        next(tried) if rules.hooks.needs_of(one.job.type) is None else None for one in jobs
+    ]
+    left = [job for job, one in zip(jobs, new, strict=True) if one is None]
+    others = iter(cast("Answers", await each(partial(_create_each, store, rules), left) if left else []))
     return [next(others) if one is None else one for one in new]
 
 
@@ -43,7 +46,7 @@ async def _create_new(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequen
     return await _answered(write, jobs)
 
 
-async def _create_taken(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequence[Created | Exception]:
+async def _create_each(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequence[Created | Exception]:
     async def work(tx: Tx) -> list[Created | HoldfastError]:
         return await _create.create_each(tx, rules, jobs, actor=Actor.CLIENT, accept=None)
 
@@ -59,30 +62,6 @@ async def _answered(write: Callable[[], Awaitable[list[_Answer]]], jobs: list[Re
         raise
     except Exception as error:
         return [error] * len(jobs)
-
-
-async def create_one_by_one(create: Callable[[NewJob], Awaitable[Created]], jobs: list[Ready]) -> Answers:
-    """A commit for each job. After trouble with the database the rest is not tried: it would take as long for each.
-
-    A few at once, so that those with a locked key, which wait for a second, do not delay all others.
-    """
-    room = asyncio.Semaphore(AT_ONCE_MAX)
-    trouble: StoreError | None = None
-
-    async def create_one(job: NewJob) -> Created | Exception:
-        nonlocal trouble
-        async with room:
-            if trouble is not None:
-                told = "not tried after trouble with the database, nothing was written: "
-                return StoreUnavailable(f"{told}{trouble.message}", full=f"{told}{trouble.full}")
-            try:
-                return await create(job)
-            except Exception as error:
-                if isinstance(error, StoreUnavailable | OutcomeUnknown) and not isinstance(error, Locked):
-                    trouble = error
-                return error
-
-    return list(await asyncio.gather(*(create_one(one.job) for one in jobs)))
 
 
 async def accept_each(accept: Callable[[list[str]], Awaitable[list[str]]], made: Answers) -> Answers:

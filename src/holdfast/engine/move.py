@@ -1,10 +1,10 @@
-"""A move and what hangs on it: the app's effects in the same transaction, observers after the commit."""
+"""A move and what hangs on it: hooks of extensions in the same transaction, observers after the commit."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
+from holdfast.engine.hooked import run_effects
 from holdfast.engine.rules import Rules
 from holdfast.lifecycle import Actor
 from holdfast.store import Row, Tx
@@ -23,19 +23,21 @@ async def move(
 ) -> list[Row]:
     """Run a guarded move. The rows that come back are the ones that moved; the rest were refused.
 
-    `brief`: the caller needs little of them, so little is fetched; for observers somewhat more, for hooks everything.
+    `brief`: the caller needs little of them, so little is fetched; for observers somewhat more.
     """
-    verb = "create" if query.create else query.move  # a wish or a report moves nothing
-    hooked = verb is not None and rules.hooks.any_for(verb)
-    wanted = query
-    if brief and not hooked:
+    wanted, timing = query, rules.timing if rules.timing is not None and rules.timing.wants(query) else None
+    if brief and timing is None:
         wanted = query.heard if rules.observers else query.brief
     rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
-    if rows and verb is not None and hooked:
-        async with tx.app_code() if query.create else nullcontext():  # whose limit on locks has done its work
-            await rules.hooks.apply(tx, verb, rows)
+    verb = "create" if query.create else query.move  # a wish or a report moves nothing
+    if rows and query.mine and verb is not None and any(rules.hooks.effects(verb, row["type"]) for row in rows):
+        if query.create:  # its limit on the wait for keys has done its work
+            await tx.wait_for_locks()
+        await run_effects(tx, rules, verb, rows)
     if rows and rules.observers:
         tx.after_commit(lambda: _tell(rules, wanted, rows, actor))
+    if rows and timing is not None:
+        tx.after_commit(lambda: timing.tell(wanted, rows))
     return rows
 
 

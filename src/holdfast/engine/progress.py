@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.engine.fail import shown
 from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.rules import Rules
-from holdfast.errors import Invalid, LeaseLost
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.lifecycle import Actor
 from holdfast.model import Part, PartStatus
 from holdfast.model.history import PART_BYTES_MAX
@@ -22,7 +24,7 @@ COUNTERS_BYTES_MAX = 16 * 1024
 PARTS_MAX = 1000
 
 
-async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str) -> list[Advanced | LeaseLost]:
+async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str) -> list[Advanced | HoldfastError]:
     """Store each report whose token is current; the others are answered with why not."""
     check_worker(worker)
     for report in reports:
@@ -48,14 +50,32 @@ async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str
     }
     parts = [_part_row(rules, report.id, place, part) for report in reports for place, part in enumerate(report.parts)]
     if kept := [row for row in parts if row[0] in stored]:
-        await tx.all(q.put_parts, part=kept)
-        await _check_parts_in_all(tx, {row[0] for row in kept})
+        await _keep_parts(tx, rules, [report for report in reports if report.id in stored and report.parts], kept)
     return [
         Advanced(report.id, stored[report.id]["lease_expires_at"], stored[report.id]["cancel_requested_at"] is not None)
         if report.id in stored
-        else await _refused(tx, report, worker)
+        else await _refused(tx, rules, report, worker)
         for report in reports
     ]
+
+
+async def _keep_parts(tx: Tx, rules: Rules, reports: list[Progress], rows: list[tuple[Any, ...]]) -> None:
+    if again := [(report.id, part.name) for report in reports for part in report.parts if part.reopen]:
+        await tx.all(q.reopen_parts, part=again)
+    await tx.all(q.put_parts, part=rows)
+    await _check_parts_in_all(tx, {row[0] for row in rows})
+    await tx.all(q.number_line, ids=[report.id for report in reports])
+    await tx.all(q.tell_parts, said=[(report.id, _told(rules, report.parts)) for report in reports])
+
+
+def _told(rules: Rules, parts: list[Part]) -> str:
+    """What the log says of them: not their data."""
+    lines = []
+    for part in parts:
+        line = {name: getattr(part, name) for name in ("name", "status", "percent", "total", "done", "error")}
+        line["error"] = None if part.error is None else shown(rules, part.error)
+        lines.append({name: value for name, value in line.items() if value is not None})
+    return msgspec.json.encode(lines).decode()
 
 
 async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict[str, str]:
@@ -63,7 +83,7 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
     if not told:
         return {}
     held = token_rows([report.held for report in reports if report.counters])
-    rows = await tx.all(q.held_jobs, held=held, worker=worker)
+    rows = await tx.all(q.held_counters, held=held, worker=worker)
     return {
         row["id"]: encode(
             {**(decode_or_none(row["counters"]) or {}), **(told[row["id"]] or {})},
@@ -74,9 +94,9 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
     }
 
 
-async def _refused(tx: Tx, report: Progress, worker: str) -> LeaseLost:
-    refusal = await settle_or_refuse(tx, report.held, worker, {})
-    assert isinstance(refusal, LeaseLost)  # noqa: S101  nothing can be a repeat of progress
+async def _refused(tx: Tx, rules: Rules, report: Progress, worker: str) -> HoldfastError:
+    refusal = await settle_or_refuse(tx, rules, report.held, worker, {})
+    assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of progress
     return refusal
 
 
@@ -106,6 +126,8 @@ def _check_part(part: Part) -> None:
     if part.status not in list(PartStatus):
         known = ", ".join(PartStatus)
         raise Invalid(f"the status of a part must be one of {known}, got {quoted(part.status)}", code="invalid_part")
+    if not isinstance(part.reopen, bool):
+        raise Invalid(f"reopen is true or false, got {quoted(part.reopen)}", code="invalid_part")
     if part.error is not None and not isinstance(part.error, str):
         raise Invalid(f"the error of a part is text, got {quoted(part.error)}", code="invalid_part")
     if part.percent is not None:

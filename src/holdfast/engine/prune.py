@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.create import held_until, is_free
 from holdfast.engine.deliveries import KEPT_SECONDS as DELIVERIES_KEPT_SECONDS
-from holdfast.engine.rules import Rules
+from holdfast.engine.hooked import Found, each_by_itself, run_effects
+from holdfast.engine.idempotency import held_until, is_free
+from holdfast.engine.rules import Rules, Which
 from holdfast.engine.webhooks import READER
 from holdfast.ids import uuid7_floor
 from holdfast.lifecycle import FINAL, State
@@ -64,40 +65,60 @@ async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None
     """
     most = rules.limits.sweep_batch
     bound = most if limit is None else min(check_limit(limit, "jobs"), most)
-    ready: list[str] = []
-    held: list[tuple[str, datetime | None]] = []  # (job, when its key will be free)
     await tx.all(q.prune_kept_keys, limit=bound)
+    gone = await _prune(tx, rules, retention, bound, rules.plain)
+    return gone + (await _prune(tx, rules, retention, bound, rules.mine) if rules.hooks.extensions else 0)
+
+
+async def _prune(tx: Tx, rules: Rules, retention: Retention, bound: int, which: Which) -> int:
+    ready: list[Found] = []
+    held: list[tuple[str, datetime | None]] = []  # (job, when its key will be free)
     for state, keep in retention.limits():
-        for row in await _prunable(tx, rules, state, keep, bound):
+        for row in await _prunable(tx, rules, state, keep, bound, which):
             if not row["key_live"] or row["kept"] or await is_free(tx, rules, row):
-                ready.append(row["id"])
+                ready.append(Found(row["id"], row))
             else:
                 held.append((row["id"], await held_until(tx, rules, row)))
     kept = await tx.all(q.keep_keys, held=held) if held else []
-    return len(kept) + await delete(tx, ready)
+    if which == rules.plain:
+        return len(kept) + await delete(tx, [one.id for one in ready])
+    return len(kept) + await _delete_with_hooks(tx, rules, ready)
 
 
-async def _prunable(tx: Tx, rules: Rules, state: State, keep: float, limit: int) -> list[Row]:
+async def _delete_with_hooks(tx: Tx, rules: Rules, ready: list[Found]) -> int:
+    async def settle(found: list[Found]) -> dict[str, bool]:
+        gone = [one.id for one in found]
+        await run_effects(tx, rules, "prune", [one.row for one in found])
+        await delete(tx, gone, rules.mine)
+        return dict.fromkeys(gone, True)
+
+    answers = await each_by_itself(tx, rules, "prune", ready, settle) if ready else {}
+    return sum(answer is True for answer in answers.values())
+
+
+async def _prunable(tx: Tx, rules: Rules, state: State, keep: float, limit: int, which: Which) -> list[Row]:
     """Without the jobs of which a webhook has still to be told. Where these fill a whole batch, jobs of tenants
     without a webhook are looked for by themselves: they do not wait for a reader that stands still."""
-    rows = await _candidates(tx, rules, state, keep, limit, [])
+    rows = await _candidates(tx, rules, state, keep, limit, [], which)
     tenants = await _listening(tx) if rows else []
     unread = await _unread(tx, rows, keep, tenants)
     found = [row for row in rows if row["id"] not in unread]
     if unread and len(rows) == limit:
         known = {row["id"] for row in found}
-        others = await _candidates(tx, rules, state, keep, limit, tenants)
+        others = await _candidates(tx, rules, state, keep, limit, tenants, which)
         found += [row for row in others if row["id"] not in known]
     return found[:limit]
 
 
-async def _candidates(tx: Tx, rules: Rules, state: State, keep: float, limit: int, besides: list[str]) -> list[Row]:
+async def _candidates(
+    tx: Tx, rules: Rules, state: State, keep: float, limit: int, besides: list[str], which: Which
+) -> list[Row]:
     """The oldest jobs whose time is over, but none of the tenants in `besides`."""
     wanted: dict[str, Any] = {"keep_seconds": keep, "besides": besides, "seen_seconds": SEEN_SECONDS}
     if state is State.SUCCEEDED:
         bound = _youngest(rules, keep)
-        return await tx.all(q.prunable_succeeded, bound=bound, limit=limit, **wanted)
-    return await tx.all(q.prunable_unhappy, state=state.value, limit=limit, **wanted)
+        return await tx.all(which(q.prunable_succeeded), bound=bound, limit=limit, **wanted)
+    return await tx.all(which(q.prunable_unhappy), state=state.value, limit=limit, **wanted)
 
 
 async def _listening(tx: Tx) -> list[str]:
@@ -126,12 +147,12 @@ async def _unread(tx: Tx, rows: list[Row], keep: float, tenants: list[str]) -> s
     return {row["job_id"] for row in await tx.all(q.unread_jobs, ids=ids, **place)}
 
 
-async def delete(tx: Tx, ids: list[str]) -> int:
+async def delete(tx: Tx, ids: list[str], which: Which = Rules.plain) -> int:
     """All of a finished job but the record of its attempts."""
     if not ids:
         return 0
-    deleted = [row["id"] for row in await tx.all(q.prune_jobs, ids=ids)]
-    for query in (q.prune_errors, q.prune_parts):
+    deleted = [row["id"] for row in await tx.all(which(q.prune_jobs), ids=ids)]
+    for query in (q.prune_errors, q.prune_parts, q.prune_hook_failures):
         await tx.all(query, ids=deleted)
     if events := await tx.all(q.prune_events, ids=deleted):
         await tx.one(q.note_pruned, pos=max(row["pos"] for row in events))

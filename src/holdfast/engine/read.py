@@ -39,6 +39,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     created_before: datetime | None = None
     error_code: str | None = None
     redrive_of: str | None = None
+    subject: str | None = None
+    parent_id: str | None = None
 
     def params(self) -> dict[str, Any]:
         """What was given, if a job can be like that at all."""
@@ -53,15 +55,19 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             check_name(name, "job type")
         for name in given.get("queues", ()):
             check_name(name, "queue")
-        for one, what in ((self.tenant, "tenant"), (self.tag, "tag"), (self.error_code, "error code")):
+        for one, what in (
+            (self.tenant, "tenant"),
+            (self.tag, "tag"),
+            (self.error_code, "error code"),
+            (self.subject, "subject"),
+        ):
             if one is not None:
                 check_name(one, what)
         for time in given.keys() & {"created_after", "created_before"}:
             check_time(given[time], time, code="invalid_filter")
-        if self.redrive_of is not None and not is_uuid(self.redrive_of):
-            raise Invalid(
-                f"redrive_of must be the id of a job, got {quoted(self.redrive_of)}", code="invalid_redrive_of"
-            )
+        for job, what in ((self.redrive_of, "redrive_of"), (self.parent_id, "parent_id")):
+            if job is not None and not is_uuid(job):
+                raise Invalid(f"{what} must be the id of a job, got {quoted(job)}", code=f"invalid_{what}")
         return given
 
 
@@ -221,6 +227,11 @@ async def extent(tx: Tx) -> Extent:
 
 async def attempts(tx: Tx, job_id: str) -> list[Attempt]:
     return [Attempt.from_row(row) for row in await tx.all(q.attempts, id=job_id)] if is_uuid(job_id) else []
+
+
+async def children(tx: Tx, job_id: str, *, limit: int) -> list[Job]:
+    check_limit(limit, "jobs")
+    return [Job.from_row(row) for row in await tx.all(q.children, id=job_id, limit=limit)] if is_uuid(job_id) else []
 
 
 async def parts(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.engine.claim import check_list
 from holdfast.engine.decide import Decision, after_loss, is_loss
 from holdfast.engine.fail import Lost, stored_error
+from holdfast.engine.hooked import Found, swept_rows
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules
+from holdfast.engine.parts import reset_parts
+from holdfast.engine.rules import Rules, Which
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_limit
 from holdfast.store import Row, Tx, q
@@ -39,22 +41,29 @@ async def reap(
     most = rules.limits.sweep_batch
     check_list(queues, "queue")
     check_list(gone, "instance")
-    rows = await tx.all(
-        q.lost_jobs,
-        queues=queues,
-        gone=gone or [],
-        unheard=float(unheard_seconds),
-        in_grace=in_grace,
-        limit=most if limit is None else min(check_limit(limit, "jobs"), most),
-    )
+    wanted: dict[str, Any] = {
+        "queues": queues,
+        "gone": gone or [],
+        "unheard": float(unheard_seconds),
+        "in_grace": in_grace,
+        "limit": most if limit is None else min(check_limit(limit, "jobs"), most),
+    }
+
+    async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
+        return await _judge(tx, rules, [one.row for one in found], which)
+
+    moved = await swept_rows(tx, rules, "reap", q.lost_jobs, wanted, settle)
+    tx.after_commit(lambda: _tell(rules, moved))
+    return moved
+
+
+async def _judge(tx: Tx, rules: Rules, rows: list[Row], which: Which) -> dict[str, Row]:
     decided = []
     for row in rows:
         why = _why(row)
         snapshot = await rules.registry.snapshot(tx, row["policy"])
         decided.append((row, after_loss(row, snapshot, why, jitter=rules.ids.jitter()), why))
-    moved = await _carry_out(tx, rules, decided)
-    tx.after_commit(lambda: _tell(rules, moved))
-    return moved
+    return await _carry_out(tx, rules, decided, which)
 
 
 def _tell(rules: Rules, moved: list[Row]) -> None:
@@ -72,7 +81,7 @@ def _why(row: Row) -> str:
     return "lease_expired"
 
 
-async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, str]]) -> list[Row]:
+async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, str]], which: Which) -> dict[str, Row]:
     retried: list[Lost] = []
     buried: list[Lost] = []
     canceled: list[Lost] = []
@@ -80,7 +89,7 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
     for row, decision, why in decided:
         lease = (row["id"], row["lease_token"], int(is_loss(why)))
         code = "timeout_soft" if decision.to is State.RETRYING else str(decision.reason)
-        error = stored_error(rules, code, _WHY[why], None)
+        error = stored_error(rules, code, _WHY[why], {"attempt": row["attempt"], "workerId": row["lease_worker"]})
         match decision.to:
             case State.CANCELED:
                 canceled.append((*lease, decision.reason))
@@ -92,14 +101,15 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
                     detoured.append(row["id"])
     moved: list[Row] = []
     if retried:
-        moved += await move(tx, rules, q.reap_to_retry, actor=Actor.SYSTEM, gone=retried)
+        moved += await move(tx, rules, which(q.reap_to_retry), actor=Actor.SYSTEM, gone=retried)
+        await reset_parts(tx, ((row["id"], decision) for row, decision, _ in decided), moved)
     if buried:
-        moved += await move(tx, rules, q.reap_to_dead, actor=Actor.SYSTEM, gone=buried)
+        moved += await move(tx, rules, which(q.reap_to_dead), actor=Actor.SYSTEM, gone=buried)
     if canceled:
-        moved += await move(tx, rules, q.reap_to_canceled, actor=Actor.SYSTEM, gone=canceled)
+        moved += await move(tx, rules, which(q.reap_to_canceled), actor=Actor.SYSTEM, gone=canceled)
     if detoured:
-        moved += await move(tx, rules, q.reap_waiting, actor=Actor.SYSTEM, ids=detoured)
-    return list({row["id"]: row for row in moved}.values())  # of two moves of a job, the later one counts
+        moved += await move(tx, rules, which(q.reap_waiting), actor=Actor.SYSTEM, ids=detoured)
+    return {row["id"]: row for row in moved}  # of two moves of a job, the later one counts
 
 
 class Swept(NamedTuple):

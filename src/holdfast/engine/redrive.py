@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.create import Created, create
+from holdfast.engine.create import create
+from holdfast.engine.insert import Created
 from holdfast.engine.read import get
 from holdfast.engine.rules import Rules
 from holdfast.errors import Conflict
@@ -31,7 +32,7 @@ async def redrive(
     run_at: datetime | None = None,
     tenant: str | None = None,
 ) -> Created:
-    """A new job with the old one's type, queue, payload, tags and policy; `root_id` leads back to the first of all."""
+    """A new job with the old one's type, queue, payload, subject, tags and policy; `root_id` names the first of all."""
     job = await get(tx, job_id, tenant)
     if not job.final:
         raise Conflict(f"job {job_id} is {job.state}; only a finished job is redriven", code="not_final", job_id=job_id)
@@ -52,6 +53,7 @@ async def redrive(
         prefers=decode(lane["prefers"]) if lane else None,
         tags=job.tags or [],
         partition_key=job.partition_key,
+        subject=job.subject,
         trace=job.trace,
         idempotency_key=idempotency_key,
         redrive_of=job.id,

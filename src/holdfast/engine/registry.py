@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.clock import Clock
+from holdfast.engine.policy_settings import PolicySettings
 from holdfast.errors import Invalid, StoreUnavailable, UnknownName
 from holdfast.lifecycle import Lifecycles, Machine, Policy, Reaping
 from holdfast.lifecycle.policy import readable
 from holdfast.lifecycle.render import from_stored, to_data
 from holdfast.model import JobType, NewJob
-from holdfast.model.names import check_names
+from holdfast.model.names import check_name, check_names
 from holdfast.model.payload_schema import Check, check_of
 from holdfast.store import Row, Tx, q
 
@@ -64,10 +65,10 @@ class Stale(StoreUnavailable):
 
 
 class Registry:
-    def __init__(self, lifecycles: Lifecycles, clock: Clock, defaults: dict[str, float | None] | None = None) -> None:
+    def __init__(self, lifecycles: Lifecycles, clock: Clock, settings: PolicySettings | None = None) -> None:
         self._lifecycles = lifecycles
         self._clock = clock
-        self._defaults = defaults or {}
+        self._settings = settings or PolicySettings()
         self._types: dict[str, JobType] = {}
         self._types_until = -1.0
         self.declare_again: Callable[[Tx], Awaitable[None]] | None = None  # what this process has declared
@@ -131,6 +132,19 @@ class Registry:
             hint = f"did you mean {near[0]!r}?" if near else "no app has declared it in this database"
             raise UnknownName(f"unknown job type {name!r}; {hint}", code="unknown_job_type", name=name)
 
+    def check_lifecycle(self, new: NewJob) -> None:
+        """A request may name one for a type that no app has declared; a declared type keeps its own."""
+        if new.lifecycle is None:
+            return
+        machine = self._lifecycles[check_name(new.lifecycle, "lifecycle")]
+        declared = self._types.get(new.type)
+        if declared is not None and declared.lifecycle != machine.name:
+            raise Invalid(
+                f"job type {new.type!r} is declared with lifecycle {declared.lifecycle!r}, and the request names "
+                f"{machine.name!r}; leave the field out",
+                code="lifecycle_conflict",
+            )
+
     def check_payload(self, new: NewJob) -> None:
         """Against the schema that its type was declared with."""
         declared = self._types.get(new.type)
@@ -153,7 +167,10 @@ class Registry:
         self._lost_types = False
 
     async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved], *, alone: bool = False) -> Resolved:
-        """Request over job type over lifecycle over settings. `fresh` keeps what this transaction has interned."""
+        """Request over job type over given settings over lifecycle over defaults.
+
+        `fresh` keeps what this transaction has interned.
+        """
         types, home = await self.types(tx), self._resolved  # what is resolved under these types belongs with them
         key = msgspec.json.encode(
             (new.tenant, new.type, new.lifecycle, new.queue, new.policy, new.requires, new.prefers)
@@ -184,16 +201,7 @@ class Registry:
         knobs, ignored = readable(declared.policy)
         if ignored:
             self._warn(f"the policy of job type {declared.name!r}", ignored)
-        return machine.policy.over({**self._below(machine), **knobs})
-
-    def _below(self, machine: Machine) -> dict[str, float | None]:
-        """Settings fill in what the lifecycle leaves at its default."""
-        standard = Policy()
-        return {
-            name: value
-            for name, value in self._defaults.items()
-            if getattr(machine.policy, name) == getattr(standard, name)
-        }
+        return machine.policy.over({**self._settings.of(machine), **knobs})
 
     async def snapshot(self, tx: Tx, policy_id: int) -> Snapshot:
         if (known := self._snapshots.get(policy_id)) is not None:
@@ -300,4 +308,5 @@ def _type_from_row(row: Row) -> JobType:
         requires=msgspec.json.decode(get("requires"), type=list[str]),
         prefers=msgspec.json.decode(get("prefers"), type=list[str]),
         schema=get("schema"),
+        needs=None if get("needs") is None else msgspec.json.decode(get("needs"), type=list[str]),
     )

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from holdfast.engine.decide import ends_canceled
-from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
+from holdfast.engine.held import Refusal, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.hooked import ask_guards, in_two_passes
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules
-from holdfast.errors import LeaseLost
+from holdfast.engine.rules import Rules, Which
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_number
 from holdfast.model.reports import Freed, Settled
 from holdfast.store import Row, Tx, q
 
 
-async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> list[Settled | LeaseLost]:
+async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> list[Settled | Refusal]:
     """Back to the queue, at once or after a delay. A job whose cancel was asked for ends here instead."""
     check_worker(worker)
     for item in items:
         check_number(item.delay_seconds, "delay_seconds", code="invalid_delay")
-    held = await tx.all(q.held_jobs, held=token_rows([item.held for item in items]), worker=worker)
+
+    async def settle(which: Which, some: list[Freed]) -> dict[str, Settled]:
+        return await _settle(tx, rules, some, worker, which)
+
+    settled = await in_two_passes(tx, rules, "release", items, settle)
+    return [
+        settled.get(item.id)
+        or await settle_or_refuse(
+            *(tx, rules, item.held, worker), {"released": {"reason": item.reason}, "canceled": {"error": None}}
+        )
+        for item in items
+    ]
+
+
+async def _settle(tx: Tx, rules: Rules, items: list[Freed], worker: str, which: Which) -> dict[str, Settled]:
+    held = await tx.all(which(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
+    if which == rules.mine:
+        await ask_guards(tx, rules, "release", {item.id: item for item in items}, held)
     stopping = {row["id"] for row in held if await _ends_canceled(tx, rules, row)}
     freed = [
         (item.id, item.token, item.reason, float(item.delay_seconds))
@@ -28,19 +45,12 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
     stopped = [(item.id, item.token, None) for item in items if item.id in stopping]
     moved = []
     if freed:
-        moved += await move(tx, rules, q.release_jobs, actor=Actor.WORKER, freed=freed, worker=worker)
+        moved += await move(tx, rules, which(q.release_jobs), actor=Actor.WORKER, freed=freed, worker=worker)
     if stopped:
-        moved += await move(tx, rules, q.cancel_running, actor=Actor.WORKER, stopped=sorted(stopped), worker=worker)
+        query = which(q.cancel_running)
+        moved += await move(tx, rules, query, actor=Actor.WORKER, stopped=sorted(stopped), worker=worker)
     tx.after_commit(lambda: rules.wake(row for row in moved if row["state"] == State.QUEUED))
-    settled = {row["id"]: State(row["state"]) for row in moved}
-    return [
-        Settled(item.id, settled[item.id])
-        if item.id in settled
-        else await settle_or_refuse(
-            tx, item.held, worker, {"released": {"reason": item.reason}, "canceled": {"error": None}}
-        )
-        for item in items
-    ]
+    return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}
 
 
 async def _ends_canceled(tx: Tx, rules: Rules, row: Row) -> bool:

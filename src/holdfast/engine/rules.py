@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from holdfast.clock import Clock
 from holdfast.engine.hooks import Hooks
@@ -29,10 +31,22 @@ class Limits:
     error_max_chars: int = 4000
     checkpoint_bytes_max: int = 256 * 1024
     worker_json_bytes_max: int = 10_240
+    hook_seconds: float = 10.0
 
 
 Observer = Callable[[Query, list[Row], str], None]
+
+
+class Timing(Protocol):
+    """Told of attempts that ended, so far as it wants to know."""
+
+    def wants(self, query: Query) -> bool: ...
+
+    def tell(self, query: Query, rows: list[Row]) -> None: ...
+
+
 Wake = Callable[[Sequence[Hint]], None]
+Which = Callable[[Query], Query]  # `Rules.plain` or `Rules.mine`: which of the jobs a query is about
 
 
 @dataclass
@@ -44,8 +58,20 @@ class Rules:
     hooks: Hooks = field(default_factory=Hooks)
     limits: Limits = field(default_factory=Limits)
     observers: list[Observer] = field(default_factory=list)
+    timing: Timing | None = None
     wakers: list[Wake] = field(default_factory=list)
     reaped: int = 0  # leases that were taken away through this engine
+    given_with_hooks: set[str] = field(default_factory=set)  # jobs that were claimed here and need hooks
+    hook_failures: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by extension and verb
+
+    def mine(self, query: Query) -> Query:
+        """The same query for the jobs that need the hooks of this process."""
+        return query.with_hooks(self.hooks.extensions)
+
+    @staticmethod
+    def plain(query: Query) -> Query:
+        """The query as it is: for the jobs that need no hooks."""
+        return query
 
     def wake(self, rows: Iterable[Row]) -> None:
         """Somebody waiting for these jobs should look now. Only a hint: nothing depends on it."""

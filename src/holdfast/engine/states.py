@@ -22,7 +22,8 @@ def state_filter(
     """The fields `states` and `lifecycle_states` of a `Filter`; `otherwise` applies where neither word is given.
 
     Both take words separated by commas. A status is one of the six. A state is a word of a lifecycle, and then only
-    jobs of lifecycles with that word are meant, or one of the eight stored states, in whatever lifecycle.
+    jobs of lifecycles with that word are meant, or one of the eight stored states, in whatever lifecycle. What a word
+    means in several lifecycles, it means for the jobs of each.
     """
     if state is None and status is None:
         stored = list(otherwise)
@@ -44,9 +45,12 @@ def _of_status(word: str) -> list[State]:
 
 
 def _pairs(lifecycles: Iterable[Machine], word: str) -> list[tuple[str, State]]:
-    if word in list(State):
-        return [(ANY_LIFECYCLE, State(word))]
     found = [(machine.name, state) for machine in lifecycles for state, own in machine.words.items() if own == word]
+    if word in list(State):
+        if all(state == word for _, state in found):
+            return [(ANY_LIFECYCLE, State(word))]
+        others = {machine.name for machine in lifecycles} - {name for name, _ in found}
+        return [*found, *((name, State(word)) for name in others)]
     if not found:
         known = [*map(str, State), *(own for machine in lifecycles for own in machine.words.values())]
         raise UnknownName.of("state", word[:80], list(dict.fromkeys(known)))

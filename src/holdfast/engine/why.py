@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
+from holdfast.engine.missing import stale
+from holdfast.engine.probes import Failed, asked
 from holdfast.engine.read import get
 from holdfast.engine.rules import Rules
 from holdfast.lifecycle import State
 from holdfast.model import Job, Worker
 from holdfast.model.json import decode
+from holdfast.model.reports import WAITING_FOR_CHILDREN
 from holdfast.store import Row, Tx, q
 
 AHEAD_MAX = 10_000
@@ -30,9 +34,11 @@ async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> l
     job = await get(tx, job_id, tenant)
     machine = (await rules.registry.snapshot(tx, job.policy)).machine
     now = (await tx.one(q.clock) or {"now_at": rules.clock.now()})["now_at"]
-    clauses = [_state(job, machine.words[job.state])]
+    clauses = [_state(job, machine.words[job.state]), *await of_extensions(tx, rules, job)]
     if not clauses[0].holds:
         return clauses
+    if job.reason == WAITING_FOR_CHILDREN and not job.due:
+        return [*clauses, await _children(tx, job)]
     waits = (job.run_at - now).total_seconds()
     clauses.append(
         Clause("time", waits <= 0, f"it may run since {job.run_at:%Y-%m-%d %H:%M:%S} UTC")
@@ -74,6 +80,47 @@ def _state(job: Job, word: str) -> Clause:
     if job.state is State.CREATED:
         return Clause("state", False, f"it is {word}: nobody has accepted it yet")
     return Clause("state", False, f"it is {word}, which is final ({job.reason or 'done'})")
+
+
+async def of_extensions(tx: Tx, rules: Rules, job: Job) -> list[Clause]:
+    """The extensions whose hooks its moves run, what these hooks have failed, and what extensions say themselves."""
+    absent = await stale(tx) if job.needs else []
+    clauses = [_extension(rules, name, absent) for name in job.needs or ()]
+    for row in await tx.all(q.hook_failures, id=job.id):
+        often = "once" if row["failures"] == 1 else f"{row['failures']} times"
+        says = f"extension {row['extension']} has failed its {row['verb']} {often}: {row['error']}"
+        clauses.append(Clause("hook", False, f"{says}; the next try is at {row['next_at']:%H:%M:%S} UTC"))
+    for hook in rules.hooks.explanations(job.type):
+        clauses += _explained(hook.extension, await asked(tx, hook, job))
+    return clauses
+
+
+def _extension(rules: Rules, name: str, absent: list[str]) -> Clause:
+    if name in absent:
+        return Clause("extension", False, f"it needs extension {name}, which no live process has")
+    here = "" if name in rules.hooks.extensions else ", and this process does not"
+    return Clause("extension", True, f"it needs extension {name}, which a live process has{here}")
+
+
+def _explained(extension: str, answer: Any) -> list[Clause]:
+    """A text says something and stands in the way of nothing."""
+    if isinstance(answer, Failed):
+        return [Clause(extension, True, f"extension {extension} could not explain it: {answer.says}")]
+    found = [answer] if isinstance(answer, str | Clause) else answer or []
+    if not isinstance(found, list | tuple) or not all(isinstance(each, str | Clause) for each in found):
+        wrong = f"extension {extension} explained it by {type(answer).__name__}; that is text, or a list of clauses"
+        return [Clause(extension, True, wrong)]
+    return [each if isinstance(each, Clause) else Clause(extension, True, each) for each in found]
+
+
+async def _children(tx: Tx, job: Job) -> Clause:
+    row = await tx.one(q.unfinished_children, id=job.id)
+    number = row["jobs"] if row else 0
+    if not number:
+        return Clause("children", False, "all its child jobs have ended; the next claim or sweep makes it claimable")
+    return Clause(
+        "children", False, f"it waits until {'1 child job has' if number == 1 else f'{number} child jobs have'} ended"
+    )
 
 
 async def _queue(tx: Tx, job: Job) -> Clause:

@@ -13,7 +13,7 @@ from holdfast.model import Worker
 from holdfast.model.json import encode_object
 from holdfast.model.names import capabilities_of, check_name, check_names, quoted
 from holdfast.model.numbers import check_count, check_number
-from holdfast.model.worker import ClaimScope
+from holdfast.model.worker import ClaimScope, Holding
 from holdfast.store import Tx, q
 
 SCOPES_MAX = 20  # of processes that share a key
@@ -65,6 +65,12 @@ async def get(tx: Tx, worker: str) -> Worker:
     if row is None:
         raise NotFound(f"no worker {worker}", code="worker_not_found")
     return Worker.from_row(row)
+
+
+async def holds(tx: Tx) -> dict[str, Holding]:
+    """What each worker holds that holds any."""
+    rows = await tx.all(q.held_by_worker)
+    return {row["lease_worker"]: Holding(row["jobs"], row["oldest"]) for row in rows}
 
 
 async def note_scope(tx: Tx, worker: str, types: list[str] | None, queues: list[str] | None) -> None:

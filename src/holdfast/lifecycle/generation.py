@@ -1,4 +1,4 @@
-"""`generation`: paid image generation; moderation may reject before or during the run, a key is free after failure."""
+"""`generation`: paid image generation; moderation may reject before or during the run, and a rejection frees no key."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Idempotency, Policy
@@ -25,5 +25,5 @@ GENERATION = Machine(
         "reap:     running -> retrying, dead  by system",
         "requeue:  retrying -> queued         by system",
     ],
-    policy=Policy(idempotency=Idempotency.UNTIL_FAILED),
+    policy=Policy(idempotency=Idempotency.WINDOW_UNTIL_FAILED),
 )

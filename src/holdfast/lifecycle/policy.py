@@ -20,7 +20,8 @@ class Treatment(StrEnum):
 class Idempotency(StrEnum):
     FOREVER = "forever"  # a key names one job, also after that was pruned
     WINDOW = "window"  # ... for `idempotency_window_seconds` after creation
-    UNTIL_FAILED = "until_failed"  # ... until that job ended without success
+    UNTIL_FAILED = "until_failed"  # ... until that job failed or was canceled; a rejection frees no key
+    WINDOW_UNTIL_FAILED = "window_until_failed"  # ... until either of the two
 
 
 class Reaping(StrEnum):
@@ -53,6 +54,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     max_runtime_seconds: float | None = None
     cancel_grace_seconds: float = 30
     defer_seconds: float = 60  # how long a job waits for a worker with its preferred capabilities
+
+    keep_completed_parts: bool = True  # the next execution finds them completed; else it does them again
+    discard_partial_parts: bool = False  # what a failed execution had begun starts from nothing in the next
 
     idempotency: Idempotency = Idempotency.FOREVER
     idempotency_window_seconds: float = 86_400
@@ -91,8 +95,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return delay * (1 - self.backoff_jitter * (1 - jitter))
 
     def over(self, changes: dict[str, Any]) -> Policy:
-        """This policy with some knobs set otherwise."""
+        """This policy with some knobs set otherwise. Error codes are added to those that it knows."""
         _refuse_unknown(changes)
+        if isinstance(errors := changes.get("errors"), dict):
+            changes = {**changes, "errors": {**self.errors, **errors}}
         try:
             return msgspec.convert({**msgspec.to_builtins(self), **changes}, Policy)
         except msgspec.ValidationError as error:

@@ -30,5 +30,6 @@ TRANSCODE = Machine(
         offline_seconds=300,
         no_progress_seconds=1800,
         defer_seconds=60,
+        discard_partial_parts=True,
     ),
 )

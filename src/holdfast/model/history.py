@@ -80,7 +80,9 @@ PART_BYTES_MAX = 16 * 1024  # of its data, as JSON
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A named sub-unit of a job with its own status; a finished one is not done again on a retry."""
+    """A named sub-unit of a job with its own status; a finished one is not done again on a retry.
+
+    `error`: why it failed or was skipped."""
 
     name: str
     status: PartStatus = PartStatus.PENDING
@@ -91,11 +93,16 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     data: Any = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
+    reopen: bool = False  # only in a report: it may be finished, and is to be done again
 
     @classmethod
     def from_row(cls, row: Any) -> Part:
-        values = {name: row[name] for name in cls.__struct_fields__}
+        values = {name: row[name] for name in cls.__struct_fields__[:-1]}
         return cls(**{**values, "status": PartStatus(values["status"]), "data": decode_or_none(values["data"])})
+
+    def fields(self) -> dict[str, Any]:
+        """What is stored of it."""
+        return {name: getattr(self, name) for name in self.__struct_fields__[:-1]}
 
 
 EVENT_COLUMNS = Event.__struct_fields__

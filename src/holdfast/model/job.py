@@ -35,12 +35,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     run_at: datetime | None = None
     delay_seconds: float | None = None
     idempotency_key: str | None = None
+    key_is_derived: bool = False  # from the request, as `derived_key` does: the key alone says what a repeat is
     max_attempts: int | None = None
     policy: dict[str, Any] | None = None
     requires: list[str] | None = None
     prefers: list[str] | None = None
     tags: list[str] = []
     partition_key: str | None = None
+    subject: str | None = None
     trace: dict[str, str] | None = None
     parent_id: str | None = None
     redrive_of: str | None = None
@@ -81,6 +83,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
                 check_names(names, "capability")
         if self.partition_key is not None:
             check_name(self.partition_key, "partition key")
+        if self.subject is not None:
+            check_name(self.subject, "subject")
         for job, what in ((self.parent_id, "parent_id"), (self.root_id, "root_id"), (self.redrive_of, "redrive_of")):
             if job is not None and not is_uuid(job):
                 raise Invalid(f"{what} must be the id of a job, got {quoted(job)}", code=f"invalid_{what}")
@@ -105,6 +109,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         What is left at its default is left out, so that a field added later does not change what was sent before. So is
         the trace: each repeat has one of its own.
         """
+        if self.key_is_derived:
+            return hashlib.sha256(f"{self.type} {self.idempotency_key}".encode()).hexdigest()
         blank = type(self)(type="")
         sent = {
             name: value
@@ -169,11 +175,13 @@ class Job(msgspec.Struct, frozen=True):
     tags: Any
     trace: Any
     partition_key: str | None
+    subject: str | None  # what the job is about: a video, a document, an order
     redrive_of: str | None
     root_id: str | None
     parent_id: str | None
     lane: int
     policy: int
+    needs: list[str] | None
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Job:
@@ -190,14 +198,43 @@ class Job(msgspec.Struct, frozen=True):
         return self.state in FINAL
 
     @property
+    def worker(self) -> str | None:
+        """Who runs it, or ran it last."""
+        return self.lease_worker or self.last_worker
+
+    @property
     def status(self) -> str:
         """What a client sees, the same six words in every lifecycle."""
         return STATUS[self.state]
 
+    @property
+    def canceled_at(self) -> datetime | None:
+        return self.finished_at if self.state is State.CANCELED else None
+
+    @property
+    def partial(self) -> bool:
+        """It was canceled after it had started: what it has reported is not all."""
+        return self.state is State.CANCELED and self.started_at is not None
+
+    def derived(self, now: datetime) -> str | None:
+        """What its claim and its error come to, in one of six words; None for jobs canceled or rejected."""
+        match self.state:
+            case State.SUCCEEDED:
+                return "Completed"
+            case State.DEAD:
+                return "Failed"
+            case State.CANCELED | State.REJECTED:
+                return None
+            case State.RUNNING:
+                return "Claimed" if self.lease_expires_at is not None and self.lease_expires_at > now else "Expired"
+        return "Unclaimed" if self.error is None else "Retrying"
+
 
 COLUMNS = Job.__struct_fields__
 _STATE, _DUE = COLUMNS.index("state"), COLUMNS.index("due")
-_JSON = [COLUMNS.index(name) for name in ("payload", "result", "error", "counters", "checkpoint", "tags", "trace")]
+_JSON = [
+    COLUMNS.index(name) for name in ("payload", "result", "error", "counters", "checkpoint", "tags", "trace", "needs")
+]
 
 
 class Unreadable(Exception):

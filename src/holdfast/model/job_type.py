@@ -22,6 +22,7 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     requires: list[str] = []
     prefers: list[str] = []
     schema: str | None = None  # of its payload, as JSON text; None: any JSON object will do
+    needs: list[str] | None = None  # the extensions that have hooks on it
 
     @property
     def in_order(self) -> JobType:

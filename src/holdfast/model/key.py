@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -49,6 +49,19 @@ SCOPES = {
 }
 # Whoever wants an operator's key to do more than look must say so.
 _UNLESS_TOLD = {**SCOPES, Kind.ADMIN: (Scope.ADMIN_READ,)}
+
+# Extensions have scopes of their own, `NAME:verb`, and a process need not have the extension to make a key for it.
+EXTENDED = (Kind.CLIENT, Kind.ADMIN)  # the kinds of key that may have them
+RESERVED = frozenset(  # what no extension is called, so that a slip in a scope of the core is none of an extension
+    ("admin", "admins", "holdfast", "job", "jobs", "key", "keys", "session", "sessions", "work", "worker", "workers")
+)
+_EXTENSION_SCOPE = re.compile(r"([a-z][a-z0-9_]{0,30}):[a-z][a-z0-9_]{0,30}")
+
+
+def extension_of(scope: str) -> str | None:
+    """The name of the extension whose scope this is; None if it has not the form of one."""
+    found = _EXTENSION_SCOPE.fullmatch(scope)
+    return None if found is None or found[1] in RESERVED else found[1]
 
 
 # -- the text of a key -----------------------------------------------------------------------------------------
@@ -98,7 +111,8 @@ class Key(msgspec.Struct, frozen=True):
     kind: Kind
     tenant: str
     name: str | None
-    scopes: frozenset[Scope]
+    subject: str | None  # the user it stands for
+    scopes: frozenset[str]  # those of the core are of `Scope`
     queues: tuple[str, ...] | None  # a worker's key may be bound to these
     worker_id: str | None
     rate_per_second: float | None
@@ -119,7 +133,7 @@ class Key(msgspec.Struct, frozen=True):
     def rights(self) -> dict[str, Any]:
         """What it opens, and to whom."""
         named = {"kind": self.kind, "tenant": self.tenant, "name": self.name, "scopes": sorted(self.scopes)}
-        return {**named, "queues": self.queues, "worker": self.worker_id}
+        return {**named, "queues": self.queues, "worker": self.worker_id, "subject": self.subject}
 
     def status(self, now: datetime) -> str:
         if self.revoked_at is not None:
@@ -136,6 +150,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind = Kind.CLIENT
     tenant: str = "default"
     name: str | None = None
+    subject: str | None = None
     scopes: Collection[str] | None = None
     queues: Collection[str] | None = None
     worker_id: str | None = None
@@ -146,6 +161,8 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
         check_name(self.tenant, "tenant")
         if self.name is not None:
             check_name(self.name, "key name")
+        if self.subject is not None:
+            check_name(self.subject, "subject")
         if (self.kind is Kind.WORKER) is not (self.worker_id is not None):
             raise Invalid("a worker's key belongs to a worker, and no other key does", code="invalid_key")
         if self.queues is not None and (self.kind is not Kind.WORKER or not self.queues):
@@ -159,17 +176,18 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
         """As the column holds them: `work:mail` is a worker's scope bound to the queue mail."""
         granted = _granted(self.kind, self.scopes)
         if self.queues is None:
-            return [scope.value for scope in sorted(granted)]
+            return [str(scope) for scope in sorted(granted)]
         return [f"{Scope.WORK}:{queue}" for queue in check_names(list(self.queues), "queue")]
 
 
-def _granted(kind: Kind, wanted: Collection[str] | None) -> set[Scope]:
+def _granted(kind: Kind, wanted: Collection[str] | None) -> set[str]:
     if wanted is None:
         return set(_UNLESS_TOLD[kind])
     granted = {_scope(name) for name in wanted}
-    if foreign := granted.difference(SCOPES[kind]):
+    if foreign := [scope for scope in sorted(granted.difference(SCOPES[kind])) if not _extends(kind, scope)]:
+        extensions = ", and those of extensions (NAME:verb)" if kind in EXTENDED else ""
         raise Invalid(
-            f"a {kind} key cannot have {', '.join(sorted(foreign))}; it may have: {', '.join(SCOPES[kind])}",
+            f"a {kind} key cannot have {', '.join(foreign)}; it may have: {', '.join(SCOPES[kind])}{extensions}",
             code="invalid_scope",
         )
     if not granted:
@@ -177,15 +195,38 @@ def _granted(kind: Kind, wanted: Collection[str] | None) -> set[Scope]:
     return granted
 
 
-def _scope(name: str) -> Scope:
+def _extends(kind: Kind, scope: str) -> bool:
+    return kind in EXTENDED and not isinstance(scope, Scope)
+
+
+def _scope(name: str) -> str:
     try:
         return Scope(name)
     except ValueError:
+        if isinstance(name, str) and extension_of(name) is not None:
+            return name
         raise UnknownName.of("scope", str(name), [scope.value for scope in Scope]) from None
 
 
-def _scopes_and_queues(stored: list[str]) -> tuple[frozenset[Scope], tuple[str, ...] | None]:
+def check_against(scopes: Collection[str], known: Mapping[str, Collection[str]]) -> list[str]:
+    """Of an extension that this process has, only the scopes that it declares; the answer is what nobody here knows.
+
+    `known`: the scopes of each extension. One that is not here may be elsewhere: a key for it can be made all the same.
+    """
+    strange = []
+    for scope in sorted(scopes):
+        extension = extension_of(scope)
+        if extension is None:
+            continue
+        if extension not in known:
+            strange.append(scope)
+        elif scope not in known[extension]:
+            raise UnknownName.of("scope", scope, sorted(known[extension]), where=f"the extension {extension}")
+    return strange
+
+
+def _scopes_and_queues(stored: list[str]) -> tuple[frozenset[str], tuple[str, ...] | None]:
     bound = f"{Scope.WORK}:"
     queues = tuple(name.removeprefix(bound) for name in stored if name.startswith(bound))
-    scopes = frozenset(Scope.WORK if name.startswith(bound) else Scope(name) for name in stored)
+    scopes = frozenset(Scope.WORK if name.startswith(bound) else name for name in stored)
     return scopes, queues or None

@@ -27,7 +27,10 @@ class Outline(msgspec.Struct, frozen=True):
     counters: str | None
     result: str | None
     error: str | None
+    started_at: datetime | None
+    subject: str | None
     now_at: datetime
+    parts: str | None = None  # JSON as well, where one job was asked for
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Outline:
@@ -43,4 +46,4 @@ class Outline(msgspec.Struct, frozen=True):
         return STATUS[self.state]
 
 
-OUTLINE_COLUMNS = Outline.__struct_fields__[:-1]  # the time of asking is no column
+OUTLINE_COLUMNS = Outline.__struct_fields__[:-2]  # the time of asking is no column, the parts are rows

@@ -11,6 +11,11 @@ from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model.history import Part
 
+CONTEXT_BYTES_MAX = 16 * 1024  # of JSON that explains an error
+
+
+WAITING_FOR_CHILDREN = "waiting_for_children"
+
 
 class Held(msgspec.Struct, frozen=True):
     """A job and the token it is held by."""
@@ -40,6 +45,11 @@ class Done(msgspec.Struct, frozen=True):
         return Held(self.id, self.token)
 
 
+# In the context of an error: the class of an exception that no code raised on purpose. Its text may hold addresses,
+# paths and names, so it is for operators, and clients read a sentence of ours instead.
+RAISED = "raised"
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """fail: the execution ended with an error, whose code decides what happens next."""
 
@@ -66,9 +76,12 @@ class Freed(msgspec.Struct, frozen=True):
     token: str
     delay_seconds: float = 0
     snoozed: bool | None = None
+    children: bool = False  # it waits until no job is unfinished whose parent it is
 
     @property
     def reason(self) -> str:
+        if self.children:
+            return WAITING_FOR_CHILDREN
         asked_for = self.delay_seconds > 0 if self.snoozed is None else self.snoozed
         return "snoozed" if asked_for else "released"
 
@@ -114,6 +127,29 @@ class Advanced(msgspec.Struct, frozen=True):
     id: str
     expires_at: datetime
     cancel_requested: bool
+
+
+class Withdrawal(msgspec.Struct, frozen=True, kw_only=True):
+    """withdraw: the job that is held wants the waiting work of another one to end."""
+
+    id: str
+    token: str
+    target: str
+    reason: str = "canceled"
+    message: str = ""
+
+    @property
+    def held(self) -> Held:
+        return Held(self.id, self.token)
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """What became of that other job. `asked`: its worker was told to stop it. Running and not asked: its lifecycle
+    cannot be told to, and what waits afterwards can still be withdrawn."""
+
+    id: str
+    state: State
+    asked: bool = False
 
 
 class Settled(msgspec.Struct, frozen=True):

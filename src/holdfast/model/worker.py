@@ -34,8 +34,18 @@ class ClaimScope(msgspec.Struct, frozen=True):
         return self.queues is None or queue in self.queues
 
 
+class Holding(msgspec.Struct, frozen=True):
+    """What a worker has under lease: how many jobs, and the one it has had for longest."""
+
+    jobs: int
+    oldest: str | None = None
+
+
 class Worker(msgspec.Struct, frozen=True):
-    """`enabled` is the operator's word, `liveness` what the heartbeats say; neither ever writes the other."""
+    """`enabled` is the operator's word, `liveness` what the heartbeats say; neither ever writes the other.
+
+    Where it was asked `with_holding`, `liveness` also goes by the leases, and `current_job_id` is one of them.
+    """
 
     id: str
     name: str | None
@@ -52,15 +62,26 @@ class Worker(msgspec.Struct, frozen=True):
     last_heartbeat_at: datetime | None
     heartbeat_seconds: float
     offline_seconds: float
+    current_job_id: str | None = None
 
     @classmethod
     def from_row(cls, row: Any) -> Worker:
-        values = {name: row[name] for name in cls.__struct_fields__}
+        values = {name: row[name] for name in WORKER_COLUMNS}
         for name in ("tenants", "capabilities", "offers", "metadata", "claim_scopes"):
             values[name] = decode_or_none(values[name])
         values["enabled"] = bool(values["enabled"])
         values["liveness"] = Liveness(values["liveness"])
         return cls(**values)
+
+    def with_holding(self, holding: Holding | None) -> Worker:
+        """Busy from its claim on and idle from its report on, whatever its last heartbeat said. What one that has never
+        claimed says of itself stands."""
+        if self.liveness is Liveness.OFFLINE:
+            return self
+        if holding is not None:
+            return msgspec.structs.replace(self, liveness=Liveness.BUSY, current_job_id=holding.oldest)
+        claims = bool(self.claim_scopes) or (self.kind == LOCAL and self.liveness is Liveness.BUSY)
+        return msgspec.structs.replace(self, liveness=Liveness.IDLE) if claims else self
 
     @property
     def status(self) -> str:
@@ -92,4 +113,4 @@ class Worker(msgspec.Struct, frozen=True):
         return found if isinstance(found, list) else None
 
 
-WORKER_COLUMNS = Worker.__struct_fields__
+WORKER_COLUMNS = Worker.__struct_fields__[:-1]  # the current job is found by its lease

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from holdfast.observe.instruments import Registry
 
+HOOK_FAILURES = "Guards and effects of extensions that failed here, by extension and verb; each is tried again."
+ATTEMPT_SECONDS, ATTEMPT_LABELS = "holdfast_attempt_seconds", ("job_type", "outcome")
 REAPED = "Leases that this process has taken from workers that died or fell silent."
 
 

@@ -7,6 +7,8 @@ else waits until somebody reads. Values of several processes add up through `sna
 
 from __future__ import annotations
 
+import logging
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
@@ -18,6 +20,9 @@ from prometheus_client.utils import floatToGoString
 
 LABELS_MAX = 200  # sets of label values in one family; whatever comes later is counted together
 OTHER = "other"
+SAID_MAX = 1000
+
+log = logging.getLogger("holdfast.metrics")
 
 Labels = tuple[str, ...]
 Snapshot = dict[str, list[tuple[Labels, Any]]]  # by family
@@ -52,6 +57,10 @@ class Instrument:
     def show(self, *labels: str) -> None:
         """Be there from the start, at zero."""
         self._slot(labels)
+
+    def fits(self, labels: Labels, value: Any) -> bool:
+        """Whether what another process counted can be added to this."""
+        return len(labels) == len(self.labels) and _is_number(value)
 
     def add_up(self, labels: Labels, value: Any) -> None:
         """What another process counted."""
@@ -109,6 +118,10 @@ class Histogram(Instrument):
         value[bisect_left(self.buckets, number)] += 1
         value[-1] += number
 
+    def fits(self, labels: Labels, value: Any) -> bool:
+        same_buckets = isinstance(value, list) and len(value) == len(self._new())
+        return len(labels) == len(self.labels) and same_buckets and all(map(_is_number, value))
+
     def add_up(self, labels: Labels, value: Any) -> None:
         slot = self._slot(labels)
         self.values[slot] = [mine + theirs for mine, theirs in zip(self.values[slot], value, strict=True)]
@@ -120,6 +133,20 @@ class Histogram(Instrument):
             counts = accumulate(value[:-1])
             family.add_metric(labels, buckets=list(zip(bounds, counts, strict=True)), sum_value=value[-1])
         return family
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+_said: set[tuple[str, str]] = set()
+
+
+def once(name: str, message: str, *arguments: object) -> None:
+    """One line for each metric, in one process."""
+    if (name, message) not in _said and len(_said) < SAID_MAX:
+        _said.add((name, message))
+        log.warning(message, *arguments)
 
 
 _Kind = TypeVar("_Kind", bound=Instrument)
@@ -150,6 +177,10 @@ class Registry:
         self.instruments[instrument.name] = instrument
         return instrument
 
+    def adopt(self, instruments: Iterable[Instrument]) -> None:
+        """Made elsewhere, and fed there; in the place of one of the same name."""
+        self.instruments.update({each.name: each for each in instruments})
+
     def _refresh(self) -> None:
         for refresh in self.before:
             refresh()
@@ -160,9 +191,21 @@ class Registry:
 
     def add_up(self, snapshots: Iterable[Snapshot]) -> None:
         for snapshot in snapshots:
-            for name, values in snapshot.items():
+            for instrument, values in self.known(snapshot):
                 for labels, value in values:
-                    self.instruments[name].add_up(tuple(labels), value)
+                    instrument.add_up(labels, value)
+
+    def known(self, snapshot: Snapshot) -> Iterator[tuple[Instrument, list[tuple[Labels, Any]]]]:
+        """What is not in the registry, or has other labels or buckets there, is dropped: processes of one worker may
+        be of several versions while they are replaced."""
+        for name, values in snapshot.items():
+            if (instrument := self.instruments.get(name)) is None:
+                once(name, "metric %s of a process is not known here and is dropped", name)
+                continue
+            fitting = [(tuple(labels), value) for labels, value in values if instrument.fits(labels, value)]
+            if len(fitting) < len(values):
+                once(name, "metric %s of a process has other labels or values than here; dropped", name)
+            yield instrument, fitting
 
     def collect(self) -> Iterator[Metric]:
         return (instrument.family() for instrument in self.instruments.values())

@@ -5,14 +5,16 @@ They are never in one registry with those of a worker: `db_query_duration_second
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from holdfast.engine.depths import Depth, Depths, fullest
+from holdfast.engine.failure_counts import FailureCounts
 from holdfast.engine.prune import Overdue
-from holdfast.observe.hinting import REAPED, Hinting
+from holdfast.observe.declared import SECONDS as OUR_SECONDS
+from holdfast.observe.hinting import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, Hinting
 from holdfast.observe.instruments import OTHER, Labels, Registry
 from holdfast.observe.queries import QueryTimes
 from holdfast.store.queries import Query
@@ -80,6 +82,22 @@ class Serving(Registry):
     def _of_jobs(self) -> None:
         self.created = self.counter("holdfast_jobs_created_total", "Jobs that were created here, by HTTP.", ("queue",))
         self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
+        self.attempts = self.histogram(
+            ATTEMPT_SECONDS,
+            "How long attempts were that workers reported here, or lost here.",
+            ATTEMPT_LABELS,
+            buckets=OUR_SECONDS,
+        )
+        self.hook_failures = self.counter("holdfast_hook_failures_total", HOOK_FAILURES, ("extension", "verb"))
+        self.failures = self.counter(
+            "holdfast_job_failures_total", "Attempts that failed or were lost, on all workers since the beginning."
+        )
+        self.stale = self.counter(
+            "holdfast_stale_jobs_recovered_total", "Jobs taken from workers that died or fell silent, on all workers."
+        )
+        self.spent = self.counter(
+            "holdfast_max_retries_exceeded_total", "Jobs that used up their attempts, on all workers."
+        )
         self.refused = self.counter(
             "holdfast_late_writes_refused_total", "Words of workers that were refused here: the lease was not theirs."
         )
@@ -94,6 +112,11 @@ class Serving(Registry):
             "holdfast_prune_backlog",
             "Rows that should have been deleted more than 5 minutes ago, by kind, counted up to 10,000.",
             ("kind",),
+        )
+        self.missing = self.gauge(
+            "holdfast_extension_missing",
+            "Jobs that need an extension which no live process has, counted up to 10,000.",
+            ("extension",),
         )
         self.workers = self.gauge("holdfast_workers", "Workers that are registered, by status.", ("status",))
         self.slots = self.gauge("holdfast_cluster_slots", "Jobs that all workers that live can run at once.")
@@ -136,8 +159,20 @@ class Serving(Registry):
         self.busy.set(depths.running)
         self.age.set(age_seconds)
 
+    def show_failures(self, counts: FailureCounts | None) -> None:
+        """The database counts them for all processes: each server shows the same, and nothing before it has asked, for
+        a zero would look like a counter that began anew."""
+        self.failures.values = {} if counts is None else {(): counts.failures}
+        self.stale.values = {} if counts is None else {(): counts.stale_jobs_recovered}
+        self.spent.values = {} if counts is None else {(): counts.max_retries_exceeded}
+
     def show_overdue(self, overdue: Overdue) -> None:
         self.overdue.values = {("jobs",): overdue.jobs, ("deliveries",): overdue.deliveries}
+
+    def show_missing(self, missing: Mapping[str, int]) -> None:
+        """One that was missing and is there again is shown as 0."""
+        back = dict.fromkeys(self.missing.values, 0.0)
+        self.missing.values = {**back, **{(name,): float(jobs) for name, jobs in missing.items()}}
 
     def _follow(self) -> None:
         """The same requests: counted once, and shown twice."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.observe.hinting import REAPED, Hinting
+from holdfast.observe import declared
+from holdfast.observe.hinting import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, Hinting
 from holdfast.observe.instruments import Gauge, Registry, Same, Snapshot
+from holdfast.observe.storage_metrics import OPERATION_SECONDS, StorageMetrics
 
+OUR_SECONDS = declared.SECONDS
 SECONDS = (0.1, 0.3, 0.5, 0.7, 1, 3, 5, 7, 10)
-OPERATION_SECONDS = (0.1, 0.3, 0.5, 1, 3, 5, 7, 10)
 MILLISECONDS = (10, 30, 50, 70, 100, 300, 500, 700, 1000, *range(1500, 10_001, 500))
-# From a job that does next to nothing to one that takes the night.
-OUR_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28_800)
 DECLARED_MAX = 10_000  # sets of label values that the app declares: clients cannot add to them
 
 
@@ -59,20 +59,18 @@ class Working(Registry):
         self.retries = self.counter("retry_attempts_total", "Attempts that were not the first of their job.")
 
     def _of_what_apps_use(self) -> None:
-        """Nothing in the platform feeds these."""
+        """Nothing in the platform feeds these by itself; those of S3 are fed by the storage of extensions."""
         self.counter("image_processing_errors_total", "Images that could not be processed.", ("error_type",))
-        for prefix, name, labels in (
-            ("s3", "S3", ("operation", "bucket")),
-            ("cloudfront", "CloudFront", ("operation",)),
-        ):
-            self.histogram(
-                f"{prefix}_operation_duration_seconds",
-                f"How long operations on {name} took.",
-                labels,
-                buckets=OPERATION_SECONDS,
-            )
-            errors = f"{prefix}_operation_errors_total"
-            self.counter(errors, f"Operations on {name} that failed.", (*labels, "error_code"))
+        self.adopt(StorageMetrics().instruments)
+        self.histogram(
+            "cloudfront_operation_duration_seconds",
+            "How long operations on CloudFront took.",
+            ("operation",),
+            buckets=OPERATION_SECONDS,
+        )
+        self.counter(
+            "cloudfront_operation_errors_total", "Operations on CloudFront that failed.", ("operation", "error_code")
+        )
 
     def _of_the_database(self) -> None:
         self.queries = self.histogram(
@@ -93,21 +91,28 @@ class Working(Registry):
             "holdfast_late_writes_refused_total", "Reports that came too late: the job was no longer ours."
         )
         self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
+        self.taken = self.histogram(
+            ATTEMPT_SECONDS,
+            "How long attempts were that this process took from others.",
+            ATTEMPT_LABELS,
+            buckets=OUR_SECONDS,
+        )
+        self.hook_failures = self.counter("holdfast_hook_failures_total", HOOK_FAILURES, ("extension", "verb"))
         self.slots = self.gauge("holdfast_slots", "Jobs that can run here at once.")
         self.busy = self.gauge("holdfast_slots_busy", "Slots that are taken.")
         self.processes = self.gauge("holdfast_worker_processes", "Worker processes that run.")
 
     def meet(self, snapshot: Snapshot) -> None:
         """All names that a process tells of, at zero. What all processes see is not for the dead to tell."""
-        for name, values in snapshot.items():
-            if not isinstance(instrument := self.instruments[name], Same):
+        for instrument, values in self.known(snapshot):
+            if not isinstance(instrument, Same):
                 for labels, _ in values:
                     instrument.show(*labels)
 
     def outlive(self, snapshot: Snapshot) -> None:
         """A process has ended: what it counted goes on counting, and nothing runs in it."""
         self.meet(snapshot)
-        for name, values in snapshot.items():
-            if not isinstance(instrument := self.instruments[name], Gauge):
+        for instrument, values in self.known(snapshot):
+            if not isinstance(instrument, Gauge):
                 for labels, value in values:
                     instrument.add_up(labels, value)

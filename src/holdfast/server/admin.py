@@ -45,6 +45,8 @@ def filter_of(server: Server, asked_for: JobFilter, otherwise: tuple[State, ...]
         types=None if asked_for.job_type is None else [asked_for.job_type],
         queues=None if asked_for.queue is None else [asked_for.queue],
         tag=asked_for.tag,
+        subject=asked_for.subject,
+        parent_id=asked_for.parent_id,
         created_after=asked_for.created_after,
         created_before=asked_for.created_before,
         error_code=asked_for.error_code,

@@ -9,6 +9,7 @@ from holdfast.engine.redrive import redrive as redrive_job
 from holdfast.engine.redrive import successors
 from holdfast.engine.requeue import requeue as requeue_job
 from holdfast.engine.rules import Rules
+from holdfast.engine.wake import wake as wake_job
 from holdfast.engine.why import in_short
 from holdfast.errors import Conflict, Forbidden, NotFound
 from holdfast.lifecycle import DEFAULT, STATUS, Actor, Machine, State
@@ -40,7 +41,8 @@ async def page(server: Server, asked: Asked) -> Reply:
     found = await engine.page(wanted, cursor=place, limit=query.limit)
     snapshots = await engine.snapshots(found.jobs)
     following = None if found.next is None else await server.cursors.given_out(found.next, wanted)
-    jobs = [job_view(job, snapshots[job.policy].machine) for job in found.jobs]
+    now = await server.engine.now()
+    jobs = [job_view(job, snapshots[job.policy].machine, now) for job in found.jobs]
     return Reply(200, AdminJobPage(jobs, following))
 
 
@@ -51,7 +53,7 @@ async def get(server: Server, asked: Asked) -> Reply:
     snapshot = (await engine.snapshots([job]))[job.policy]
     parts = await engine.parts(job.id)
     heirs = await engine.store.read(lambda tx: successors(tx, job.id))
-    return Reply(200, whole_view(job, snapshot, parts, heirs, contents=contents))
+    return Reply(200, whole_view(job, snapshot, parts, heirs, now=await server.engine.now(), contents=contents))
 
 
 async def _carrying(server: Server, asked: Asked) -> Job:
@@ -113,6 +115,17 @@ async def requeue(server: Server, asked: Asked) -> Reply:
     told = deed(asked, "job.requeue", job_id, reason=reason)
     job = await operate(server, told, lambda tx, rules: requeue_job(tx, rules, job_id, actor=Actor.API, reason=reason))
     return await _moved(server, job)
+
+
+async def wake(server: Server, asked: Asked) -> Reply:
+    """Do not wait for its time; if it runs, it will not wait when it is given back."""
+    job_id = asked.path["job_id"]
+
+    async def work(tx: Tx, rules: Rules) -> Job:
+        await wake_job(tx, rules, job_id)
+        return await get_job(tx, job_id)
+
+    return await _moved(server, await operate(server, deed(asked, "job.wake", job_id), work))
 
 
 async def discard(server: Server, asked: Asked) -> Reply:

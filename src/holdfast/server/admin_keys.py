@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 
 from holdfast.engine.keys import Issued
-from holdfast.model.key import Key, Kind, NewKey
+from holdfast.model.key import Key, Kind, NewKey, check_against
 from holdfast.server.route import Asked, Reply
 from holdfast.server.server import Server
 from holdfast.wire import KeyIntent, KeyIssued, KeysAnswer, KeyView
+
+log = logging.getLogger(__name__)
 
 
 async def page(server: Server, asked: Asked) -> Reply:
@@ -17,7 +20,10 @@ async def page(server: Server, asked: Asked) -> Reply:
 
 
 async def create(server: Server, asked: Asked) -> Reply:
-    return await _issued(server, await server.engine.create_key(_new_key(asked.body), by=asked.caller.name))
+    new = _new_key(asked.body)
+    if strange := check_against(new.scopes or (), server.extension_scopes):
+        log.warning("a key is made with scopes of extensions that this server does not have: %s", ", ".join(strange))
+    return await _issued(server, await server.engine.create_key(new, by=asked.caller.name))
 
 
 async def rotate(server: Server, asked: Asked) -> Reply:
@@ -41,6 +47,7 @@ def _new_key(intent: KeyIntent) -> NewKey:
         kind=Kind(intent.kind),
         tenant=intent.tenant,
         name=intent.name,
+        subject=intent.subject,
         scopes=intent.scopes,
         queues=intent.queues,
         worker_id=intent.worker_id,
@@ -58,6 +65,7 @@ def _view(key: Key, now: datetime) -> KeyView:
         scopes=sorted(key.scopes),
         created_at=key.created_at,
         name=key.name,
+        subject=key.subject,
         queues=None if key.queues is None else list(key.queues),
         worker_id=key.worker_id,
         rate_per_second=key.rate_per_second,

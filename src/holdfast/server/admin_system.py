@@ -39,7 +39,8 @@ def _view(machine: Machine) -> LifecycleView:
 
 
 async def settings(server: Server, asked: Asked) -> Reply:
-    return Reply(200, SettingsAnswer([SettingView(*setting) for setting in shown(server.settings)]))
+    rows = [*shown(server.settings), *server.extension_settings()]
+    return Reply(200, SettingsAnswer([SettingView(*setting) for setting in rows]))
 
 
 async def audit(server: Server, asked: Asked) -> Reply:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
 from holdfast.engine.registry import Snapshot
 from holdfast.lifecycle import Machine, State
@@ -34,15 +34,15 @@ def camel_keys(fields: dict[str, Any]) -> dict[str, Any]:
     return {camel(name): value for name, value in fields.items()}
 
 
-def job_view(job: Job, machine: Machine) -> AdminJob:
-    return AdminJob(**_told(job, machine))
+def job_view(job: Job, machine: Machine, now: datetime) -> AdminJob:
+    return AdminJob(**_told(job, machine, now))
 
 
 def whole_view(
-    job: Job, snapshot: Snapshot, parts: list[Part], successors: list[str], *, contents: bool
+    job: Job, snapshot: Snapshot, parts: list[Part], successors: list[str], *, now: datetime, contents: bool
 ) -> AdminJobWhole:
     return AdminJobWhole(
-        **_told(job, snapshot.machine),
+        **_told(job, snapshot.machine, now),
         redriven_as=successors,
         parts=[_part(part, contents=contents) for part in parts],
         policy=camel_keys(msgspec.to_builtins(snapshot.policy)),
@@ -50,7 +50,7 @@ def whole_view(
     )
 
 
-def _told(job: Job, machine: Machine) -> dict[str, Any]:
+def _told(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
     return {
         **{name: getattr(job, name) for name in _SAME},
         "job_id": job.id,
@@ -59,6 +59,9 @@ def _told(job: Job, machine: Machine) -> dict[str, Any]:
         "status": job.status,
         "state": machine.words[job.state],
         "stored_state": job.state.value,
+        "derived": job.derived(now),
+        "canceled_at": job.canceled_at,
+        "partial": job.partial,
         "tags": job.tags or [],
         "lease": _lease(job),
         "last_worker_id": job.last_worker,
@@ -80,8 +83,7 @@ def _progress(job: Job) -> AdminProgress | None:
 
 def _part(part: Part, *, contents: bool) -> PartView:
     """What a worker keeps with a part is the job's content, too."""
-    fields = asdict(part)
-    return PartView(**{**fields, "status": part.status.value, "data": part.data if contents else None})
+    return PartView(**{**part.fields(), "status": part.status.value, "data": part.data if contents else None})
 
 
 def attempt_view(attempt: Attempt, machine: Machine) -> AttemptView:

@@ -11,8 +11,8 @@ from holdfast.store import Row
 from holdfast.wire import HeldJob, WorkersAnswer, WorkerView, WorkerWhole
 
 _SAME = (
-    *("kind", "status", "enabled", "liveness", "registered_at", "heartbeat_seconds", "offline_seconds", "name"),
-    *("tenants", "capabilities", "offers", "metadata", "job_types", "slots", "last_heartbeat_at"),
+    *("status", "enabled", "liveness", "registered_at", "heartbeat_seconds", "offline_seconds", "name", "tenants"),
+    *("capabilities", "offers", "metadata", "job_types", "slots", "last_heartbeat_at", "current_job_id"),
 )
 
 
@@ -31,20 +31,23 @@ async def get(server: Server, asked: Asked) -> Reply:
 
 async def disable(server: Server, asked: Asked) -> Reply:
     """It claims nothing more; what it holds it may finish."""
-    return await _answer(server, await server.engine.disable(asked.path["worker_id"], by=asked.caller.name))
+    worker = await server.engine.disable(asked.path["worker_id"], by=asked.caller.name)
+    return await _answer(server, worker.id)
 
 
 async def enable(server: Server, asked: Asked) -> Reply:
-    return await _answer(server, await server.engine.enable(asked.path["worker_id"], by=asked.caller.name))
+    worker = await server.engine.enable(asked.path["worker_id"], by=asked.caller.name)
+    return await _answer(server, worker.id)
 
 
 async def revoke(server: Server, asked: Asked) -> Reply:
     """Its keys are good no more, so that it cannot finish what it holds, and it is disabled."""
     await server.engine.revoke_worker(asked.path["worker_id"], by=asked.caller.name)
-    return await _answer(server, await server.engine.worker(asked.path["worker_id"]))
+    return await _answer(server, asked.path["worker_id"])
 
 
-async def _answer(server: Server, worker: Worker) -> Reply:
+async def _answer(server: Server, worker_id: str) -> Reply:
+    worker = await server.engine.worker(worker_id)
     return Reply(200, _view(worker, (await server.engine.holds()).get(worker.id, 0)))
 
 
@@ -53,7 +56,8 @@ def _view(worker: Worker, holds: int) -> WorkerView:
 
 
 def _told(worker: Worker, holds: int) -> dict[str, Any]:
-    return {**{name: getattr(worker, name) for name in _SAME}, "worker_id": worker.id, "holds": holds}
+    same = {name: getattr(worker, name) for name in _SAME}
+    return {**same, "worker_id": worker.id, "worker_type": worker.kind, "holds": holds}
 
 
 def _held(row: Row) -> HeldJob:

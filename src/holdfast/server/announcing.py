@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.dispatch.live import WORKER_STATUS, Live, channel
+from holdfast.dispatch.live import COMPLETE, PROGRESS, WORKER_STATUS, Live
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STATUS, State
 from holdfast.model import Event
 from holdfast.server import sse
-from holdfast.server.feed import EVERYTHING, Feed
+from holdfast.server.feed import EVERYTHING, About, Feed
 from holdfast.server.ring import Line
 
 ASK_SECONDS = 1.0  # whether somebody listens
@@ -53,19 +53,25 @@ class Announcer:
             self._feed.leave(watch)
 
     async def _say(self, lines: list[Line]) -> None:
-        words = [word for line in lines if (word := _word(line.event)) is not None]
+        told = [line.event for line in lines if _is_told(line.event)]
+        about = await self._feed.about({event.job_id for event in told if not sse.is_of_worker(event)})
+        words = [_word(event, about.get(event.job_id)) for event in told]
         if words:
             await self._live.say(words)
 
 
-def _word(event: Event) -> tuple[str, Mapping[str, Any]] | None:
+def _is_told(event: Event) -> bool:
+    return sse.is_of_worker(event) or sse.is_over(event) or event.verb == "progress"
+
+
+def _word(event: Event, about: About | None) -> tuple[str, Mapping[str, Any]]:
     """Ids, the state and how far: neither what went in nor what came out."""
-    kind = sse.name_of(event)
-    if kind == "worker_status":
+    if sse.is_of_worker(event):
         return WORKER_STATUS, {"workerId": event.job_id, "status": event.reason, "at": event.at}
+    name = about.subject if about is not None and about.subject is not None else event.job_id
     said = {"jobId": event.job_id, "tenant": event.tenant, "seq": event.seq, "at": event.at}
+    if about is not None:
+        said |= {"jobType": about.type} | ({} if about.subject is None else {"subject": about.subject})
     if sse.is_over(event):
-        return channel(kind, event.job_id), {**said, "status": STATUS[State(event.to_state or "")]}
-    if kind == "progress":
-        return channel(kind, event.job_id), {**said, "status": "RUNNING", "percent": event.percent}
-    return None
+        return COMPLETE + name, {**said, "status": STATUS[State(event.to_state or "")]}
+    return PROGRESS + name, {**said, "status": "RUNNING", "percent": event.percent, "step": event.step}

@@ -20,10 +20,13 @@ from holdfast.server import (
     jobs,
     metrics,
     pages,
+    sessions,
     stream,
     work,
 )
 from holdfast.server.endpoint import Endpoint, send_reply
+from holdfast.server.extending import scopes_of, together
+from holdfast.server.mounting import Mounted
 from holdfast.server.paths import Paths
 from holdfast.server.problems import problem
 from holdfast.server.route import (
@@ -80,6 +83,8 @@ ROUTES = (
           body=wire.ReleaseBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
     Route("POST", "/api/worker/reject", work.reject, Scope.WORK, "Policy says no to a job.",
           body=wire.RejectBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
+    Route("POST", "/api/worker/withdraw", work.withdraw, Scope.WORK, "End the waiting work of another job.",
+          body=wire.WithdrawBody, answers={200: wire.WithdrawnAnswer}, refuses=(404, 409)),
     Route("POST", "/api/worker/report", work.report, Scope.WORK, "Many words at once, each settled by itself.",
           body=wire.ReportsBody, answers={200: wire.ReportsAnswer}),
     ),
@@ -101,6 +106,9 @@ ROUTES = (
           query=wire.ReasonQuery, answers={202: wire.JobMoved}, refuses=(404, 409)),
     Route("POST", "/api/admin/jobs/{job_id}/requeue", admin_jobs.requeue, Scope.ADMIN_OPERATE, "Retry a job at once.",
           query=wire.ReasonQuery, answers={200: wire.JobMoved}, refuses=(404, 409)),
+    Route("POST", "/api/admin/jobs/{job_id}/wake", admin_jobs.wake, Scope.ADMIN_OPERATE,
+          "Let a job run now that is delayed, snoozed, or waits for a retry.",
+          query=wire.Nothing, answers={200: wire.JobMoved}, refuses=(404, 409)),
     Route("POST", "/api/admin/jobs/{job_id}/discard", admin_jobs.discard, Scope.ADMIN_OPERATE,
           "Give up on the retries that a job has left.",
           query=wire.ReasonQuery, answers={200: wire.JobMoved}, refuses=(404, 409)),
@@ -156,6 +164,16 @@ ROUTES = (
     Route("GET", "/api/admin/audit/verify", admin_system.verify, Scope.ADMIN_READ, "Has anybody changed the audit?",
           query=wire.VerifyQuery, answers={200: wire.VerifyAnswer}),
 
+    ),
+
+    # -- sessions: people with a browser
+    *tagged("Sessions",
+    Route("POST", "/session", sessions.sign_in, None, "Sign in with a key; sets a cookie.",
+          body=wire.SignIn, answers={201: wire.SessionView}, refuses=(401, 403, 429, 503)),
+    Route("GET", "/session", sessions.who, None, "Who is signed in, and the CSRF token.",
+          answers={200: wire.SessionView}, refuses=(401, 503)),
+    Route("DELETE", "/session", sessions.sign_out, None, "Sign out.",
+          answers={204: None}, refuses=(401, 403, 503)),
     ),
 
     # -- webhooks: operators
@@ -223,19 +241,30 @@ class HttpApp:
     """The server as an ASGI application."""
 
     def __init__(self, server: Server) -> None:
+        routes, mounts = server.extension_routes, server.mounts
+        server.routes = together(ROUTES, routes, mounts)
+        server.extension_scopes = scopes_of((*routes, *mounts), server.about_scopes)
         by_path: dict[str, dict[str, Endpoint]] = {}
-        for route in ROUTES:
+        for route in server.routes:
             by_path.setdefault(route.path, {})[route.method] = Endpoint(server, route)
         self._server = server
         self._paths = Paths({path: OnePath(server, by_method) for path, by_method in by_path.items()})
+        self._mounts = {mount.path: Mounted(server, mount) for mount in mounts}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         found = self._paths.find(scope["path"])
         if found is None:
-            await self._nothing_here(scope, send)
+            if (mounted := self._mounted(scope["path"])) is not None:
+                await mounted(scope, receive, send)
+            else:
+                await self._nothing_here(scope, send)
             return
         one_path, scope["path_params"] = found
         await one_path(scope, receive, send)
+
+    def _mounted(self, path: str) -> Mounted | None:
+        """No mount is inside another: at most one is above a path."""
+        return next((one for at, one in self._mounts.items() if path == at or path.startswith(f"{at}/")), None)
 
     async def _nothing_here(self, scope: Any, send: Any) -> None:
         request_id = self._server.request_id()

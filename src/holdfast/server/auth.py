@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +19,7 @@ from holdfast.errors import Forbidden, Malformed, StoreError, Unauthorized
 from holdfast.model.hosts import is_loopback
 from holdfast.model.key import SCOPES, KeyText, Kind, Scope, digest_of, parse
 from holdfast.outages import LoopFailures
+from holdfast.server.cookies import check_csrf, token_in
 from holdfast.server.recent import Recent
 from holdfast.server.route import Headers
 from holdfast.server.throttle import Failures, Rates, source_of
@@ -35,14 +38,31 @@ class Caller(msgspec.Struct, frozen=True):
     kind: Kind | None  # None: nobody in particular
     name: str  # for the audit: a key's id, "admin secret", "anybody"
     tenant: str = "default"
-    scopes: frozenset[Scope] = frozenset()
+    scopes: frozenset[str] = frozenset()
     worker: str | None = None
     queues: tuple[str, ...] | None = None  # a worker's key may be bound to these
+    user: str | None = None  # the subject of its key, if that has one
+    extended: bool = False  # it has every scope of every extension
+    session: str | None = None  # the digest of its cookie, if it came with one
+
+    @property
+    def subject(self) -> str:
+        """The user that it stands for: the subject of its key, else the id of the key."""
+        return self.name if self.user is None else self.user
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or (self.extended and not isinstance(scope, Scope))
+
+
+class SessionHolder(NamedTuple):
+    caller: Caller
+    rate: float | None
+    expires_at: datetime
 
 
 NOBODY = Caller(None, "nobody")  # on routes that ask for no key
-ANYBODY = Caller(None, "anybody", scopes=frozenset(SCOPES[Kind.CLIENT]))
-OPERATOR = Caller(Kind.ADMIN, "admin secret", scopes=frozenset(SCOPES[Kind.ADMIN]))
+ANYBODY = Caller(None, "anybody", scopes=frozenset(SCOPES[Kind.CLIENT]), extended=True)
+OPERATOR = Caller(Kind.ADMIN, "admin secret", scopes=frozenset(SCOPES[Kind.ADMIN]), extended=True)
 
 
 class Auth:
@@ -61,22 +81,31 @@ class Auth:
         self._keys = Recent(engine.live_key, clock)
         self._kinds = Recent(lambda _: engine.kinds_of_keys(), clock)
         self._failures, self._rates = Failures(clock), Rates(clock)
+        self._sessions = Recent(engine.live_session, clock)
         self._used: set[str] = set()
+        self._used_sessions: set[str] = set()
         self._noting = LoopFailures("note which keys were used", log)
 
-    async def admit(self, headers: Headers, source: str, scope: Scope | None, *, local: bool = False) -> Caller:
+    async def admit(
+        self, headers: Headers, source: str, scope: str | None, *, local: bool = False, method: str = "POST"
+    ) -> Caller:
         """Whoever it is that may do this; a key is judged by itself, also where anybody may come in.
 
-        `local`: on a loopback address that is whoever is on this machine, keys or no keys.
+        `local`: on a loopback address that is whoever is on this machine, keys or no keys. A cookie counts where
+        nothing else is shown; one that is over is as good as none.
         """
         if scope is None:
             return NOBODY
         key, secret = headers.get(b"authorization"), headers.get(b"x-admin-secret")
-        if key is None and secret is None:
+        token = token_in(headers) if key is None and secret is None and b"cookie" in headers else None
+        if token is not None and (session := await self.session_of(token)) is not None:
+            check_csrf(token, headers, method)
+            caller, rate = session.caller, session.rate
+        elif key is None and secret is None:
             if local and self._open:
                 _refuse_foreign(headers)
                 return NOBODY
-            if scope not in ANYBODY.scopes:
+            if not ANYBODY.may(scope):
                 raise _unauthorized()
             caller, rate = await self._anybody(headers), None
         elif secret is None:
@@ -85,7 +114,7 @@ class Auth:
             caller, rate = await self._operator(secret, key, source), None
         if (rate := rate or self._rate) is not None:
             self._rates.take(caller.name, rate)
-        if scope not in caller.scopes:
+        if not caller.may(scope):
             raise Forbidden(f"this needs the scope {scope}, which {_shown(caller)} does not have")
         return caller
 
@@ -94,6 +123,8 @@ class Auth:
         if caller is ANYBODY:
             await self._refuse_if_closed()
         elif caller is not NOBODY and caller is not OPERATOR and await self._keys.get(caller.name) is None:
+            raise _unauthorized()
+        if caller.session is not None and await self._sessions.get(caller.session) is None:
             raise _unauthorized()
 
     async def run(self) -> None:
@@ -104,12 +135,36 @@ class Auth:
 
     async def note_used(self) -> None:
         used, self._used = self._used, set()
+        sessions, self._used_sessions = self._used_sessions, set()
         try:
             if used:
                 await self._engine.keys_were_used(sorted(used))
                 self._noting.works()
+            if sessions:
+                await self._engine.sessions_were_used(sorted(sessions))
         except StoreError as error:
             self._noting.failed(error)
+
+    # -- sessions -------------------------------------------------------------------------------------------------
+
+    async def holder_of(self, key: str, source: str) -> Caller:
+        """Who holds this key, if it is good; else it is a failed login."""
+        return (await self._holder(b"Bearer " + key.encode(errors="replace"), source))[0]
+
+    async def session_of(self, token: bytes) -> SessionHolder | None:
+        """None: it is over, was never begun, or its key is not good any more."""
+        digest = digest_of(token)
+        session = await self._sessions.get(digest)
+        found = None if session is None else await self._keys.get(session.key_id)
+        if session is None or found is None:
+            return None
+        self._used.add(found.key.id)
+        self._used_sessions.add(digest)
+        return SessionHolder(_caller(found, digest), found.key.rate_per_second, session.expires_at)
+
+    async def end_session(self, digest: str) -> None:
+        await self._engine.end_session(digest)
+        self._sessions.forget(digest)
 
     # -- the three ways in ----------------------------------------------------------------------------------------
 
@@ -157,9 +212,9 @@ def _credential(shown: bytes) -> tuple[KeyText, str] | None:
     return None if text is None else (text, digest_of(text.secret))
 
 
-def _caller(found: LiveKey) -> Caller:
+def _caller(found: LiveKey, session: str | None = None) -> Caller:
     key = found.key
-    return Caller(key.kind, key.id, key.tenant, key.scopes, key.worker_id, key.queues)
+    return Caller(key.kind, key.id, key.tenant, key.scopes, key.worker_id, key.queues, key.subject, session=session)
 
 
 def _unauthorized() -> Unauthorized:

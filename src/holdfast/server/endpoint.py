@@ -10,16 +10,20 @@ from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
+from starlette.responses import Response
 
 from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreError
 from holdfast.model.key import Scope
+from holdfast.server.arriving import Arriving
 from holdfast.server.metrics import HUNG_UP
 from holdfast.server.problems import problem
 from holdfast.server.reading import decoded, in_one_line_each, query_of, read_body
-from holdfast.server.route import EVENT_STREAM, PREFER, WHOLE, Asked, Headers, Reply, Route, Stream
+from holdfast.server.responding import send_response
+from holdfast.server.route import EVENT_STREAM, PREFER, WHOLE, Answer, Asked, Headers, Reply, Route, Stream
 from holdfast.server.server import Server
 
 ANSWER_SECONDS_MAX = 10.0
+UPLOAD_SECONDS_MAX = 3600.0  # where the handler reads the body while it arrives
 WAIT_SECONDS_MAX = 60.0  # for those who said that they wait
 SEND_SECONDS_MAX = 20.0  # a reader of a stream who takes nothing for so long is not waited for
 GOODBYE_SECONDS = 1.0  # for the end of a stream to be taken
@@ -37,11 +41,14 @@ class Endpoint:
         self._server, self._route = server, route
         self._metrics, self.template = server.metrics, route.template
         self._brings_jobs = route.scope is Scope.JOBS_CREATE
+        self._shape = route.body if isinstance(route.body, type) else dict
+        usual = UPLOAD_SECONDS_MAX if isinstance(route.body, str) else ANSWER_SECONDS_MAX
+        self._seconds = usual if route.seconds is None else route.seconds
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         began = self._server.clock.monotonic()
         headers = dict(scope["headers"])
-        request_id = _request_id(headers) or self._server.request_id()
+        request_id = request_id_of(headers) or self._server.request_id()
         try:
             if len(headers) < len(scope["headers"]):
                 headers = in_one_line_each(scope["headers"])
@@ -61,9 +68,14 @@ class Endpoint:
                 HoldfastError("something went wrong here; the log has it under this id", code="internal_error"),
                 request_id,
             )
-        self._note(scope, 200 if isinstance(answer, Stream) else answer.status, began)
+        self._note(scope, _status(answer), began)
         if isinstance(answer, Stream):
             await self._send_stream(answer, scope, receive, send, request_id)
+        elif isinstance(answer, Response):
+            try:
+                await send_response(answer, scope, receive, send, request_id)
+            except TimeoutError:  # nobody reads it
+                await _hang_up(receive, send)
         else:
             await send_reply(answer, send, request_id)
 
@@ -71,17 +83,21 @@ class Endpoint:
         took = self._server.clock.monotonic() - began
         self._metrics.requests.observe(took, scope["method"], self.template, str(status))
 
-    async def _answer(self, scope: Any, receive: Any, headers: Headers, request_id: str) -> Reply | Stream:
+    async def _answer(self, scope: Any, receive: Any, headers: Headers, request_id: str) -> Answer:
         server, route = self._server, self._route
         source = scope["client"][0] if scope.get("client") else ""
-        caller = await server.auth.admit(headers, source, route.scope, local=route.local)
+        caller = await server.auth.admit(headers, source, route.scope, local=route.local, method=scope["method"])
         query = query_of(scope["query_string"], route.query) if route.query is not None else None
-        body = await self._body(scope, receive, headers) if route.body is not None else None
+        body = arriving = None
+        if isinstance(route.body, str):
+            arriving = Arriving(receive, headers, media_type=route.body, limit=route.body_max)
+        elif route.body is not None:
+            body = await self._body(scope, receive, headers)
         patient = route.watched or (b"prefer" in headers and PREFER in route.headers)
         gone = asyncio.Event() if patient else _NEVER
-        asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone)
+        asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone, arriving, source)
         if not patient:
-            return await _in_time(route.handler(server, asked), ANSWER_SECONDS_MAX)
+            return await _in_time(route.handler(server, asked), self._seconds)
         watching = asyncio.create_task(_watch(receive, gone))
         try:
             with server.interruptible(gone):
@@ -90,10 +106,10 @@ class Endpoint:
             watching.cancel()
 
     async def _body(self, scope: Any, receive: Any, headers: Headers) -> Any:
-        data = await read_body(receive, headers, whole=WHOLE in scope)
+        data = await read_body(receive, headers, whole=WHOLE in scope, limit=self._route.body_max)
         if self._brings_jobs:
             self._metrics.uploaded(len(data), headers.get(b"content-type"))
-        return decoded(data, self._route.body or dict)
+        return decoded(data, self._shape)
 
     async def _send_stream(self, stream: Stream, scope: Any, receive: Any, send: Any, request_id: str) -> None:
         """Until the stream ends, the client goes or stops reading, or the server stops."""
@@ -116,7 +132,13 @@ class Endpoint:
             await _hang_up(receive, send)
 
 
-async def _in_time(answer: Awaitable[Reply | Stream], seconds: float) -> Reply | Stream:
+def _status(answer: Answer) -> int:
+    if isinstance(answer, Response):
+        return answer.status_code
+    return 200 if isinstance(answer, Stream) else answer.status
+
+
+async def _in_time(answer: Awaitable[Answer], seconds: float) -> Answer:
     """A database that hangs does not keep its clients waiting for ever; what was begun may still happen."""
     try:
         async with asyncio.timeout(seconds):
@@ -127,7 +149,7 @@ async def _in_time(answer: Awaitable[Reply | Stream], seconds: float) -> Reply |
         ) from None
 
 
-def _request_id(headers: Headers) -> str | None:
+def request_id_of(headers: Headers) -> str | None:
     """The caller's own, where it can stand in a log as it is."""
     given = headers.get(b"x-request-id")
     return given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else None

@@ -75,6 +75,7 @@ class About(NamedTuple):
     type: str
     queue: str
     words: Mapping[State, str]
+    subject: str | None
 
 
 class Feed:
@@ -261,7 +262,7 @@ class Feed:
         found: dict[str, About] = {}
         for row in await tx.all(q.kinds_of_jobs, ids=job_ids):
             machine = (await self._engine.rules.registry.snapshot(tx, row["policy"])).machine
-            found[row["id"]] = About(row["type"], row["queue"], machine.words)
+            found[row["id"]] = About(row["type"], row["queue"], machine.words, row["subject"])
         return found
 
 

@@ -33,6 +33,8 @@ async def health(server: Server, asked: Asked) -> Reply:
     seen = Health(status, OK if pulse.alive else DOWN)
     seen.failing_loops = server.loops.failing or None
     seen.weak_settings = pulse.weak_settings or None
+    seen.extensions = server.extension_health.fields or None
+    seen.missing_extensions = pulse.missing_extensions or None
     if server.dispatch is not None:  # what it carries are hints: all goes on without it
         seen.broker = OK if server.dispatch.up else DOWN
     if (vitals := pulse.vitals) is not None:

@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from holdfast.engine import Created, Filter
-from holdfast.engine.create import ready
-from holdfast.errors import HoldfastError, Malformed, NotFound, StoreError, Unauthorized, UnknownName
+from holdfast.engine.insert import ready
+from holdfast.engine.states import STATUSES, state_filter
+from holdfast.engine.withdraw import CONTROL
+from holdfast.errors import Forbidden, HoldfastError, Malformed, NotFound, StoreError, Unauthorized, UnknownName
 from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob
+from holdfast.model.key import Scope
 from holdfast.observe.w3c import carried
 from holdfast.server.route import Asked, Headers, Reply
 from holdfast.server.server import Server
@@ -23,10 +26,13 @@ _ESCAPED = re.compile(r'\\(["\\])')
 
 
 class JobsQuery(Body):
+    state: str | None = None
     status: str | None = None
     job_type: str | None = None
     queue: str | None = None
     tag: str | None = None
+    subject: str | None = None
+    parent_id: str | None = None
     cursor: str | None = None
     limit: int = 50
 
@@ -39,7 +45,7 @@ async def create(server: Server, asked: Asked) -> Reply:
     intent: JobIntent = asked.body
     key = _one_key(asked.headers, intent.idempotency_key)
     job = _new_job(intent, asked.caller.tenant, key, carried(asked.headers))
-    await _check(server, [job])
+    await _check(server, asked, [job])
     [made] = await _traced(server, [job], lambda jobs: _hand_in_alone(server, jobs[0]))
     _count(server, [job], [made])
     status, headers = made.status, [(b"location", b"/jobs/" + made.id.encode())]
@@ -56,7 +62,7 @@ async def create_batch(server: Server, asked: Asked) -> Reply:
     key, tenant, trace = _key_in(asked.headers), asked.caller.tenant, carried(asked.headers)
     jobs = [_new_job(intent, tenant, _key_of_place(intent, key, place), trace) for place, intent in enumerate(intents)]
     try:
-        await _check(server, jobs)
+        await _check(server, asked, jobs)
         made = await _traced(server, jobs, server.engine.hand_in)
     except HoldfastError as error:
         raise _naming_place(error) from error
@@ -64,8 +70,10 @@ async def create_batch(server: Server, asked: Asked) -> Reply:
     return Reply(202, JobsAccepted([JobAccepted(one.id, one.status) for one in made]))
 
 
-async def _check(server: Server, jobs: list[NewJob]) -> None:
-    """What no worker could do is refused here, where its sender hears of it."""
+async def _check(server: Server, asked: Asked, jobs: list[NewJob]) -> None:
+    """What no worker could do is refused here, where its sender hears of it. A job that cancels is a cancel."""
+    if not asked.caller.may(Scope.JOBS_CANCEL) and any(job.type == CONTROL for job in jobs):
+        raise Forbidden(f"to create a {CONTROL} needs the scope {Scope.JOBS_CANCEL}")
     await server.engine.check(jobs, refuse_unknown=server.settings.unknown_job_types == "refuse")
 
 
@@ -100,6 +108,8 @@ def _new_job(intent: JobIntent, tenant: str, key: str | None, trace: dict[str, s
         idempotency_key=key,
         max_attempts=intent.max_attempts,
         tags=intent.tags,
+        subject=intent.subject,
+        lifecycle=intent.lifecycle,
         trace=trace,
     )
 
@@ -161,12 +171,16 @@ def _known(headers: Headers) -> list[bytes]:
 
 async def page(server: Server, asked: Asked) -> Reply:
     query: JobsQuery = asked.query
+    if query.status is not None:
+        _check_statuses(query.status)
     wanted = Filter(
         tenant=asked.caller.tenant,
-        states=_states(query.status) if query.status is not None else None,
+        **state_filter(server.engine.rules.lifecycles, state=query.state, status=query.status),
         types=[query.job_type] if query.job_type is not None else None,
         queues=[query.queue] if query.queue is not None else None,
         tag=query.tag,
+        subject=query.subject,
+        parent_id=query.parent_id,
     )
     after = await server.cursors.place(query.cursor, wanted) if query.cursor is not None else None
     found, place = await server.engine.page_outlines(wanted, cursor=after, limit=query.limit)
@@ -174,13 +188,11 @@ async def page(server: Server, asked: Asked) -> Reply:
     return Reply(200, JobPage([job_view(outline) for outline in found], following))
 
 
-def _states(listed: str) -> list[str]:
-    """The stored states behind `PENDING,RUNNING`."""
-    known = dict.fromkeys(STATUS.values())
+def _check_statuses(listed: str) -> None:
+    """To the letter, as clients see them."""
     for status in listed.split(","):
-        if status not in known:
-            raise UnknownName.of("status", status[:80], list(known))
-    return [state.value for state, status in STATUS.items() if status in listed.split(",")]
+        if status not in STATUSES:
+            raise UnknownName.of("status", status[:80], list(STATUSES))
 
 
 # -- canceling ------------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from holdfast import wire
 from holdfast.engine import Engine
 from holdfast.lifecycle import Policy
@@ -26,7 +24,7 @@ def _job(lease: Lease, policy: Policy, parts: list[Part]) -> wire.ClaimedJob:
         lease_token=lease.token,
         lease_expires_at=lease.expires_at,
         checkpoint=lease.checkpoint,
-        parts=[wire.PartView(**msgspec.structs.asdict(part)) for part in parts],
+        parts=[wire.PartView(**part.fields()) for part in parts],
         tenant=lease.tenant,
         queue=lease.queue,
         lifecycle=lease.lifecycle,

@@ -76,7 +76,10 @@ async def scrape(server: Server, asked: Asked) -> Reply:
     metrics = server.metrics
     metrics.show_depths(await server.figures.fresh(), server.figures.age)
     metrics.show_overdue(server.figures.overdue)
+    metrics.show_missing(server.pulse.missing_extensions)
+    metrics.show_failures(server.courier.failures)
     metrics.reaped.values[()] = server.engine.rules.reaped
+    metrics.hook_failures.values.update(server.engine.rules.hook_failures)
     metrics.streams.set(server.streams.total())
     if (dispatch := server.dispatch) is not None:
         metrics.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.model.key import SCOPES, Kind
+from holdfast.errors import Invalid
+from holdfast.model.key import extension_of
 from holdfast.model.webhook import EVENTS
+from holdfast.server.auth import OPERATOR
 from holdfast.server.descriptions import described
 from holdfast.server.problems import PROBLEM
 from holdfast.server.route import EVENT_STREAM, Header, Route
@@ -24,7 +26,8 @@ ABOUT = """Durable jobs over HTTP. Clients create jobs and read their status; wo
 
 Keys go into the header `Authorization: Bearer`. A key looks like `holdfast_client_...`, `holdfast_worker_...` or
 `holdfast_admin_...`; `holdfast keys create` makes one. On a loopback address clients need no key until the first client
-key exists. Operators may send the admin secret in `X-Admin-Secret` instead.
+key exists. Operators may send the admin secret in `X-Admin-Secret` instead. Browsers may sign in at `POST /session`;
+requests with the session's cookie that change something need the CSRF token in `X-CSRF-Token`.
 
 Names are in camelCase; requests may use snake_case. Unknown fields are refused with 422. Errors are
 `application/problem+json` with a stable `code`."""
@@ -36,6 +39,7 @@ TAGS = {
     "Admin": "For operators: every detail of jobs, queues, workers and settings, and what can be done about them.",
     "Webhooks": "For operators: have events of jobs sent to an address, and look at what was sent.",
     "Keys": "For operators: create, rotate and revoke keys.",
+    "Sessions": "For people with a browser: sign in with a key, and a cookie stands for it.",
     "Health": "Health, metrics, and this description.",
 }
 REF = "#/components/schemas/{name}"
@@ -60,7 +64,8 @@ SIGNED = (
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
-def document(routes: Iterable[Route]) -> Json:
+def document(routes: Iterable[Route], about_scopes: Mapping[str, str] | None = None) -> Json:
+    """`about_scopes`: what the scopes of extensions allow."""
     shown = [route for route in routes if not route.hidden]
     components = _components(shown)
     samples = Samples(components)
@@ -76,7 +81,7 @@ def document(routes: Iterable[Route]) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": tag, "description": about} for tag, about in TAGS.items()],
+        "tags": [{"name": tag, "description": about} for tag, about in _tags(shown, about_scopes or {}).items()],
         "paths": paths,
         "webhooks": {event: {"post": _webhook(event, samples)} for event in EVENTS},
         "components": {
@@ -94,10 +99,17 @@ def document(routes: Iterable[Route]) -> Json:
     }
 
 
+def _tags(routes: list[Route], about_scopes: Mapping[str, str]) -> dict[str, str]:
+    """An extension is a section of its own."""
+    tags = dict(TAGS)
+    for name in sorted({route.extension for route in routes if route.extension}):
+        scopes = [f"`{scope}`: {about}" for scope, about in about_scopes.items() if extension_of(scope) == name]
+        tags[name] = "\n- ".join([f"The extension {name}.{' Scopes:' if scopes else ''}", *scopes])
+    return tags
+
+
 def _components(routes: list[Route]) -> Json:
-    types: list[Any] = [wire.Problem, wire.WebhookMessage]
-    for route in routes:
-        types += [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
+    types = [wire.Problem, wire.WebhookMessage, *(kind for route in routes for kind in _types(route))]
     _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)
     for name, schema in found.items():
         if "additionalProperties" in schema:  # what clients send
@@ -105,6 +117,51 @@ def _components(routes: list[Route]) -> Json:
                 if about := described(field, name):
                     schema["properties"][field] = {**inner, "description": about}
     return dict(sorted(found.items()))
+
+
+def _types(route: Route) -> list[Any]:
+    return [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
+
+
+def check_types(routes: Iterable[Route]) -> None:
+    """The document names a type by its own name alone, so two of one name are an error that names both."""
+    named: dict[str, tuple[Any, str]] = {
+        kind.__name__: (kind, "the core") for kind in (wire.Problem, wire.WebhookMessage)
+    }
+    for route in routes:
+        where = f"{route.name} of {f'the extension {route.extension}' if route.extension else 'the core'}"
+        for kind in _types(route):
+            other, its_place = named.setdefault(kind.__name__, (kind, where))
+            if other is not kind:
+                raise Invalid(
+                    f"{where} and {its_place} have two types called {kind.__name__}, of {kind.__module__} and "
+                    f"{other.__module__}: rename one of them",
+                    code="duplicate_type",
+                )
+            if route.extension:
+                _check_type(kind, where)
+    _, found = msgspec.json.schema_components([kind for kind, _ in named.values()], ref_template=REF)
+    for kind, where in named.values():
+        if kind.__name__ not in found:
+            raise Invalid(
+                f"{where}: inside the body or answer of another route there is another type called {kind.__name__}: "
+                "rename one of them",
+                code="duplicate_type",
+            )
+
+
+def _check_type(kind: Any, where: str) -> None:
+    try:
+        _, found = msgspec.json.schema_components([kind], ref_template=REF)
+    except TypeError as error:
+        raise Invalid(
+            f"{where}: no JSON schema can be made of {kind.__name__}: {error}", code="invalid_route"
+        ) from None
+    if kind.__name__ not in found:
+        raise Invalid(
+            f"{where}: a body or an answer is a msgspec.Struct or another class with fields, not {kind.__name__}",
+            code="invalid_route",
+        )
 
 
 def statuses(route: Route) -> set[int]:
@@ -136,7 +193,9 @@ def _operation(route: Route, samples: Samples) -> Json:
     }
     if parameters := [*_path_parameters(route), *_query_parameters(route), *map(_header_parameter, route.headers)]:
         operation["parameters"] = parameters
-    if route.body is not None:
+    if isinstance(route.body, str):
+        operation["requestBody"] = {"required": True, "content": {route.body: {"schema": {}}}}
+    elif route.body is not None:
         schema = _ref(route.body)
         content = {"application/json": {"schema": schema, "example": samples.of(schema)}}
         operation["requestBody"] = {"required": True, "content": content}
@@ -148,8 +207,8 @@ def _operation(route: Route, samples: Samples) -> Json:
 def _security(route: Route) -> list[Json]:
     if route.scope is None:
         return []
-    ways: list[Json] = [{"key": [route.scope.value]}]
-    if route.scope in SCOPES[Kind.ADMIN]:
+    ways: list[Json] = [{"key": [str(route.scope)]}]
+    if OPERATOR.may(route.scope):
         ways.append({"adminSecret": []})
     return [*ways, {}] if route.local else ways  # the empty one: without any
 
@@ -182,9 +241,9 @@ def _path_parameters(route: Route) -> list[Json]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": described(name, "path"),
+            "description": described(name, "path") or "",
             "schema": {"type": "string"},
-            "example": PATH_EXAMPLES[name],
+            "example": PATH_EXAMPLES.get(name, name),
         }
         for name in map(wire.camel, _PARAMETER.findall(route.path))
     ]
@@ -201,7 +260,7 @@ def _query_parameters(route: Route) -> list[Json]:
             "name": name,
             "in": "query",
             "required": name in required,
-            "description": described(name, route.query.__name__),
+            "description": described(name, route.query.__name__) or "",
             "schema": _without_null(inner),
         }
         for name, inner in schema["properties"].items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
-from functools import cache
 from importlib.resources import files
 
 import msgspec
@@ -34,13 +33,13 @@ async def root(server: Server, asked: Asked) -> Reply:
 
 
 async def openapi(server: Server, asked: Asked) -> Reply:
-    return _unless_known(asked, _openapi(), JSON)
+    return _unless_known(asked, _openapi(server), JSON)
 
 
 async def docs(server: Server, asked: Asked) -> Reply:
     """With examples that name the address under which it was asked for."""
     here = _address(asked)
-    text = _docs() if here is None else _docs().replace(SERVER.encode(), here)
+    text = _docs(server) if here is None else _docs(server).replace(SERVER.encode(), here)
     return _unless_known(asked, text, _HTML, _PAGE_HEADERS)
 
 
@@ -64,16 +63,16 @@ def _etag(body: bytes) -> bytes:
     return b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
 
 
-@cache
-def _openapi() -> bytes:
-    from holdfast.server.app import ROUTES  # which name the handlers above
+def _openapi(server: Server) -> bytes:
+    if "openapi" not in server.pages:
+        server.pages["openapi"] = msgspec.json.encode(document(server.routes, server.about_scopes))
+    return server.pages["openapi"]
 
-    return msgspec.json.encode(document(ROUTES))
 
-
-@cache
-def _docs() -> bytes:
-    return page(msgspec.json.decode(_openapi()), codes()).encode()
+def _docs(server: Server) -> bytes:
+    if "docs" not in server.pages:
+        server.pages["docs"] = page(msgspec.json.decode(_openapi(server)), codes()).encode()
+    return server.pages["docs"]
 
 
 def codes() -> dict[str, tuple[str, str]]:

@@ -8,14 +8,19 @@ from math import ceil
 import msgspec
 
 from holdfast.errors import (
+    AddressRefused,
     Conflict,
     Forbidden,
     HoldfastError,
+    HookFailed,
     Invalid,
     KeyReused,
     Malformed,
     NotFound,
+    OutboundError,
+    OutboundTimeout,
     Refused,
+    StorageError,
     StoreError,
     TooMany,
     Unauthorized,
@@ -40,7 +45,7 @@ _BY_CODE = {
     "internal_error": 500,
 }
 _TOO_LARGE = "_too_large"
-_SHOWN = ("job_id", "reassigned", "limit", "bytes", "name", "field")  # of an error's fields
+_SHOWN = ("job_id", "reassigned", "limit", "bytes", "name", "field", "extension")  # of an error's fields
 
 
 def status_of(error: HoldfastError) -> int:
@@ -51,7 +56,7 @@ def status_of(error: HoldfastError) -> int:
             return 413
         case Malformed():
             return 400
-        case KeyReused() | Invalid() | Refused():
+        case KeyReused() | Invalid() | Refused() | AddressRefused():
             return 422
         case Unauthorized():
             return 401
@@ -63,8 +68,12 @@ def status_of(error: HoldfastError) -> int:
             return 409
         case TooMany():
             return 429
-        case StoreError():
+        case StoreError() | StorageError() | HookFailed():
             return 503
+        case OutboundTimeout():
+            return 504
+        case OutboundError():
+            return 502
         case _:
             return 500
 

@@ -22,6 +22,7 @@ from holdfast.store.migrate import dialect_of, sqlite_path
 
 EVERY_SECONDS = 2.0
 SETTINGS_SECONDS = 60.0  # from one look at the settings of the database to the next
+EXTENSIONS_SECONDS = 10.0  # from one look for extensions that are missing to the next
 STALE_SECONDS = 5.0  # what was heard so long ago says nothing about now
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class Pulse:
         self.storage: Storage | None = None
         self.weak_settings: list[str] = []
         self._asked_settings_at = -math.inf
+        self.missing_extensions: dict[str, int] = {}
+        self._asked_extensions_at = -math.inf
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -64,6 +67,9 @@ class Pulse:
         try:
             if self._heard_at - self._asked_settings_at >= SETTINGS_SECONDS:
                 self.weak_settings, self._asked_settings_at = await self._engine.weak_settings(), self._heard_at
+            if self._heard_at - self._asked_extensions_at >= EXTENSIONS_SECONDS:
+                self.missing_extensions = await self._engine.missing_extensions()
+                self._asked_extensions_at = self._heard_at
         finally:
             self.vitals = vitals  # the first of them are seen together with the settings
         others = vitals.maintaining

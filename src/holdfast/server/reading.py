@@ -20,7 +20,16 @@ QUERY_FIELDS_MAX = 50
 QUOTED_CHARS_MAX = 200
 # Whoever stands between us and the client may believe the first of two; we must not believe the last.
 SAID_ONCE = frozenset(
-    (b"authorization", b"x-admin-secret", b"host", b"origin", b"content-type", b"idempotency-key", b"last-event-id")
+    (
+        b"authorization",
+        b"x-admin-secret",
+        b"x-csrf-token",
+        b"host",
+        b"origin",
+        b"content-type",
+        b"idempotency-key",
+        b"last-event-id",
+    )
 )
 
 T = TypeVar("T")
@@ -36,25 +45,25 @@ def in_one_line_each(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, byte
     return said
 
 
-async def read_body(receive: Any, headers: Headers, *, whole: bool = False) -> bytes:
+async def read_body(receive: Any, headers: Headers, *, whole: bool = False, limit: int = BODY_BYTES_MAX) -> bytes:
     """Not one byte more than the limit: a body that says it is longer is not read at all.
 
     `whole`: it has come with its head, and there is nothing to wait for.
     """
     _check_kind(headers)
     announced = headers.get(b"content-length", b"0")
-    if announced.isdigit() and int(announced) > BODY_BYTES_MAX:
-        raise _too_large()
+    if announced.isdigit() and int(announced) > limit:
+        raise too_large(limit)
     if whole:
-        return await _collect(receive)
+        return await _collect(receive, limit)
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
-            return await _collect(receive)
+            return await _collect(receive, limit)
     except TimeoutError:
         raise Malformed(f"the body did not arrive within {BODY_SECONDS_MAX:g} s", code="body_timeout") from None
 
 
-async def _collect(receive: Any) -> bytes:
+async def _collect(receive: Any, limit: int) -> bytes:
     chunks, size = [], 0
     while True:
         message = await receive()
@@ -62,8 +71,8 @@ async def _collect(receive: Any) -> bytes:
             raise asyncio.CancelledError
         chunk = message.get("body", b"")
         size += len(chunk)
-        if size > BODY_BYTES_MAX:
-            raise _too_large()
+        if size > limit:
+            raise too_large(limit)
         chunks.append(chunk)
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -87,8 +96,8 @@ def _is_json(kind: bytes) -> bool:
     return name == b"application/json" or (name.startswith(b"application/") and name.endswith(b"+json"))
 
 
-def _too_large() -> Invalid:
-    return Invalid(f"the body is longer than {BODY_BYTES_MAX} bytes", code="body_too_large", limit=BODY_BYTES_MAX)
+def too_large(limit: int) -> Invalid:
+    return Invalid(f"the body is longer than {limit} bytes", code="body_too_large", limit=limit)
 
 
 @lru_cache(maxsize=256)

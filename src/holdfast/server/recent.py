@@ -30,6 +30,11 @@ class Recent(Generic[T]):
         self._asking: dict[str, asyncio.Task[T]] = {}
         self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
 
+    def forget(self, name: str) -> None:
+        """What is said next is asked for anew; an answer that is on its way may be older, and is not kept."""
+        self._said.pop(name, None)
+        self._asking.pop(name, None)
+
     async def get(self, name: str) -> T:
         said = self._said.get(name)
         age = BELIEVED_SECONDS if said is None else self._clock.monotonic() - said.at
@@ -54,11 +59,14 @@ class Recent(Generic[T]):
             async with self._strangers:
                 return await self._hear(name)
         finally:
-            del self._asking[name]
+            if self._asking.get(name) is asyncio.current_task():
+                del self._asking[name]
 
     async def _hear(self, name: str) -> T:
         at = self._clock.monotonic()  # before the question: the answer may be as old as that
         answer = await self._ask(name)
+        if self._asking.get(name) is not asyncio.current_task():
+            return answer
         self._said.pop(name, None)
         self._said[name] = _Said(answer, at)
         while len(self._said) > REMEMBERED_MAX:

@@ -58,11 +58,13 @@ def failure_of(body: wire.FailBody) -> Failure:
 
 
 def freed_of(body: wire.ReleaseBody) -> Freed:
-    return Freed(body.job_id, body.lease_token, body.delay_seconds, body.snoozed)
+    return Freed(body.job_id, body.lease_token, body.delay_seconds, body.snoozed, body.wait_for_children)
 
 
 def verdict_of(body: wire.RejectBody) -> Verdict:
-    return Verdict(id=body.job_id, token=body.lease_token, code=body.error_code, message=body.message)
+    return Verdict(
+        id=body.job_id, token=body.lease_token, code=body.error_code, message=body.message, context=body.context
+    )
 
 
 def check_number_of_words(body: wire.ReportsBody) -> None:

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from starlette.responses import Response
+
 from holdfast import wire
-from holdfast.model.key import Scope
 
 if TYPE_CHECKING:
+    from holdfast.server.arriving import Arriving
     from holdfast.server.auth import Caller
     from holdfast.server.server import Server
 
@@ -49,6 +51,8 @@ class Asked:
     body: Any
     request_id: str
     gone: asyncio.Event  # set when the client hangs up; only while somebody watches (`watched`)
+    arriving: Arriving | None = None  # the body, where the handler reads it itself
+    source: str = ""  # the address it comes from
 
 
 class Header(NamedTuple):
@@ -69,7 +73,8 @@ TRACEPARENT = Header(
 )
 LAST_EVENT_ID = Header("Last-Event-ID", "The id of the last event seen: the stream goes on behind it.", "1")
 
-Handler = Callable[["Server", Asked], Awaitable[Reply | Stream]]
+Answer = Reply | Stream | Response
+Handler = Callable[["Server", Asked], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,9 @@ class Route:
     method: str
     path: str
     handler: Handler
-    scope: Scope | None  # None: open to anybody
+    scope: str | None  # of `Scope`, or `NAME:verb` of an extension; None: open to anybody
     about: str
-    body: type | None = None
+    body: type | str | None = None  # a type, or the media type of what the handler reads piece by piece
     query: type | None = None
     headers: tuple[Header, ...] = ()
     answers: Mapping[int, Any] = field(default_factory=lambda: {200: None})  # a type of `wire`, or a media type
@@ -88,6 +93,9 @@ class Route:
     hidden: bool = False  # not in the OpenAPI document
     local: bool = False  # on a loopback address it is open to whoever is on this machine
     tag: str = ""  # the section of the documentation
+    extension: str = ""  # whose it is; empty: the core's
+    body_max: int = 1_048_576  # bytes
+    seconds: float | None = None  # how long an answer may take; None: as usual
 
     @property
     def name(self) -> str:

@@ -35,6 +35,7 @@ NAMED: dict[str, Any] = {
     "cursor": None,
     "database": "ok",
     "deliveryId": JOB,
+    "derived": "Completed",
     "detail": "there is no such job",
     "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "enabled": True,

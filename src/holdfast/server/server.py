@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -14,17 +14,22 @@ from holdfast.batches import Apart, Batches
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine, Retention
-from holdfast.engine.create import Ready
+from holdfast.engine.insert import Ready
+from holdfast.engine.probes import Probe
+from holdfast.extension_settings import Shown
 from holdfast.ids import Ids
 from holdfast.model.outline import Outline
+from holdfast.observe.ended import Ended
 from holdfast.observe.serving import Serving
 from holdfast.server.auth import Auth
 from holdfast.server.cursors import Cursors
+from holdfast.server.extension_health import ExtensionHealth
 from holdfast.server.feed import Feed
 from holdfast.server.grouping import Grouping
 from holdfast.server.metrics import Figures
 from holdfast.server.pulse import Pulse
 from holdfast.server.room import Room
+from holdfast.server.route import Route
 from holdfast.server.scopes import Scopes
 from holdfast.server.shared import Shared
 from holdfast.server.snapshots import Snapshots
@@ -35,6 +40,7 @@ from holdfast.webhooks.courier import Courier
 
 if TYPE_CHECKING:
     from holdfast.observe.traces import Traces
+    from holdfast.server.extending import Mount
 
 
 @dataclass
@@ -57,6 +63,13 @@ class Server:
     traces: Traces | None = None
     shared: Shared | None = None
     dispatch: Dispatch | None = None  # None: hints go by the database alone
+    extension_routes: Sequence[Route] = ()
+    mounts: Sequence[Mount] = ()
+    about_scopes: Mapping[str, str] = field(default_factory=dict)  # of extensions: what each scope allows
+    routes: tuple[Route, ...] = ()  # all that it answers to; `HttpApp` says which
+    extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
+    extension_settings: Callable[[], list[Shown]] = list
+    health_fields: Sequence[Probe] = ()
     metrics: Serving = field(default_factory=Serving)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
     stopping: bool = False
@@ -64,8 +77,10 @@ class Server:
     _waiting: set[asyncio.Event] = field(default_factory=set)
     _requests: count[int] = field(default_factory=count)
     _prefix: str = ""
+    pages: dict[str, bytes] = field(default_factory=dict)  # made from its routes, once
 
     def __post_init__(self) -> None:
+        self.extension_health = ExtensionHealth(self.engine, self.clock, self.health_fields)
         self.scopes = Scopes(self.engine, self.clock)
         self.store_errors = StoreErrorLog(self.clock)
         self.loops = Loops(self.clock, self.ids)
@@ -73,6 +88,7 @@ class Server:
         self.figures = Figures(self.engine, self.clock, self.retention)
         self.engine.store.watch = self.metrics.queries
         self.courier.watch = self.metrics.sent
+        self.engine.rules.timing = Ended(self.metrics.attempts)
         self._prefix = f"{self.ids.bits(48):012x}"
 
     def request_id(self) -> str:

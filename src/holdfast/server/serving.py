@@ -33,21 +33,25 @@ async def serve(server: Server, *, host: str, port: int, stop: asyncio.Event, on
 
 @asynccontextmanager
 async def served(
-    server: Server, *, host: str, port: int, ports: int = 1, connections_max: int | None = None
+    server: Server,
+    *,
+    host: str,
+    port: int,
+    ports: int = 1,
+    connections_max: int | None = None,
 ) -> AsyncIterator[str]:
     """Answer for a while, at the address that is handed out. In the end whoever waits is let go, the rest finished.
 
     `ports`: how many to try, from `port` on, until one is free.
     """
+    app = HttpApp(server)
     listening = listen(host, port, ports)
     limit = connections_max or room_for_connections()
 
     def turned_away(method: str, status: int) -> None:
         server.metrics.turned_away(method, UNKNOWN, status)
 
-    async with answering(
-        HttpApp(server), listening, request_id=server.request_id, connections_max=limit, turned_away=turned_away
-    ):
+    async with answering(app, listening, request_id=server.request_id, connections_max=limit, turned_away=turned_away):
         try:
             yield address(listening)
         finally:

@@ -42,7 +42,11 @@ def open_shared(
         raise Invalid(
             "HOLDFAST_REDIS_URL cannot be read; write it like redis://HOST:PORT/0", code="invalid_setting"
         ) from None
-    return Shared(redis, engine, outlines, feed, clock, ids, cache_seconds=settings.redis_cache_seconds)
+    return Shared(
+        *(redis, engine, outlines, feed, clock, ids),
+        cache_seconds=settings.redis_cache_seconds,
+        channel_prefix=settings.redis_channel_prefix,
+    )
 
 
 class Shared:
@@ -58,10 +62,11 @@ class Shared:
         ids: Ids,
         *,
         cache_seconds: float,
+        channel_prefix: str = "",
     ) -> None:
         self.breaker = Breaker(clock, ids)
         Telling(self.breaker, lost=_lost, back=_back)
-        self._live = Live(redis, self.breaker, clock, ids, look=feed.look_soon)
+        self._live = Live(redis, self.breaker, clock, ids, look=feed.look_soon, prefix=channel_prefix)
         self._announcer = Announcer(self._live, feed, clock)
         self.cached: Cached | None = None
         if cache_seconds:

@@ -14,6 +14,7 @@ from holdfast.lifecycle import FINAL, STATUS, State
 from holdfast.model import Event
 from holdfast.server.feed import About
 from holdfast.server.ring import Place
+from holdfast.server.views import part_progress
 from holdfast.wire import JobEvent, OperatorEvent, StreamReset, WorkerEvent
 
 _PLACE = re.compile(r"([0-9]{1,19})\.([0-9]{1,10})\.([0-9a-f-]{36})")
@@ -48,7 +49,9 @@ def name_of(event: Event) -> str:
 
 def for_client(event: Event, about: About | None) -> JobEvent:
     """Never who ran it, how often, or what went wrong inside."""
-    return JobEvent(**_common(event, about), counters=event.data if event.verb == "progress" else None)
+    counters = event.data if event.verb == "progress" else None
+    parts = [part_progress(part) for part in event.data] if event.verb == "parts" else None
+    return JobEvent(**_common(event, about), counters=counters, parts=parts)
 
 
 def for_operator(event: Event, about: About | None) -> OperatorEvent | WorkerEvent:
@@ -73,6 +76,7 @@ def _common(event: Event, about: About | None) -> dict[str, Any]:
         "at": event.at,
         "verb": event.verb,
         "job_type": about.type if about else None,
+        "subject": about.subject if about else None,
         # What moves nothing, a report or a wish, is about a job that runs.
         "status": STATUS[State(event.to_state) if event.to_state else State.RUNNING],
         "from_": _word(event.from_state, about),

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
 from holdfast.lifecycle import State
 from holdfast.model.json import decode
 from holdfast.model.outline import Outline
-from holdfast.wire import ErrorView, JobView, ProgressView
+from holdfast.model.reports import RAISED
+from holdfast.wire import ErrorView, JobView, PartProgress, ProgressView
 
 _UNHAPPY = frozenset({State.DEAD, State.CANCELED, State.REJECTED})
 
 
 def job_view(outline: Outline) -> JobView:
+    canceled = outline.state is State.CANCELED
     return JobView(
         job_id=outline.id,
         job_type=outline.type,
         status=outline.status,
         created_at=outline.created_at,
         updated_at=outline.updated_at,
+        subject=outline.subject,
         progress=_progress(outline),
         counters=None if outline.counters is None else _as_stored(outline.counters),  # type: ignore[arg-type]
         result=None if outline.result is None else _as_stored(outline.result),
         error=_error(outline) if outline.state in _UNHAPPY else None,
+        canceled_at=outline.updated_at if canceled else None,  # its last change was its end
+        partial=canceled and outline.started_at is not None,
+        parts=None if outline.parts is None else [part_progress(part) for part in decode(outline.parts)],
     )
+
+
+def part_progress(part: dict[str, Any]) -> PartProgress:
+    """Not its data, nor what went wrong inside."""
+    return PartProgress(part["name"], part["status"], *(part.get(name) for name in ("percent", "total", "done")))
 
 
 def etag(outline: Outline) -> bytes:
@@ -56,4 +68,12 @@ def _error(outline: Outline) -> ErrorView:
     if outline.state is State.CANCELED:
         return ErrorView("canceled", "the job was canceled")
     error = decode(outline.error) if outline.error is not None else {}
-    return ErrorView(str(error.get("code") or outline.reason or outline.state), str(error.get("message") or ""))
+    return ErrorView(str(error.get("code") or outline.reason or outline.state), _message(error))
+
+
+def _message(error: dict[str, Any]) -> str:
+    """The text of an exception that nobody raised on purpose may hold addresses and paths: it is for operators, too."""
+    context = error.get("context")
+    if isinstance(context, dict) and (raised := context.get(RAISED)) is not None:
+        return f"the job failed with an unexpected error ({raised})"
+    return str(error.get("message") or "")

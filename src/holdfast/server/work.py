@@ -11,7 +11,7 @@ from holdfast.engine import NewWorker
 from holdfast.errors import Forbidden, HoldfastError, Invalid
 from holdfast.model import Lease, Liveness
 from holdfast.model.names import check_name, quoted
-from holdfast.model.reports import Advanced, Held, Settled
+from holdfast.model.reports import Advanced, Held, Settled, Withdrawal
 from holdfast.server import reports
 from holdfast.server.auth import Caller
 from holdfast.server.leases import jobs_of
@@ -121,6 +121,17 @@ async def release(server: Server, asked: Asked) -> Reply:
 
 async def reject(server: Server, asked: Asked) -> Reply:
     return await _settle(server, asked, "reject", reports.verdict_of)
+
+
+async def withdraw(server: Server, asked: Asked) -> Reply:
+    """A key that is bound to some queues ends jobs of these alone."""
+    body: wire.WithdrawBody = asked.body
+    wanted = Withdrawal(
+        id=body.job_id, token=body.lease_token, target=body.target_id, reason=body.reason, message=body.message
+    )
+    answer = await server.engine.withdraw(_worker(asked), wanted, queues=asked.caller.queues)
+    [where] = await reports.went_to(server.snapshots, [Settled(answer.id, answer.state)])
+    return Reply(200, wire.WithdrawnAnswer(where.job_id, where.status, where.state, answer.asked))
 
 
 async def report(server: Server, asked: Asked) -> Reply:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.redaction import without_password
 from holdfast.store.base import Row, Store, Tx, Work
 from holdfast.store.foreign import borrow
-from holdfast.store.migrate import dialect_of, require_current, sqlite_path
+from holdfast.store.migrate import Tables, dialect_of, require_current, sqlite_path
 from holdfast.store.migrate import migrate as bring_up_to_date
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import q
@@ -18,18 +20,23 @@ __all__ = ["PostgresStore", "Row", "SqliteStore", "Store", "Tx", "Work", "borrow
 
 
 async def open_store(
-    url: str, clock: Clock | None = None, ids: Ids | None = None, *, migrate: str = UNNAMED.migrate
+    url: str,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    *,
+    migrate: str = UNNAMED.migrate,
+    extensions: Iterable[Tables] = (),
 ) -> PostgresStore | SqliteStore:
     """The store behind a URL. A SQLite file is made and brought up to date; a stale PostgreSQL schema is an error.
 
-    `migrate` is the command that such an error asks for.
+    `migrate` is the command that such an error asks for. `extensions` bring tables of their own.
     """
     clock, ids = clock or Clock(), ids or Ids()
     if dialect_of(url) == "sqlite":
-        await bring_up_to_date(url)
+        await bring_up_to_date(url, extensions)
         return SqliteStore(sqlite_path(url), clock, ids)
     named = Named(without_password(url), migrate)
-    await require_current(url, named)
+    await require_current(url, named, extensions)
     store = await PostgresStore.open(url, clock, ids)
     store.named = named
     return store

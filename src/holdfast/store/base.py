@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ from holdfast.store.queries import Query
 from holdfast.store.render import Statement
 
 T = TypeVar("T")
+Blocked = Callable[[float], None]
 log = logging.getLogger(__name__)
 
 
@@ -25,11 +26,13 @@ class Tx(Protocol):
     """One transaction. A query that moves jobs writes its history with them, in the same transaction.
 
     `alone`: there is no transaction around the statements, each commits by itself.
+    `lock_errors`: raised when a lock was not to be had in that time.
     `lock_seconds`: how long a statement with `{lock_timeout}` waits for another transaction; None: without a limit.
     """
 
     alone: bool
     lock_seconds: float | None
+    lock_errors: tuple[type[Exception], ...]
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
@@ -37,9 +40,29 @@ class Tx(Protocol):
 
     async def one(self, query: Query, **params: Any) -> Row | None: ...
 
-    def app_code(self) -> AbstractAsyncContextManager[None]:
-        """Around guards and effects. These wait for locks of the app's own as long as they have to: a limit that is in
-        force ends here, and a lock that they did not get is a reason to run the work again."""
+    async def run(self, query: Query, **params: Any) -> None:
+        """A write whose answer is not needed. It may be sent together with others, in order: before the next query at
+        the latest, and before the commit."""
+        ...
+
+    async def flush(self) -> None:
+        """Send what `run` has kept back."""
+        ...
+
+    def savepoint(self) -> AbstractAsyncContextManager[None]:
+        """What is done inside is undone when it raises, and the rest of the transaction goes on. `alone`: it is a
+        transaction of its own."""
+        ...
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        """Run an extension's coroutine, which may await this transaction and nothing else, for so long at most.
+
+        `blocked` is told how many seconds it has held up everything else, if these are many."""
+        ...
+
+    async def wait_for_locks(self) -> None:
+        """From here on without the limit of `{lock_timeout}`: hooks wait for locks of their own as long as they may
+        run."""
         ...
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
@@ -85,7 +108,7 @@ class Store(Protocol):
     async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
         """Run work in a transaction. `alone` says that it is one statement and needs no BEGIN around it.
 
-        Without `retry_locked`, `Locked` is raised as soon as a lock was not to be had in time, except by `app_code`.
+        Without `retry_locked`, `Locked` is raised as soon as a lock was not to be had in time.
         """
         ...
 

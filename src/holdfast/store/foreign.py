@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.names import kind_of
-from holdfast.store.base import Row, Tx
+from holdfast.store.base import Blocked, Row, T, Tx
 from holdfast.store.later import LaterHints
 from holdfast.store.postgres import WAIT_FOR_STANDBY, PostgresTx, bind, require_commit, unconfirmed
 from holdfast.store.postgres import in_our_words as postgres_words
@@ -197,6 +198,10 @@ class _BorrowedAsyncpg(PostgresTx):
     ) -> list[Row]:
         return [_plain(dict(row)) for row in await super().all(query, limit=limit, filters=filters, **params)]
 
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        async with asyncio.timeout(seconds):
+            return await hook
+
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         """We never learn when the caller commits, or whether."""
         if hint:
@@ -218,6 +223,9 @@ class _BorrowedPsycopg(_BorrowedAsyncpg):
     async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
         return await _awaited(self._connection.execute(text, params))
 
+    async def _execute(self, sql: str) -> None:
+        await _execute(self._connection, sql)
+
 
 class _BorrowedPsycopg2(_BorrowedPsycopg):
     async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
@@ -236,6 +244,13 @@ class _BorrowedAiosqlite(SqliteTx):
     ) -> list[Row]:
         asked = super().all(query, limit=limit, filters=filters, **params)
         return await self._there(finish, asked)  # type: ignore[no-any-return]
+
+    async def _execute(self, sql: str) -> None:
+        await self._there(self._connection.execute, sql)
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        async with asyncio.timeout(seconds):  # each of its statements is over there, and this thread waits for it
+            return await hook
 
 
 def _plain(row: dict[str, Any]) -> Any:

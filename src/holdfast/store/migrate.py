@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Protocol
 
 import asyncpg
 
@@ -22,7 +25,12 @@ from holdfast.store.refusals import Named, unreachable
 from holdfast.store.sqlite import BUSY_SECONDS, connect
 
 _LOCK = 0x686F6C64  # "hold": any two migrators of one database meet here
-_TABLE = "CREATE TABLE IF NOT EXISTS holdfast_migrations (number integer NOT NULL PRIMARY KEY, name text NOT NULL)"
+CORE = "holdfast"  # in the place of an extension's name, for the tables of the platform itself
+_TABLE = (
+    f"CREATE TABLE IF NOT EXISTS holdfast_migrations (extension text NOT NULL DEFAULT '{CORE}', "
+    "number integer NOT NULL, name text NOT NULL, PRIMARY KEY (extension, number))"
+)
+_APPLIED = "SELECT 1 FROM holdfast_migrations WHERE extension = {} AND number = {}"
 
 
 @dataclass(frozen=True)
@@ -30,15 +38,55 @@ class Migration:
     number: int
     name: str
     sql: str
+    extension: str = CORE
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.extension, self.number
+
+    @property
+    def shown(self) -> str:
+        return self.name if self.extension == CORE else f"{self.extension} {self.name}"
 
 
-def migrations(dialect: str) -> list[Migration]:
-    folder = files("holdfast.store").joinpath("schema", dialect)
+class Tables(Protocol):
+    """An extension, as far as it brings tables."""
+
+    @property
+    def name(self) -> str: ...
+
+    def migrations(self, dialect: str) -> list[Migration]: ...
+
+
+def migrations(dialect: str, extensions: Iterable[Tables] = ()) -> list[Migration]:
+    """Those of the platform, then those of each extension, in the order in which they are applied."""
+    core = migrations_in(files("holdfast.store").joinpath("schema", dialect), CORE)
+    return core + [migration for extension in extensions for migration in extension.migrations(dialect)]
+
+
+def migrations_in(folder: Traversable, extension: str) -> list[Migration]:
+    """The files `0001_name.sql`, `0002_name.sql` and so on of a folder."""
     found = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [
-        Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+    read = [
+        Migration(_number(file.name, extension), file.name.removesuffix(".sql"), file.read_text("utf-8"), extension)
         for file in found
     ]
+    if [migration.number for migration in read] != list(range(1, len(read) + 1)):
+        names = ", ".join(migration.name for migration in read)
+        raise Invalid(
+            f"extension {extension!r}: its migrations are numbered from 0001 without a gap, found {names}",
+            code="invalid_migration",
+        )
+    return read
+
+
+def _number(name: str, extension: str) -> int:
+    if not re.fullmatch(r"\d{4}_\w+\.sql", name):
+        raise Invalid(
+            f"extension {extension!r}: a migration is called like 0001_notes.sql, found {name!r}",
+            code="invalid_migration",
+        )
+    return int(name[:4])
 
 
 def dialect_of(url: str) -> str:
@@ -65,42 +113,53 @@ def sqlite_path(url: str) -> Path:
     return Path(path)
 
 
-async def migrate(url: str) -> list[str]:
+async def migrate(url: str, extensions: Iterable[Tables] = ()) -> list[str]:
     """Apply what is missing and say what that was. Two migrators at once, or one killed half-way, do no harm."""
+    wanted = migrations(dialect_of(url), extensions)
     if dialect_of(url) == "sqlite":
-        return await asyncio.to_thread(_migrate_sqlite, sqlite_path(url))
-    return await _migrate_postgres(url)
+        return await asyncio.to_thread(_migrate_sqlite, sqlite_path(url), wanted)
+    return await _migrate_postgres(url, wanted)
 
 
-async def missing(url: str) -> list[Migration]:
+async def missing(url: str, extensions: Iterable[Tables] = ()) -> list[Migration]:
     """What `migrate` would apply."""
+    wanted = migrations(dialect_of(url), extensions)
     if dialect_of(url) == "sqlite":
-        return await asyncio.to_thread(_missing_sqlite, sqlite_path(url))
+        return await asyncio.to_thread(_missing_sqlite, sqlite_path(url), wanted)
+    return await _missing_postgres(url, wanted)
+
+
+async def _missing_postgres(url: str, wanted: list[Migration]) -> list[Migration]:
     async with _postgres(url) as connection, connection.transaction():  # a pooler would give it away in between
         if await connection.fetchval("SELECT to_regclass('holdfast_migrations')") is None:
-            return migrations("postgres")
-        done = {row[0] for row in await connection.fetch("SELECT number FROM holdfast_migrations")}
-        return [migration for migration in migrations("postgres") if migration.number not in done]
+            return wanted
+        done = {tuple(row) for row in await connection.fetch("SELECT extension, number FROM holdfast_migrations")}
+        return [migration for migration in wanted if migration.key not in done]
 
 
-async def require_current(url: str, named: Named | None = None) -> None:
-    if left := await missing(url):
+async def require_current(url: str, named: Named | None = None, extensions: Iterable[Tables] = ()) -> None:
+    if left := await missing(url, extensions):
         named = named or Named(without_password(url))
-        lacks = ", ".join(migration.name for migration in left)
+        lacks = ", ".join(migration.shown for migration in left)
         raise SchemaStale(f"{named.database} lacks {lacks}; run `{named.migrate}`")
 
 
-def as_sql(dialect: str) -> str:
+def as_sql(dialect: str, extensions: Iterable[Tables] = ()) -> str:
     """Everything `migrate` would run on an empty database, for those who apply schema changes by hand."""
     parts = [_TABLE + ";"]
-    for migration in migrations(dialect):
-        note = f"INSERT INTO holdfast_migrations (number, name) VALUES ({migration.number}, '{migration.name}');"
-        parts.append(f"BEGIN;\n{migration.sql.strip()}\n{note}\nCOMMIT;")
+    for migration in migrations(dialect, extensions):
+        parts.append(f"BEGIN;\n{migration.sql.strip()}\n{note(migration)};\nCOMMIT;")  # noqa: PERF401
     return "\n\n".join(parts) + "\n"
 
 
+def note(migration: Migration) -> str:
+    """The statement that writes down that it was applied. Names are identifiers."""
+    values = f"'{migration.extension}', {migration.number}, '{migration.name}'"
+    return f"INSERT INTO holdfast_migrations (extension, number, name) VALUES ({values})"
+
+
 def _failed(migration: Migration, error: Exception) -> StoreUnavailable:
-    return StoreUnavailable(f"{migration.name} could not be applied and is undone: {error}", code="store_refused")
+    return StoreUnavailable(f"{migration.shown} could not be applied and is undone: {error}", code="store_refused")
 
 
 # -- PostgreSQL ---------------------------------------------------------------------------------------------------
@@ -129,12 +188,12 @@ async def _connect_postgres(url: str) -> asyncpg.Connection:
         raise unreachable(url, error) from error
 
 
-async def _migrate_postgres(url: str) -> list[str]:
-    left = await missing(url)  # most often nothing, and then no other migrator is waited for
+async def _migrate_postgres(url: str, wanted: list[Migration]) -> list[str]:
+    left = await _missing_postgres(url, wanted)  # most often nothing, and then no other migrator is waited for
     if not left:
         return []
     async with _postgres(url) as connection:
-        return [migration.name for migration in left if await _apply_postgres(connection, migration)]
+        return [migration.shown for migration in left if await _apply_postgres(connection, migration)]
 
 
 async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) -> bool:
@@ -146,12 +205,10 @@ async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) 
                 await connection.execute(f"SET LOCAL {setting}")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
             await connection.execute(_TABLE)
-            if await connection.fetchval("SELECT 1 FROM holdfast_migrations WHERE number = $1", migration.number):
+            if await connection.fetchval(_APPLIED.format("$1", "$2"), *migration.key):
                 return False
             await connection.execute(migration.sql)
-            await connection.execute(
-                "INSERT INTO holdfast_migrations VALUES ($1, $2)", migration.number, migration.name
-            )
+            await connection.execute(note(migration))
     except asyncpg.PostgresError as error:
         raise _failed(migration, error) from error
     return True
@@ -160,47 +217,45 @@ async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) 
 # -- SQLite -------------------------------------------------------------------------------------------------------
 
 
-def _migrate_sqlite(path: Path) -> list[str]:
+def _migrate_sqlite(path: Path, wanted: list[Migration]) -> list[str]:
     with _opening(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _refuse_open_directory(path.parent)
         with closing(_connect_sqlite(path)) as connection:
-            left = _missing_in(
-                connection
-            )  # most often nothing, and then whoever holds the write lock is not waited for
-            return [migration.name for migration in left if _apply_sqlite(connection, migration)]
+            left = _missing_in(connection, wanted)  # most often nothing, and then no other writer is waited for
+            return [migration.shown for migration in left if _apply_sqlite(connection, migration)]
 
 
 def _apply_sqlite(connection: sqlite3.Connection, migration: Migration) -> bool:
     """False if it has been applied already. Taking the write lock before looking keeps that true until the commit."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(_TABLE)
-    if connection.execute("SELECT 1 FROM holdfast_migrations WHERE number = ?", (migration.number,)).fetchone():
+    if connection.execute(_APPLIED.format("?", "?"), migration.key).fetchone():
         connection.execute("ROLLBACK")
         return False
     try:
         for statement in statements(migration.sql):
             connection.execute(statement)
-        connection.execute("INSERT INTO holdfast_migrations VALUES (?, ?)", (migration.number, migration.name))
+        connection.execute(note(migration))
         connection.execute("COMMIT")
     except sqlite3.Error as error:  # closing the connection undoes it
         raise _failed(migration, error) from error
     return True
 
 
-def _missing_sqlite(path: Path) -> list[Migration]:
+def _missing_sqlite(path: Path, wanted: list[Migration]) -> list[Migration]:
     with _opening(path):
         if not path.exists():
-            return migrations("sqlite")
+            return wanted
         with closing(_connect_sqlite(path)) as connection:
-            return _missing_in(connection)
+            return _missing_in(connection, wanted)
 
 
-def _missing_in(connection: sqlite3.Connection) -> list[Migration]:
+def _missing_in(connection: sqlite3.Connection, wanted: list[Migration]) -> list[Migration]:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_migrations'").fetchone():
-        return migrations("sqlite")
-    done = {row[0] for row in connection.execute("SELECT number FROM holdfast_migrations")}
-    return [migration for migration in migrations("sqlite") if migration.number not in done]
+        return wanted
+    done = {tuple(row) for row in connection.execute("SELECT extension, number FROM holdfast_migrations")}
+    return [migration for migration in wanted if migration.key not in done]
 
 
 @contextmanager

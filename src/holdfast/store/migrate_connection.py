@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.errors import Invalid
 from holdfast.model.names import kind_of
-from holdfast.store.migrate import _LOCK, _TABLE, migrations, statements
+from holdfast.store.migrate import _LOCK, _TABLE, Tables, migrations, note, statements
 
 Run = Callable[[str], Any]
 
 
-def migrate_connection(connection: Any) -> list[str]:
+def migrate_connection(connection: Any, extensions: Iterable[Tables] = ()) -> list[str]:
     """Apply what is missing, in the transaction that is open on the connection, and say what that was.
 
     The connection is SQLAlchemy's (`op.get_bind()`), Django's (`schema_editor.connection`), or one of a sync driver.
+    `extensions` are those of the app: `app.extensions.values()`.
     """
     dialect, run = _dialect_of(connection), _runner(connection)
     if dialect == "postgres":
         run(f"SELECT pg_advisory_xact_lock({_LOCK})")
     run(_TABLE)
-    done = {row[0] for row in run("SELECT number FROM holdfast_migrations").fetchall()}
-    left = [migration for migration in migrations(dialect) if migration.number not in done]
+    done = {tuple(row) for row in run("SELECT extension, number FROM holdfast_migrations").fetchall()}
+    left = [migration for migration in migrations(dialect, extensions) if migration.key not in done]
     for migration in left:
         for statement in _statements(dialect, migration.sql):
             run(statement)
-        run(f"INSERT INTO holdfast_migrations (number, name) VALUES ({migration.number}, '{migration.name}')")
-    return [migration.name for migration in left]
+        run(note(migration))
+    return [migration.shown for migration in left]
 
 
 def _dialect_of(connection: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -15,10 +15,11 @@ import asyncpg
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Tx, Watch, Watched, Work, check_params, tell
+from holdfast.store.base import BEGIN, COMMIT, CONNECT, Blocked, Row, T, Tx, Watch, Watched, Work, check_params, tell
 from holdfast.store.connecting import open_connection, session_settings, transaction_settings
 from holdfast.store.connections import Connections
 from holdfast.store.half_open import HalfOpenWatch
+from holdfast.store.hook_calls import call
 from holdfast.store.identity import Identities, Identity, of_connection, of_row, other_database, question
 from holdfast.store.queries import Query
 from holdfast.store.refusals import UNNAMED, Named, kind_of, kind_of_state, refusal, said_by, unreachable
@@ -62,12 +63,13 @@ _CUT_OFF = (
 FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
-class _LockedInAppCode(Exception):
-    """A guard or an effect did not get a lock. Its cause says which."""
+_TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK")
+_SAVEPOINT = ("SAVEPOINT hooks", "RELEASE SAVEPOINT hooks", "ROLLBACK TO SAVEPOINT hooks; RELEASE SAVEPOINT hooks")
 
 
 class PostgresTx:
     lock_seconds: float | None = LOCK_SECONDS
+    lock_errors: tuple[type[Exception], ...] = (asyncpg.LockNotAvailableError,)
 
     def __init__(self, connection: Any, clock: Clock, *, alone: bool = False, watch: Watch | None = None) -> None:
         self._connection = connection
@@ -76,19 +78,28 @@ class PostgresTx:
         self.alone = alone
         self.callbacks: list[Callable[[], None]] = []
         self.wrote = False
+        self._nested = 0
+        self._asking = False  # a statement is under way
+        self._kept_back: list[tuple[str, list[list[Any]]]] = []  # a statement, and its arguments for each time
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
+        if self._kept_back:
+            await self.flush()
         if query.tables and all(len(params.get(table, ())) == 1 for table in query.tables):
             query = query.for_one
         statement = render(query, POSTGRES, limit, filters)
         values = bind(query, statement, params, self._clock)
         rows: list[Row]
-        if self._watch is None:
-            rows = await self._connection.fetch(statement.text, *values)
-        else:
-            rows = await self._watched(self._watch, query, statement, values)
+        self._asking = True
+        try:
+            if self._watch is None:
+                rows = await self._connection.fetch(statement.text, *values)
+            else:
+                rows = await self._watched(self._watch, query, statement, values)
+        finally:
+            self._asking = False
         self.wrote = self.wrote or not query.text.startswith("SELECT")
         return rows
 
@@ -106,16 +117,67 @@ class PostgresTx:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
 
+    async def run(self, query: Query, **params: Any) -> None:
+        statement = render(query, POSTGRES)
+        values = bind(query, statement, params, self._clock)
+        if not self._kept_back or self._kept_back[-1][0] != statement.text:
+            self._kept_back.append((statement.text, []))
+        self._kept_back[-1][1].append(values)
+
+    async def flush(self) -> None:
+        kept_back, self._kept_back = self._kept_back, []
+        for text, values in kept_back:
+            self._asking = True
+            try:
+                await self._connection.executemany(text, values)
+            finally:
+                self._asking = False
+            self.wrote = True
+
     @asynccontextmanager
-    async def app_code(self) -> AsyncIterator[None]:
-        if self.lock_seconds is None:  # no limit, in a transaction that is not ours
-            yield
-            return
-        await self._connection.execute("SET LOCAL lock_timeout TO DEFAULT")
+    async def savepoint(self) -> AsyncIterator[None]:
+        outermost = self.alone and not self._nested
+        begin, release, undo = _TRANSACTION if outermost else _SAVEPOINT
+        await self.flush()
+        told = len(self.callbacks)
+        await self._execute(begin)
+        self._nested += 1
         try:
             yield
-        except asyncpg.LockNotAvailableError as error:
-            raise _LockedInAppCode from error
+            await self.flush()
+        except BaseException:
+            self._kept_back.clear()
+            del self.callbacks[told:]
+            await self._execute(undo)
+            raise
+        finally:
+            self._nested -= 1
+        if outermost:
+            await _commit(self._connection)
+        else:
+            await self._release(release, undo)
+
+    async def _release(self, release: str, undo: str) -> None:
+        """PostgreSQL refuses it where a statement had failed and its error was caught."""
+        try:
+            await self._execute(release)
+        except asyncpg.InFailedSQLTransactionError as error:
+            await self._execute(undo)
+            raise swallowed() from error
+
+    async def _execute(self, sql: str) -> None:
+        self._asking = True
+        try:
+            await self._connection.execute(sql)
+        finally:
+            self._asking = False
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        return await call(hook, seconds, self._clock, lambda: self._asking, blocked)
+
+    async def wait_for_locks(self) -> None:
+        if self.lock_seconds is not None:  # no limit, in a transaction that is not ours
+            await self._execute("SET LOCAL lock_timeout TO DEFAULT")
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
@@ -253,8 +315,6 @@ class PostgresStore:
         for attempt in range(TRIES_MAX):
             try:
                 return await run(work)  # type: ignore[no-any-return]
-            except _LockedInAppCode as error:
-                last = error.__cause__
             except (*_NOT_DONE, *_CUT_OFF, OutcomeUnknown) as error:
                 if isinstance(error, ValueError) or (isinstance(error, OutcomeUnknown) and not harmless):
                     raise  # asyncpg calls an argument it cannot encode an InterfaceError too; that is our own mistake
@@ -315,6 +375,7 @@ class PostgresStore:
                 with Watched(self.watch, BEGIN, self._clock):
                     await connection.execute(begin)
                 result = await work(tx)
+                await tx.flush()
             except BaseException:
                 await _roll_back(connection)
                 raise
@@ -332,6 +393,7 @@ class PostgresStore:
             tx = PostgresTx(connection, self._clock, alone=True, watch=self.watch)
             try:
                 result = await work(tx)
+                await tx.flush()
             except (asyncpg.PostgresError, *_NOT_DONE, *_CUT_OFF) as error:
                 if tx.wrote or isinstance(error, _CUT_OFF):  # running it again would forget what has happened already
                     raise _unknown(error) from error
@@ -380,10 +442,14 @@ async def _commit(connection: Any) -> None:
 def require_commit(answer: Any) -> None:
     """PostgreSQL answers the COMMIT of a transaction that had failed with ROLLBACK, and calls that no error."""
     if answer == "ROLLBACK":
-        raise StoreError(
-            "a statement in this transaction had failed and its error was swallowed: nothing was written",
-            code="rolled_back",
-        )
+        raise swallowed()
+
+
+def swallowed() -> StoreError:
+    return StoreError(
+        "a statement in this transaction had failed and its error was swallowed: nothing was written",
+        code="rolled_back",
+    )
 
 
 async def _roll_back(connection: Any) -> None:

@@ -3,7 +3,7 @@
     -- name: complete_jobs      what the engine calls it
     -- move: complete           it changes states: its rows go into the history under this verb
     -- ends: succeeded          it also ends an execution: a row of `attempts` with this outcome
-    -- data: error              the column that explains the event
+    -- data: error              the column that explains the event, or a literal
     -- gives: lease             it answers with the columns of a lease
     -- (anything else)          for the reader
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 
 _ROWS = re.compile(r"\{rows:(\w+)")
@@ -22,7 +22,7 @@ _BRACKETS = re.compile(r"\([^()]*\)")
 _VERB = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CONNECT|BEGIN|COMMIT)\b")
 _TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+([a-z_]+)")
 _COMMON = re.compile(r"(?:WITH|,)\s+([a-z_]+) AS ")  # a table that the query itself makes
-_HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*)\s*")
+_HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*|'[^']*')\s*")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Query:
     data: str | None = None
     gives: str | None = None
     single: bool = False  # each of its tables of rows has one row
+    mine: tuple[str, ...] = ()  # the extensions of this process: jobs that need hooks, and no others
 
     @cached_property
     def recorded(self) -> bool:
@@ -80,6 +81,11 @@ class Query:
         while left:
             text, left = _BRACKETS.subn("", text)
         return text
+
+    @lru_cache  # noqa: B019  queries live as long as the process
+    def with_hooks(self, extensions: tuple[str, ...]) -> Query:
+        """The same for jobs that need hooks, and need none but those of these extensions."""
+        return replace(self, mine=extensions)
 
     @cached_property
     def for_one(self) -> Query:

@@ -15,6 +15,10 @@
 {pos}                   the position in the log that a new event of this transaction has at least
 {moved}                 what a move answers with, and what its history needs: on SQLite, where the row is
 {lease ended}           the assignments that take a lease away
+{mine}                  the job needs no hooks; or, in a query `with_hooks`, only those that this process has
+{mine or plain:alias}   either of the two, of a row of jobs under this name
+{mine or freed}         {mine} of a finished job; extensions that its type needs no more do not count
+{not held back:verb}    no hook has failed this move of the job just now
 {lock_timeout}          true; the transaction waits at most :lock_timeout milliseconds for a lock, if that is given
 {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
 {filters}               the one dynamic WHERE, from a fixed set
@@ -22,6 +26,7 @@
 {beyond}                a reader that was told the truth cannot be at or above it
 {ceiling}               no event that this server wrote is at or above it
 {log end}               the highest position that was ever written down
+{parts of jobs}         the parts of a row of jobs as a JSON array, in their order; NULL if there are none
 {job} {outline} {event} {attempt} {worker} {key}   the columns of a noun
 """
 
@@ -47,11 +52,11 @@ POSTGRES, SQLITE = "postgres", "sqlite"
 # What the engine learns about each moved row ...
 TOLD = (
     *("id", "tenant", "type", "queue", "lifecycle", "version", "came_from", "state", "reason", "attempt", "epoch"),
-    *("priority", "updated_at", "lease_expires_at", "cancel_requested_at"),
+    *("priority", "updated_at", "lease_expires_at", "cancel_requested_at", "last_claimed_at"),
 )
 # ... and what the history needs besides.
 KEPT = (
-    *("claimed_at", "lease_worker", "last_worker", "last_instance", "last_token"),
+    *("lease_worker", "last_worker", "last_instance", "last_token"),
     *("step", "percent", "counters", "error"),
 )
 # What a line about a move is made of: fetched for every job, so no more than that, and not what is `certain`.
@@ -81,6 +86,8 @@ FILTERS = {
     "created_before": "created_at < :created_before",
     "error_code": "reason = :error_code",
     "redrive_of": "redrive_of = :redrive_of",
+    "subject": "subject = :subject",
+    "parent_id": "parent_id = :parent_id",
 }
 
 _MARKER = re.compile(r"\{([^{}]*)\}")
@@ -88,6 +95,7 @@ _PARAM = re.compile(r"(?<![:\w]):([a-z_]+(?:\.\d+)?)")
 _LEASE_ENDED = ", ".join(
     [f"last_{part} = lease_{part}" for part in ("worker", "instance", "token")]
     + [f"lease_{part} = NULL" for part in ("worker", "instance", "token", "expires_at")]
+    + ["last_claimed_at = claimed_at", "claimed_at = NULL"]
 )
 _CANON = read_moves(CANON)
 
@@ -130,6 +138,8 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
         if word == "moved":
             wanted = given(query) + ((*TOLD, *KEPT, "pos") if dialect == POSTGRES else ("rowid",))
             return ", ".join(f"jobs.{name}" for name in dict.fromkeys(wanted))
+        if word in _HOOKED:
+            return _MARKER.sub(expanded, _HOOKED[word](query.mine, rest))
         if word.startswith(("now+", "now-")):
             return _shifted_now(found[1][3], found[1][4:], dialect)
         if word in _SHARED:
@@ -144,7 +154,7 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
 @lru_cache(maxsize=256)
 def given(query: Query) -> tuple[str, ...]:
     """The columns that a query about moves answers with; the first is always the id."""
-    wanted = dict.fromkeys(_GIVES[query.gives])
+    wanted = dict.fromkeys(_GIVES[query.gives] + (("type",) if query.mine else ()))  # hooks are those of a type
     unasked = certain(query) if (query.gives or "").startswith("heard") else {}
     return tuple(name for name in wanted if name not in unasked)
 
@@ -199,7 +209,7 @@ def history_of(query: Query) -> tuple[Insert, ...]:
         )
     worker = "last_worker" if query.ends else "lease_worker"
     if query.note:
-        data = "counters" if query.note == "progress" else "NULL"
+        data = "counters" if query.note == "progress" else query.data or "NULL"
         return (
             _event("version", query.note, "NULL", "NULL", worker, query, data=data, progress=query.note == "progress"),
         )
@@ -250,7 +260,7 @@ def _attempt(query: Query) -> Insert:
         "worker_id": "last_worker",
         "instance": "last_instance",
         "token": "last_token",
-        "started_at": "claimed_at",
+        "started_at": "last_claimed_at",
         "ended_at": "updated_at",
         "outcome": f"'{query.ends}'",
         "to_state": "state",
@@ -295,6 +305,48 @@ def _bit(pair: str) -> str:
     source, _, target = pair.partition(">")
     return str(BIT[State(source), State(target)])
 
+
+def _mine(extensions: tuple[str, ...], alias: str) -> str:
+    table = alias or "jobs"
+    if not extensions:
+        return f"{table}.needs IS NULL"
+    lacking = f"SELECT 1 FROM {{items:{table}.needs}} AS need WHERE need.value NOT IN ({_names(extensions)})"
+    return f"{table}.needs IS NOT NULL AND NOT EXISTS ({lacking})"
+
+
+def _mine_or_plain(extensions: tuple[str, ...], alias: str) -> str:
+    plain = _mine((), alias)
+    return f"({plain} OR {_mine(extensions, alias)})" if extensions else plain
+
+
+def _mine_or_freed(extensions: tuple[str, ...], _: str) -> str:
+    """A finished row never changes, so it cannot follow a type whose hooks are gone."""
+    still = "SELECT value FROM {items:t.needs} AS still"
+    freed = f"EXISTS (SELECT 1 FROM job_types AS t WHERE t.name = jobs.type AND need.value NOT IN ({still}))"
+    lacking = f"SELECT 1 FROM {{items:jobs.needs}} AS need WHERE NOT {freed}"
+    if not extensions:
+        return f"(jobs.needs IS NULL OR NOT EXISTS ({lacking}))"
+    return f"jobs.needs IS NOT NULL AND NOT EXISTS ({lacking} AND need.value NOT IN ({_names(extensions)}))"
+
+
+def _names(extensions: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in extensions)  # identifiers: `Extension` sees to it
+
+
+def _not_held_back(extensions: tuple[str, ...], verb: str) -> str:
+    """Asked only of jobs that need hooks: all others cannot have failed one."""
+    if not extensions:
+        return "TRUE"
+    failed = "SELECT 1 FROM hook_failures AS failed WHERE failed.job_id = jobs.id"
+    return f"NOT EXISTS ({failed} AND failed.verb = '{verb}' AND failed.next_at > {{now}})"
+
+
+_HOOKED: dict[str, Callable[[tuple[str, ...], str], str]] = {
+    "mine": _mine,
+    "mine or plain": _mine_or_plain,
+    "mine or freed": _mine_or_freed,
+    "not held back": _not_held_back,
+}
 
 _SHARED: dict[str, Callable[[str], str]] = {
     "from": _from,
@@ -412,6 +464,10 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "pos": lambda _: _POSTGRES_POS,
         "pos column": lambda _: "pos, ",
         "pos of said": lambda _: f"greatest({_POSTGRES_POS}, (SELECT max(pos) FROM events WHERE job_id = said.id)), ",
+        "parts of jobs": lambda _: (
+            "(SELECT json_agg(json_build_object('name', name, 'status', status, 'percent', percent, 'total', total, "
+            "'done', done) ORDER BY place, name)::text FROM parts WHERE parts.job_id = jobs.id)"
+        ),
         "next version": lambda _: f"version = jobs.version + 1, pos = greatest(jobs.pos, {_POSTGRES_POS})",
     },
     SQLITE: {
@@ -435,6 +491,10 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "pos": lambda _: "0",
         "pos column": lambda _: "",
         "pos of said": lambda _: "",
+        "parts of jobs": lambda _: (
+            "(SELECT nullif(json_group_array(json_object('name', name, 'status', status, 'percent', percent, 'total', "
+            "total, 'done', done)), '[]') FROM (SELECT * FROM parts WHERE parts.job_id = jobs.id ORDER BY place, name))"
+        ),
         "next version": lambda _: "version = jobs.version + 1",
     },
 }

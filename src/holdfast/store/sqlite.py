@@ -11,9 +11,9 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -25,7 +25,8 @@ import msgspec
 from holdfast.clock import Clock, from_micros, to_micros
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Row, T, Tx, Watch, Watched, Work, check_params, tell
+from holdfast.store.base import BEGIN, COMMIT, CONNECT, Blocked, Row, T, Tx, Watch, Watched, Work, check_params, tell
+from holdfast.store.hook_calls import tell_blocked, work_waits
 from holdfast.store.identity import FILE, Identities, Identity, file_of, of_file, other_database
 from holdfast.store.queries import Query
 from holdfast.store.refusals import Named, refusal
@@ -34,6 +35,7 @@ from holdfast.store.render import SQLITE, Statement, history_of, render
 GROUP_MAX = 64  # pieces of work in one commit
 BUSY_SECONDS = 30  # how long another process may hold the file before we give up
 PAUSE_SECONDS = 0.005
+INSTRUCTIONS = 20_000  # of SQLite's own between two looks at the clock: less than a millisecond
 READERS = 4
 WAL_TRIES_MAX, WAL_PAUSE_SECONDS = 100, 0.02
 CHECKPOINT_PAGES = 4000  # 16 MiB of log: a page that changes often is then copied back once instead of many times
@@ -45,6 +47,7 @@ _encode = msgspec.json.Encoder().encode
 class SqliteTx:
     alone = False
     lock_seconds: float | None = None  # there is one writer, and no other transaction to wait for
+    lock_errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, watch: Watch | None = None) -> None:
         self._connection = connection
@@ -82,8 +85,40 @@ class SqliteTx:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
 
-    def app_code(self) -> AbstractAsyncContextManager[None]:
-        return nullcontext()  # there is one writer, and no lock to wait for
+    async def run(self, query: Query, **params: Any) -> None:
+        await self.all(query, **params)
+
+    async def flush(self) -> None:
+        """Nothing is ever kept back: a statement here is a function call."""
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        told = len(self.callbacks)
+        await self._execute("SAVEPOINT hooks")
+        try:
+            yield
+        except BaseException:
+            del self.callbacks[told:]
+            await self._execute("ROLLBACK TO hooks")
+            await self._execute("RELEASE hooks")
+            raise
+        await self._execute("RELEASE hooks")
+
+    async def _execute(self, sql: str) -> None:
+        self._connection.execute(sql)
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        """Statements that take longer are interrupted; SQLite asks after every so many of its own instructions."""
+        began = self._clock.monotonic()
+        self._connection.set_progress_handler(lambda: self._clock.monotonic() > began + seconds, INSTRUCTIONS)
+        try:
+            return finish(hook)
+        finally:
+            self._connection.set_progress_handler(None, INSTRUCTIONS)
+            tell_blocked(self._clock.monotonic() - began, blocked)
+
+    async def wait_for_locks(self) -> None:
+        """There is one writer, and no lock to wait for."""
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
@@ -407,10 +442,7 @@ def finish(work: Coroutine[Any, Any, T] | Any) -> T:
         if "no running event loop" not in str(error):
             raise  # else: it wanted a loop in order to wait
     work.close()
-    raise StoreError(
-        "work inside a transaction may only await that transaction; do slow things before or after it",
-        code="work_waits",
-    )
+    raise work_waits()
 
 
 def _undone(connection: Connection | None) -> Connection | None:

@@ -8,11 +8,14 @@ from typing import Any, Literal, TypeVar, overload
 
 from holdfast.clock import Clock
 from holdfast.ids import Ids
+from holdfast.lifecycle import State
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.json import decode, encode
-from holdfast.model.reports import Progress
+from holdfast.model.reports import Progress, Withdrawal, Withdrawn
+from holdfast.observe.declared import Metrics
 from holdfast.store.sqlite import finish
 from holdfast.worker.context import Context, SyncContext
+from holdfast.worker.outcomes import Outcome
 
 T = TypeVar("T")
 BYTES_MAX = 1 << 20
@@ -26,6 +29,7 @@ class Recorded:
         self.counters: dict[str, Any] = {}
         self.parts = parts
         self.checkpoints: list[Any] = []
+        self.withdrawn: list[str] = []  # the ids of other jobs
 
     @property
     def percent(self) -> float | None:
@@ -59,6 +63,13 @@ class _Recorder:
 
     async def parts(self, job_id: str) -> list[Part]:
         return list(self._recorded.parts.values())
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        self._recorded.withdrawn.append(asked.target)
+        return Withdrawn(asked.target, State.CANCELED)
+
+    async def recorded(self, outcome: Outcome) -> None:
+        """It is in the database."""
 
 
 class FakeContext(Context):
@@ -98,6 +109,7 @@ def fake_context(
     queue: str = "default",
     job_type: str = "test",
     state: Any = None,
+    metrics: Metrics | None = None,
 ) -> FakeContext: ...
 
 
@@ -115,6 +127,7 @@ def fake_context(
     queue: str = "default",
     job_type: str = "test",
     state: Any = None,
+    metrics: Metrics | None = None,
 ) -> FakeSyncContext: ...
 
 
@@ -131,9 +144,11 @@ def fake_context(
     queue: str = "default",
     job_type: str = "test",
     state: Any = None,
+    metrics: Metrics | None = None,
 ) -> FakeContext | FakeSyncContext:
     """A context as a worker would give it. `checkpoint`, `steps` (results by name) and `finished_parts` are what
-    earlier attempts have left behind; `state` is what the app's lifespan would have yielded."""
+    earlier attempts have left behind; `state` is what the app's lifespan would have yielded; `metrics` are those of the
+    handler's extension."""
     parts = {name: Part(name=name, status=PartStatus.COMPLETED, percent=100) for name in finished_parts}
     for name, result in (steps or {}).items():
         parts[name] = Part(name=name, status=PartStatus.COMPLETED, percent=100, data={"result": result})
@@ -161,6 +176,8 @@ def fake_context(
         policy=0,
     )
     context = FakeContext(lease, Recorded(parts), state)
+    if metrics is not None:
+        context.metrics = metrics
     return FakeSyncContext(context) if sync else context
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,15 @@ from holdfast.model import Lease
 from holdfast.model.reports import Done, Failure, Freed, Verdict
 from holdfast.testing.child import reference_for
 from holdfast.testing.source import MOVES_MAX, EndingSource, Report
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.board import Board
 from holdfast.worker.children import Children
 from holdfast.worker.context import Context, ErrorHook
 from holdfast.worker.handler import Surroundings
+from holdfast.worker.outcomes import Outcome, Recorded
+from holdfast.worker.run import Run
 from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.source import Answers
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -60,12 +65,28 @@ async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
             children=None if child is None else Children(child, most=slots, clock=clock),
             clock=clock,
             ids=app.ids,
+            database=app.handler_database,
+            attempts=_Kept(source),
         )
         await source.runtime.run()
     ran = [await _ran(engine, lease, report, errors) for lease, report in source.ended]
     if source.endless:
         raise _never_done(ran)
     return ran
+
+
+class _Kept(Attempts):
+    """Jobs that their handlers complete themselves are reported by nobody."""
+
+    def __init__(self, source: EndingSource) -> None:
+        super().__init__()
+        self._source = source
+
+    def ended(self, group: Sequence[tuple[Run, Outcome]], answers: Answers) -> None:
+        for run, outcome in group:
+            if isinstance(outcome, Recorded):
+                self._source.ended.append((run.lease, Done(run.lease.id, run.lease.token, outcome.result)))
+        super().ended(group, answers)
 
 
 def _all_that_is_asked_for(app: App) -> dict[str, bool]:

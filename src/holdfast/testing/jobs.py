@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.app import App, Definition
+from holdfast.app import App
+from holdfast.definitions import Definition
 from holdfast.engine import Filter
 from holdfast.errors import Invalid, UnknownName
 from holdfast.handle import JobHandle

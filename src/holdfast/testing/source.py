@@ -94,4 +94,9 @@ class EndingSource(DirectSource):
 
 def _never_began(report: Report, answer: Settled) -> bool:
     """A worker that claimed more than it could start gives it back, to be claimed again at once."""
-    return isinstance(report, Freed) and report.delay_seconds == 0 and answer.state is not State.CANCELED
+    return (
+        isinstance(report, Freed)
+        and report.delay_seconds == 0
+        and not report.children
+        and answer.state is not State.CANCELED
+    )

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.engine.alerts import KINDS
 from holdfast.errors import UnknownName
-from holdfast.webhooks.egress import Target
+from holdfast.net import Target
 
 DISCORD_MAX = 2000
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.alerts import Tally, Watch
+from holdfast.engine.alerts import EXTENSION, Watch
 from holdfast.engine.deliveries import Errand, Outcome
+from holdfast.engine.failure_counts import FailureCounts
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.webhook import TEST, Delivery, Try, Webhook
@@ -30,6 +32,8 @@ TRIES_MAX = 13  # over about a day
 FIRST_SECONDS, FACTOR, CAP_SECONDS = 5.0, 3.0, 4 * 3600.0
 GONE = 410
 
+EXTENSIONS_SECONDS = 15.0
+
 DELIVER, ALERT = "deliver", "alert"
 # Told what was sent, how many seconds it took, the status that came back, and what became of the message.
 Watching = Callable[[str, float, int | None, str], None]
@@ -47,8 +51,10 @@ class Courier:
         self._look = asyncio.Event()
         self._failures = LoopFailures("send webhooks", log)
         self._pruned = clock.monotonic()
+        self._looked_for_extensions = -math.inf
         self.egress = sender.egress
-        self.tally = Tally()
+        self._counted = -math.inf
+        self.failures: FailureCounts | None = None  # of all processes, as last read
         self.watch: Watching | None = None
 
     def look(self) -> None:
@@ -75,7 +81,9 @@ class Courier:
         """Once through everything; how long to wait before the next time."""
         try:
             listening = await self.fan_out()
+            await self._look_for_extensions_now_and_then()
             await self.set_out()
+            await self.count_now_and_then()
             await self.prune_now_and_then()
         except Exception as error:
             self._failures.failed(error)
@@ -88,11 +96,21 @@ class Courier:
         listening = False
         for _ in range(PAGES_MAX):
             told = await self._engine.fan_out_webhooks(self._watch)
-            self.tally.add(told.seen)
             listening = told.listening
             if not told.full:
                 break
         return listening
+
+    async def look_for_extensions(self) -> None:
+        """Are there some that jobs need and no live process has?"""
+        if EXTENSION in self._watch.kinds:
+            await self._engine.alert_of_extensions(self._watch)
+
+    async def _look_for_extensions_now_and_then(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._looked_for_extensions >= EXTENSIONS_SECONDS:
+            self._looked_for_extensions = now
+            await self.look_for_extensions()
 
     async def set_out(self) -> int:
         """Take as many messages as there is room for, and send them; who is back makes room for the next."""
@@ -185,6 +203,12 @@ class Courier:
             log.warning(
                 "an alert (%s) was not taken: %s", errand.delivery.event, outcome.tried.error or outcome.tried.status
             )
+
+    async def count_now_and_then(self) -> None:
+        """Failures are counted whether or not anybody subscribes to them."""
+        if (now := self._clock.monotonic()) - self._counted >= QUIET_SECONDS:
+            self._counted = now
+            self.failures = await self._engine.count_failures()
 
     async def prune_now_and_then(self) -> None:
         """Step after step while they are full; if that takes too long, the next round goes on with it."""

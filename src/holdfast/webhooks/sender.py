@@ -7,9 +7,9 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import httpx2
-
-from holdfast.webhooks.egress import Egress, Refused, Target, bracketed
+from holdfast.errors import OutboundError
+from holdfast.net import GuardedClient, Limits, StreamedResponse, Target
+from holdfast.webhooks.egress import Egress
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 15.0
@@ -28,71 +28,43 @@ class Answer(NamedTuple):
 
 
 class Sender:
-    """No cookies, no redirects, nothing from the environment. Each message has a connection of its own: one made for
-    another name at the same address would be kept by that address alone."""
+    """No cookies, no redirects, no headers but those given. Each message has a connection of its own."""
 
     def __init__(self, egress: Egress, *, tls: ssl.SSLContext | None = None) -> None:
         self.egress = egress
-        self._transport = httpx2.AsyncHTTPTransport(
-            verify=tls or True,
-            trust_env=False,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
-        )
+        self._client = GuardedClient(egress, headers={}, tls=tls)
 
     async def close(self) -> None:
-        await self._transport.aclose()
+        await self._client.close()
 
     async def send(self, target: Target, headers: Mapping[str, str], body: bytes, seconds: float) -> Answer:
+        typed = {"content-type": "application/json", **headers}
         try:
-            async with asyncio.timeout(seconds):
-                return await self._post(target, headers, body, seconds)
-        except Refused as refused:
-            return Answer(None, str(refused))
-        except TimeoutError:
-            return Answer(None, f"no answer within {seconds:g} s")
-        except httpx2.HTTPError as error:
-            return Answer(None, _why(error))
-
-    async def _post(self, target: Target, headers: Mapping[str, str], body: bytes, seconds: float) -> Answer:
-        *others, last = await self.egress.addresses(target)
-        for address in others:
-            try:
-                return await self._post_to(address, target, headers, body, seconds)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                continue  # nobody there: another of its addresses may be better
-        return await self._post_to(last, target, headers, body, seconds)
-
-    async def _post_to(
-        self, address: str, target: Target, headers: Mapping[str, str], body: bytes, seconds: float
-    ) -> Answer:
-        request = httpx2.Request(
-            "POST",
-            f"{target.scheme}://{bracketed(address)}:{target.port}{target.path}",
-            headers={"content-type": "application/json", **headers, "host": target.authority},
-            content=body,
-            extensions={
-                "sni_hostname": target.host,
-                "timeout": {"connect": CONNECT_SECONDS, "read": seconds, "write": seconds, "pool": seconds},
-            },
-        )
-        response = await self._transport.handle_async_request(request)
-        try:
-            excerpt = await _excerpt(response)
-        finally:
-            await response.aclose()
-        return Answer(response.status_code, None, excerpt, _retry_after(response))
+            async with self._client.stream("POST", target, headers=typed, body=body, limits=_limits(seconds)) as came:
+                return Answer(came.status, None, await _excerpt(came), _retry_after(came))
+        except OutboundError as error:
+            return Answer(None, error.reason)
 
 
-async def _excerpt(response: httpx2.Response) -> str | None:
-    """The beginning of the body as it came: never unpacked, and not waited for."""
+def _limits(seconds: float) -> Limits:
+    return Limits(
+        connect_seconds=CONNECT_SECONDS,
+        read_seconds=seconds,
+        total_seconds=seconds,
+        body_bytes=ANSWER_BYTES_MAX,
+        redirects=0,
+        idle_seconds=0,
+    )
+
+
+async def _excerpt(response: StreamedResponse) -> str | None:
+    """The beginning of the body as it was sent: never decompressed, and not waited for."""
     read = bytearray()
     try:
         async with asyncio.timeout(EXCERPT_SECONDS):
-            async for chunk in response.aiter_raw():
+            async for chunk in response.raw_chunks():
                 read += chunk
-                if len(read) >= ANSWER_BYTES_MAX:
-                    break
-    except (TimeoutError, httpx2.HTTPError):
+    except (TimeoutError, OutboundError):
         pass
     text = "".join(
         letter if letter.isprintable() else " " for letter in read[: 4 * EXCERPT_MAX].decode(errors="replace")
@@ -100,13 +72,6 @@ async def _excerpt(response: httpx2.Response) -> str | None:
     return text[:EXCERPT_MAX].strip() or None
 
 
-def _retry_after(response: httpx2.Response) -> float | None:
+def _retry_after(response: StreamedResponse) -> float | None:
     said = response.headers.get("retry-after", "")
     return float(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
-
-
-def _why(error: httpx2.HTTPError) -> str:
-    if isinstance(error, httpx2.ConnectTimeout):
-        return f"no connection within {CONNECT_SECONDS:g} s"
-    said = "".join(letter for letter in str(error) if letter.isprintable())
-    return f"{type(error).__name__}: {said}"[:EXCERPT_MAX]

@@ -24,6 +24,8 @@ class JobFilter(Body):
     job_type: str | None = None
     queue: str | None = None
     tag: str | None = None
+    subject: str | None = None
+    parent_id: str | None = None
     error_code: str | None = None
     created_after: Time | None = None
     created_before: Time | None = None
@@ -73,7 +75,9 @@ class JobContents(Answer):
 
 class AdminJob(Answer):
     """A job as operators see it. `status` is one of the six words of clients, `state` the word of the job's
-    lifecycle, `storedState` the platform's name for that state, the same in every lifecycle."""
+    lifecycle, `storedState` the platform's name for that state, the same in every lifecycle. `derived` is what its
+    claim and its error say: Unclaimed, Claimed, Expired (its lease ran out), Retrying, Completed or Failed. `partial`:
+    it was canceled after it had started, and its counters, parts and checkpoint are not all."""
 
     job_id: str
     tenant: str
@@ -99,6 +103,9 @@ class AdminJob(Answer):
     progress_at: Time | None = None
     finished_at: Time | None = None
     cancel_requested_at: Time | None = None
+    canceled_at: Time | None = None
+    partial: bool = False
+    derived: str | None = None
     lease: LeaseView | None = None
     last_worker_id: str | None = None
     progress: AdminProgress | None = None
@@ -108,6 +115,7 @@ class AdminJob(Answer):
     tags: list[str] = []
     trace: dict[str, str] | None = None
     partition_key: str | None = None
+    subject: str | None = None
     redrive_of: str | None = None
     root_id: str | None = None
     parent_id: str | None = None
@@ -296,10 +304,11 @@ class ScaleAnswer(Answer):
 
 
 class WorkerView(Answer):
-    """`status` is what people want to know: `disabled` is an operator's word, the others what the heartbeats say."""
+    """`status` is what people want to know: `disabled` is an operator's word, `offline` the silence of its heartbeats,
+    `busy` and `idle` whether it holds jobs. `currentJobId` is the job that it has held for longest."""
 
     worker_id: str
-    kind: str
+    worker_type: str
     status: str
     enabled: bool
     liveness: str
@@ -315,6 +324,7 @@ class WorkerView(Answer):
     job_types: list[str] | None = None
     slots: int | None = None
     last_heartbeat_at: Time | None = None
+    current_job_id: str | None = None
 
 
 class WorkersAnswer(Answer):
@@ -344,6 +354,7 @@ class KeyIntent(Body):
     kind: Literal["client", "worker", "admin"] = "client"
     tenant: str = "default"
     name: str | None = None
+    subject: str | None = None
     scopes: list[str] | None = None
     queues: list[str] | None = None
     worker_id: str | None = None
@@ -361,6 +372,7 @@ class KeyView(Answer):
     scopes: list[str]
     created_at: Time
     name: str | None = None
+    subject: str | None = None
     queues: list[str] | None = None
     worker_id: str | None = None
     rate_per_second: float | None = None
@@ -378,6 +390,22 @@ class KeyIssued(Answer):
 
     key: KeyView
     api_key: str
+
+
+class SignIn(Body):
+    key: str
+
+
+class SessionView(Answer):
+    """Who is signed in. `csrfToken` belongs into `X-CSRF-Token` of each request that changes something."""
+
+    key_id: str
+    kind: str
+    tenant: str
+    subject: str
+    scopes: list[str]
+    csrf_token: str
+    expires_at: Time
 
 
 class RotateQuery(Body):

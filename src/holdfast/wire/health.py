@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.wire.base import Answer, Time
 
 
@@ -27,13 +29,17 @@ class Health(Answer):
     """`status` is `ok` or `down`. Numbers are those of the last time that the database answered. `broker` is there
     where hints go through one; without it all goes on, by the database. `failing_loops` are there where something that
     the server does beside its answers keeps failing, and `weak_settings` where settings of the database, or a defect of
-    its version, make jobs that were acknowledged less than durable."""
+    its version, make jobs that were acknowledged less than durable. `missing_extensions` are there where jobs need
+    extensions that no live process has: how many jobs, by the extension. `extensions` are fields that
+    extensions of the server add, by the extension and the field."""
 
     status: str
     database: str
     broker: str | None = None
     failing_loops: list[str] | None = None
     weak_settings: list[str] | None = None
+    missing_extensions: dict[str, int] | None = None
+    extensions: dict[str, dict[str, Any]] | None = None
     checked_at: Time | None = None
     active_workers: int | None = None
     pending_jobs: int | None = None

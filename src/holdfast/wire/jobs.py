@@ -21,6 +21,8 @@ class JobIntent(Body):
     delay_seconds: Seconds | None = None
     max_attempts: Attempts | None = None
     tags: list[Name] = []
+    subject: Name | None = None
+    lifecycle: Name | None = None
 
 
 class JobIntents(Body):
@@ -47,18 +49,33 @@ class ErrorView(Answer):
     message: str
 
 
+class PartProgress(Answer):
+    """A named piece of a job."""
+
+    name: str
+    status: str
+    percent: float | None = None
+    total: int | None = None
+    done: int | None = None
+
+
 class JobView(Answer):
-    """What a client may know of a job: never its payload, attempts, worker, lease or traces."""
+    """What a client may know of a job: never its payload, attempts, worker, lease or traces. `partial`: it was canceled
+    after it had started, and what it reported, its counters among it, is not all."""
 
     job_id: str
     job_type: str
     status: str
     created_at: Time
     updated_at: Time
+    subject: str | None = None
     progress: ProgressView | None = None
     counters: dict[str, Any] | None = None
     result: Any = None
     error: ErrorView | None = None
+    canceled_at: Time | None = None
+    partial: bool = False
+    parts: list[PartProgress] | None = None
 
 
 class JobPage(Answer):
@@ -74,6 +91,7 @@ class JobEvent(Answer):
     at: Time
     verb: str
     job_type: str | None = None
+    subject: str | None = None
     status: str | None = None
     from_: str | None = msgspec.field(default=None, name="from")
     to: str | None = None
@@ -81,6 +99,7 @@ class JobEvent(Answer):
     percent: float | None = None
     step: str | None = None
     counters: dict[str, Any] | None = None
+    parts: list[PartProgress] | None = None
 
 
 class StreamReset(Answer):
@@ -102,6 +121,7 @@ class OperatorEvent(Answer):
     epoch: int
     actor: str
     job_type: str | None = None
+    subject: str | None = None
     queue: str | None = None
     status: str | None = None
     from_: str | None = msgspec.field(default=None, name="from")

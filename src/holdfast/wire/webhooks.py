@@ -103,6 +103,7 @@ class WebhookData(Answer):
     status: str
     state: str
     seq: int
+    subject: str | None = None
     error: str | None = None
 
 

@@ -112,6 +112,7 @@ class PartReport(Body):
     done: int | None = None
     error: str | None = None
     data: Any = None
+    reopen: bool = False
 
 
 class ProgressBody(Body):
@@ -152,6 +153,7 @@ class ReleaseBody(Body, omit_defaults=True):
     lease_token: str
     delay_seconds: Seconds = 0
     snoozed: bool | None = None
+    wait_for_children: bool = False
 
 
 class RejectBody(Body):
@@ -159,6 +161,24 @@ class RejectBody(Body):
     lease_token: str
     error_code: Name
     message: str = ""
+    context: dict[str, Any] | None = None
+
+
+class WithdrawBody(Body):
+    job_id: str
+    lease_token: str
+    target_id: str
+    reason: Name = "canceled"
+    message: str = ""
+
+
+class WithdrawnAnswer(Answer):
+    """The other job: its `status` as clients see it, `state` in its lifecycle's own word."""
+
+    job_id: str
+    status: str
+    state: str
+    asked: bool
 
 
 class SettledAnswer(Answer):

@@ -15,7 +15,7 @@ from holdfast.observe.forms import Form
 from holdfast.observe.logs import ATTEMPTS, Log
 from holdfast.observe.words import word
 from holdfast.redaction import redacted, redacted_end, redacted_value, text_of
-from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Rejected, Released
+from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Rejected, Released
 
 if TYPE_CHECKING:
     from holdfast.worker.run import Run
@@ -26,7 +26,13 @@ ERROR_CHARS_MAX = 200
 SUCCEEDED, FAILED, REJECTED, RELEASED, LOST = "succeeded", "failed", "rejected", "released", "lost"
 
 _log = logging.getLogger(ATTEMPTS)
-_OUTCOMES: dict[type[Any], str] = {Completed: SUCCEEDED, Failed: FAILED, Rejected: REJECTED, Released: RELEASED}
+_OUTCOMES: dict[type[Any], str] = {
+    Completed: SUCCEEDED,
+    Recorded: SUCCEEDED,
+    Failed: FAILED,
+    Rejected: REJECTED,
+    Released: RELEASED,
+}
 _ERRORS = (Failed, Rejected)
 _LEVELS: dict[type[Any], int] = {Failed: logging.WARNING, Abandoned: logging.WARNING}
 

@@ -22,10 +22,11 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Part
 from holdfast.model.json import encode
-from holdfast.model.reports import Progress
+from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.observe.logs import configure
 from holdfast.observe.tracing import exported
 from holdfast.worker.context import Context
+from holdfast.worker.database import Database
 from holdfast.worker.deaf import STOPS, hear
 from holdfast.worker.dying import die_with_parent
 from holdfast.worker.frames import (
@@ -33,6 +34,8 @@ from holdfast.worker.frames import (
     Answer,
     Ask,
     Channel,
+    Counted,
+    Done,
     Ended,
     Open,
     Ready,
@@ -41,6 +44,7 @@ from holdfast.worker.frames import (
     Run,
     Tell,
     Unready,
+    Withdraw,
     Word,
     pack,
     to_worker,
@@ -53,6 +57,7 @@ from holdfast.worker.outcomes import (
     Abandoned,
     Failed,
     Outcome,
+    Recorded,
     Rejected,
     Released,
     of_error,
@@ -60,9 +65,11 @@ from holdfast.worker.outcomes import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.observe.declared import Declarations
     from holdfast.observe.traces import Traces
 
 REPORT_BYTES_MAX = FROM_CHILD_BYTES_MAX - 1024  # with what is around it, one message
+COUNTED_SECONDS = 5.0  # between two reports of metrics, while a handler says nothing
 TEXT_CHARS_MAX = 50_000  # of an error: cut here, not refused; the engine keeps less
 
 
@@ -77,7 +84,14 @@ class App(Protocol):
 
     def lifespan_state(self) -> AbstractAsyncContextManager[Any]: ...
 
+    @property
+    def handler_database(self) -> Database: ...
+
     def configure(self, settings: dict[str, Any]) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def declarations(self) -> Declarations: ...
 
 
 def main() -> None:
@@ -94,13 +108,15 @@ def main() -> None:
 async def _serve(sock: socket.socket, reference: str) -> None:
     worker = await to_worker(sock)
     match await worker.receive():
-        case Open(path, settings, logs):
+        case Open(path, settings, logs, database):
             if logs is not None:
                 configure(logs)
-            await _open(worker, reference, path, settings)
+            await _open(worker, reference, path, settings, database=database)
 
 
-async def _open(worker: Channel[Any], reference: str, path: list[str], settings: dict[str, Any] | None) -> None:
+async def _open(
+    worker: Channel[Any], reference: str, path: list[str], settings: dict[str, Any] | None, *, database: bool
+) -> None:
     try:
         app: App = load(reference, path)
         if settings is not None:
@@ -113,15 +129,20 @@ async def _open(worker: Channel[Any], reference: str, path: list[str], settings:
         return
     async with exported("holdfast-worker", wanted=bool(settings and settings.get("traces"))) as traces:
         try:
-            await _Child(app, state, worker, traces).work()
+            await _Child(app, state, worker, traces, app.handler_database if database else None).work()
         finally:
+            await app.close()
             await lifespan.__aexit__(None, None, None)
 
 
 class _Child:
-    def __init__(self, app: App, state: Any, worker: Channel[Any], traces: Traces | None) -> None:
+    def __init__(
+        self, app: App, state: Any, worker: Channel[Any], traces: Traces | None, database: Database | None
+    ) -> None:
+        self._database = database
         self._app, self._state, self._worker, self._traces = app, state, worker, traces
-        self._line, self._clock = _Line(worker), Clock()
+        self._metrics = _Metrics(worker, app.declarations())
+        self._line, self._clock = _Line(worker, self._metrics), Clock()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-job")
         self._threads.submit(int).result()  # the thread is there before a limit of memory is
         self._context: Context | None = None
@@ -133,7 +154,7 @@ class _Child:
         while (message := await self._worker.receive()) is not None:
             match message:
                 case Run(lease):
-                    self._context = Context(lease, self._line, self._state)
+                    self._context = Context(lease, self._line, self._state, self._database)
                     self._task = asyncio.create_task(self._run(self._context))
                     reports = {asyncio.create_task(self._report(self._context, self._task))}
                 case Tell(word):
@@ -153,9 +174,11 @@ class _Child:
 
     async def _report(self, context: Context, task: asyncio.Task[Outcome]) -> None:
         since = self._clock.monotonic()
-        await asyncio.wait({task})
+        while not (await asyncio.wait({task}, timeout=COUNTED_SECONDS))[0]:
+            self._metrics.tell()
         seconds = self._clock.monotonic() - since
         self._context = self._task = None
+        self._metrics.tell()
         await self._worker.send(Ended(rss_bytes(), _packed_outcome(_readable(_outcome(context, task))), seconds))
 
     def _tell(self, word: Word) -> None:
@@ -168,11 +191,22 @@ class _Child:
             self._task.cancel()
 
 
+class _Metrics:
+    """What handlers count, on its way to the worker."""
+
+    def __init__(self, worker: Channel[Any], declarations: Declarations) -> None:
+        self._worker, self._declarations = worker, declarations
+
+    def tell(self) -> None:
+        for snapshot in self._declarations.take():
+            self._worker.post(Counted(msgspec.Raw(pack(snapshot))))
+
+
 class _Line:
     """A context's way to the runtime, over the socket."""
 
-    def __init__(self, worker: Channel[Any]) -> None:
-        self._worker = worker
+    def __init__(self, worker: Channel[Any], metrics: _Metrics) -> None:
+        self._worker, self._metrics = worker, metrics
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[Answer]] = {}
 
@@ -182,10 +216,19 @@ class _Line:
     async def parts(self, job_id: str) -> list[Part]:
         return (await self._ask(Ask(next(self._numbers), rss_bytes(), job_id))).parts
 
-    async def _ask(self, request: Report | Ask) -> Answer:
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        answer = await self._ask(Withdraw(next(self._numbers), rss_bytes(), asked))
+        assert answer.withdrawn is not None  # noqa: S101
+        return answer.withdrawn
+
+    async def recorded(self, outcome: Recorded) -> None:
+        await self._ask(Done(next(self._numbers), rss_bytes(), msgspec.Raw(pack(outcome))))
+
+    async def _ask(self, request: Report | Ask | Withdraw | Done) -> Answer:
         asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[request.number] = asked
         try:
+            self._metrics.tell()
             await self._worker.send(request)
             answer = await asked
         finally:
@@ -235,11 +278,16 @@ def _readable(outcome: Outcome) -> Outcome:
     """An error message may hold anything, file names that are no text among it."""
     match outcome:
         case Failed(message=message, context=context):
-            told = None if context is None else {name: _text(value) for name, value in context.items()}
-            return msgspec.structs.replace(outcome, message=_text(message), context=told)
-        case Rejected(message=message):
-            return msgspec.structs.replace(outcome, message=_text(message))
+            return msgspec.structs.replace(outcome, message=_text(message), context=_readable_context(context))
+        case Rejected(message=message, context=context):
+            return msgspec.structs.replace(outcome, message=_text(message), context=_readable_context(context))
     return outcome
+
+
+def _readable_context(context: dict[str, Any] | None) -> dict[str, Any] | None:
+    if context is None:
+        return None
+    return {name: _text(value) if isinstance(value, str) else value for name, value in context.items()}
 
 
 def _text(value: Any) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.model import Lease
+from holdfast.model.reports import RAISED
+from holdfast.observe.declared import Declarations
 from holdfast.observe.logs import Logs
 from holdfast.worker.context import Line
 from holdfast.worker.frames import Open
@@ -36,10 +38,13 @@ class Children:
         path: Sequence[str] | None = None,
         settings: dict[str, Any] | None = None,
         logs: Logs | None = None,
+        database: bool = True,
+        metrics: Declarations | None = None,
     ) -> None:
         self._reference, self._clock = reference, clock
+        self._metrics = metrics or Declarations(())
         found = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
-        self._first = Open(found, settings, logs)  # what each of them is told first
+        self._first = Open(found, settings, logs, database)  # what each of them is told first
         self.most, self._idle_seconds = most, idle_seconds
         self._jobs_max, self._rss_max_bytes = jobs_max, rss_max_bytes
         self._turns = asyncio.Semaphore(most)
@@ -64,7 +69,8 @@ class Children:
             except NotStarted as error:
                 if self._closed.is_set():
                     return Released()
-                return Failed("E_CHILD_START", f"no child process for {self._reference}: {error}", error.context)
+                context = {**(error.context or {}), RAISED: "E_CHILD_START"}  # it names modules and paths
+                return Failed("E_CHILD_START", f"no child process for {self._reference}: {error}", context)
             try:
                 return await child.run(lease, handler, line, on_started)
             finally:
@@ -89,7 +95,7 @@ class Children:
             return child
         if len(self._alive) >= self.most:
             self._retire(next(iter(self._idle)))
-        child = await Child.spawn(self._reference, self._clock)
+        child = await Child.spawn(self._reference, self._clock, self._metrics)
         self._alive.add(child)
         child.exited.add_done_callback(lambda _: self._retire(child) if child in self._idle else None)
         try:

@@ -6,18 +6,22 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from holdfast.errors import LeaseLost
+from holdfast.errors import Invalid, LeaseLost
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.history import PART_BYTES_MAX
 from holdfast.model.json import decode, encode
-from holdfast.model.reports import Progress
-from holdfast.worker.outcomes import Reject, Snooze
+from holdfast.model.reports import Progress, Withdrawal, Withdrawn
+from holdfast.observe.declared import Metrics
+from holdfast.worker.database import Database, JobTx, SyncJobTx, no_database
+from holdfast.worker.outcomes import Recorded, Reject, Snooze, WaitForChildren
+from holdfast.worker.parts import PartInHand, SyncPartInHand
 
 _T = TypeVar("_T")
-_FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
+NO_METRICS = Metrics()
 log = logging.getLogger("holdfast.job")
 
 
@@ -27,6 +31,12 @@ class Line(Protocol):
     async def progress(self, report: Progress) -> None: ...
 
     async def parts(self, job_id: str) -> list[Part]: ...
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn: ...
+
+    async def recorded(self, outcome: Recorded) -> None:
+        """The handler has completed the job itself."""
+        ...
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
@@ -47,6 +57,8 @@ class _Facts:
         self.lost = False
         self.stopping = False
         self.checkpoint: Any = lease.checkpoint
+        self.recorded_as: Recorded | None = None  # the handler has completed the job in a transaction
+        self.metrics = NO_METRICS  # those of the extension that defines the job type, by name
         self._log: _JobLog | None = None
 
     @property
@@ -101,43 +113,27 @@ class _Facts:
             )
         return self._log
 
-    def reject(self, code: str, message: str = "") -> Reject:
+    def reject(self, code: str, message: str = "", *, context: dict[str, Any] | None = None) -> Reject:
         """`raise ctx.reject(...)`: a verdict, not a failure."""
-        return Reject(code, message)
+        return Reject(code, message, context=context)
 
     def snooze(self, seconds: float) -> Snooze:
         """`return ctx.snooze(30)`: not now."""
         return Snooze(seconds)
 
-
-class PartInHand:
-    """The part a handler works on. It is complete when the loop asks for the next one."""
-
-    def __init__(self, context: Context, part: Part, place: int, total: int) -> None:
-        self._context = context
-        self.name = part.name
-        self.place, self.total = place, total
-        self.data: Any = part.data
-
-    async def progress(
-        self, percent: float | None = None, *, total: int | None = None, done: int | None = None
-    ) -> None:
-        part = Part(
-            name=self.name,
-            status=PartStatus.IN_PROGRESS,
-            percent=percent,
-            total=total,
-            done=done,
-            data=self.data,
-        )
-        await self._context._report(parts=[part])
+    def wait_for_children(self) -> WaitForChildren:
+        """`raise ctx.wait_for_children()`: run again when every job has ended whose parent this one is, however it
+        ended. No slot is held meanwhile; `ctx.save` keeps what the next execution needs."""
+        return WaitForChildren()
 
 
 class Context(_Facts):
-    def __init__(self, lease: Lease, line: Line, state: Any = None) -> None:
+    def __init__(self, lease: Lease, line: Line, state: Any = None, database: Database | None = None) -> None:
         super().__init__(lease, state)
-        self._line = line
+        self._line, self._database = line, database
+        self._in_transaction = False
         self._known: dict[str, Part] | None = None
+        self._asking = asyncio.Lock()
         self._unstored: dict[str, Any] = {}  # results of steps that ran, while they are not known to be stored
 
     async def progress(
@@ -166,21 +162,95 @@ class Context(_Facts):
         """Keep this for the next attempt, which finds it in `ctx.checkpoint`."""
         await self._report(checkpoint=checkpoint)
 
+    async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        """End the waiting work of another job of the same tenant: it is canceled where its lifecycle has that move;
+        else its retry is given up, or it ends in failure without having run.
+
+        The answer says where it is now; of a job that runs, `asked` says whether its worker was told to stop it.
+        """
+        if self.lost:
+            raise lost_already(self.lease.id)
+        self._check_outside("a withdrawal")
+        asked = Withdrawal(id=self.lease.id, token=self.lease.token, target=job_id, reason=reason, message=message)
+        return await self._line.withdraw(asked)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[JobTx]:
+        """One transaction for own writes, new jobs and, with `tx.complete(result)`, the end of this job.
+
+        It is committed at the end of the block, and only while the job is held: `LeaseLost` otherwise. Keep it short:
+        on SQLite nothing else is written meanwhile. What the handler reports waits until it is over.
+        """
+        database = self._reach("ctx.transaction()")
+        self._in_transaction = True
+        try:
+            async with database.transaction(self.lease) as tx:
+                yield tx
+        finally:
+            self._in_transaction = False
+        if tx.completed is not None:
+            self.recorded_as = tx.completed
+            await self._line.recorded(tx.completed)
+
+    async def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A job whose parent this one is: of a job type with its arguments. The answer is its handle."""
+        return await self._reach("ctx.enqueue()").enqueue(self.lease, job, args, kwargs)
+
+    async def children(self) -> list[Any]:
+        """The jobs whose parent this one is, the oldest first, as far as they are not pruned: at most 1000."""
+        return await self._reach("ctx.children()").children(self.lease)
+
+    async def cancel_job(self, job_id: str, reason: str = "canceled") -> bool:
+        """Another job. True if it is canceled, False if its worker was asked to stop it."""
+        return await self._reach("ctx.cancel_job()").cancel(self.lease, job_id, reason)
+
+    def _reach(self, what: str) -> Database:
+        if self._database is None:
+            raise no_database(what)
+        self._check_outside(what)
+        return self._database
+
+    def _check_outside(self, what: str) -> None:
+        if self._in_transaction:
+            raise Invalid(
+                f"job {self.lease.id}: {what} inside ctx.transaction() would wait for that transaction for ever; do it "
+                "before or after",
+                code="transaction_open",
+            )
+
     async def parts(self, names: Sequence[str]) -> AsyncIterator[PartInHand]:
-        """The named parts that are not finished yet, in order. One is finished when the next is asked for."""
+        """The named parts that are not finished yet, in order. One is finished when the next is asked for, unless the
+        handler has said otherwise."""
         known = await self._parts()
         await self._announce([Part(name=name) for name in dict.fromkeys(names) if name not in known])
         for place, name in enumerate(names):
-            part = known[name]
-            if part.status in _FINISHED:
+            hand = PartInHand(self, known[name], place, len(names))
+            if hand.finished:
                 continue
-            await self._report(
-                step=name,
-                parts=[Part(name=name, status=PartStatus.IN_PROGRESS, data=part.data)],
-            )
-            hand = PartInHand(self, part, place, len(names))
+            await hand.begin(step=name)
             yield hand
-            await self._finish_part(name, hand.data, percent=100 * (place + 1) / len(names))
+            await hand.leave(None, percent=100 * (place + 1) / len(names))
+
+    @asynccontextmanager
+    async def part(self, name: str, *, total: int | None = None) -> AsyncIterator[PartInHand]:
+        """One part, also beside others: `async with ctx.part("720p", total=12) as part`.
+
+        At the end of the block it is completed, unless the handler has said otherwise; what is raised in it fails the
+        part and goes on. Where `part.finished` is true, an earlier execution has done it, and nothing is reported.
+        """
+        known = (await self._parts()).get(name) or Part(name=name)
+        hand = PartInHand(self, known, units=total)
+        await hand.begin()
+        try:
+            yield hand
+        except BaseException as error:
+            await hand.leave(error)
+            raise
+        await hand.leave(None)
+
+    async def keep_part(self, part: Part, percent: float | None = None, step: str | None = None) -> None:
+        await self._report(parts=[part], percent=percent, step=step)
+        (await self._parts())[part.name] = part
 
     async def _announce(self, parts: list[Part]) -> None:
         """All at once, so that whoever watches sees them in the handler's order, and how many are still to come."""
@@ -213,26 +283,28 @@ class Context(_Facts):
         return data["result"]
 
     async def _store_step(self, name: str) -> None:
-        await self._finish_part(name, self._unstored[name])
+        done = Part(name=name, status=PartStatus.COMPLETED, percent=100, data=self._unstored[name])
+        await self.keep_part(done)
         self._unstored.pop(name, None)
 
-    async def _finish_part(self, name: str, data: Any, percent: float | None = None) -> None:
-        done = Part(name=name, status=PartStatus.COMPLETED, percent=100, data=data)
-        await self._report(parts=[done], percent=percent)
-        (await self._parts())[name] = done
-
     async def _parts(self) -> dict[str, Part]:
-        if self._known is None:
-            first = self.lease.epoch == 1  # nobody can have left any
-            self._known = {} if first else {part.name: part for part in await self._line.parts(self.lease.id)}
+        async with self._asking:  # parts that are begun together know of each other
+            if self._known is None:
+                first = self.lease.epoch == 1  # nobody can have left any
+                self._known = {} if first else {part.name: part for part in await self._line.parts(self.lease.id)}
         return self._known
 
     async def _report(self, **fields: Any) -> None:
         if self.lost:
-            raise LeaseLost(f"job {self.lease.id}: the lease is lost; stop, and leave the job to its next worker")
+            raise lost_already(self.lease.id)
+        self._check_outside("a report")
         await self._line.progress(Progress(id=self.lease.id, token=self.lease.token, **fields))
         if fields.get("checkpoint") is not None:
             self.checkpoint = fields["checkpoint"]
+
+
+def lost_already(job_id: str) -> LeaseLost:
+    return LeaseLost(f"job {job_id}: the lease is lost; stop, and leave the job to its next worker")
 
 
 class SyncContext(_Facts):
@@ -266,10 +338,44 @@ class SyncContext(_Facts):
     def save(self, checkpoint: Any) -> None:
         self._wait(self._context.save(checkpoint))
 
+    def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        return self._wait(self._context.withdraw(job_id, reason, message=message))
+
+    @contextmanager
+    def transaction(self) -> Iterator[SyncJobTx]:
+        held = self._context.transaction()
+        tx = self._wait(_entered(held))
+        try:
+            yield SyncJobTx(tx, self._wait)
+        except BaseException as error:
+            self._wait(_left(held, error))
+            raise
+        self._wait(_left(held, None))
+
     def parts(self, names: Sequence[str]) -> Iterator[SyncPartInHand]:
         each = self._context.parts(names)
         while (part := self._wait(_next(each))) is not None:
             yield SyncPartInHand(part, self._wait)
+
+    def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self._wait(self._context.enqueue(job, *args, **kwargs))
+
+    def children(self) -> list[Any]:
+        return self._wait(self._context.children())
+
+    def cancel_job(self, job_id: str, reason: str = "canceled") -> bool:
+        return self._wait(self._context.cancel_job(job_id, reason))
+
+    @contextmanager
+    def part(self, name: str, *, total: int | None = None) -> Iterator[SyncPartInHand]:
+        held = self._context.part(name, total=total)
+        part = self._wait(_entered(held))
+        try:
+            yield SyncPartInHand(part, self._wait)
+        except BaseException as error:
+            self._wait(_left(held, error))
+            raise
+        self._wait(_left(held, None))
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         done = self._wait(self._context._step_done(name))
@@ -284,28 +390,23 @@ class SyncContext(_Facts):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-_SHARED = frozenset(("cancel_requested", "lost", "stopping", "checkpoint"))
-
-
-class SyncPartInHand:
-    def __init__(self, part: PartInHand, wait: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-        self._part, self._wait = part, wait
-        self.name, self.place, self.total = part.name, part.place, part.total
-
-    @property
-    def data(self) -> Any:
-        return self._part.data
-
-    @data.setter
-    def data(self, data: Any) -> None:
-        self._part.data = data
-
-    def progress(self, percent: float | None = None, *, total: int | None = None, done: int | None = None) -> None:
-        self._wait(self._part.progress(percent, total=total, done=done))
+_SHARED = frozenset(("cancel_requested", "lost", "stopping", "checkpoint", "metrics"))
 
 
 async def _next(each: AsyncIterator[PartInHand]) -> PartInHand | None:
     return await anext(each, None)
+
+
+async def _entered(held: AbstractAsyncContextManager[_T]) -> _T:
+    return await held.__aenter__()
+
+
+async def _left(held: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
+    """An error of the database's own comes in place of the one that it caused."""
+    if error is None:
+        await held.__aexit__(None, None, None)
+    else:
+        await held.__aexit__(type(error), error, error.__traceback__)
 
 
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]

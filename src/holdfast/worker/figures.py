@@ -11,8 +11,9 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle import FINAL, State
+from holdfast.lifecycle import FINAL, Lifecycles, State
 from holdfast.model.reports import Settled
+from holdfast.observe.declared import Declarations
 from holdfast.observe.fine import LOST, RELEASED, Fine
 from holdfast.observe.working import Working
 from holdfast.supervised import Loops
@@ -31,9 +32,19 @@ Depths = Callable[[], Awaitable[Mapping[str, int]]]  # by type: how many jobs co
 
 
 class Figures:
-    def __init__(self, types: Sequence[str], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        types: Sequence[str],
+        clock: Clock | None = None,
+        lifecycles: Lifecycles | None = None,
+        declarations: Declarations | None = None,
+    ) -> None:
+        """`declarations`: of extensions, where this process tells them here."""
         self.registry = Working(types)
-        fine = Fine(self.registry)
+        declared = [] if declarations is None else [*declarations.by_name.values()]
+        self.registry.adopt(declared)
+        self._families = [each.declared for each in declared]
+        fine = Fine(self.registry, lifecycles or Lifecycles())
         self._waits, self._runs = fine.waits.observe, fine.runs.observe
         self.registry.before.append(self._look)
         self._types = types
@@ -63,7 +74,7 @@ class Figures:
                 self.refused()
                 self._lost(run)
             elif run.ran is not None:  # else it was given back before it began
-                runs(run.ran, run.lease.type, _went(answer, outcome))
+                runs(run.ran, run.lease.type, _went(answer, outcome), run.lease.lifecycle)
                 if isinstance(outcome, Failed):
                     self.registry.failures.add(1, outcome.code)
 
@@ -78,7 +89,7 @@ class Figures:
     def _lost(self, run: Run) -> None:
         self.registry.lost.add(1)
         if run.ran is not None:
-            self._runs(run.ran, run.lease.type, LOST)
+            self._runs(run.ran, run.lease.type, LOST, run.lease.lifecycle)
 
     # -- what is known without being told ------------------------------------------------------------------------
 
@@ -98,7 +109,7 @@ class Figures:
         standing = self._worker.standing
         figures = msgspec.Raw(msgspec.json.encode(self.registry.snapshot()))
         complaint = None if self._loops is None else self._loops.complaint()
-        return Told(standing.polled, bool(standing.stopping), figures, complaint)
+        return Told(standing.polled, bool(standing.stopping), figures, self._families, complaint)
 
     async def text(self) -> bytes:
         await self._ask()

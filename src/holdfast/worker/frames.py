@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from holdfast.model import Lease, Part
+from holdfast.model.reports import Withdrawal, Withdrawn
 from holdfast.observe.logs import Logs
 
 FROM_CHILD_BYTES_MAX = 1 << 20  # what a handler makes must not fill the worker's memory
@@ -30,6 +31,7 @@ class Open(msgspec.Struct, frozen=True, tag="open"):
     path: list[str]
     settings: dict[str, Any] | None = None
     logs: Logs | None = None
+    database: bool = True  # whether handlers may open the app's own
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
@@ -59,6 +61,7 @@ class Refusal(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
     number: int
     parts: list[Part] = []
+    withdrawn: Withdrawn | None = None
     refusal: Refusal | None = None
 
 
@@ -87,6 +90,20 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
     job_id: str
 
 
+class Withdraw(msgspec.Struct, frozen=True, tag="withdraw"):
+    number: int
+    rss_bytes: int
+    asked: Withdrawal
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The handler has completed the job in a transaction of its own; the `Recorded` of that."""
+
+    number: int
+    rss_bytes: int
+    outcome: msgspec.Raw
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """An `Outcome`, likewise read in two steps, and for how long the handler ran."""
 
@@ -95,8 +112,14 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     seconds: float
 
 
+class Counted(msgspec.Struct, frozen=True, tag="counted"):
+    """What the app's metrics have counted in the child since the last time: a snapshot, likewise read in two steps."""
+
+    metrics: msgspec.Raw
+
+
 FromWorker = Open | Run | Tell | Answer
-FromChild = Ready | Unready | Report | Ask | Ended
+FromChild = Ready | Unready | Report | Ask | Withdraw | Done | Counted | Ended
 pack = msgspec.json.Encoder().encode
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from holdfast.model import JobType
-from holdfast.worker.context import Context, ErrorHook, Middleware, SyncContext, log
+from holdfast.observe.declared import Metrics
+from holdfast.worker.context import NO_METRICS, Context, ErrorHook, Middleware, SyncContext, log
 from holdfast.worker.outcomes import SAID, Completed, Outcome, Released, Snooze, of_error
 from holdfast.worker.signature import Signature
 
@@ -35,6 +36,7 @@ class Handler:
     codes: Mapping[type[BaseException], str] = field(default_factory=dict)
     memory_bytes: int | None = None
     cpu_seconds: float | None = None
+    metrics: Metrics = NO_METRICS  # of the extension that defines it
 
     @property
     def name(self) -> str:
@@ -71,12 +73,15 @@ async def invoke(
     `returned` is called in the handler's thread as soon as it has returned: the event loop may be busy then. With
     middleware it is not called, because the attempt goes on after the handler.
     """
+    context.metrics = handler.metrics
     try:
         arguments = handler.signature.arguments(payload)
         if around.middleware:
             value = await _through(handler, context, arguments, around.middleware, threads)
         else:
             value = await _call(handler, context, arguments, threads, returned)
+        if context.recorded_as is not None:
+            return context.recorded_as
         if isinstance(value, SAID):
             raise value
         return Completed(handler.signature.result(value))
@@ -85,6 +90,9 @@ async def invoke(
     except BaseException as error:  # also SystemExit: a handler does not end its worker
         if around.on_error is not None and not isinstance(error, Snooze):
             await _tell(around.on_error, context, error)
+        if context.recorded_as is not None:
+            context.log.warning("the handler failed after it had completed the job: %s", error, exc_info=error)
+            return context.recorded_as
         outcome = of_error(error, handler.codes, given_back=context.lease.epoch - context.lease.attempt)
         if isinstance(outcome, Released) and not isinstance(error, Snooze):
             context.log.warning("the handler met an outage of the database and is tried again soon: %s", error)

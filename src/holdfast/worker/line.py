@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from holdfast.observe.declared import Family
+
 STOP, NOW, READY, TELL = b"stop\n", b"now\n", b"ready\n", b"tell\n"
 TOLD_BYTES_MAX = 1 << 26
 ANSWER_SECONDS = 1.0  # for a process to say how it is
@@ -20,6 +22,7 @@ class Told(msgspec.Struct, frozen=True):
     polled: float
     stopping: bool
     figures: msgspec.Raw  # a snapshot of its metrics
+    families: list[Family] = []  # those of its metrics that extensions declare
     complaint: str | None = None  # about the loops that run beside its work
 
 

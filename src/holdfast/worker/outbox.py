@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import Clock
 from holdfast.errors import (
     Conflict,
+    ExtensionMissing,
     HoldfastError,
+    HookFailed,
     Invalid,
     LeaseLost,
     Refused,
@@ -20,10 +22,11 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.ids import Ids
-from holdfast.model.reports import Done, Failure, Freed, Verdict
+from holdfast.lifecycle import State
+from holdfast.model.reports import Done, Failure, Freed, Settled, Verdict
 from holdfast.outages import outage
 from holdfast.worker.attempts import Attempts
-from holdfast.worker.outcomes import Completed, Failed, Outcome, Rejected, Released
+from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Rejected, Released
 from holdfast.worker.run import Run
 from holdfast.worker.source import Answers, Source
 
@@ -37,7 +40,7 @@ REPORT = "report how jobs ended"
 PIECES = 32  # into which a batch with an unknown outcome is cut
 APART_MAX = 4  # of these under way at once
 
-# Refused for what the report says, or for what an effect of the app made of it: no other error changes an outcome.
+# Refused for what the report says: no other error changes an outcome.
 _REFUSALS, _REFUSAL_CODES = (Invalid, Refused, Conflict, RowRefused), ("constraint_violated", "rolled_back")
 _NOTHING_DONE = (StoreUnavailable, SchemaStale)
 
@@ -114,43 +117,65 @@ class Outbox:
         await self._clock.sleep(pause * (0.5 + self._ids.jitter()))
         return min(PAUSE_MAX_SECONDS, pause * 2)
 
-    async def _deliver(self, batch: list[Ended]) -> list[Ended]:
+    async def _deliver(self, batch: list[Ended], *, apart: bool = False) -> list[Ended]:
         by_kind: dict[type[Any], list[Ended]] = {}
         for ended in batch:
             by_kind.setdefault(type(ended[1]), []).append(ended)
         undelivered: list[Ended] = []
         for kind, group in by_kind.items():
-            if kind not in _REPORTS:  # abandoned: there is nothing to say
+            if kind is Abandoned:  # there is nothing to say
                 if self._figures is not None:
                     self._figures.abandoned(group)
                 self._attempts.abandoned(group)
                 self._done(group)
+            elif kind is Recorded:
+                self._over(group, [Settled(run.lease.id, State.SUCCEEDED) for run, _ in group])
             else:
-                undelivered += await self._deliver_group(kind, group)
+                undelivered += await self._deliver_group(kind, group, apart=apart)
         return undelivered
 
-    async def _deliver_group(self, kind: type[Any], group: list[Ended]) -> list[Ended]:
+    async def _deliver_group(self, kind: type[Any], group: list[Ended], *, apart: bool) -> list[Ended]:
         try:
             answers = await _REPORTS[kind](self._source, group)
         except HoldfastError as error:
             if isinstance(error, _REFUSALS) or error.code in _REFUSAL_CODES:
                 if len(group) == 1:
                     return self._reworded(group[0], error)
-                return [one for alone in group for one in await self._deliver_group(kind, [alone])]
+                return [one for alone in group for one in await self._deliver_group(kind, [alone], apart=apart)]
             outage.failed(REPORT, error)
             if len(group) == 1 or not isinstance(error, StoreError) or isinstance(error, _NOTHING_DONE):
                 return group
             self._settle_apart(group)
             return []
         outage.works(REPORT)
+        return self._answered(group, answers, apart=apart)
+
+    def _answered(self, group: list[Ended], answers: Answers, *, apart: bool) -> list[Ended]:
+        """What is to be reported again: in other words, or later, when a hook that failed may work."""
+        over: list[tuple[Ended, Settled | HoldfastError]] = []
+        again: list[Ended] = []
+        later: list[Ended] = []
+        for ended, answer in zip(group, answers, strict=True):
+            if isinstance(answer, HookFailed):
+                later.append(ended)
+            elif isinstance(answer, HoldfastError) and not isinstance(answer, LeaseLost | ExtensionMissing):
+                again += self._reworded(ended, answer)
+            else:
+                over.append((ended, answer))
+        self._over([ended for ended, _ in over], [answer for _, answer in over])
+        if later and not apart:
+            self._settle_apart(later)
+            later = []
+        return again + later
+
+    def _over(self, group: list[Ended], answers: Answers) -> None:
         for (run, _), answer in zip(group, answers, strict=True):
-            if isinstance(answer, LeaseLost):
-                log.warning("job %s: its end was refused, the lease is lost: %s", run.lease.id, answer)
+            if isinstance(answer, HoldfastError):
+                log.warning("job %s: its end was refused: %s", run.lease.id, answer)
         if self._figures is not None:
             self._figures.ended(group, answers)
         self._attempts.ended(group, answers)
         self._done(group)
-        return []
 
     def _settle_apart(self, group: list[Ended]) -> None:
         """Nobody knows what became of this batch: one of it may hold up all the others each time, as a row does that
@@ -173,7 +198,7 @@ class Outbox:
         pause = PAUSE_SECONDS
         while piece:
             async with self._turns:
-                piece = await self._deliver(piece)
+                piece = await self._deliver(piece, apart=True)
             if piece:
                 pause = await self._rest(pause)
 
@@ -214,7 +239,7 @@ def _failure(run: Run, outcome: Failed) -> Failure:
 def _release(source: Source, group: list[Ended]) -> Awaitable[Answers]:
     return source.release(
         [
-            Freed(run.lease.id, run.lease.token, outcome.delay_seconds, outcome.snoozed)
+            Freed(run.lease.id, run.lease.token, outcome.delay_seconds, outcome.snoozed, outcome.children)
             for run, outcome in group
             if isinstance(outcome, Released)
         ]
@@ -224,7 +249,13 @@ def _release(source: Source, group: list[Ended]) -> Awaitable[Answers]:
 def _reject(source: Source, group: list[Ended]) -> Awaitable[Answers]:
     return source.reject(
         [
-            Verdict(id=run.lease.id, token=run.lease.token, code=outcome.code, message=outcome.message)
+            Verdict(
+                id=run.lease.id,
+                token=run.lease.token,
+                code=outcome.code,
+                message=outcome.message,
+                context=outcome.context,
+            )
             for run, outcome in group
             if isinstance(outcome, Rejected)
         ]

@@ -10,36 +10,41 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreUnavailable
+from holdfast.model.json import encode
+from holdfast.model.reports import CONTEXT_BYTES_MAX, RAISED
 
 TRACEBACK_CHARS_MAX = 6000
+SHORT_CHARS_MAX, SHORT_VALUES_MAX = 200, 15  # of a context that is too large
 CALLER = str(Path(__file__).with_name("handler.py"))  # calls handlers
 OUTAGE_SECONDS = 5.0  # until a handler that met an outage of the database is tried again
 GIVEN_BACK_MAX = 20  # times that a job was given back, after which such an outage is a failure like any other
 
 
 class Permanent(Exception):
-    """Raised or returned by a handler: trying again cannot help."""
+    """Raised or returned by a handler: trying again cannot help. `context` is kept with the error, for operators."""
 
-    def __init__(self, code: str, message: str = "") -> None:
+    def __init__(self, code: str, message: str = "", *, context: dict[str, Any] | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
-        self.code, self.message = code, message
+        self.code, self.message, self.context = code, message, context
 
 
 class Retry(Exception):
     """Raised or returned by a handler: try again; `after` says in how many seconds, else the policy's backoff does."""
 
-    def __init__(self, code: str, message: str = "", *, after: float | None = None) -> None:
+    def __init__(
+        self, code: str, message: str = "", *, after: float | None = None, context: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(f"{code}: {message}" if message else code)
-        self.code, self.message, self.after = code, message, after
+        self.code, self.message, self.after, self.context = code, message, after, context
 
 
 class Reject(Exception):
     """Raised or returned by a handler: not a failure but a verdict, this job must not be done."""
 
-    def __init__(self, code: str, message: str = "") -> None:
+    def __init__(self, code: str, message: str = "", *, context: dict[str, Any] | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
-        self.code, self.message = code, message
+        self.code, self.message, self.context = code, message, context
 
 
 class Snooze(Exception):
@@ -50,10 +55,23 @@ class Snooze(Exception):
         self.seconds = seconds
 
 
+class WaitForChildren(Snooze):
+    """Raised or returned by a handler: not before every job has ended whose parent this one is."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 SAID = (Permanent, Retry, Reject, Snooze)  # by raising it, or by returning it
 
 
 class Completed(msgspec.Struct, frozen=True, tag="completed"):
+    result: Any = None
+
+
+class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+    """The handler completed the job in a transaction of its own, which is committed: there is nothing to report."""
+
     result: Any = None
 
 
@@ -75,18 +93,20 @@ class Released(msgspec.Struct, frozen=True, tag="released"):
 
     delay_seconds: float = 0
     snoozed: bool = False
+    children: bool = False
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
     code: str
     message: str = ""
+    context: dict[str, Any] | None = None
 
 
 class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
     """Nothing to report: the lease is lost, and somebody else speaks for the job now."""
 
 
-Outcome = Completed | Failed | Released | Rejected | Abandoned
+Outcome = Completed | Recorded | Failed | Released | Rejected | Abandoned
 
 
 def how(outcome: Outcome) -> tuple[str, str | None]:
@@ -106,21 +126,51 @@ def how(outcome: Outcome) -> tuple[str, str | None]:
 def of_error(error: BaseException, codes: Mapping[type[BaseException], str], *, given_back: int = 0) -> Outcome:
     """What an exception that left a handler means. `given_back`: how often the job was, before this execution."""
     match error:
+        case WaitForChildren():
+            return Released(snoozed=True, children=True)
         case Snooze():
             return Released(error.seconds, snoozed=True)
         case Reject():
-            return Rejected(error.code, error.message)
+            return Rejected(error.code, error.message, _storable(error.context))
         case Permanent():
-            return Failed(error.code, error.message, permanent=True)
+            return Failed(error.code, error.message, _storable(error.context), permanent=True)
         case Retry():
-            return Failed(error.code, error.message, retry_after_seconds=error.after)
+            return Failed(error.code, error.message, _storable(error.context), retry_after_seconds=error.after)
         case StoreUnavailable() | OutcomeUnknown() if given_back < GIVEN_BACK_MAX:  # as of `enqueue`, in the handler
             return Released(OUTAGE_SECONDS)
         case Invalid():
             return Failed(error.code, error.message, {"traceback": _told(error)}, permanent=True)
+        case HoldfastError():
+            return Failed(code_of(error, codes), readable(error.message), {"traceback": _told(error)})
         case _:
-            message = error.message if isinstance(error, StoreError) else str(error)
-            return Failed(code_of(error, codes), readable(message), {"traceback": _told(error)})
+            context = {RAISED: type(error).__name__, "traceback": _told(error)}
+            return Failed(code_of(error, codes), readable(str(error)), context)
+
+
+def _storable(context: Any) -> dict[str, Any] | None:
+    """As JSON that fits: a context that cannot be stored must not hide the error that it explains."""
+    if context is None:
+        return None
+    if not isinstance(context, dict):
+        context = {"context": context}
+    fits = {_short(name): _value(value) for name, value in context.items()}
+    try:
+        encode(fits, "error", max_bytes=CONTEXT_BYTES_MAX)
+    except Invalid:
+        return {name: _short(value) for name, value in list(fits.items())[:SHORT_VALUES_MAX]}
+    return fits
+
+
+def _value(value: Any) -> Any:
+    try:
+        encode(value, "error", max_bytes=CONTEXT_BYTES_MAX)
+    except Invalid:
+        return _short(value)
+    return value
+
+
+def _short(value: Any) -> str:
+    return readable(str(value))[:SHORT_CHARS_MAX]
 
 
 def _within_handler(trace: TracebackType | None) -> TracebackType | None:

@@ -17,12 +17,15 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Lease
 from holdfast.model.reports import Progress
+from holdfast.observe.declared import Declarations
 from holdfast.worker.context import Line
 from holdfast.worker.deaf import born_deaf
 from holdfast.worker.frames import (
     Answer,
     Ask,
     Channel,
+    Counted,
+    Done,
     Ended,
     Garbled,
     Open,
@@ -32,11 +35,12 @@ from holdfast.worker.frames import (
     Run,
     Tell,
     Unready,
+    Withdraw,
     Word,
     to_child,
 )
 from holdfast.worker.handler import Handler
-from holdfast.worker.outcomes import Failed, Outcome
+from holdfast.worker.outcomes import Failed, Outcome, Recorded
 
 START_SECONDS = 60.0  # to import the app and enter its lifespan
 GOODBYE_SECONDS = 2.0  # to leave the lifespan
@@ -82,15 +86,17 @@ class NotStarted(Exception):
 
 
 class Child:
-    def __init__(self, process: asyncio.subprocess.Process, channel: Channel[Any], clock: Clock) -> None:
-        self._process, self.channel, self._clock = process, channel, clock
+    def __init__(
+        self, process: asyncio.subprocess.Process, channel: Channel[Any], clock: Clock, metrics: Declarations
+    ) -> None:
+        self._process, self.channel, self._clock, self._metrics = process, channel, clock, metrics
         self.pid = process.pid
         self.exited = asyncio.create_task(self._wait())
         self.busy = False
         self._jobs = self._rss_bytes = 0
 
     @classmethod
-    async def spawn(cls, reference: str, clock: Clock) -> Child:
+    async def spawn(cls, reference: str, clock: Clock, metrics: Declarations) -> Child:
         """A fresh interpreter, in a session of its own: what a handler starts there is killed with it."""
         try:
             ours, theirs = socket.socketpair()
@@ -100,7 +106,7 @@ class Child:
                 undo.pop_all()
         except OSError as error:
             raise NotStarted(str(error)) from error
-        return cls(process, await to_child(ours), clock)
+        return cls(process, await to_child(ours), clock, metrics)
 
     async def open(self, first: Open) -> None:
         try:
@@ -160,6 +166,7 @@ class Child:
 
     async def _wait(self) -> int:
         code = await self._process.wait()
+        self._metrics.forget(self)
         self._kill_group()  # what the handler had started and left behind
         return code
 
@@ -186,9 +193,11 @@ class Child:
     async def _converse(self, line: Line) -> Ended | None:
         while (message := await self.channel.receive()) is not None:
             match message:
-                case Report() | Ask():
+                case Report() | Ask() | Withdraw() | Done():
                     self._rss_bytes = message.rss_bytes
                     await self.channel.send(await _answer(message, line))
+                case Counted():
+                    self._metrics.merge(self, message.metrics)
                 case Ended():
                     self._rss_bytes = message.rss_bytes
                     return message
@@ -214,10 +223,15 @@ async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
         )
 
 
-async def _answer(request: Report | Ask, line: Line) -> Answer:
+async def _answer(request: Report | Ask | Withdraw | Done, line: Line) -> Answer:
     try:
         if isinstance(request, Ask):
             return Answer(request.number, await line.parts(request.job_id))
+        if isinstance(request, Withdraw):
+            return Answer(request.number, withdrawn=await line.withdraw(request.asked))
+        if isinstance(request, Done):
+            await line.recorded(msgspec.json.decode(request.outcome, type=Recorded))
+            return Answer(request.number)
         await line.progress(msgspec.json.decode(request.progress, type=Progress))
         return Answer(request.number)
     except msgspec.ValidationError as error:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import Liveness, Part
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Verdict
+from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Verdict, Withdrawal, Withdrawn
 from holdfast.worker.source import Answers, Claims, Source
 
 SLOW_SECONDS = 0.5  # whoever has not answered by then is away
@@ -60,6 +60,9 @@ class Reach:
 
     async def parts(self, job_id: str) -> list[Part]:
         return await self._ask(self._source.parts(job_id))
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        return await self._ask(self._source.withdraw(asked))
 
     async def complete(self, items: list[Done]) -> Answers:
         return await self._ask(self._source.complete(items))

@@ -13,7 +13,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, RowRefused, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.model import Part
-from holdfast.model.reports import Advanced, Progress
+from holdfast.model.reports import Advanced, Progress, Withdrawal, Withdrawn
 from holdfast.outages import outage
 from holdfast.worker.run import Ending, Run
 from holdfast.worker.source import Source
@@ -58,6 +58,12 @@ class Reporting:
     async def parts(self, run: Run) -> list[Part]:
         def ask() -> Awaitable[list[Part]]:
             return self._source.parts(run.lease.id)
+
+        return await self._insist(run, ask, ask)
+
+    async def withdraw(self, run: Run, asked: Withdrawal) -> Withdrawn:
+        def ask() -> Awaitable[Withdrawn]:
+            return self._source.withdraw(asked)
 
         return await self._insist(run, ask, ask)
 

@@ -11,7 +11,7 @@ from holdfast.lifecycle import Policy
 from holdfast.model import Lease
 from holdfast.worker.context import Context
 from holdfast.worker.handler import Handler
-from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Released
+from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Released
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -31,7 +31,7 @@ class Ending(Enum):
 class Run:
     __slots__ = (
         *("begun_at", "claimed_at", "context", "ending", "execution", "finished", "handler", "interrupt", "lease"),
-        *("place", "policy", "progress_at", "ran", "returned_at", "span", "started", "task", "told", "why"),
+        *("place", "policy", "progress_at", "ran", "recorded", "returned_at", "span", "started", "task", "told", "why"),
     )
 
     def __init__(self, lease: Lease, policy: Policy, handler: Handler, *, now: float, place: int) -> None:
@@ -51,6 +51,7 @@ class Run:
         self.ending: Ending | None = None
         self.why: Failed | None = None
         self.told = 0.0  # when the handler was told to end
+        self.recorded: Recorded | None = None  # its handler has completed the job itself
         self.span: Span | None = None  # where attempts are traced
 
     @property
@@ -118,6 +119,8 @@ class Run:
 
         `said` is None when the handler was interrupted, or would not stop.
         """
+        if self.recorded is not None:
+            return self.recorded
         match self.ending:
             case Ending.LOST:
                 return Abandoned()

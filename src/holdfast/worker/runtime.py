@@ -16,15 +16,16 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
-from holdfast.model.reports import Freed, Progress
+from holdfast.model.reports import RAISED, Freed, Progress, Withdrawal, Withdrawn
 from holdfast.outages import outage
 from holdfast.worker.blocking import current
 from holdfast.worker.board import Board, Header
 from holdfast.worker.context import Context
+from holdfast.worker.database import Database
 from holdfast.worker.deaf import hear
 from holdfast.worker.handler import Handler, Isolation, Surroundings, invoke
 from holdfast.worker.outbox import Outbox
-from holdfast.worker.outcomes import Abandoned, Failed, Outcome, Released, how
+from holdfast.worker.outcomes import Abandoned, Failed, Outcome, Recorded, Released, how
 from holdfast.worker.pace import Pace
 from holdfast.worker.reach import Reach
 from holdfast.worker.reporting import Reporting
@@ -84,8 +85,9 @@ class Worker:
         figures: Figures | None = None,
         traces: Traces | None = None,
         attempts: Attempts | None = None,
+        database: Database | None = None,
     ) -> None:
-        self._handlers = handlers
+        self._handlers, self._database = handlers, database
         self._figures, self._traces = figures, traces
         self.plan = plan or Plan()
         self._around, self._state = around or Surroundings(), state
@@ -395,7 +397,7 @@ class Worker:
         if self._needs_child(run):
             self._in_children.add(run)
         self._idle.clear()
-        run.context = Context(run.lease, _Line(self, run), self._state)
+        run.context = Context(run.lease, _Line(self, run), self._state, self._database)
         run.task = asyncio.get_running_loop().create_task(self._execute(run), context=self._blank.copy())
 
     def _begins(self, run: Run, interrupt: Callable[[], None] | None) -> None:
@@ -437,7 +439,7 @@ class Worker:
                 run.ending = Ending.STOPPED
         except Exception as error:
             log.exception("job %s: the runtime failed", run.lease.id)
-            said = Failed("E_RUNTIME", str(error))
+            said = Failed("E_RUNTIME", str(error), {RAISED: type(error).__name__})
         self._in_children.discard(run)
         self._ended(run, said)
 
@@ -581,7 +583,11 @@ class Worker:
         return self._patience(run) + (INTERRUPT_SECONDS if run.interrupt is not None else 0)
 
     def _is_unkept(self, run: Run, now: float) -> bool:
-        return self.plan.kept and now - self._board.kept_since(run.place) > FENCE * run.policy.lease_seconds
+        return (
+            self.plan.kept
+            and run.recorded is None
+            and now - self._board.kept_since(run.place) > FENCE * run.policy.lease_seconds
+        )
 
     def _fence(self, run: Run) -> float | None:
         """Where a keeper renews, the board says when the lease may be over; elsewhere nobody does, and it is over when
@@ -638,8 +644,8 @@ class Worker:
             self._give_back([run])
 
     def _lose(self, run: Run) -> None:
-        if run.finished:
-            return  # its report will hear of it
+        if run.finished or run.recorded is not None:
+            return  # its report will hear of it, or there is none to come
         self._abandoned.append(run.lease.token)
         if run.started:
             run.end(Ending.LOST, self._clock.monotonic())
@@ -670,6 +676,13 @@ class Worker:
             self._lose(run)
             raise
 
+    async def withdraw(self, run: Run, asked: Withdrawal) -> Withdrawn:
+        try:
+            return await self._reporting.withdraw(run, asked)
+        except LeaseLost:
+            self._lose(run)
+            raise
+
 
 class _Line:
     """A context's way to the runtime. Reports of one handler go one after the other: the newest is stored last."""
@@ -686,6 +699,12 @@ class _Line:
 
     async def parts(self, job_id: str) -> list[Part]:
         return await self._worker.parts(self._run)
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        return await self._worker.withdraw(self._run, asked)
+
+    async def recorded(self, outcome: Recorded) -> None:
+        self._run.recorded = outcome
 
 
 async def _first_failure(tasks: list[asyncio.Task[None]], *, until: asyncio.Event) -> None:

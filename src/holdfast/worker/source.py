@@ -8,7 +8,19 @@ from typing import Protocol
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import (
+    Advanced,
+    Beat,
+    Done,
+    Failure,
+    Freed,
+    Held,
+    Progress,
+    Settled,
+    Verdict,
+    Withdrawal,
+    Withdrawn,
+)
 
 Answers = Sequence[Settled | HoldfastError]
 Claims = list[tuple[Lease, Policy]]  # each lease with the clocks its job was created under
@@ -39,6 +51,10 @@ class Source(Protocol):
     async def reject(self, items: list[Verdict]) -> Answers: ...
 
     async def parts(self, job_id: str) -> list[Part]: ...
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        """End the waiting work of another job."""
+        ...
 
     async def unheard(self, known: set[str]) -> Claims:
         """What the database thinks this instance holds, but for those tokens: asked when a claim's answer was lost.

@@ -16,7 +16,7 @@ from holdfast.engine import Engine
 from holdfast.handle import JobHandle
 from holdfast.lifecycle import FINAL, State
 from holdfast.model import Attempt, Job
-from holdfast.settings import Settings
+from holdfast.settings import Settings, values_of
 from tests.cli.processes import environment
 from tests.worker.stories.app import app
 from tests.worker.stories.diary import VARIABLE, Diary
@@ -146,10 +146,8 @@ class Stage:
 
     def _environment(self) -> dict[str, str]:
         """The same settings for the workers as for the test, which creates the jobs."""
-        said = {name: getattr(self._settings, name) for name in Settings.__struct_fields__}
-        return {
-            f"HOLDFAST_{name.upper()}": str(value) for name, value in said.items() if value != getattr(Settings(), name)
-        }
+        said, defaults = values_of(self._settings), values_of(Settings())
+        return {f"HOLDFAST_{name.upper()}": str(value) for name, value in said.items() if value != defaults.get(name)}
 
     async def close(self) -> None:
         await asyncio.gather(*(command.close() for command in self.commands))

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from holdfast import App
-from holdfast.app import Definition
 from holdfast.clock import Clock
+from holdfast.definitions import Definition
 from holdfast.direct import DirectSource
 from holdfast.engine import Engine
 from holdfast.lifecycle import State

@@ -61,7 +61,8 @@ def _processes(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    settings = load(overrides={"database_url": options.database, "concurrency": options.concurrency})
+    said = {"database_url": options.database, "concurrency": options.concurrency}
+    settings = load(overrides=said, extensions=None)
     if named_app(options) is not None:
         options.database = settings_of(options).url  # the workers get their app from us, and the database with it
         settings = msgspec.structs.replace(settings, database_url=options.database)

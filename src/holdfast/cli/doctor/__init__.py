@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.apps import named_app
 from holdfast.cli.database import RIGHT_DIRECTORY, app_reference, new_database, origins_of, settings_of
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.exits import FAILED
@@ -17,7 +18,10 @@ from holdfast.redaction import without_password
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.engine import Engine
+    from holdfast.extend import Extension
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -60,13 +64,15 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
     database = warn("database", made, RIGHT_DIRECTORY) if made else ok("database", without_password(settings.url))
     findings = [_settings(options), database]
     try:
-        engine = await open_engine(settings, app=app_reference(options))
+        app = named_app(options)
+        extensions = () if app is None else app.extensions.values()
+        engine = await open_engine(settings, app=app_reference(options), extensions=extensions)
     except SchemaStale as error:
         return [*findings, fail("schema", error.full)]
     except HoldfastError as error:
         return [findings[0], fail("database", f"{without_password(settings.url)}: {error.full}")]
     try:
-        return [*findings, *await _look(engine, settings)]
+        return [*findings, *await _look(engine, settings), *await _checks(engine, extensions)]
     except HoldfastError as error:  # what was looked at before it is still worth telling
         return [*findings, fail("database", error.full)]
     finally:
@@ -91,11 +97,22 @@ async def _look(engine: Engine, settings: Settings) -> list[Finding]:
     return findings + await broker.examine(settings) + await jobs.examine(engine, settings)
 
 
+async def _checks(engine: Engine, extensions: Iterable[Extension]) -> list[Finding]:
+    """What extensions check themselves."""
+    probes = [probe for each in extensions for probe in each.checks]
+    found = [(probe, await engine.check_extension(probe)) for probe in probes]
+    return [
+        Finding(checked.level, f"{probe.extension}.{probe.name}", checked.says, checked.advice)
+        for probe, checked in found
+    ]
+
+
 async def _schema(engine: Engine) -> Finding:
     from holdfast.store import q
-    from holdfast.store.migrate import migrations
+    from holdfast.store.migrate import CORE, migrations
 
-    applied = [row["name"] for row in await engine.store.read(lambda tx: tx.all(q.applied_migrations))]
+    rows = await engine.store.read(lambda tx: tx.all(q.applied_migrations))
+    applied = [row["name"] for row in rows if row["extension"] == CORE]
     newest = migrations(engine.store.dialect)[-1].name
     if applied[-1] != newest:
         return warn("schema", f"{applied[-1]} is newer than this release, which knows {newest}", "upgrade this machine")

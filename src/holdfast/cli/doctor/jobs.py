@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.cli.doctor.finding import Finding, ok, warn
@@ -22,6 +23,7 @@ LANES_SHOWN = 5
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
     from holdfast.assembly import retention
     from holdfast.engine.declare import contradictions
+    from holdfast.engine.missing import missing
     from holdfast.engine.why import unserved
     from holdfast.store import q
 
@@ -34,6 +36,8 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
             _unserved(await unserved(tx)),
             _deaths(await tx.all(q.recent_deaths, seconds=HOUR)),
             _job_types(await contradictions(tx)),
+            *_missing(await missing(tx)),
+            *_tasks(await tx.all(q.maintenance)),
         ]
 
     return [*await engine.store.read(work), _retention(await engine.overdue(retention(settings)))]
@@ -47,6 +51,38 @@ def _maintenance(sweep: Row | None) -> Finding:
     if sweep and sweep["needed"] and not sweep["fresh"]:
         return warn("maintenance", f"{said}: jobs that are due or lost are not found", "run a worker, which does it")
     return ok("maintenance", said)
+
+
+def _missing(found: Mapping[str, int]) -> list[Finding]:
+    from holdfast.engine.missing import told
+
+    return [
+        warn(f"extension {name}", said, "run a worker or a server of an app that includes it")
+        for name, said in zip(found, told(found), strict=True)
+    ]
+
+
+def _tasks(tasks: list[Row]) -> list[Finding]:
+    """Maintenance of extensions."""
+    ran = [f"{_task(row)} {_last(row)}" for row in tasks if not row["failures"]]
+    found = [ok("maintenance of extensions", ", ".join(ran))] if ran else []
+    return found + [
+        warn(
+            f"maintenance {_task(row)}",
+            f"failed {count(row['failures'], 'time')} in a row, {_last(row)}: {row['error']}",
+            f"see the log of a process that has extension {row['extension']}",
+        )
+        for row in tasks
+        if row["failures"]
+    ]
+
+
+def _task(row: Row) -> str:
+    return f"{row['extension']}.{row['task']}"
+
+
+def _last(row: Row) -> str:
+    return "has never run" if row["ran_at"] is None else f"last ran at {time_text(row['ran_at'])} UTC"
 
 
 def _leases(over: Row | None) -> Finding:

@@ -1,4 +1,4 @@
-"""`holdfast jobs cancel` and `redrive`: one job, some, or all that a filter finds."""
+"""`holdfast jobs cancel`, `redrive` and `wake`: one job, some, or all that a filter finds."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ def add_to(verbs: Any) -> None:
         examples=["holdfast jobs cancel ID", "holdfast jobs cancel --type crawl --since 1h --dry-run"],
     )
     cancel_them.add_argument("--reason", default="canceled", help="what its history says (canceled)")
+    _add(
+        verbs,
+        "wake",
+        wake,
+        about="let jobs run now that are delayed, snoozed, or wait for a retry",
+        more="By ids, or all that a filter finds; without --state, those that are queued or wait for a retry.",
+        examples=["holdfast jobs wake ID", "holdfast jobs wake --type mail --yes"],
+    )
     redrive_them = _add(
         verbs,
         "redrive",
@@ -77,6 +85,12 @@ def cancel(options: argparse.Namespace) -> int:
     from holdfast.engine.bulk import Cancel
 
     return _run(options, Cancel(options.reason))
+
+
+def wake(options: argparse.Namespace) -> int:
+    from holdfast.engine.bulk import Wake
+
+    return _run(options, Wake())
 
 
 def redrive(options: argparse.Namespace) -> int:

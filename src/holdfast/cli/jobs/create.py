@@ -41,6 +41,8 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--run-at", type=moment, metavar="TIME", help="run it at this time: 2026-01-31T12:00:00Z")
     parser.add_argument("--idempotency-key", metavar="KEY", help="the same key and request again give the same job")
     parser.add_argument("--max-attempts", type=int, metavar="N", help="executions in all, the first included")
+    parser.add_argument("--subject", help="what the job is about, such as the id of a video (at most 200 characters)")
+    parser.add_argument("--lifecycle", metavar="NAME", help="the lifecycle, for a type that no app has declared")
     parser.add_argument(
         "--tag", dest="tags", action="append", default=[], metavar="TAG", help="a tag to find it by; may be repeated"
     )
@@ -57,6 +59,8 @@ def create(options: argparse.Namespace) -> int:
         idempotency_key=options.idempotency_key,
         max_attempts=options.max_attempts,
         tags=options.tags,
+        subject=options.subject,
+        lifecycle=options.lifecycle,
     )
 
     async def work(engine: Engine) -> int:

@@ -11,7 +11,7 @@ from holdfast.lifecycle import STATUS, State
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Filter
 
-GIVEN = ("state", "status", "types", "queues", "tag", "error_code", "since", "until")
+GIVEN = ("state", "status", "types", "queues", "tag", "subject", "parent_id", "error_code", "since", "until")
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,8 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
         "--queue", dest="queues", action="append", metavar="QUEUE", help="in this queue; may be repeated"
     )
     parser.add_argument("--tag", help="with this tag")
+    parser.add_argument("--subject", help="about this subject")
+    parser.add_argument("--parent", dest="parent_id", metavar="ID", help="children of this job")
     parser.add_argument("--error-code", metavar="CODE", help="whose state has this reason, such as an error code")
     parser.add_argument(
         "--since", type=past, metavar="WHEN", help="created since so long ago (30m, 1h, 2d) or an ISO time"
@@ -54,6 +56,8 @@ async def filter_of(engine: Engine, options: argparse.Namespace, states: tuple[S
         types=options.types,
         queues=options.queues,
         tag=options.tag,
+        subject=options.subject,
+        parent_id=options.parent_id,
         created_after=before(now, options.since),
         created_before=before(now, options.until),
         error_code=options.error_code,

@@ -43,7 +43,8 @@ def list_jobs(options: argparse.Namespace) -> int:
         page = await engine.page(await filter_of(engine, options), cursor=options.cursor, limit=options.limit)
         machines = await machines_of(engine, page.jobs)
         if options.json:
-            jobs = [job_view(job, machines[job.id]) for job in page.jobs]
+            now = await engine.now()
+            jobs = [job_view(job, machines[job.id], now) for job in page.jobs]
             print_json({"jobs": jobs, "nextCursor": page.next})
             return 0
         now = await engine.now()

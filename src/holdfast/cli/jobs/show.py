@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast.cli.database import machines_of, with_engine
 from holdfast.cli.ids import job_id
 from holdfast.cli.jobs.views import STYLES, attempt_view, job_view
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 
 Fact = tuple[str, Cell | None]
 ERROR_CHARS_MAX = 200
+_TOLD_ELSEWHERE = ("traceback", "attempt", "workerId")  # of the context of an error
 
 
 def add_to(verbs: Any) -> None:
@@ -56,7 +55,7 @@ def show(options: argparse.Namespace) -> int:
         machine = (await machines_of(engine, [job]))[job.id]
         attempts, parts = await engine.attempts(job.id), await engine.parts(job.id)
         if options.json:
-            print_json(_view(job, machine, attempts, parts))
+            print_json(_view(job, machine, await engine.now(), attempts, parts))
         else:
             _print(job, machine, attempts, parts)
             _print_tracebacks(job, attempts, shown=options.traceback)
@@ -65,11 +64,11 @@ def show(options: argparse.Namespace) -> int:
     return with_engine(options, work)
 
 
-def _view(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part]) -> dict[str, Any]:
+def _view(job: Job, machine: Machine, now: datetime, attempts: list[Attempt], parts: list[Part]) -> dict[str, Any]:
     return {
-        **job_view(job, machine),
+        **job_view(job, machine, now),
         "attempts": [attempt_view(attempt, machine) for attempt in attempts],
-        "parts": [camel_keys(msgspec.structs.asdict(part)) for part in parts],
+        "parts": [camel_keys(part.fields()) for part in parts],
     }
 
 
@@ -101,6 +100,7 @@ def _what(job: Job) -> Iterator[Fact]:
     yield "queue", f"{job.queue}, priority {job.priority}"
     yield "lifecycle", job.lifecycle
     yield "tenant", job.tenant if job.tenant != "default" else None
+    yield "subject", job.subject
     yield "tags", ", ".join(job.tags or [])
     yield "key", job.idempotency_key
     yield "redrive of", job.redrive_of
@@ -147,11 +147,11 @@ def _contents(job: Job) -> Iterator[Fact]:
 
 
 def _error(error: dict[str, Any]) -> Iterator[str]:
-    """Without its traceback, which has a place of its own."""
+    """Without what has a place of its own."""
     yield redacted(f"{error.pop('code', '')}: {error.pop('message', '')}")
     context = error.get("context")
     if isinstance(context, dict):
-        error["context"] = {name: value for name, value in context.items() if name != "traceback"}
+        error["context"] = {name: value for name, value in context.items() if name not in _TOLD_ELSEWHERE}
     if rest := {name: value for name, value in error.items() if value}:
         yield redacted(json_text(rest))
 

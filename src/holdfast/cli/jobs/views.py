@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import asdict
@@ -27,7 +28,7 @@ _ELSEWHERE = {
 }
 
 
-def job_view(job: Job, machine: Machine) -> dict[str, Any]:
+def job_view(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
     """`status` is one of the six, `state` the word of its lifecycle, `storedState` the same in every lifecycle."""
     rest = {name: value for name, value in asdict(job).items() if name not in _ELSEWHERE}
     return {
@@ -36,7 +37,10 @@ def job_view(job: Job, machine: Machine) -> dict[str, Any]:
         "status": job.status,
         "state": machine.words[job.state],
         "storedState": job.state,
+        "derived": job.derived(now),
         **camel_keys(rest),
+        "canceledAt": job.canceled_at,
+        "partial": job.partial,
         "progress": _progress(job),
         "lease": _lease(job),
         "lastWorkerId": job.last_worker,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.cli.top.frame import EndedLine, Frame, QueueLine, RunningLine, WorkerLine, totals_of
 from holdfast.lifecycle import STATUS, State
 from holdfast.model import Worker
+from holdfast.model.worker import Holding
 from holdfast.store import q
 
 if TYPE_CHECKING:
@@ -199,6 +200,8 @@ def _numbers(seen: Seen, counts: Counts) -> dict[str, dict[str, int]]:
 
 
 def _worker(worker: Worker, leases: Counter[str], now: datetime) -> WorkerLine:
+    held = leases[worker.id]
+    worker = worker.with_holding(Holding(held) if held else None)
     heard = worker.last_heartbeat_at or worker.registered_at
     silent = worker.status not in ("offline", "disabled") and (now - heard).total_seconds() > worker.offline_seconds
     return WorkerLine(
@@ -206,7 +209,7 @@ def _worker(worker: Worker, leases: Counter[str], now: datetime) -> WorkerLine:
         name=worker.name,
         status="silent" if silent else worker.status,
         slots=worker.slots,
-        leases=leases[worker.id],
+        leases=held,
         last_heartbeat_at=worker.last_heartbeat_at,
     )
 

@@ -10,6 +10,7 @@ UPDATE jobs
        updated_at = {now}
  WHERE id {in:ids uuid}
    AND state {from:accept}
+   AND {mine}
 RETURNING {moved}
 
 -- name: orphans
@@ -21,6 +22,8 @@ SELECT id, policy
  WHERE state = 'created'
    AND (created_at <= {now-:seconds} OR created_at > {now+5})
    AND NOT policy {in:not_ours integer}
+   AND {mine}
+   AND {not held back:accept}
  ORDER BY created_at
  LIMIT {limit}
 {skip_locked}

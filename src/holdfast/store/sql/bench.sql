@@ -10,7 +10,7 @@ SELECT id FROM jobs WHERE due AND lane IN (SELECT id FROM lanes WHERE lanes.type
 
 -- name: bench_done
 -- From the first claim to the last completion. Ids are in order of creation: older jobs need no look.
-SELECT count(*) AS jobs, min(claimed_at) AS begun_at, max(finished_at) AS ended_at
+SELECT count(*) AS jobs, min(last_claimed_at) AS begun_at, max(finished_at) AS ended_at
   FROM jobs
  WHERE id >= :first
    AND type = :type

@@ -1,5 +1,6 @@
 -- name: cancel_waiting
 -- move: cancel
+-- data: '{"control": "system.cancel"}'
 -- Nobody runs it, so the wish and the move are one.
 UPDATE jobs
    SET came_from           = state,
@@ -12,10 +13,12 @@ UPDATE jobs
        updated_at          = {now}
  WHERE id {in:ids uuid}
    AND state {from:cancel by client}
+   AND {mine}
 RETURNING {moved}
 
 -- name: ask_to_cancel
 -- note: cancel
+-- data: '{"control": "system.cancel"}'
 -- Somebody runs it: the wish is kept, and told at the next heartbeat or progress.
 UPDATE jobs
    SET cancel_requested_at = {now},
@@ -25,6 +28,7 @@ UPDATE jobs
  WHERE id {in:ids uuid}
    AND state = 'running'
    AND cancel_requested_at IS NULL
+   AND {mine}
 RETURNING {moved}
 
 -- name: cancel_running
@@ -46,4 +50,5 @@ UPDATE jobs
    AND jobs.lease_token = stopped.token
    AND jobs.lease_worker = :worker
    AND jobs.cancel_requested_at IS NOT NULL
+   AND {mine}
 RETURNING {moved}

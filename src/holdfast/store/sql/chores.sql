@@ -18,6 +18,7 @@ SELECT coalesce({log end} >= {ceiling}, FALSE) AS log_ahead,
                   AND liveness = 'offline'
                   AND coalesce(last_heartbeat_at, registered_at) <= {now-:workers_kept}) AS forgotten,
        coalesce((SELECT claimed_at FROM claims ORDER BY claimed_at LIMIT 1) <= {now-:claims_kept}, FALSE) AS claims,
+       coalesce((SELECT expires_at FROM sessions ORDER BY expires_at LIMIT 1) <= {now}, FALSE) AS sessions,
        EXISTS (SELECT 1
                  FROM workers
                 WHERE (SELECT at FROM events AS oldest WHERE oldest.job_id = workers.id ORDER BY seq LIMIT 1) <= {now-:lines_kept}

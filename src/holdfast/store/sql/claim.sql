@@ -1,7 +1,7 @@
 -- name: open_lanes
 -- The lanes this worker may take from now, best head first. `waits` is how long a job must have waited before
 -- this worker may have it: more than nothing only while an idle worker that the job prefers is there to take it.
-SELECT l.id, head.priority, head.id AS head,
+SELECT l.id, l.type, head.priority, head.id AS head, head.needs IS NOT NULL AS hooked,
        CASE WHEN EXISTS (SELECT 1 FROM {items:l.prefers} AS p WHERE p.value NOT IN (SELECT value FROM {items:w.offers} AS o))
              AND EXISTS (SELECT 1
                            FROM workers other
@@ -27,6 +27,7 @@ SELECT l.id, head.priority, head.id AS head,
                                 ORDER BY j.priority DESC, j.id
                                 LIMIT 1)
  WHERE w.id = :worker
+   AND {mine or plain:head}
    AND w.enabled
    AND {any:queues l.queue text}
    AND {any:types l.type text}
@@ -51,6 +52,7 @@ WITH picked AS MATERIALIZED (
                AND priority >= :floor
                AND (run_at <= {now-:waits} OR run_at > {now+5})
                AND attempt < max_attempts
+               AND {mine}
              ORDER BY priority DESC, id
              LIMIT {limit}
             {skip_locked}) AS best
@@ -72,18 +74,73 @@ UPDATE jobs
        started_at       = coalesce(started_at, {now}),
        progress_at      = NULL,
        percent          = NULL,
+       step             = NULL,
        updated_at       = {now}
  WHERE id {in picked}
    AND state {from:claim}
 RETURNING {moved}
 
+-- name: claimable_jobs
+-- What `claim_jobs` would take from a lane, where hooks have a say in it.
+SELECT id, type
+  FROM jobs
+ WHERE due
+   AND lane = :lane
+   AND priority >= :floor
+   AND (run_at <= {now-:waits} OR run_at > {now+5})
+   AND attempt < max_attempts
+   AND {mine}
+ ORDER BY priority DESC, id
+ LIMIT :most
+{skip_locked}
+
+-- name: claim_found
+-- move: claim
+-- gives: lease
+-- Its caller has locked the rows and knows that they may be claimed.
+UPDATE jobs
+   SET came_from        = state,
+       state            = {to:claim},
+       reason           = NULL,
+       due              = NULL,
+       {next version},
+       epoch            = epoch + 1,
+       attempt          = attempt + 1,
+       lease_worker     = :worker,
+       lease_instance   = :instance,
+       lease_token      = {token},
+       lease_expires_at = {now+lease_seconds},
+       claimed_at       = {now},
+       started_at       = coalesce(started_at, {now}),
+       progress_at      = NULL,
+       percent          = NULL,
+       step             = NULL,
+       updated_at       = {now}
+ WHERE id {in:ids uuid}
+   AND state {from:claim}
+   AND {mine}
+RETURNING {moved}
+
+-- name: defer_jobs
+-- A guard wants them later, or a hook has failed: until then they stand outside the claim index. No state changes, so there is
+-- no event.
+UPDATE jobs
+   SET due    = FALSE,
+       run_at = {now+deferred.seconds}
+  FROM {rows:deferred(id uuid, seconds float8)}
+ WHERE jobs.id = deferred.id
+   AND jobs.due IS NOT NULL
+   AND {mine}
+RETURNING jobs.id
+
 -- name: overdue
 -- Is there anything a claim that found too little could set free first? And may this worker claim at all?
 SELECT w.enabled,
-       (SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now} AS ripe,
+       (SELECT run_at FROM jobs WHERE NOT due AND {mine or plain:jobs} ORDER BY run_at LIMIT 1) <= {now} AS ripe,
        EXISTS (SELECT 1 FROM jobs
                 WHERE state = 'running'
                   AND {any:queues jobs.queue text}
+                  AND {mine or plain:jobs}
                   AND lease_expires_at <= {now}) AS lost
   FROM workers w
  WHERE w.id = :worker

@@ -3,30 +3,38 @@
 -- What many jobs of a batch share comes once, as their kind. A key that is taken inserts nothing: the caller looks up
 -- whose it is. A key that another transaction has inserted and not yet committed is waited for, but not for long.
 -- Nothing is inserted if one of the lanes or policies, whose ids the caller has kept from before, is
--- not the one that has this id now: after a restore it may be another tenant's.
+-- not the one that has this id now: after a restore it may be another tenant's. Nor if a type needs the hooks of an
+-- extension that the caller does not have.
 INSERT INTO jobs (
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
-    payload, tags, trace, partition_key, redrive_of, root_id, parent_id)
+    payload, tags, trace, partition_key, subject, redrive_of, root_id, parent_id, needs)
 SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, kind.policy, kind.moves, kind.state,
        CASE WHEN kind.state = 'queued' THEN coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}) <= {now} END,
        coalesce(fresh.priority, 0), kind.version, {pos}, coalesce(fresh.max_attempts, kind.max_attempts),
        coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}), {now}, {now}, kind.lease_seconds, kind.late_writes,
        fresh.idempotency_key, CASE WHEN fresh.idempotency_key IS NOT NULL THEN TRUE END, fresh.fingerprint,
-       fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.redrive_of, fresh.root_id, fresh.parent_id
+       fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.subject, fresh.redrive_of, fresh.root_id,
+       fresh.parent_id, kind.needs
   FROM {rows:fresh(id uuid, kind integer, priority smallint, max_attempts integer, run_at timestamptz, delay_seconds float8,
                    payload text, idempotency_key text, fingerprint text, tags text, trace text, partition_key text,
-                   redrive_of uuid, root_id uuid, parent_id uuid)}
+                   subject text, redrive_of uuid, root_id uuid, parent_id uuid)}
   JOIN {rows:kind(number integer, tenant text, type text, queue text, lane integer, lifecycle text, policy integer,
                   moves integer, state text, version integer, lease_seconds float8, late_writes boolean,
-                  max_attempts integer)}
+                  max_attempts integer, needs text)}
     ON kind.number = coalesce(fresh.kind, 0)
  WHERE {lock_timeout}
    AND NOT EXISTS (
            SELECT 1
-             FROM {rows:known(lane integer, lane_digest text, policy integer, policy_digest text)}
+             FROM {rows:known(lane integer, lane_digest text, policy integer, policy_digest text, type text, needs text)}
             WHERE NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = known.lane AND lanes.digest = known.lane_digest)
-               OR NOT EXISTS (SELECT 1 FROM policies p WHERE p.id = known.policy AND p.digest = known.policy_digest))
+               OR NOT EXISTS (SELECT 1 FROM policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
+               OR EXISTS (SELECT 1
+                            FROM job_types t
+                           CROSS JOIN {items:t.needs} AS need
+                           WHERE t.name = known.type
+                             AND t.needs IS NOT NULL
+                             AND need.value NOT IN (SELECT value FROM {items:known.needs} AS had)))
    AND CASE WHEN fresh.idempotency_key IS NULL
             THEN TRUE
             ELSE (SELECT kept.job_id
@@ -36,6 +44,9 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
        END
     ON CONFLICT (tenant, idempotency_key) WHERE key_live DO NOTHING
 RETURNING {moved}
+
+-- name: needs_of_types
+SELECT name, needs FROM job_types WHERE name {in:names text} AND needs IS NOT NULL
 
 -- name: jobs_by_key
 -- Each key is looked up by itself. While the statistics know of no keys yet, a join would read all of them instead.

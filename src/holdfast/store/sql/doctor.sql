@@ -6,7 +6,14 @@ SELECT tenant, queue, state, count(*) AS jobs, min(CASE WHEN due THEN run_at END
  ORDER BY tenant, queue, state
 
 -- name: held_by_worker
-SELECT lease_worker, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY lease_worker ORDER BY lease_worker
+-- How many jobs each worker holds, and the one that it claimed first.
+SELECT lease_worker, jobs, id AS oldest
+  FROM (SELECT lease_worker, id, count(*) OVER (PARTITION BY lease_worker) AS jobs,
+               row_number() OVER (PARTITION BY lease_worker ORDER BY claimed_at, id) AS place
+          FROM jobs
+         WHERE state = 'running') AS ranked
+ WHERE place = 1
+ ORDER BY lease_worker
 
 -- name: leases_long_over
 SELECT count(*) AS jobs, min(lease_expires_at) AS oldest_at
@@ -40,4 +47,4 @@ SELECT (SELECT swept_at FROM sweeps WHERE name = 'reap') AS swept_at,
        EXISTS (SELECT 1 FROM jobs WHERE state = 'running') OR EXISTS (SELECT 1 FROM jobs WHERE NOT due) AS needed
 
 -- name: applied_migrations
-SELECT number, name FROM holdfast_migrations ORDER BY number
+SELECT extension, number, name FROM holdfast_migrations ORDER BY extension, number

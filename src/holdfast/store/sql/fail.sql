@@ -1,12 +1,13 @@
 -- name: held_jobs
 -- What a decision about an execution needs, read under the lock that the move will need anyway.
 SELECT jobs.id, jobs.type, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures, jobs.lost,
-       jobs.cancel_requested_at, jobs.counters
+       jobs.cancel_requested_at
   FROM jobs
   JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
  WHERE {running}
    AND jobs.lease_token = held.token
    AND jobs.lease_worker = :worker
+   AND {mine}
  ORDER BY jobs.id
 {locked}
 
@@ -31,6 +32,7 @@ UPDATE jobs
    AND jobs.lease_token = failed.token
    AND jobs.lease_worker = :worker
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND {mine}
 RETURNING {moved}
 
 -- name: bury_jobs
@@ -53,6 +55,7 @@ UPDATE jobs
    AND jobs.lease_token = failed.token
    AND jobs.lease_worker = :worker
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND {mine}
 RETURNING {moved}
 
 -- name: bury_waiting
@@ -65,9 +68,11 @@ UPDATE jobs
        reason      = buried.reason,
        due         = NULL,
        {next version},
+       error       = coalesce(buried.error, jobs.error),
        finished_at = {now},
        updated_at  = {now}
-  FROM {rows:buried(id uuid, reason text)}
+  FROM {rows:buried(id uuid, reason text, error text)}
  WHERE jobs.id = buried.id
    AND jobs.state = 'retrying'
+   AND {mine}
 RETURNING {moved}

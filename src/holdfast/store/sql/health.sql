@@ -4,7 +4,7 @@
 -- name: vitals
 -- `order by` keeps PostgreSQL on the index where its statistics are out of date.
 SELECT {now} AS seen_at,
-       (SELECT count(*) FROM holdfast_migrations) AS migrations,
+       (SELECT count(*) FROM holdfast_migrations WHERE extension = 'holdfast') AS migrations,
        (SELECT count(*) FROM workers WHERE enabled AND liveness <> 'offline') AS workers,
        (SELECT count(*)
           FROM workers

@@ -14,7 +14,54 @@ VALUES (:name, :lifecycle, :queue, :policy, :requires, :prefers, :schema, :decla
 RETURNING name
 
 -- name: job_types
-SELECT name, lifecycle, queue, policy, requires, prefers, schema, declared_by, conflict FROM job_types ORDER BY name
+SELECT name, lifecycle, queue, policy, requires, prefers, schema, needs, declared_by, conflict FROM job_types ORDER BY name
 
 -- name: note_conflict
 UPDATE job_types SET conflict = :conflict WHERE name = :name RETURNING name
+
+-- name: needs_of_type
+SELECT needs, needs_by FROM job_types WHERE name = :name
+
+-- name: put_needs
+-- Unless another app has said something about its hooks since `before` was read.
+UPDATE job_types
+   SET needs = :needs, needs_by = :needs_by, updated_at = {now}
+ WHERE name = :name
+   AND coalesce(needs_by, '') = coalesce(:before, '')
+RETURNING name
+
+-- name: adopt_jobs
+-- Unfinished jobs that were created before their type had these hooks. Each part uses an index of its own.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM jobs WHERE due AND type = :type AND coalesce(needs, '') <> :needs
+     UNION ALL
+    SELECT id FROM jobs WHERE NOT due AND type = :type AND coalesce(needs, '') <> :needs
+     UNION ALL
+    SELECT id FROM jobs WHERE state = 'running' AND type = :type AND coalesce(needs, '') <> :needs
+     UNION ALL
+    SELECT id FROM jobs WHERE state = 'created' AND type = :type AND coalesce(needs, '') <> :needs
+     LIMIT {limit}
+)
+UPDATE jobs SET needs = :needs WHERE id {in picked} AND finished_at IS NULL RETURNING id
+
+-- name: adopt_lane
+-- Jobs of a lane that could be claimed, created by a process that did not know of these hooks: few, if any.
+UPDATE jobs SET needs = :needs WHERE due AND lane = :lane AND needs IS NULL RETURNING id
+
+-- name: free_jobs
+-- Unfinished jobs of types that need fewer hooks than when these were created.
+WITH picked AS MATERIALIZED (
+    SELECT jobs.id, t.needs
+      FROM jobs
+      JOIN job_types t ON t.name = jobs.type
+     WHERE jobs.type {in:types text}
+       AND jobs.finished_at IS NULL
+       AND jobs.needs <> coalesce(t.needs, '')
+     LIMIT {limit}
+)
+UPDATE jobs
+   SET needs = picked.needs
+  FROM picked
+ WHERE jobs.id = picked.id
+   AND jobs.finished_at IS NULL
+RETURNING jobs.id

@@ -1,7 +1,7 @@
 -- name: put_key
-INSERT INTO keys (id, kind, tenant, name, digest, scopes, worker_id, rate_per_second, expires_in, created_at, expires_at)
-SELECT id, kind, tenant, name, digest, scopes, worker_id, rate_per_second, expires_in, {now}, {now+made.expires_in}
-  FROM {rows:made(id text, kind text, tenant text, name text, digest text, scopes text, worker_id uuid,
+INSERT INTO keys (id, kind, tenant, name, subject, digest, scopes, worker_id, rate_per_second, expires_in, created_at, expires_at)
+SELECT id, kind, tenant, name, subject, digest, scopes, worker_id, rate_per_second, expires_in, {now}, {now+made.expires_in}
+  FROM {rows:made(id text, kind text, tenant text, name text, subject text, digest text, scopes text, worker_id uuid,
                   rate_per_second float8, expires_in float8)}
 RETURNING {key}
 

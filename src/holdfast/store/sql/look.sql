@@ -5,17 +5,18 @@ SELECT w.enabled,
        {now} AS seen_at,
        EXISTS (SELECT 1
                  FROM lanes l
-                WHERE (SELECT j.due FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
+                WHERE (SELECT {mine or plain:j} FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
                   AND {any:queues l.queue text}
                   AND {any:types l.type text}
                   AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
                   AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
                   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
               ) AS due,
-       (SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) AS next_at,
+       (SELECT run_at FROM jobs WHERE NOT due AND {mine or plain:jobs} ORDER BY run_at LIMIT 1) AS next_at,
        EXISTS (SELECT 1 FROM jobs
                 WHERE state = 'running'
                   AND {any:queues jobs.queue text}
+                  AND {mine or plain:jobs}
                   AND lease_expires_at <= {now}) AS lost
   FROM workers w
  WHERE w.id = :worker

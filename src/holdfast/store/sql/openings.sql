@@ -3,7 +3,7 @@
 SELECT l.tenant, l.queue, l.type, l.requires, l.prefers,
        (SELECT count(*) FROM (SELECT 1 FROM jobs r WHERE r.due AND r.lane = l.id LIMIT 100) AS first) AS ready
   FROM lanes l
- WHERE (SELECT j.due FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
+ WHERE (SELECT {mine or plain:j} FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
    AND {any:queues l.queue text}
    AND {any:types l.type text}
    AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
@@ -12,8 +12,8 @@ SELECT l.tenant, l.queue, l.type, l.requires, l.prefers,
 -- name: not_yet_open
 -- When the first delayed job becomes ripe, and whether a lease has run out.
 SELECT {now} AS seen_at,
-       (SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) AS next_at,
-       EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND lease_expires_at <= {now}) AS lost
+       (SELECT run_at FROM jobs WHERE NOT due AND {mine or plain:jobs} ORDER BY run_at LIMIT 1) AS next_at,
+       EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND {mine or plain:jobs} AND lease_expires_at <= {now}) AS lost
 
 -- name: claimants
 SELECT id, tenants, offers FROM workers WHERE id {in:ids uuid} AND enabled

@@ -19,8 +19,61 @@ UPDATE jobs
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})
 RETURNING {moved}
 
+-- name: held_counters
+-- Read under the lock that the report will need anyway.
+SELECT jobs.id, jobs.counters
+  FROM jobs
+  JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
+ WHERE {running}
+   AND jobs.lease_token = held.token
+   AND jobs.lease_worker = :worker
+ ORDER BY jobs.id
+{locked}
+
+-- name: tell_parts
+-- The line about them in the log; its number was counted by `number_line`.
+INSERT INTO events (job_id, seq, {pos column}tenant, at, verb, attempt, epoch, actor, worker_id, data)
+SELECT jobs.id, jobs.version, {pos of said}jobs.tenant, {now}, 'parts', jobs.attempt, jobs.epoch, 'worker', jobs.lease_worker, said.data
+  FROM {rows:said(id uuid, data text)}
+  JOIN jobs ON jobs.id = said.id
+RETURNING job_id
+
+-- name: number_line
+UPDATE jobs SET {next version} WHERE id {in:ids uuid} RETURNING id
+
+-- name: reopen_parts
+-- To be done again, from the beginning.
+UPDATE parts
+   SET status       = 'pending',
+       percent      = NULL,
+       done         = NULL,
+       error        = NULL,
+       data         = NULL,
+       started_at   = NULL,
+       completed_at = NULL
+  FROM {rows:part(job_id uuid, name text)}
+ WHERE parts.job_id = part.job_id
+   AND parts.name = part.name
+RETURNING parts.job_id
+
+-- name: reset_parts
+-- A failed execution leaves these behind: see `keep_completed_parts` and `discard_partial_parts`.
+UPDATE parts
+   SET status       = 'pending',
+       percent      = NULL,
+       done         = NULL,
+       error        = NULL,
+       data         = NULL,
+       started_at   = NULL,
+       completed_at = NULL
+  FROM {rows:failed(job_id uuid, completed boolean, partial boolean)}
+ WHERE parts.job_id = failed.job_id
+   AND (failed.completed AND parts.status = 'completed'
+        OR failed.partial AND parts.status IN ('in_progress', 'failed'))
+RETURNING parts.job_id
+
 -- name: put_parts
--- A part that is finished stays finished: nobody changes it any more, a later execution neither.
+-- A part that is finished stays finished until it is reopened, also for a later execution.
 INSERT INTO parts (job_id, name, tenant, epoch, place, status, percent, total, done, error, data, started_at, completed_at)
 SELECT jobs.id, part.name, jobs.tenant, jobs.epoch, part.place, part.status, part.percent, part.total, part.done, part.error,
        part.data, CASE WHEN part.status <> 'pending' THEN {now} END,

@@ -2,13 +2,15 @@
 -- Ids are in order of creation, and nothing finishes before it is created: below `bound` the primary key is enough,
 -- and no complete has to keep an index for this. A job whose key was kept stays for `seen_seconds` more: a create that
 -- began before then does not see the kept key, but finds the job.
-SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_live,
+SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at, key_live,
        EXISTS (SELECT 1 FROM kept_keys WHERE kept_keys.job_id = jobs.id) AS kept
   FROM jobs
  WHERE state = 'succeeded'
    AND finished_at <= {now-:keep_seconds}
    AND id < :bound
    AND NOT tenant {in:besides text}
+   AND {mine or freed}
+   AND {not held back:prune}
    AND CASE WHEN key_live
             THEN coalesce((SELECT max(kept_at) FROM kept_keys WHERE kept_keys.job_id = jobs.id) <= {now-:seen_seconds}, TRUE)
             ELSE TRUE
@@ -18,13 +20,15 @@ SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_
 {skip_locked}
 
 -- name: prunable_unhappy
-SELECT id, tenant, state, policy, created_at, finished_at, {now} AS now_at, key_live,
+SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at, key_live,
        EXISTS (SELECT 1 FROM kept_keys WHERE kept_keys.job_id = jobs.id) AS kept
   FROM jobs
  WHERE state = :state
    AND state <> 'succeeded'
    AND finished_at <= {now-:keep_seconds}
    AND NOT tenant {in:besides text}
+   AND {mine or freed}
+   AND {not held back:prune}
    AND CASE WHEN key_live
             THEN coalesce((SELECT max(kept_at) FROM kept_keys WHERE kept_keys.job_id = jobs.id) <= {now-:seen_seconds}, TRUE)
             ELSE TRUE
@@ -99,6 +103,7 @@ SELECT job_id, tenant FROM attempts WHERE job_id {in:ids uuid}
 DELETE FROM jobs
  WHERE id {in:ids uuid}
    AND finished_at IS NOT NULL
+   AND {mine or freed}
 RETURNING id
 
 -- name: prune_events

@@ -26,6 +26,8 @@ SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.
                                  FROM workers w
                                 WHERE w.id = jobs.lease_worker
                                   AND coalesce(w.last_heartbeat_at, w.registered_at) > {now-p.offline_seconds})))
+   AND {mine}
+   AND {not held back:reap}
  ORDER BY jobs.id
  LIMIT {limit}
 {skip_locked of jobs}
@@ -44,12 +46,14 @@ UPDATE jobs
        error      = gone.error,
        run_at     = {now+gone.delay_seconds},
        due        = gone.delay_seconds <= 0 AND moves & {bit:retrying>running} <> 0 AND attempt < max_attempts,
+       step       = NULL,
        {lease ended},
        updated_at = {now}
   FROM {rows:gone(id uuid, token uuid, lost integer, reason text, error text, delay_seconds float8)}
  WHERE jobs.id = gone.id
    AND {running}
    AND jobs.lease_token = gone.token
+   AND {mine}
 RETURNING {moved}
 
 -- name: reap_to_dead
@@ -70,6 +74,7 @@ UPDATE jobs
  WHERE jobs.id = gone.id
    AND {running}
    AND jobs.lease_token = gone.token
+   AND {mine}
 RETURNING {moved}
 
 -- name: reap_waiting
@@ -84,6 +89,7 @@ UPDATE jobs
        updated_at  = {now}
  WHERE id {in:ids uuid}
    AND state = 'retrying'
+   AND {mine}
 RETURNING {moved}
 
 -- name: reap_to_canceled
@@ -103,6 +109,7 @@ UPDATE jobs
    AND {running}
    AND jobs.lease_token = gone.token
    AND jobs.cancel_requested_at IS NOT NULL
+   AND {mine}
 RETURNING {moved}
 
 -- name: sweep

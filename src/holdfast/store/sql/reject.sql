@@ -17,6 +17,7 @@ UPDATE jobs
    AND jobs.lease_token = verdict.token
    AND jobs.lease_worker = :worker
    AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND {mine}
 RETURNING {moved}
 
 -- name: reject_queued
@@ -34,4 +35,5 @@ UPDATE jobs
   FROM {rows:verdict(id uuid, reason text, error text)}
  WHERE jobs.id = verdict.id
    AND jobs.state = 'queued'
+   AND {mine}
 RETURNING {moved}

@@ -8,8 +8,10 @@ UPDATE jobs
        reason     = freed.reason,
        {next version},
        attempt    = attempt - 1,
-       run_at     = {now+freed.delay_seconds},
-       due        = freed.delay_seconds <= 0,
+       run_at     = {now+CASE WHEN woken_epoch = epoch THEN 0 ELSE freed.delay_seconds END},
+       due        = freed.delay_seconds <= 0 AND freed.reason <> 'waiting_for_children'
+                    OR coalesce(woken_epoch = epoch, FALSE),
+       step       = NULL,
        {lease ended},
        updated_at = {now}
   FROM {rows:freed(id uuid, token uuid, reason text, delay_seconds float8)}
@@ -17,4 +19,5 @@ UPDATE jobs
    AND {running}
    AND jobs.lease_token = freed.token
    AND jobs.lease_worker = :worker
+   AND {mine}
 RETURNING {moved}

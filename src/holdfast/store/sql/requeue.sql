@@ -7,6 +7,7 @@ WITH ripe AS MATERIALIZED (
        AND run_at <= {now}
        AND (state = 'queued' OR moves & {bit:retrying>running} <> 0)
        AND attempt < max_attempts
+       AND coalesce(reason, '') <> 'waiting_for_children'
      ORDER BY run_at
      LIMIT {limit}
     {skip_locked}
@@ -27,6 +28,7 @@ WITH ripe AS MATERIALIZED (
        AND state = 'retrying'
        AND moves & {bit:retrying>running} = 0
        AND attempt < max_attempts
+       AND {mine}
      ORDER BY run_at
      LIMIT {limit}
     {skip_locked}
@@ -54,4 +56,32 @@ UPDATE jobs
        updated_at = {now}
  WHERE id {in:ids uuid}
    AND state {from:requeue}
+   AND {mine}
+RETURNING {moved}
+
+-- name: ripe_retries
+-- Those that `requeue_due` would take, where hooks have a say in it.
+SELECT id, type
+  FROM jobs
+ WHERE NOT due
+   AND run_at <= {now}
+   AND state = 'retrying'
+   AND moves & {bit:retrying>running} = 0
+   AND attempt < max_attempts
+   AND {mine}
+ ORDER BY run_at
+ LIMIT {limit}
+{skip_locked}
+
+-- name: requeue_ripe
+-- move: requeue
+UPDATE jobs
+   SET came_from  = state,
+       state      = {to:requeue},
+       due        = TRUE,
+       {next version},
+       updated_at = {now}
+ WHERE id {in:ids uuid}
+   AND state {from:requeue}
+   AND {mine}
 RETURNING {moved}

@@ -69,7 +69,7 @@ SELECT jobs.queue,
 -- name: top_ended
 -- Newest first, so far as they are among the newest events.
 SELECT e.job_id, jobs.type, jobs.queue, jobs.policy, e.to_state, e.reason, e.attempt, jobs.max_attempts,
-       jobs.claimed_at, e.at
+       jobs.last_claimed_at AS claimed_at, e.at
   FROM (SELECT pos, job_id, seq, to_state, reason, attempt, at
           FROM events
          WHERE pos > :after

@@ -1,6 +1,6 @@
 -- name: outlines
 -- Many asked for at once, each by its own tenant: a job of somebody else's is no job.
-SELECT wanted.job, wanted.whose, {outline}, {now} AS now_at
+SELECT wanted.job, wanted.whose, {outline}, {now} AS now_at, {parts of jobs} AS parts
   FROM {rows:wanted(job uuid, whose text)}
   JOIN jobs ON jobs.id = wanted.job
  WHERE jobs.tenant = wanted.whose

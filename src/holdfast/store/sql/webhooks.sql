@@ -56,7 +56,7 @@ SELECT pos, job_id, seq FROM readers WHERE name = :name
 -- name: put_reader
 INSERT INTO readers (name, pos, job_id, seq, read_at) VALUES (:name, :pos, :job_id, :seq, {now})
     ON CONFLICT (name) DO NOTHING
-RETURNING name
+RETURNING pos, job_id, seq
 
 -- name: advance_reader
 UPDATE readers
@@ -69,7 +69,7 @@ RETURNING name
 
 -- name: told_jobs
 -- What a message says of a job.
-SELECT id, type, queue, policy, max_attempts FROM jobs WHERE id {in:ids uuid} ORDER BY id
+SELECT id, type, queue, subject, policy, max_attempts FROM jobs WHERE id {in:ids uuid} ORDER BY id
 
 -- name: put_deliveries
 INSERT INTO deliveries (id, webhook_id, tenant, job_id, seq, event, body, state, log, created_at, next_at)
@@ -172,3 +172,22 @@ INSERT INTO alerts (kind, sent_at, held, memory) VALUES (:kind, :sent_at, :held,
        held    = excluded.held,
        memory  = excluded.memory
 RETURNING kind
+
+-- name: failures
+-- Executions that ended badly, behind a place in the log. The condition on verbs is that of the index.
+SELECT pos, job_id, seq, verb, to_state, attempt,
+       (SELECT max_attempts FROM jobs WHERE jobs.id = events.job_id) AS max_attempts
+  FROM events
+ WHERE (verb = 'fail' OR verb = 'reap')
+   AND from_state = 'running'
+   AND (pos, job_id, seq) > (:pos, :job_id, :seq)
+   AND pos < {horizon}
+ ORDER BY pos, job_id, seq
+ LIMIT {limit}
+
+-- name: put_figures
+INSERT INTO counted (name, taken_at, asked_at, figures) VALUES (:name, {now}, {now}, :figures)
+    ON CONFLICT (name) DO UPDATE
+   SET taken_at = excluded.taken_at,
+       figures  = excluded.figures
+RETURNING name

@@ -6,7 +6,8 @@ CREATE TABLE database_identity (
 );
 INSERT INTO database_identity (id) VALUES (gen_random_uuid()::text);
 
--- `schema` is that of the payload. `conflict` is what another app declares under this name.
+-- `schema` is that of the payload. `conflict` is what another app declares under this name. `needs` names the extensions
+-- that have hooks on this type, as a JSON array; NULL: none has. `needs_by` says so for each app that has declared it.
 CREATE TABLE job_types (
     name        text        PRIMARY KEY,
     lifecycle   text        NOT NULL,
@@ -17,6 +18,8 @@ CREATE TABLE job_types (
     schema      text,
     declared_by text,
     conflict    text,
+    needs       text,
+    needs_by    text,
     updated_at  timestamptz NOT NULL
 );
 
@@ -121,6 +124,7 @@ CREATE TABLE jobs (
     last_worker         uuid,                       -- the lease before, kept for the record of the attempt
     last_instance       text,
     last_token          uuid,
+    last_claimed_at     timestamptz,
     idempotency_key     text,
     key_live            boolean,
     fingerprint         text,
@@ -135,9 +139,12 @@ CREATE TABLE jobs (
     tags                text,
     trace               text,
     partition_key       text,
+    subject             text,
     redrive_of          uuid,
     root_id             uuid,
     parent_id           uuid,
+    needs               text,                       -- extensions whose hooks every move runs, as JSON
+    woken_epoch         integer,                    -- the execution in which it was woken: given back, it does not wait
     -- What a job looks like in each state; any other state is none.
     CONSTRAINT jobs_shape CHECK (CASE
         WHEN state = 'running'
@@ -166,7 +173,10 @@ CREATE INDEX jobs_running ON jobs (id) WHERE state = 'running';
 CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
 CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
 CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
+CREATE INDEX jobs_needs ON jobs (type, needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
+CREATE INDEX jobs_of_subject ON jobs (subject, id) WHERE subject IS NOT NULL;
+CREATE INDEX jobs_of_parent ON jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
 -- What is left of a pruned job while its idempotency key holds: a repeated create is answered with its id.
 CREATE TABLE kept_keys (
@@ -239,6 +249,26 @@ CREATE TRIGGER jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts ON jobs 
     WHEN (NEW.state = OLD.state AND NEW.due IS NOT NULL AND NEW.attempt >= NEW.max_attempts)
     EXECUTE FUNCTION holdfast_refuse_move();
 
+-- A job that waits for its children is looked at when one of them ends, however it ends. One that is locked is passed
+-- over: it is looked at now and then in any case.
+CREATE FUNCTION holdfast_child_ended() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE jobs
+       SET run_at = NEW.updated_at
+     WHERE id = (SELECT id
+                   FROM jobs
+                  WHERE id = NEW.parent_id
+                    AND NOT due
+                    AND reason = 'waiting_for_children'
+                    AND run_at > NEW.updated_at
+                    FOR UPDATE SKIP LOCKED);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER jobs_child_ended AFTER UPDATE ON jobs FOR EACH ROW
+    WHEN (NEW.parent_id IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL)
+    EXECUTE FUNCTION holdfast_child_ended();
+
 CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs FOR EACH ROW
     WHEN (OLD.finished_at IS NULL)
     EXECUTE FUNCTION holdfast_refuse_move();
@@ -290,6 +320,7 @@ CREATE TABLE events (
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 CREATE INDEX events_feed ON events (pos, job_id, seq);
+CREATE INDEX events_failures ON events (pos, job_id, seq) WHERE verb = 'fail' OR verb = 'reap';
 
 CREATE TABLE attempts (
     job_id     uuid        NOT NULL,
@@ -337,6 +368,34 @@ CREATE TABLE parts (
 );
 
 -- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
+-- Which extensions this database knows, and when a process that has them last did maintenance.
+CREATE TABLE extensions (
+    name    text        PRIMARY KEY,
+    seen_at timestamptz NOT NULL
+);
+
+-- Maintenance of extensions: when each task is due, when it last succeeded, how often it has failed since.
+CREATE TABLE maintenance (
+    extension text    NOT NULL,
+    task      text    NOT NULL,
+    due_at    timestamptz NOT NULL,
+    ran_at    timestamptz,
+    failures  integer NOT NULL DEFAULT 0,
+    error     text,
+    PRIMARY KEY (extension, task)
+);
+
+-- Moves that a hook has failed: they are tried again at `next_at`.
+CREATE TABLE hook_failures (
+    job_id    uuid        NOT NULL,
+    verb      text        NOT NULL,
+    extension text        NOT NULL,
+    failures  integer     NOT NULL,
+    error     text        NOT NULL,
+    next_at   timestamptz NOT NULL,
+    PRIMARY KEY (job_id, verb)
+);
+
 CREATE TABLE sweeps (
     name        text        PRIMARY KEY,
     swept_at    timestamptz NOT NULL,

@@ -6,6 +6,7 @@ CREATE TABLE keys (
     kind            text             NOT NULL CHECK (kind IN ('client', 'worker', 'admin')),
     tenant          text             NOT NULL,
     name            text,
+    subject         text,                      -- the user it stands for
     digest          text             NOT NULL,
     scopes          text             NOT NULL,
     worker_id       uuid,                      -- a worker's key belongs to one worker
@@ -19,6 +20,17 @@ CREATE TABLE keys (
 );
 
 CREATE INDEX keys_of_worker ON keys (worker_id) WHERE worker_id IS NOT NULL;
+
+-- A browser that has signed in with a key. Only a digest of what its cookie holds is kept.
+CREATE TABLE sessions (
+    digest     text        PRIMARY KEY,
+    key_id     text        NOT NULL,
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
+    used_at    timestamptz
+);
+
+CREATE INDEX sessions_over ON sessions (expires_at);
 
 -- The answer to a claim that carried a request id: a repeat gets the same leases.
 CREATE TABLE claims (

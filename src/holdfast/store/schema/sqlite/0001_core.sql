@@ -7,7 +7,8 @@ CREATE TABLE database_identity (
 ) STRICT;
 INSERT INTO database_identity (id) VALUES (lower(hex(randomblob(16))));
 
--- `schema` is that of the payload. `conflict` is what another app declares under this name.
+-- `schema` is that of the payload. `conflict` is what another app declares under this name. `needs` names the extensions
+-- that have hooks on this type, as a JSON array; NULL: none has. `needs_by` says so for each app that has declared it.
 CREATE TABLE job_types (
     name        text    NOT NULL PRIMARY KEY,
     lifecycle   text    NOT NULL,
@@ -18,6 +19,8 @@ CREATE TABLE job_types (
     schema      text,
     declared_by text,
     conflict    text,
+    needs       text,
+    needs_by    text,
     updated_at  integer NOT NULL
 ) STRICT;
 
@@ -122,6 +125,7 @@ CREATE TABLE jobs (
     last_worker         text,                     -- the lease before, kept for the record of the attempt
     last_instance       text,
     last_token          text,
+    last_claimed_at     integer,
     idempotency_key     text,
     key_live            integer,
     fingerprint         text,
@@ -136,9 +140,12 @@ CREATE TABLE jobs (
     tags                text,
     trace               text,
     partition_key       text,
+    subject             text,
     redrive_of          text,
     root_id             text,
     parent_id           text,
+    needs               text,                     -- extensions whose hooks every move runs, as JSON
+    woken_epoch         integer,                    -- the execution in which it was woken: given back, it does not wait
     -- What a job looks like in each state; any other state is none.
     CONSTRAINT jobs_shape CHECK (CASE
         WHEN state = 'running'
@@ -167,7 +174,10 @@ CREATE INDEX jobs_running ON jobs (id) WHERE state = 'running';
 CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
 CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
 CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
+CREATE INDEX jobs_needs ON jobs (type, needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
+CREATE INDEX jobs_of_subject ON jobs (subject, id) WHERE subject IS NOT NULL;
+CREATE INDEX jobs_of_parent ON jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
 -- What is left of a pruned job while its idempotency key holds: a repeated create is answered with its id.
 CREATE TABLE kept_keys (
@@ -191,8 +201,9 @@ CREATE TRIGGER jobs_final BEFORE UPDATE OF
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, reason, due, priority, version, pos, epoch,
     attempt, max_attempts, failures, lost, run_at, created_at, updated_at, started_at, claimed_at, progress_at,
     finished_at, cancel_requested_at, lease_seconds, late_writes, lease_worker, lease_instance, lease_token,
-    lease_expires_at, last_worker, last_instance, last_token, idempotency_key, fingerprint, payload, result, error,
-    step, percent, counters, eta_at, checkpoint, tags, trace, partition_key, redrive_of, root_id, parent_id
+    lease_expires_at, last_worker, last_instance, last_token, last_claimed_at, idempotency_key, fingerprint, payload,
+    result, error, step, percent, counters, eta_at, checkpoint, tags, trace, partition_key, subject, redrive_of, root_id,
+    parent_id, needs, woken_epoch
     ON jobs WHEN OLD.finished_at IS NOT NULL
 BEGIN
     SELECT RAISE(ABORT, 'HF001 the job is final; redrive makes a new job');
@@ -252,6 +263,18 @@ BEGIN
     SELECT RAISE(ABORT, 'HF001 the job waits for an attempt: attempt must stay below max_attempts; cancel it instead');
 END;
 
+-- A job that waits for its children is looked at when one of them ends, however it ends.
+CREATE TRIGGER jobs_child_ended AFTER UPDATE OF finished_at ON jobs
+    WHEN NEW.parent_id IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL
+BEGIN
+    UPDATE jobs
+       SET run_at = NEW.updated_at
+     WHERE id = NEW.parent_id
+       AND NOT due
+       AND reason = 'waiting_for_children'
+       AND run_at > NEW.updated_at;
+END;
+
 CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs WHEN OLD.finished_at IS NULL
 BEGIN
     SELECT RAISE(ABORT, 'HF001 only finished jobs may be deleted');
@@ -308,6 +331,8 @@ CREATE TABLE events (
         END)
 ) STRICT;
 
+CREATE INDEX events_failures ON events (pos, job_id, seq) WHERE verb = 'fail' OR verb = 'reap';
+
 CREATE TABLE attempts (
     job_id     text    NOT NULL,
     epoch      integer NOT NULL,
@@ -359,6 +384,34 @@ CREATE TABLE parts (
 ) STRICT;
 
 -- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
+-- Which extensions this database knows, and when a process that has them last did maintenance.
+CREATE TABLE extensions (
+    name    text    NOT NULL PRIMARY KEY,
+    seen_at integer NOT NULL
+) STRICT;
+
+-- Maintenance of extensions: when each task is due, when it last succeeded, how often it has failed since.
+CREATE TABLE maintenance (
+    extension text    NOT NULL,
+    task      text    NOT NULL,
+    due_at    integer NOT NULL,
+    ran_at    integer,
+    failures  integer NOT NULL DEFAULT 0,
+    error     text,
+    PRIMARY KEY (extension, task)
+) STRICT;
+
+-- Moves that a hook has failed: they are tried again at `next_at`.
+CREATE TABLE hook_failures (
+    job_id    text    NOT NULL,
+    verb      text    NOT NULL,
+    extension text    NOT NULL,
+    failures  integer NOT NULL,
+    error     text    NOT NULL,
+    next_at   integer NOT NULL,
+    PRIMARY KEY (job_id, verb)
+) STRICT;
+
 CREATE TABLE sweeps (
     name        text    NOT NULL PRIMARY KEY,
     swept_at    integer NOT NULL,

@@ -1,4 +1,4 @@
-"""Which addresses are out in the world. Everything else is somebody's inside, and no webhook may reach it (SEC-30)."""
+"""Which addresses are public. Every other address belongs to an internal network and is refused (SEC-30)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _INSIDE_4 = [
         "240.0.0.0/4",  # reserved, broadcast
     )
 ]
-# Of IPv6 only what is given out as global unicast. IPv4 hides in some of it, and in much of what lies outside: mapped,
-# compatible, NAT64. Whoever has such an address can be reached by the IPv4 address itself.
+# Of IPv6 only global unicast. IPv4 addresses are embedded in some of it, and in much of what lies outside: mapped,
+# compatible, NAT64. A host with such an address is also reachable by the IPv4 address itself.
 _OUTSIDE_6 = ip_network("2000::/3")
 _INSIDE_6 = [
     ip_network(text)
@@ -41,7 +41,7 @@ _INSIDE_6 = [
 
 
 def is_public(text: str) -> bool:
-    """Of an address as a resolver gives it; one with a zone is on a link, and not public."""
+    """`text` is an address as a resolver returns it. An address with a zone is link-local and not public."""
     try:
         address = ip_address(text)
     except ValueError:

@@ -1,0 +1,62 @@
+"""Idempotency keys: who holds one, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from holdfast.engine.rules import Rules
+from holdfast.errors import Locked
+from holdfast.lifecycle import Idempotency, Policy, State
+from holdfast.model import NewJob
+from holdfast.store import Row, Tx, q
+
+# Who sends a request again after its job failed wants it done. A rejected request would only be rejected again.
+FAILED = frozenset({State.DEAD, State.CANCELED})
+_WINDOWS = frozenset({Idempotency.WINDOW, Idempotency.WINDOW_UNTIL_FAILED})
+_FREED_BY_FAILURE = frozenset({Idempotency.UNTIL_FAILED, Idempotency.WINDOW_UNTIL_FAILED})
+
+
+async def is_repeat(tx: Tx, rules: Rules, job: NewJob) -> bool:
+    """Does another job hold its key, and is that key not free to take over?"""
+    holder = (await key_holders(tx, [job])).get(owner_of(job))
+    return holder is not None and not await is_free(tx, rules, holder)
+
+
+def key_locked(keys: Sequence[str | None]) -> Locked:
+    which = f"idempotency key {keys[0]!r} is" if len(keys) == 1 else f"one of {len(keys)} idempotency keys is"
+    return Locked(
+        f"{which} held by a transaction that has not ended yet; nothing was written: try again",
+        code="idempotency_key_locked",
+    )
+
+
+def owner_of(job: NewJob) -> tuple[str, str | None]:
+    return job.tenant, job.idempotency_key
+
+
+async def key_holders(tx: Tx, jobs: list[NewJob]) -> dict[tuple[str, str | None], Row]:
+    """Who holds the keys of these requests."""
+    keys = {owner_of(job) for job in jobs if job.idempotency_key is not None}
+    rows = await tx.all(q.jobs_by_key, asked=sorted(keys)) if keys else []
+    return {(row["whose"], row["key"]): row for row in rows}
+
+
+async def is_free(tx: Tx, rules: Rules, holder: Row) -> bool:
+    """The holder's own policy says how long its key is its own."""
+    policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
+    if policy.idempotency in _FREED_BY_FAILURE and State(holder["state"]) in FAILED:
+        return True
+    ends_at = _end_of_window(policy, holder)
+    return ends_at is not None and bool(holder["now_at"] >= ends_at)
+
+
+async def held_until(tx: Tx, rules: Rules, holder: Row) -> datetime | None:
+    """When the key of a finished job will be free by itself; None: never."""
+    policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
+    return _end_of_window(policy, holder)
+
+
+def _end_of_window(policy: Policy, holder: Row) -> datetime | None:
+    created_at: datetime = holder["created_at"]
+    return created_at + timedelta(seconds=policy.idempotency_window_seconds) if policy.idempotency in _WINDOWS else None

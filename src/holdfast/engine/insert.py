@@ -1,0 +1,177 @@
+"""New jobs as rows: checked, resolved and inserted in one statement."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.engine.lawful import type_needs
+from holdfast.engine.move import move
+from holdfast.engine.registry import Resolved
+from holdfast.engine.rules import Rules, Which
+from holdfast.errors import Invalid
+from holdfast.lifecycle import STATUS, Actor, State
+from holdfast.model import NewJob
+from holdfast.model.hint import HINTS_MAX, Hint
+from holdfast.model.json import encode
+from holdfast.store import Row, Tx, q
+
+
+class Created(msgspec.Struct, frozen=True):
+    """The answer to a create: the first time and every time after."""
+
+    id: str
+    state: State
+    existed: bool = False
+
+    @property
+    def status(self) -> str:
+        return STATUS[self.state]
+
+    @property
+    def waits(self) -> bool:
+        """Nobody has accepted it yet."""
+        return self.state is State.CREATED
+
+    def accepted(self) -> Created:
+        return msgspec.structs.replace(self, state=State.QUEUED)
+
+
+class Ready(NamedTuple):
+    """A job that has been checked, with its payload and its trace as they will be stored."""
+
+    job: NewJob
+    payload: str
+    trace: str | None
+
+
+def ready(job: NewJob) -> Ready:
+    """If it is a job at all."""
+    job.check()
+    trace = encode(job.trace, "trace", max_bytes=4096) if job.trace else None
+    return Ready(job, job.encoded_payload(), trace)
+
+
+def all_ready(jobs: list[NewJob]) -> list[Ready]:
+    """An error says which of them it is about."""
+    done: list[Ready] = []
+    try:
+        for job in jobs:
+            done.append(ready(job))  # noqa: PERF401  an error must find how far it came
+    except Invalid as error:
+        error.fields["place"] = len(done)
+        raise
+    return done
+
+
+class Batch(NamedTuple):
+    """Rows for `insert_jobs`: one per job, and one per distinct kind of job, which says whose ids it uses."""
+
+    fresh: list[tuple[Any, ...]]
+    kinds: list[tuple[Any, ...]]
+    known: list[tuple[Any, ...]]
+    resolved: dict[bytes, Resolved]
+
+    def made(self, row: tuple[Any, ...]) -> Created:
+        return Created(row[ID], State(self.kinds[row[_KIND] or 0][_STATE]))
+
+    def hints(self) -> list[Hint]:
+        """Of many of a kind, a few."""
+        left = [HINTS_MAX] * len(self.kinds)
+        found: list[Hint] = []
+        for row in self.fresh:
+            number = row[_KIND] or 0
+            if left[number]:
+                left[number] -= 1
+                kind = self.kinds[number]
+                found.append(Hint(kind[_QUEUE], kind[_TYPE], row[ID], row[_PRIORITY] or 0))
+        return found
+
+
+ID, _KIND, _PRIORITY, _KEY, FINGERPRINT = 0, 1, 2, 7, 8  # places in a row of `fresh`
+_TYPE, _QUEUE, _STATE = 2, 3, 8  # in one of `kind`
+
+
+async def prepare(tx: Tx, rules: Rules, jobs: list[Ready], *, accept: bool | None, alone: bool = False) -> Batch:
+    """Only lanes and policies that are new here are written, and wait for locks without a limit."""
+    batch = Batch([], [], [], {})
+    numbers: dict[Resolved, int] = {}
+    resolved, alike = None, None
+    ids = rules.ids.job_ids(rules.clock.now(), len(jobs))
+    for (job, payload, trace), job_id in zip(jobs, ids, strict=True):
+        kind = (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers)
+        if resolved is None or kind != alike:  # jobs of a batch are mostly of one kind
+            resolved, alike = await rules.registry.resolve(tx, job, batch.resolved, alone=alone), kind
+        number = numbers.setdefault(resolved, len(numbers))
+        if number == len(batch.kinds):
+            needs = _text(rules.hooks.needs_of(job.type))
+            batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept), needs))
+            ids_of = (resolved.lane, resolved.lane_digest, resolved.policy_id, resolved.policy_digest)
+            batch.known.append((*ids_of, job.type, needs))
+        batch.fresh.append((job_id, number or None, *_particulars(job, payload, trace)))
+    return batch
+
+
+def _text(needs: list[str] | None) -> str | None:
+    return None if needs is None else msgspec.json.encode(needs).decode()
+
+
+def _kind(resolved: Resolved, *, accept: bool | None) -> tuple[Any, ...]:
+    machine, policy = resolved.machine, resolved.policy
+    if accept is None:
+        accept = not machine.accept_separately
+    state = State.QUEUED if accept else machine.initial
+    both = machine.accept_separately and accept  # two lines of history; elsewhere an accepted job is born queued
+    return (
+        *(resolved.queue, resolved.lane, machine.name, resolved.policy_id, machine.mask, state.value),
+        *(2 if both else 1, float(policy.lease_seconds), policy.late_writes, policy.max_attempts),
+    )
+
+
+def _particulars(job: NewJob, payload: str, trace: str | None) -> tuple[Any, ...]:
+    return (
+        job.priority or None,  # a column of nothing is not sent at all
+        job.max_attempts,
+        job.run_at,
+        float(job.delay_seconds) if job.delay_seconds else None,
+        payload,
+        job.idempotency_key,
+        job.fingerprint() if job.idempotency_key is not None else None,
+        msgspec.json.encode(sorted(set(job.tags))).decode() if job.tags else None,
+        trace,
+        job.partition_key,
+        job.subject,
+        job.redrive_of,
+        job.root_id,
+        job.parent_id,
+    )
+
+
+async def insert(tx: Tx, rules: Rules, batch: Batch, *, actor: Actor, which: Which = Rules.plain) -> set[str]:
+    """In the order of keys, so that two batches with the same keys never wait for each other crosswise."""
+    fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
+    rows = await insert_rows(tx, rules, fresh, batch, actor=actor, which=which)
+    if not rows and any(row[_KEY] is None for row in fresh):  # no key was in the way
+        raise await not_inserted(tx, rules, batch)
+    if rows:
+        tx.after_commit(lambda: rules.hint(batch.hints()), hint=True)
+    return {row["id"] for row in rows}
+
+
+async def insert_rows(
+    tx: Tx, rules: Rules, fresh: list[tuple[Any, ...]], batch: Batch, *, actor: Actor, which: Which = Rules.plain
+) -> list[Row]:
+    lock_timeout = None if tx.lock_seconds is None else str(round(tx.lock_seconds * 1000))
+    tables: dict[str, Any] = {"fresh": fresh, "kind": batch.kinds, "known": batch.known}
+    return await move(tx, rules, which(q.insert_jobs), actor=actor, brief=True, lock_timeout=lock_timeout, **tables)
+
+
+async def not_inserted(tx: Tx, rules: Rules, batch: Batch) -> Exception:
+    """Why a statement inserted nothing though no key was in the way."""
+    types = sorted({kind[_TYPE] for kind in batch.kinds})
+    for row in await tx.all(q.needs_of_types, names=types):
+        known = rules.hooks.needs_of(row["name"]) or ()
+        if missing := [name for name in msgspec.json.decode(row["needs"]) if name not in known]:
+            return type_needs(row["name"], missing)
+    return rules.registry.stale()

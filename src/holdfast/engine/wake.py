@@ -1,0 +1,42 @@
+"""wake: a job that waits for its time need not wait any longer, as when what it waits for has come."""
+
+from __future__ import annotations
+
+from holdfast.engine.move import move
+from holdfast.engine.read import get
+from holdfast.engine.requeue import requeue
+from holdfast.engine.rules import Rules
+from holdfast.errors import Conflict
+from holdfast.lifecycle import Actor, State
+from holdfast.model import Job
+from holdfast.store import Tx, q
+
+
+async def wake(tx: Tx, rules: Rules, job_id: str, *, tenant: str | None = None) -> bool:
+    """True: it can be claimed now. False: it runs, and if it is given back it will not wait."""
+    for _ in range(3):  # a claim, release or end may slip in between the look and the move; then look again
+        job = await get(tx, job_id, tenant)
+        if job.final:
+            raise Conflict(f"job {job_id} is already {job.state}; it cannot be woken", code="already_final")
+        if job.state is State.CREATED:
+            raise Conflict(
+                f"job {job_id} is {job.state}: it waits to be accepted, not for its time", code="not_waiting"
+            )
+        if job.due:
+            return True
+        if job.state is State.RUNNING:
+            if await tx.all(q.wake_running, ids=[job_id]):
+                return False
+        elif await _wake(tx, rules, job):
+            return True
+    raise Conflict(f"job {job_id} keeps changing; try again", code="job_contended")
+
+
+async def _wake(tx: Tx, rules: Rules, job: Job) -> bool:
+    machine = (await rules.registry.snapshot(tx, job.policy)).machine
+    if job.state is State.RETRYING and not machine.move("claim", State.RETRYING, State.RUNNING):
+        await requeue(tx, rules, job.id, actor=Actor.SYSTEM, reason="woken")  # which would do it later
+        return True
+    moved = await move(tx, rules, q.wake_waiting, actor=Actor.SYSTEM, ids=[job.id])
+    tx.after_commit(lambda: rules.wake(moved))
+    return bool(moved)

@@ -1,0 +1,462 @@
+"""`Extension`: what an app can bring beside its job types: tables, queries, hooks, maintenance and checks."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+import msgspec
+
+from holdfast.definitions import Creates, Definitions
+from holdfast.engine.claim_hooked import Allow, Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.create_hooked import CreateRequest
+from holdfast.engine.hooked import MoveRequest
+from holdfast.engine.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
+from holdfast.engine.probes import Checked, Probe, fail, ok, warn
+from holdfast.engine.tasks import Task
+from holdfast.engine.why import Clause
+from holdfast.errors import Invalid, UnknownName
+from holdfast.extension_settings import Secret, Section, Shown
+from holdfast.lifecycle import Lifecycles, Machine
+from holdfast.manifest import Manifest
+from holdfast.model import key
+from holdfast.model.derived_key import derived_key
+from holdfast.model.names import kind_of, quoted
+from holdfast.observe.declared import (
+    SECONDS,
+    AnyDeclared,
+    DeclaredCounter,
+    DeclaredGauge,
+    DeclaredHistogram,
+    Family,
+    Metrics,
+    check_names,
+)
+from holdfast.observe.serving import Serving
+from holdfast.observe.storage_metrics import storage_metrics
+from holdfast.observe.working import Working
+from holdfast.redaction import know
+from holdfast.server.extending import Mount, MountLimits, RouteOptions, extension_route, mount, together
+from holdfast.server.request import Request
+from holdfast.server.route import Reply, Route
+from holdfast.settings import NAMES, load_section, shown_section
+from holdfast.store import Tx
+from holdfast.store.migrate import Migration, migrations_in
+from holdfast.store.queries import Queries, Query, parse
+from holdfast.worker.handler import Handler
+
+if TYPE_CHECKING:
+    from holdfast.storage import Storage
+
+__all__ = [
+    "Allow",
+    "Cancel",
+    "Checked",
+    "ClaimRequest",
+    "Clause",
+    "CreateRequest",
+    "Defer",
+    "Extension",
+    "Manifest",
+    "MoveRequest",
+    "Query",
+    "Reject",
+    "Reply",
+    "Request",
+    "Secret",
+    "Tx",
+    "derived_key",
+    "fail",
+    "ok",
+    "warn",
+]
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+# Beginnings of the platform's own settings, metrics, scopes and tables, and of variables that are not ours.
+RESERVED = key.RESERVED.union(
+    NAMES, {"queue", "queues", "events", "database", "http", "lifecycle", "test", "service", "port"}
+)
+_TABLE = re.compile(r"\bCREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?\"?(\w+)", re.IGNORECASE)
+
+_Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """A guard or an effect, until the app that includes the extension knows all job types."""
+
+    verbs: tuple[str, ...]
+    job_types: tuple[str, ...] | None  # None: all of the extension
+    function: Any
+
+
+class Extension(Definitions):
+    """`name` is the prefix of its tables, settings, metrics and scopes. `package` holds `schema/postgres/0001_x.sql`,
+    `schema/sqlite/0001_x.sql` and `sql/x.sql`, where there are such; by default it is the package that makes it.
+    `settings` is a struct: its field `keep_days` is `HOLDFAST_NAME_KEEP_DAYS`, or `keep_days` under `[name]` in
+    holdfast.toml."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: type[msgspec.Struct] | None = None,
+        lifecycles: Iterable[Machine] = (),
+        package: str | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED:
+            taken = " and not a word of Holdfast's own" if name in RESERVED else ""
+            raise Invalid(
+                f"the name of an extension is a lower-case identifier of at most 31 characters{taken}, "
+                f"got {quoted(name)}",
+                code="invalid_extension",
+            )
+        self.name = name
+        self.section = None if settings is None else Section(name, settings)
+        self.given_settings: msgspec.Struct | None = None
+        self._read_settings: msgspec.Struct | None = None
+        self.handlers: dict[str, Handler] = {}
+        self.own_lifecycles = tuple(lifecycles)
+        self.lifecycles = Lifecycles(*self.own_lifecycles)
+        self.tasks: list[Task] = []
+        self.checks: list[Probe] = []
+        self.health_fields: list[Probe] = []
+        self._explanations: list[Any] = []
+        self.metrics = Metrics(name)
+        self.routes: list[Route] = []
+        self.mounts: list[Mount] = []
+        self.scopes: dict[str, str] = {}  # `NAME:verb`, and what it allows
+        self._package = package or str(sys._getframe(1).f_globals.get("__package__") or "")
+        self._app: Creates | None = None
+        self._guards: list[_Declared] = []
+        self._effects: list[_Declared] = []
+        self._queries: Queries | None = None
+
+    # -- jobs -------------------------------------------------------------------------------------------------
+
+    @property
+    def app(self) -> Creates:
+        if self._app is None:
+            raise Invalid(
+                f"extension {self.name!r} is not included in an app yet: write app.include(...) first",
+                code="extension_not_included",
+            )
+        return self._app
+
+    @property
+    def described(self) -> str:
+        return f"extension {self.name!r}"
+
+    def included_in(self, app: Creates) -> None:
+        if self._app is not None and self._app is not app:
+            raise Invalid(f"extension {self.name!r} is included in another app already", code="extension_conflict")
+        self._app = app
+
+    # -- settings ---------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Any:
+        """Typed. Read when first needed; whoever sets them decides instead of environment and file."""
+        if self.section is None:
+            raise Invalid(f"{self.described} declares no settings", code="invalid_extension")
+        if self.given_settings is not None:
+            return self.given_settings
+        if self._read_settings is None:
+            self._read_settings = load_section(self.section)
+            know(self.section.secrets_in(self._read_settings))
+        return self._read_settings
+
+    @settings.setter
+    def settings(self, settings: msgspec.Struct | None) -> None:
+        if self.section is None or not (settings is None or isinstance(settings, self.section.struct)):
+            raise Invalid(f"{self.described} has no settings of type {kind_of(settings)}", code="invalid_extension")
+        self.given_settings = settings
+        know([] if settings is None else self.section.secrets_in(settings))
+
+    def shown_settings(self) -> list[Shown]:
+        """As they may be shown, each with where it comes from."""
+        return [] if self.section is None else shown_section(self.section, self.given_settings)
+
+    # -- hooks ------------------------------------------------------------------------------------------------
+
+    def guard(self, *verbs: str, job_type: str | Iterable[str] | None = None) -> Callable[[_Function], _Function]:
+        """Before a move, in its transaction: an async function of (tx, request), which may raise `Refused`."""
+        return self._hook(self._guards, "guard", GUARDED, 2, verbs, job_type)
+
+    def effect(self, *verbs: str, job_type: str | Iterable[str] | None = None) -> Callable[[_Function], _Function]:
+        """After a move, in its transaction: an async function of (tx, verb, job)."""
+        return self._hook(self._effects, "effect", EFFECTIVE, 3, verbs, job_type)
+
+    def _hook(
+        self,
+        kept: list[_Declared],
+        what: str,
+        known: tuple[str, ...],
+        arguments: int,
+        verbs: tuple[str, ...],
+        job_type: str | Iterable[str] | None,
+    ) -> Callable[[_Function], _Function]:
+        check_verbs(self.name, what, verbs, known)
+        types = None if job_type is None else (job_type,) if isinstance(job_type, str) else tuple(job_type)
+
+        def keep(function: _Function) -> _Function:
+            self._check_function(what, function, arguments, "invalid_hook")
+            self.refuse_late(f"{what} {function.__name__}")
+            kept.append(_Declared(verbs, types, function))
+            return function
+
+        return keep
+
+    def _check_function(self, what: str, function: Callable[..., object], arguments: int, code: str) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise Invalid(f"extension {self.name!r}: a {what} is an async function, got {kind_of(function)}", code=code)
+        try:
+            inspect.signature(function).bind(*range(arguments))
+        except TypeError:
+            raise Invalid(
+                f"extension {self.name!r}: {what} {function.__name__} must take {arguments} "
+                f"argument{'' if arguments == 1 else 's'}",
+                code=code,
+            ) from None
+
+    def add_hooks(self, hooks: Hooks, job_types: Iterable[str]) -> None:
+        """Put its guards and effects into an engine's, of an app that has these job types."""
+        hooks.add(self.name)
+        known = set(job_types)
+        for guard in self._guards:
+            hooks.guard(self.name, guard.verbs, self._types(guard, known), guard.function)
+        for effect in self._effects:
+            hooks.effect(self.name, effect.verbs, self._types(effect, known), effect.function)
+        for explanation in self._explanations:
+            hooks.explain(self.name, self.handlers, explanation)
+
+    def _types(self, declared: _Declared, known: set[str]) -> tuple[str, ...]:
+        types = tuple(self.handlers) if declared.job_types is None else declared.job_types
+        if unknown := sorted(set(types) - known):
+            raise UnknownName(
+                f"extension {self.name!r} has a hook on job type {unknown[0]!r}, which the app does not define",
+                code="unknown_job_type",
+                name=unknown[0],
+            )
+        return types
+
+    # -- tables and queries -----------------------------------------------------------------------------------
+
+    def migrations(self, dialect: str) -> list[Migration]:
+        folder = self._folder("schema", dialect)
+        return migrations_in(folder, self.name) if folder is not None else []
+
+    def check_tables(self) -> None:
+        """The same migrations for both databases, and tables of its own name only."""
+        by_dialect = {dialect: self.migrations(dialect) for dialect in ("postgres", "sqlite")}
+        numbers = {dialect: [one.number for one in found] for dialect, found in by_dialect.items()}
+        if numbers["postgres"] != numbers["sqlite"]:
+            raise Invalid(
+                f"extension {self.name!r}: it has {len(numbers['postgres'])} migrations for PostgreSQL and "
+                f"{len(numbers['sqlite'])} for SQLite; each needs the other",
+                code="invalid_migration",
+            )
+        for migration in (one for found in by_dialect.values() for one in found):
+            for table in _TABLE.findall(migration.sql):
+                if not table.startswith(f"{self.name}_"):
+                    raise Invalid(
+                        f"extension {self.name!r}: {migration.name} makes table {table!r}; its tables begin with "
+                        f"{self.name}_",
+                        code="invalid_migration",
+                    )
+
+    @property
+    def q(self) -> Queries:
+        """The queries of `sql/*.sql`, by name."""
+        if self._queries is None:
+            folder, found = self._folder("sql"), dict[str, Query]()
+            for file in sorted(folder.iterdir(), key=lambda file: file.name) if folder is not None else ():
+                for query in parse(file.read_text("utf-8")) if file.name.endswith(".sql") else ():
+                    if query.name in found:
+                        raise Invalid(
+                            f"extension {self.name!r}: two queries are called {query.name!r}", code="invalid_query"
+                        )
+                    found[query.name] = query
+            self._queries = Queries(found)
+        return self._queries
+
+    def _folder(self, *path: str) -> Traversable | None:
+        if not self._package:
+            return None
+        folder = files(self._package).joinpath(*path)
+        return folder if folder.is_dir() else None
+
+    # -- routes -----------------------------------------------------------------------------------------------
+
+    def route(
+        self, method: str, path: str, *, scope: str | None, **options: Unpack[RouteOptions]
+    ) -> Callable[[_Function], _Function]:
+        """An async function of (request). Its `scope` is `NAME:verb`, one of the core, or None: open to anybody."""
+
+        def keep(function: _Function) -> _Function:
+            self.refuse_late(f"route {method} {path}")
+            self._check_function("route", function, 1, "invalid_route")
+            settings = lambda: None if self.section is None else self.settings  # noqa: E731
+            self.routes.append(
+                extension_route(self.name, method, path, function, scope=scope, settings=settings, **options)
+            )
+            return function
+
+        return keep
+
+    def mount(self, path: str, asgi: Any, *, scope: str | None, **limits: Unpack[MountLimits]) -> None:
+        """Let an ASGI application answer for everything below a path."""
+        self.refuse_late(f"mount {path}")
+        self.mounts.append(mount(self.name, path, asgi, scope=scope, **limits))
+
+    def scope(self, verb: str, about: str) -> str:
+        """Declare a scope that keys can have, and what it allows. The answer is its whole name, `NAME:verb`."""
+        self.refuse_late(f"scope {verb}")
+        name = f"{self.name}:{verb}"
+        if key.extension_of(name) is None:
+            raise Invalid(
+                f"extension {self.name!r}: the verb of a scope is a lower-case identifier, got {quoted(verb)}",
+                code="invalid_scope",
+            )
+        if name in self.scopes:
+            raise Invalid(f"extension {self.name!r}: scope {name} is declared twice", code="invalid_scope")
+        self.scopes[name] = about
+        return name
+
+    def check_routes(self, others: Iterable[Extension]) -> None:
+        """None answers what the core or an extension that the app has already would answer."""
+        if not self.routes and not self.mounts:
+            return
+        from holdfast.server.app import ROUTES
+        from holdfast.server.openapi import check_types
+
+        every = (*others, self)
+        routes, mounts = [one for each in every for one in each.routes], [one for each in every for one in each.mounts]
+        check_types(together(ROUTES, routes, mounts))
+
+    # -- metrics ----------------------------------------------------------------------------------------------
+
+    def counter(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredCounter:  # noqa: A002
+        """Declare a metric that only rises, `NAME_name_total` unless the name is exact: `indexed.add(1, "label")`."""
+        made = self._declare(Family("counter", name, help, _labels(labels)), exact)
+        assert isinstance(made, DeclaredCounter)  # noqa: S101
+        return made
+
+    def gauge(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredGauge:  # noqa: A002
+        """Declare a metric that rises and falls: `waiting.set(3)`, `waiting.add(-1)`."""
+        made = self._declare(Family("gauge", name, help, _labels(labels)), exact)
+        assert isinstance(made, DeclaredGauge)  # noqa: S101
+        return made
+
+    def histogram(
+        self,
+        name: str,
+        help: str,  # noqa: A002
+        labels: Iterable[str] = (),
+        *,
+        buckets: Iterable[float] = SECONDS,
+        exact: bool = False,
+    ) -> DeclaredHistogram:
+        """Declare a distribution, by default of seconds: `took.observe(0.2)`."""
+        made = self._declare(Family("histogram", name, help, _labels(labels), tuple(buckets)), exact)
+        assert isinstance(made, DeclaredHistogram)  # noqa: S101
+        return made
+
+    def _declare(self, family: Family, exact: bool) -> AnyDeclared:
+        self.refuse_late(f"metric {family.name}")
+        return self.metrics.declare(family, exact=exact)
+
+    def check_metrics(self, others: Iterable[Extension]) -> None:
+        """None has a name that the core or an extension that the app has already uses."""
+        if not self.metrics:
+            return
+        core = (*Serving().instruments.values(), *Working().instruments.values())
+        every = {f"the extension {each.name}": list(each.metrics.values()) for each in (*others, self)}
+        check_names({"the core": core, **every})
+
+    def open_storage(self, url: str, **options: Any) -> Storage:
+        """As `holdfast.storage.open_storage`; its operations are counted in the metrics of S3."""
+        from holdfast.storage import open_storage
+
+        storage = open_storage(url, **options)
+        storage.watch = storage.watch or storage_metrics.of(storage.bucket)
+        return storage
+
+    # -- declared before `include` ----------------------------------------------------------------------------
+
+    def refuse_late(self, what: str) -> None:
+        """What is declared after `include` would be missing in what the app has checked and opened."""
+        if self._app is not None:
+            raise Invalid(
+                f"extension {self.name!r}: {what} is declared after app.include(...); declare it before",
+                code="extension_included",
+            )
+
+    # -- maintenance ------------------------------------------------------------------------------------------
+
+    def maintenance(self, *, every: float) -> Callable[[_Function], _Function]:
+        """An async function of (tx), which may await that and nothing else. One process at a time runs it, every so
+        many seconds, in a transaction of its own, for at most 30 seconds."""
+        if not isinstance(every, int | float) or not 1 <= every <= 10**7:
+            raise Invalid(
+                f"extension {self.name!r}: maintenance runs every 1 to 10,000,000 seconds, got {quoted(every)}",
+                code="invalid_maintenance",
+            )
+
+        def keep(function: _Function) -> _Function:
+            self._check_function("maintenance function", function, 1, "invalid_maintenance")
+            self.refuse_late(f"maintenance function {function.__name__}")
+            if any(task.name == function.__name__ for task in self.tasks):
+                raise Invalid(
+                    f"extension {self.name!r}: two maintenance functions are called {function.__name__!r}",
+                    code="invalid_maintenance",
+                )
+            self.tasks.append(Task(self.name, function.__name__, float(every), function))
+            return function
+
+        return keep
+
+    # -- doctor, /health and why ------------------------------------------------------------------------------
+
+    def check(self, name: str) -> Callable[[_Function], _Function]:
+        """A finding of `holdfast doctor`: an async function of (tx) that returns `ok(...)`, `warn(...)` or `fail(...)`,
+        within 5 seconds."""
+        return self._probe(self.checks, "check", name)
+
+    def health(self, name: str) -> Callable[[_Function], _Function]:
+        """A field of /health, under `extensions`: an async function of (tx) that returns JSON, within 5 seconds. It is
+        asked every 10 seconds, and anybody may read the answer."""
+        return self._probe(self.health_fields, "field of /health", name)
+
+    def _probe(self, kept: list[Probe], what: str, name: str) -> Callable[[_Function], _Function]:
+        self.refuse_late(f"{what} {name}")
+        if not isinstance(name, str) or not NAME.fullmatch(name) or any(probe.name == name for probe in kept):
+            raise Invalid(
+                f"extension {self.name!r}: the name of a {what} is a lower-case identifier that no other has, "
+                f"got {quoted(name)}",
+                code="invalid_extension",
+            )
+
+        def keep(function: _Function) -> _Function:
+            self._check_function(what, function, 1, "invalid_hook")
+            kept.append(Probe(self.name, name, function))
+            return function
+
+        return keep
+
+    def explain(self, function: _Function) -> _Function:
+        """For `jobs why` of its job types: an async function of (tx, job) that returns text, or a list of `Clause`."""
+        self.refuse_late("an explanation")
+        self._check_function("explanation", function, 2, "invalid_hook")
+        self._explanations.append(function)
+        return function
+
+
+def _labels(labels: Iterable[str]) -> tuple[str, ...]:
+    return (labels,) if isinstance(labels, str) else tuple(labels)

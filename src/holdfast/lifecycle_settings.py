@@ -1,0 +1,64 @@
+"""Settings of one lifecycle: `lifecycle_transcode_lease_seconds`, in the file also as a table `[lifecycle.transcode]`.
+
+Which lifecycles there are is known only where the app is: `PolicySettings.check` refuses the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PREFIX = "lifecycle_"
+# What can be set for one lifecycle, and the setting for all that has the same meaning and range.
+KNOBS = {
+    "lease_seconds": "lease_seconds",
+    "heartbeat_seconds": "heartbeat_seconds",
+    "max_attempts": "max_attempts",
+    "offline_seconds": "worker_offline_seconds",
+    "no_progress_seconds": "no_progress_seconds",
+}
+
+
+def setting_like(name: str) -> str | None:
+    """The setting for all lifecycles that this one is for a single lifecycle; None: it is none of these."""
+    found = _split(name)
+    return None if found is None else KNOBS[found[1]]
+
+
+def by_lifecycle(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings by their full names, as knobs by lifecycle."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        if (split := _split(name)) is not None:
+            found.setdefault(split[0], {})[split[1]] = value
+    return found
+
+
+def flat(lifecycles: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The way back."""
+    return {
+        f"{PREFIX}{lifecycle}_{knob}": value for lifecycle, knobs in lifecycles.items() for knob, value in knobs.items()
+    }
+
+
+def flattened(file: dict[str, Any]) -> dict[str, Any]:
+    """The tables of the file that belong to lifecycles, as full names; all else as it is."""
+    tables = file.get("lifecycle")
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        return file
+    words = {name.replace("-", "_"): table for name, table in tables.items()}
+    return {name: value for name, value in file.items() if name != "lifecycle"} | flat(words)
+
+
+def names_like(name: str, settings: Sequence[str]) -> list[str]:
+    """What a name nobody knows may have been meant to be."""
+    lifecycle = name.removeprefix(PREFIX).partition("_")[0]
+    return [f"{PREFIX}{lifecycle}_{knob}" for knob in KNOBS] if name.startswith(PREFIX) else list(settings)
+
+
+def _split(name: str) -> tuple[str, str] | None:
+    rest = name.removeprefix(PREFIX)
+    for knob in KNOBS:
+        if name.startswith(PREFIX) and rest.endswith(f"_{knob}"):
+            return rest.removesuffix(f"_{knob}"), knob
+    return None

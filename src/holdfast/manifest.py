@@ -1,0 +1,26 @@
+"""`Manifest`: what an installed extension says of itself. Importing it needs none of the extension's extras."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from holdfast.extension_settings import Section
+from holdfast.lifecycle import Machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Named by an entry point of the group `holdfast.extensions`, whose name is that of the extension."""
+
+    name: str
+    settings: type[msgspec.Struct] | None = None
+    lifecycles: tuple[Machine, ...] = ()
+    job_types: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+
+    @cached_property
+    def section(self) -> Section | None:
+        return None if self.settings is None else Section(self.name, self.settings)

@@ -1,0 +1,53 @@
+"""Idempotency keys that are derived from a request: who asks, and what for. So a double click is one job."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Invalid
+from holdfast.lifecycle import Idempotency
+from holdfast.model.job import PAYLOAD_BYTES_MAX, NewJob
+from holdfast.model.json import encode
+from holdfast.model.names import quoted
+
+WITHIN_SECONDS = 120.0  # this minute and the one before: a repeat across the edge of a minute is a repeat too
+
+
+def derived_key(subject: str, *request: Any) -> str:
+    """The same for requests that mean the same: the order of names, the kind of spaces and the form of accents do not
+    matter.
+
+    `subject` is who asks: a user, an account. `request` is any JSON: a prompt and its parameters, say.
+    """
+    if not isinstance(subject, str) or not subject:
+        raise Invalid(f"a derived key needs a subject, as text, got {quoted(subject)}", code="invalid_idempotency_key")
+    if not request:
+        raise Invalid("a derived key needs a request beside its subject", code="invalid_idempotency_key")
+    encode([*request], "payload", max_bytes=PAYLOAD_BYTES_MAX)
+    asked = msgspec.json.encode([subject, [_normal(part) for part in request]], order="sorted")
+    return f"derived-{hashlib.sha256(asked).hexdigest()}"
+
+
+def with_derived_key(job: NewJob, subject: str, *request: Any, within_seconds: float = WITHIN_SECONDS) -> NewJob:
+    """A job whose key is its own for so long, unless it fails before. A key that was given explicitly stays."""
+    if job.idempotency_key is not None:
+        return job
+    policy = {"idempotency": Idempotency.WINDOW_UNTIL_FAILED.value, "idempotency_window_seconds": within_seconds}
+    return msgspec.structs.replace(
+        job,
+        idempotency_key=derived_key(subject, job.type, *request),
+        key_is_derived=True,
+        policy={**policy, **(job.policy or {})},
+    )
+
+
+def _normal(value: Any) -> Any:
+    if isinstance(value, str):
+        return " ".join(unicodedata.normalize("NFC", value).split())
+    if isinstance(value, dict):
+        return {name: _normal(item) for name, item in value.items()}
+    return [_normal(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,112 @@
+"""What comes back, as a whole or piece by piece, within its limits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import httpcore2
+import httpx2
+import msgspec
+
+from holdfast.errors import AnswerTooLarge, MalformedAnswer
+from holdfast.net.connections import Connection
+from holdfast.net.failures import outbound
+from holdfast.net.limits import Limits
+from holdfast.net.requests import Outgoing
+
+# What a body may take on the wire: so many bytes, and twice what it has brought so far. Chunks of one byte take six
+# times their content, and keep the event loop busy for that long.
+FRAMING_BYTES, FRAMING_FACTOR = 16_384, 2
+
+Measure = Callable[[AsyncIterable[bytes]], AsyncGenerator[bytes]]
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """`url` is the one that answered; `redirects` are those before it, the first one first."""
+
+    status: int
+    headers: httpx2.Headers
+    url: str
+    redirects: tuple[str, ...]
+    body: bytes
+
+    def json(self) -> Any:
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise MalformedAnswer("the body is not JSON", about=httpx2.URL(self.url).host) from None
+
+
+class StreamedResponse:
+    """The body is read once, by one of `chunks`, `raw_chunks` or `read`."""
+
+    def __init__(
+        self,
+        sent: Outgoing,
+        came: httpcore2.Response,
+        connection: Connection,
+        limits: Limits,
+        redirects: tuple[str, ...],
+    ) -> None:
+        self._sent, self._connection, self._limits = sent, connection, limits
+        self._came = httpx2.Response(
+            came.status, headers=came.headers, stream=_Received(came, connection, self._measured)
+        )
+        self.status, self.headers = came.status, self._came.headers
+        self.url, self.redirects = sent.target.url, redirects
+        connection.stream.allow(FRAMING_BYTES, "chunks that are too small")
+
+    def chunks(self) -> AsyncGenerator[bytes]:
+        """The body, decompressed."""
+        return self._translated(self._measured(self._came.aiter_bytes()))
+
+    def raw_chunks(self) -> AsyncGenerator[bytes]:
+        """The body as it was sent."""
+        return self._translated(self._came.aiter_raw())
+
+    async def read(self) -> bytes:
+        """The whole body, decompressed."""
+        said = self.headers.get("content-length", "")
+        if said.isdecimal() and int(said) > self._limits.body_bytes and self._sent.method != "HEAD":
+            raise self._refused()
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    async def _measured(self, chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+        size = 0
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > self._limits.body_bytes:
+                raise self._refused()
+            yield chunk
+
+    async def _translated(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk
+        except Exception as error:
+            known = outbound(error, self._sent.target, self._limits, self._connection)
+            if known is None:
+                raise
+            raise known from error
+
+    def _refused(self) -> AnswerTooLarge:
+        said = f"it answered with a body of more than {self._limits.body_bytes} bytes"
+        return AnswerTooLarge(said, about=self._sent.target.authority)
+
+
+class _Received(httpx2.AsyncByteStream):
+    """The body as it is sent. It is measured before decompression, too: some compressed data never becomes anything."""
+
+    def __init__(self, came: httpcore2.Response, connection: Connection, measured: Measure) -> None:
+        self._came, self._connection, self._measured = came, connection, measured
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._measured(self._came.aiter_stream()):
+            self._connection.stream.allow_more(FRAMING_FACTOR * len(chunk))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._came.aclose()

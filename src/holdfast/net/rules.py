@@ -1,0 +1,181 @@
+"""Which URLs may be requested, and which addresses their hosts may have at the moment of the request (SEC-30)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+from holdfast.errors import AddressRefused, Invalid, Unreachable
+from holdfast.net.public_addresses import is_public
+
+URL_MAX = 2048
+WEB_PORTS = frozenset({80, 443, 8080, 8443})
+RESOLVE_SECONDS = 5.0
+DEFAULT_PORT = {"https": 443, "http": 80}
+
+# Given a name and a port, the addresses to connect to.
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+
+_PLAIN = re.compile(r"[!-~]+")  # printable ASCII: other characters can look like something else than they are
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+class Target(NamedTuple):
+    """A URL that passed the rules, split up. `host` is a name or an address, in its plain form."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    is_address: bool
+
+    @property
+    def authority(self) -> str:
+        """As in the header `Host`."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return shown if self.port == DEFAULT_PORT[self.scheme] else f"{shown}:{self.port}"
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Ask the system's resolver, once."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[4][0]) for address in found))
+
+
+class EgressRules:
+    """By default: http and https, the usual ports of the web, public addresses.
+
+    `hosts`: only these (`"api.example.com, *.example.org"`). `allow`: networks that are not public and may be requested
+    all the same (`["10.1.0.0/16"]`). `ports=None`: any port. `private=True`: any port and any address, for tests and
+    for networks that are protected otherwise."""
+
+    def __init__(
+        self,
+        *,
+        schemes: Collection[str] = ("https", "http"),
+        ports: Collection[int] | None = WEB_PORTS,
+        hosts: str = "",
+        allow: Iterable[str] = (),
+        private: bool = False,
+        resolver: Resolver = resolve,
+    ) -> None:
+        self._schemes, self._ports = schemes, None if private else ports
+        self._hosts = [host.strip().lower() for host in hosts.split(",") if host.strip()]
+        self._allowed = [_network(text) for text in allow]
+        self._private, self._resolve = private, resolver
+
+    def check(self, url: str, *, listed: bool = True) -> Target:
+        """The URL as it is written. `listed`: its host must be on the list, if there is one."""
+        target = self._read(url)
+        if listed:
+            self._check_listed(target.host)
+        return target
+
+    async def addresses(self, target: Target) -> list[str]:
+        """Where to connect, now. One address that may not be requested is enough to refuse the name."""
+        found = [target.host] if target.is_address else await self._resolved(target)
+        if not all(self._may_request(address) for address in found):
+            raise AddressRefused("the host has an address that is not public", about=target.authority)
+        return found
+
+    async def _resolved(self, target: Target) -> list[str]:
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                found = await self._resolve(target.host, target.port)
+        except (OSError, UnicodeError, TimeoutError):
+            found = []
+        if not found:
+            raise Unreachable("the host's name cannot be resolved", about=target.authority)
+        return found
+
+    def _may_request(self, text: str) -> bool:
+        return self._private or is_public(text) or self._is_allowed(text)
+
+    def _is_allowed(self, text: str) -> bool:
+        try:
+            address = ip_address(text)
+        except ValueError:
+            return False
+        return any(address in network for network in self._allowed)
+
+    def _read(self, url: str) -> Target:
+        if not isinstance(url, str) or len(url) > URL_MAX or not _PLAIN.fullmatch(url) or "\\" in url:
+            raise _refused(f"it must be 1 to {URL_MAX} printable ASCII characters; write other names as xn--...")
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise _refused("it cannot be read") from None
+        if parts.scheme not in self._schemes:
+            raise _refused(f"it must begin with {' or '.join(f'{scheme}://' for scheme in self._schemes)}")
+        if "@" in parts.netloc or "#" in url:
+            raise _refused("no user, password or fragment may stand in it")
+        port = self._port(DEFAULT_PORT[parts.scheme] if port is None else port)
+        host, is_address = self._host(parts)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return Target(parts.scheme, host, port, path, is_address)
+
+    def _port(self, port: int) -> int:
+        if self._ports is not None and port not in self._ports:
+            raise _refused(f"its port must be one of {', '.join(map(str, sorted(self._ports)))}")
+        if port == 0:
+            raise _refused("there is no port 0")
+        return port
+
+    def _host(self, parts: SplitResult) -> tuple[str, bool]:
+        written = (parts.hostname or "").lower()
+        if "[" in parts.netloc:
+            return self._address(IPv6Address, written), True
+        labels = written.split(".")
+        if _NUMBER.fullmatch(labels[-1]):  # 127.0.0.1, and also 127.1, 0x7f.1, 2130706433, 0177.0.0.1
+            return self._address(IPv4Address, written), True
+        if not all(_LABEL.fullmatch(label) for label in labels) or len(written) > 253:
+            raise _refused("its host is not a name")
+        is_local = len(labels) == 1 or labels[-1] == "localhost"
+        if is_local and not self._private and not self._allowed:
+            raise _refused("its host is a name of this network")
+        return written, False
+
+    def _address(self, kind: type[IPv4Address] | type[IPv6Address], written: str) -> str:
+        try:
+            address = kind(written)
+        except ValueError:
+            raise _refused("its host is neither a name nor an address in its plain form") from None
+        if isinstance(address, IPv6Address) and address.scope_id is not None:
+            raise _refused("an address with a zone is on one link only")
+        if not self._may_request(str(address)):
+            raise _refused("its host is an address that is not public")
+        return str(address)
+
+    def _check_listed(self, host: str) -> None:
+        def fits(listed: str) -> bool:
+            return host.endswith(listed[1:]) if listed.startswith("*.") else host == listed
+
+        if self._hosts and not any(fits(listed) for listed in self._hosts):
+            raise _refused("its host is not among those that this installation allows")
+
+
+def _refused(reason: str) -> AddressRefused:
+    return AddressRefused(reason, about="this URL may not be requested")
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(text)
+    except ValueError:
+        raise Invalid(f"{text!r} is not a network such as 10.1.0.0/16", code="invalid_network") from None

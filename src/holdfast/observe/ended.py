@@ -1,0 +1,32 @@
+"""How long an attempt was whose worker cannot tell it here: it speaks over HTTP, or its process died."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from holdfast.observe.instruments import Histogram
+from holdfast.observe.logs import ATTEMPTS
+from holdfast.redaction import redacted
+from holdfast.store import Row
+from holdfast.store.queries import Query
+
+log = logging.getLogger(ATTEMPTS)
+
+
+@dataclass
+class Ended:
+    """By the database's clock, from the claim to the move that ended it. `lost_only`: the others are told elsewhere."""
+
+    seconds: Histogram
+    lost_only: bool = False
+
+    def wants(self, query: Query) -> bool:
+        return query.ends is not None and (query.move == "reap" or not self.lost_only)
+
+    def tell(self, query: Query, rows: list[Row]) -> None:
+        for row in rows:
+            took = max(0.0, (row["updated_at"] - row["last_claimed_at"]).total_seconds())
+            self.seconds.observe(took, row["type"], str(query.ends))
+            job_type = redacted(row["type"])
+            log.info("job %s (%s), attempt %d, %s after %.3f s", row["id"], job_type, row["attempt"], query.ends, took)

@@ -1,0 +1,36 @@
+"""How long operations on object storage took, and which failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.errors import HoldfastError
+from holdfast.observe.declared import DeclaredCounter, DeclaredHistogram
+
+OPERATION_SECONDS = (0.1, 0.3, 0.5, 1, 3, 5, 7, 10)
+LABELS = ("operation", "bucket")
+
+
+class StorageMetrics:
+    def __init__(self) -> None:
+        self._took = DeclaredHistogram(
+            "s3_operation_duration_seconds", "How long operations on S3 took.", LABELS, OPERATION_SECONDS
+        )
+        self._errors = DeclaredCounter(
+            "s3_operation_errors_total", "Operations on S3 that failed.", (*LABELS, "error_code")
+        )
+        self.instruments = (self._took, self._errors)
+
+    def of(self, bucket: str) -> Callable[[str, float, BaseException | None], None]:
+        """What object storage is to be watched by."""
+
+        def watch(operation: str, seconds: float, error: BaseException | None) -> None:
+            self._took.observe(seconds, operation, bucket)
+            if error is not None:
+                code = error.code if isinstance(error, HoldfastError) else type(error).__name__
+                self._errors.add(1, operation, bucket, code)
+
+        return watch
+
+
+storage_metrics = StorageMetrics()  # of this process

@@ -1,0 +1,176 @@
+"""Answers beside JSON, for routes of extensions: files and parts of them, pages, redirects, streams."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from email.utils import formatdate
+from mimetypes import guess_type
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.background import BackgroundTask
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from holdfast.errors import Invalid, NotFound
+
+CHUNK_BYTES = 65_536
+_RANGE = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})")
+
+Part = Callable[[int, int], AsyncIterator[bytes]]  # the bytes from one place up to another, piece by piece
+
+
+def html(text: str, *, status: int = 200, policy: str | None = None) -> Response:
+    """A page. Unless told otherwise it loads nothing but what this server has, and runs no script inside it.
+
+    `policy`: another Content-Security-Policy, such as one with a nonce.
+    """
+    headers = {} if policy is None else {"content-security-policy": policy}
+    return HTMLResponse(text, status, headers)
+
+
+def redirect(url: str, *, status: int = 303) -> Response:
+    """303: look there, with GET; 307: send the same there."""
+    return RedirectResponse(url, status)
+
+
+def streamed(
+    chunks: AsyncIterator[bytes],
+    *,
+    media_type: str = "application/octet-stream",
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """An answer of unknown length. It is closed when the client goes."""
+    return StreamingResponse(chunks, media_type=media_type, headers=headers)
+
+
+def file(path: str | os.PathLike[str], *, media_type: str | None = None, filename: str | None = None) -> Response:
+    """A file or the part that was asked for. `filename`: what a browser stores it as, instead of showing it."""
+    found = Path(path)
+    try:
+        stat = found.stat()
+    except OSError:
+        raise NotFound("the file is not there", code="file_not_found") from None
+    tag = hashlib.sha256(f"{stat.st_mtime_ns}-{stat.st_size}".encode()).hexdigest()[:32]
+    headers = {"last-modified": formatdate(stat.st_mtime, usegmt=True)}
+    if filename is not None:
+        headers["content-disposition"] = f"attachment; filename*=utf-8''{quote(filename)}"
+    kind = media_type or guess_type(found.name)[0] or "application/octet-stream"
+    return ranged(lambda start, end: _read(found, start, end), stat.st_size, etag=tag, media_type=kind, headers=headers)
+
+
+def ranged(
+    part: Part,
+    size: int,
+    *,
+    etag: str,
+    media_type: str = "application/octet-stream",
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Something of a known size of which any part can be read: `Range` and `If-Range` are heeded, the rest of the
+    headers that belong to it are written. `etag`: changes whenever the bytes do; without its quotes."""
+    return Ranged(part, size, f'"{etag}"', media_type, headers or {})
+
+
+async def _read(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
+    handle = await asyncio.to_thread(path.open, "rb")
+    try:
+        await asyncio.to_thread(handle.seek, start)
+        while start < end:
+            chunk = await asyncio.to_thread(handle.read, min(CHUNK_BYTES, end - start))
+            if not chunk:
+                raise OSError(f"{path.name} has become shorter while it was sent")
+            start += len(chunk)
+            yield chunk
+    finally:
+        handle.close()
+
+
+class Ranged(Response):
+    def __init__(self, part: Part, size: int, etag: str, media_type: str, headers: Mapping[str, str]) -> None:
+        self._part, self._size, self._etag = part, size, etag
+        self.status_code, self.media_type, self.body = 200, media_type, b""
+        self.background: BackgroundTask | None = None
+        self.init_headers({**headers, "etag": etag, "accept-ranges": "bytes", "content-length": str(size)})
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        asked = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"range", b"if-range")}
+        start, end = self._bounds(scope["method"], asked)
+        if start is None:
+            self.status_code = 416
+            self.headers["content-range"], self.headers["content-length"] = f"bytes */{self._size}", "0"
+            del self.headers["etag"], self.headers["content-type"]
+        elif (start, end) != (0, self._size) or self.status_code == 206:
+            self.status_code = 206
+            self.headers["content-range"] = f"bytes {start}-{end - 1}/{self._size}"
+            self.headers["content-length"] = str(end - start)
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if start is not None and scope["method"] != "HEAD":
+            await self._send(start, end, receive, send)
+        await send({"type": "http.response.body", "body": b""})
+
+    def _bounds(self, method: str, asked: Mapping[bytes, str]) -> tuple[int | None, int]:
+        """From where to where; None: nothing is there. What cannot be read is as good as not said (RFC 9110)."""
+        said, whole = _RANGE.fullmatch(asked.get(b"range", "").strip()), (0, self._size)
+        if said is None or method not in ("GET", "HEAD") or not self._is_current(asked.get(b"if-range")):
+            return whole
+        first, last = said.groups()
+        if not first:
+            if not last:
+                return whole
+            start, end = max(self._size - int(last), 0), self._size
+        else:
+            start, end = int(first), min(int(last) + 1, self._size) if last else self._size
+            if last and int(last) < start:
+                return whole
+        if start >= self._size or start >= end:
+            return None, 0
+        self.status_code = 206
+        return start, end
+
+    def _is_current(self, condition: str | None) -> bool:
+        return condition is None or condition in (self._etag, self.headers.get("last-modified"))
+
+    async def _send(self, start: int, end: int, receive: Any, send: Any) -> None:
+        """Until it ends or the client goes."""
+        watching = asyncio.ensure_future(_gone(receive))
+        sending = asyncio.ensure_future(self._send_part(start, end, send))
+        try:
+            await asyncio.wait([watching, sending], return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            for task in (watching, sending):
+                task.cancel()
+            await asyncio.gather(watching, sending, return_exceptions=True)
+
+    async def _send_part(self, start: int, end: int, send: Any) -> None:
+        async with _closing(self._part(start, end)) as chunks:
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+def _closing(chunks: AsyncIterator[bytes]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+    return aclosing(chunks)  # type: ignore[type-var]
+
+
+async def _gone(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+def etag_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def tagged_with(response: Response, etag: str) -> Response:
+    """With an ETag: a client that has it already gets 304 instead."""
+    if '"' in etag:
+        raise Invalid("an ETag has no quotes inside", code="invalid_route")
+    response.headers["etag"] = f'"{etag}"'
+    return response

@@ -1,0 +1,95 @@
+"""A request's body that a handler reads while it arrives: within the route's limit, and not slower than it may be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from starlette.datastructures import FormData
+from starlette.datastructures import Headers as StarletteHeaders
+from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
+
+from holdfast.errors import HoldfastError, Malformed
+from holdfast.server.reading import BODY_SECONDS_MAX, too_large
+from holdfast.server.route import Headers
+
+BYTES_PER_SECOND_MIN = 4096.0  # a sender who is slower than this for long keeps a connection for nothing
+FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+
+
+class Arriving:
+    """Once read, it is gone."""
+
+    def __init__(self, receive: Any, headers: Headers, *, media_type: str, limit: int) -> None:
+        self._receive, self._limit = receive, limit
+        self._size, self._over, self._waited = 0, False, 0.0
+        self.failure: HoldfastError | None = None
+        self._form: FormData | None = None
+        self._kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+        if media_type != "*/*" and self._kind != media_type:
+            raise Malformed(f"send {media_type}: content-type: {media_type}", code="unsupported_media_type")
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > limit:
+            raise too_large(limit)
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        while not self._over:
+            if chunk := await self._next():
+                yield chunk
+
+    async def _next(self) -> bytes:
+        """Not longer than a sender may take who is slow and honest."""
+        asked = asyncio.get_running_loop().time()
+        patience = BODY_SECONDS_MAX + self._size / BYTES_PER_SECOND_MIN - self._waited
+        try:
+            async with asyncio.timeout(min(patience, BODY_SECONDS_MAX)):
+                return await self._received()
+        except TimeoutError:
+            self.failure = _too_slow()
+            raise self.failure from None
+        finally:
+            self._waited += asyncio.get_running_loop().time() - asked
+
+    async def _received(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise asyncio.CancelledError
+        chunk: bytes = message.get("body", b"")
+        self._size += len(chunk)
+        if self._size > self._limit:
+            self.failure = too_large(self._limit)
+            raise self.failure
+        self._over = not message.get("more_body")
+        return chunk
+
+    async def message(self) -> Any:
+        """`receive`, for an application that reads the body itself."""
+        if self._over:
+            return await self._receive()  # that the client has gone
+        chunk = await self._next()
+        return {"type": "http.request", "body": chunk, "more_body": not self._over}
+
+    async def form(self, headers: StarletteHeaders, *, max_files: int, max_fields: int) -> FormData:
+        if self._form is None:
+            try:
+                self._form = await self._parsed(headers, max_files, max_fields)
+            except MultiPartException as error:
+                raise Malformed(f"the form cannot be read: {error.message}", code="malformed_form") from None
+        return self._form
+
+    async def _parsed(self, headers: StarletteHeaders, max_files: int, max_fields: int) -> FormData:
+        if self._kind == FORM:
+            return await FormParser(headers, self.stream(), max_fields=max_fields).parse()
+        if self._kind != MULTIPART:
+            raise Malformed(f"send a form: content-type: {MULTIPART}", code="unsupported_media_type")
+        return await MultiPartParser(headers, self.stream(), max_files=max_files, max_fields=max_fields).parse()
+
+    async def close(self) -> None:
+        if self._form is not None:
+            await self._form.close()
+
+
+def _too_slow() -> Malformed:
+    slow = f"it comes slower than {BYTES_PER_SECOND_MIN:g} bytes a second"
+    return Malformed(f"nothing of the body arrived for {BODY_SECONDS_MAX:g} s, or {slow}", code="body_timeout")

@@ -1,0 +1,253 @@
+"""Routes of extensions beside those of the core: made from the same data, and never two at one place."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypedDict
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.errors import Invalid
+from holdfast.model.key import Scope, extension_of
+from holdfast.server.reading import BODY_BYTES_MAX
+from holdfast.server.request import Request
+from holdfast.server.route import Answer, Asked, Header, Reply, Route, Stream
+from holdfast.server.server import Server
+
+CORE = "holdfast"
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_WORD = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")
+
+ExtensionHandler = Callable[[Request], Awaitable[Any]]
+
+
+class RouteOptions(TypedDict, total=False):
+    """What a route may say of itself beside method, path and scope."""
+
+    about: str  # one sentence, in the OpenAPI document
+    body: type | str | None  # a type, or a media type whose body the handler reads piece by piece
+    query: type | None
+    headers: tuple[Header, ...]
+    answers: Mapping[int, Any] | None  # by status: a type, a media type, or None
+    refuses: tuple[int, ...]  # statuses of errors, beside those that every route may answer
+    body_max: int  # bytes
+    seconds: float | None  # for an answer; None: as long as any route may take
+    watched: bool  # it may take long: the request knows when the client hangs up
+    hidden: bool  # not in the OpenAPI document
+
+
+class MountLimits(TypedDict, total=False):
+    body_max: int  # bytes
+    seconds: float | None  # for an answer; None: as long as any route may take
+
+
+def _no_settings() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Mount:
+    """An ASGI application of an extension: everything below the path is its own, behind the same door."""
+
+    extension: str
+    path: str
+    app: Any
+    scope: str | None
+    body_max: int = BODY_BYTES_MAX
+    seconds: float | None = None  # for an answer; None: as long as any route may take
+
+    @property
+    def name(self) -> str:
+        return f"the mount {self.path}"
+
+
+def extension_route(
+    extension: str,
+    method: str,
+    path: str,
+    handler: ExtensionHandler,
+    *,
+    scope: str | None,
+    about: str = "",
+    body: type | str | None = None,
+    query: type | None = None,
+    headers: tuple[Header, ...] = (),
+    answers: Mapping[int, Any] | None = None,
+    refuses: tuple[int, ...] = (),
+    body_max: int = BODY_BYTES_MAX,
+    seconds: float | None = None,
+    watched: bool = False,
+    hidden: bool = False,
+    settings: Callable[[], Any] = _no_settings,
+) -> Route:
+    """A route whose handler gets a `Request`. Where `body` is a media type, the handler reads it piece by piece.
+
+    `settings`: asked for each request, because they are read after the routes are declared.
+    """
+    where = f"extension {extension}: {method} {path}"
+    if method not in METHODS:
+        raise Invalid(f"{where}: a route takes one of {', '.join(METHODS)}", code="invalid_route")
+    _check_path(where, path)
+    _check_scope(where, extension, scope)
+    answers = {200: None} if answers is None else answers
+    if not any(200 <= status < 400 for status in answers):
+        raise Invalid(f"{where}: answers has no status of success", code="invalid_route")
+    for kind in (body, *answers.values()):
+        if kind is not None and not isinstance(kind, type | str):
+            raise Invalid(f"{where}: a body or an answer is a class, a media type or None", code="invalid_route")
+    if query is not None and not (isinstance(query, type) and issubclass(query, msgspec.Struct)):
+        raise Invalid(f"{where}: its query is a msgspec.Struct", code="invalid_route")
+    if not 0 < body_max <= 2**40:
+        raise Invalid(f"{where}: body_max is a number of bytes, up to 1 TiB", code="invalid_route")
+    return Route(
+        method,
+        path,
+        partial(_handle, handler, answers, settings),
+        scope,
+        about or f"{method} {path}",
+        body=body,
+        query=query,
+        headers=headers,
+        answers=answers,
+        refuses=refuses,
+        watched=watched,
+        hidden=hidden,
+        tag=extension,
+        extension=extension,
+        body_max=body_max,
+        seconds=seconds,
+    )
+
+
+def mount(
+    extension: str,
+    path: str,
+    app: Any,
+    *,
+    scope: str | None,
+    body_max: int = BODY_BYTES_MAX,
+    seconds: float | None = None,
+) -> Mount:
+    where = f"extension {extension}: mount {path}"
+    _check_path(where, path)
+    if "{" in path:
+        raise Invalid(f"{where}: the path of a mount has no parameters", code="invalid_route")
+    _check_scope(where, extension, scope)
+    return Mount(extension, path, app, scope, body_max, seconds)
+
+
+def _check_path(where: str, path: str) -> None:
+    words = path.split("/")
+    if words[0] or len(words) < 2 or not all(_WORD.fullmatch(word) for word in words[1:]):
+        raise Invalid(f"{where}: a path is /words/and/{{parameters}}, without a slash at its end", code="invalid_route")
+
+
+def _check_scope(where: str, extension: str, scope: str | None) -> None:
+    if scope is None or isinstance(scope, Scope) or scope in list(Scope):
+        return
+    if extension_of(scope) != extension:
+        raise Invalid(
+            f"{where}: its scope is {extension}:verb in lower case, one of the core, or None; not {scope!r}",
+            code="invalid_route",
+        )
+
+
+async def _handle(
+    handler: ExtensionHandler, answers: Mapping[int, Any], settings: Callable[[], Any], server: Server, asked: Asked
+) -> Answer:
+    try:
+        return _answer(await handler(Request(server, asked, settings())), answers)
+    finally:
+        if asked.arriving is not None:
+            await asked.arriving.close()
+
+
+def _answer(given: Any, answers: Mapping[int, Any]) -> Answer:
+    """What the handler returned, with the status that is declared for its type."""
+    if isinstance(given, Reply | Stream | Response):
+        return given
+    fitting = [status for status, kind in answers.items() if isinstance(kind, type) and isinstance(given, kind)]
+    good = [status for status in answers if 200 <= status < 300]
+    status = (fitting or good or [200])[0]
+    return Reply(204 if given is None and status == 200 and 204 in answers else status, _jsonable(given))
+
+
+def _jsonable(given: Any) -> Any:
+    return msgspec.json.encode(given) if isinstance(given, str | bytes) else given
+
+
+# -- together ---------------------------------------------------------------------------------------------------
+
+
+def together(core: Sequence[Route], routes: Sequence[Route], mounts: Sequence[Mount]) -> tuple[Route, ...]:
+    """All routes; two that would answer the same request are an error that names both."""
+    everything = (*core, *routes)
+    by_words: dict[tuple[str, int], list[Route]] = defaultdict(list)
+    for route in everything:
+        for other in by_words[route.method, route.path.count("/")]:
+            if _collide(route, other):
+                raise _collision(route.extension, route.name, other.extension, other.name)
+        by_words[route.method, route.path.count("/")].append(route)
+    _check_parameters(everything)
+    for one in mounts:
+        for route in everything:
+            if _is_below(route.path, one.path):
+                raise _collision(one.extension, one.name, route.extension, route.name)
+    for first, second in pairwise(sorted(mounts, key=lambda one: f"{one.path}/")):
+        if _is_below(second.path, first.path):
+            raise _collision(second.extension, second.name, first.extension, first.name)
+    return everything
+
+
+def _collide(route: Route, other: Route) -> bool:
+    """One extension may have `/notes/{id}` and `/notes/search`; two may not."""
+    pairs = list(zip(route.path.split("/"), other.path.split("/"), strict=True))
+    if route.extension == other.extension:
+        return all(one == two or (_is_name(one) and _is_name(two)) for one, two in pairs)
+    return all(one == two or _is_name(one) or _is_name(two) for one, two in pairs)
+
+
+def _check_parameters(routes: Iterable[Route]) -> None:
+    """A place in the paths has one name."""
+    named: dict[tuple[str, ...], Route] = {}
+    for route in routes:
+        words = route.path.split("/")
+        for place, word in enumerate(words):
+            if not _is_name(word):
+                continue
+            before = tuple("{}" if _is_name(each) else each for each in words[:place])
+            other = named.setdefault(before, route)
+            if other.path.split("/")[place] != word:
+                raise _collision(
+                    route.extension, route.name, other.extension, other.name, ": one place in the paths has two names"
+                )
+
+
+def _is_name(word: str) -> bool:
+    return word.startswith("{")
+
+
+def _is_below(path: str, mounted: str) -> bool:
+    return path == mounted or path.startswith(f"{mounted}/")
+
+
+def _collision(extension: str, name: str, other: str, its_name: str, why: str = "") -> Invalid:
+    one, two = (f"the extension {each}" if each else "the core" for each in (extension, other))
+    return Invalid(f"{name} of {one} collides with {its_name} of {two}{why}", code="duplicate_route")
+
+
+def scopes_of(routes: Iterable[Route | Mount], declared: Iterable[str] = ()) -> dict[str, frozenset[str]]:
+    """Of each extension, those that its routes ask for and those that it declares."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for route in routes:
+        if route.extension and route.scope is not None and not isinstance(route.scope, Scope):
+            found[route.extension].add(route.scope)
+    for scope in declared:
+        found[extension_of(scope) or ""].add(scope)
+    return {name: frozenset(scopes) for name, scopes in found.items()}

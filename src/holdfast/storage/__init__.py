@@ -1,0 +1,10 @@
+"""Object storage for extensions: a directory, S3 or memory, behind one interface. `open_storage(url)` is the way in."""
+
+from holdfast.storage.backend import ObjectInfo
+from holdfast.storage.objects import Download, Watch
+from holdfast.storage.opening import open_storage
+from holdfast.storage.signing import Signer
+from holdfast.storage.staging import Staged, StaleStaging
+from holdfast.storage.storage import Storage
+
+__all__ = ["Download", "ObjectInfo", "Signer", "Staged", "StaleStaging", "Storage", "Watch", "open_storage"]

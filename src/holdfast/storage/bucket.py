@@ -1,0 +1,193 @@
+"""Objects in a bucket of S3, or in the memory of this process, through obstore.
+
+Only its blocking functions are used. Its async ones resolve futures from threads of their own, and a process that
+exits meanwhile is aborted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+from holdfast.errors import Invalid, ObjectChanged, ObjectNotFound, StorageDenied, StorageError, StorageUnavailable
+from holdfast.storage.backend import CONTENT_TYPE, ObjectInfo
+from holdfast.storage.checks import invalid_key
+
+PART_BYTES = 5 << 20  # the least that S3 takes for a part that is not the last
+PARTS_MAX = 10_000
+COPY_BYTES_MAX = 5 << 30  # more than that S3 does not copy by itself
+READ_BYTES = 4 << 20
+BATCH = 1000
+CONNECT_SECONDS = 5
+
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_STATUS = re.compile(r"status code: (\d{3})")
+
+
+def obstore() -> Any:
+    try:
+        import obstore as found
+        import obstore.store as _  # noqa: F401
+    except ImportError:
+        raise Invalid(
+            "object storage in S3 or in memory needs a library that is not installed: pip install 'holdfast[storage]'",
+            code="extra_missing",
+        ) from None
+    return found
+
+
+class Bucket:
+    def __init__(self, store: Any, name: str, url: str) -> None:
+        self._obstore, self._store = obstore(), store
+        self.name, self.url = name, url
+
+    @classmethod
+    def in_memory(cls) -> Bucket:
+        return cls(obstore().store.MemoryStore(), "memory", "memory://")
+
+    @classmethod
+    def in_s3(
+        cls, bucket: str, prefix: str, config: Mapping[str, str], *, request_seconds: float, retries: int
+    ) -> Bucket:
+        """What `config` leaves open is read from the usual variables of AWS, or asked of the machine's own role."""
+        store = obstore().store.S3Store(
+            bucket,
+            prefix=prefix or None,
+            config=dict(config),
+            client_options={
+                "allow_http": config.get("endpoint", "").startswith("http://"),
+                "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS, request_seconds)),
+                "timeout": timedelta(seconds=request_seconds),
+            },
+            retry_config={
+                "max_retries": retries,
+                "retry_timeout": timedelta(seconds=request_seconds),
+                "backoff": {"max_backoff": timedelta(seconds=min(5.0, request_seconds))},
+            },
+        )
+        return cls(store, bucket, f"s3://{bucket}/{prefix}".removesuffix("/"))
+
+    def head(self, key: str) -> ObjectInfo:
+        with self._told(key):
+            found = self._obstore.get(self._store, key, options={"head": True})
+            attributes = dict(found.attributes)
+            content_type = attributes.pop("Content-Type", CONTENT_TYPE)
+            return _info(found.meta, content_type, attributes)
+
+    def read(self, key: str, start: int, end: int, etag: str) -> bytes:
+        if start >= end:
+            return b""
+        with self._told(key):
+            options = {"range": (start, end), "if_match": etag}
+            return bytes(self._obstore.get(self._store, key, options=options).bytes())
+
+    def put(self, key: str, chunks: Iterable[bytes], content_type: str, metadata: Mapping[str, str], size: int) -> str:
+        """In one request what fits into one part; more than that as a multipart upload, one part at a time."""
+        chunks = iter(chunks)
+        first, size_of_first = _first_part(chunks)
+        attributes = {**metadata, "Content-Type": content_type}
+        with self._told(key):
+            if size_of_first < PART_BYTES:
+                done = self._obstore.put(self._store, key, b"".join(first), attributes=attributes, use_multipart=False)
+            else:
+                done = self._obstore.put(
+                    self._store,
+                    key,
+                    chain(_taken_from(first), chunks),
+                    attributes=attributes,
+                    use_multipart=True,
+                    chunk_size=max(PART_BYTES, -(-size // PARTS_MAX)),
+                    max_concurrency=1,
+                )
+            return str(done["e_tag"] or "")
+
+    def copy(self, source: str, target: str) -> None:
+        info = self.head(source)
+        if info.size > COPY_BYTES_MAX:
+            self.put(target, self._chunks(info), info.content_type, info.metadata, info.size)
+        elif source != target:  # S3 refuses that
+            self._copy(source, target)
+
+    def _copy(self, source: str, target: str) -> None:
+        with self._told(source):
+            self._obstore.copy(self._store, source, target)
+
+    def delete(self, keys: list[str]) -> None:
+        with self._told(keys[0] if keys else ""), contextlib.suppress(FileNotFoundError):
+            self._obstore.delete(self._store, keys)
+
+    def list(self, prefix: str) -> Iterator[list[ObjectInfo]]:
+        with self._told(prefix):
+            for batch in self._obstore.list(self._store, prefix or None, chunk_size=BATCH):
+                yield [_info(meta) for meta in batch]
+
+    def sign(self, method: str, key: str, seconds: int) -> str | None:
+        if self.name == "memory":
+            return None
+        with self._told(key):
+            return str(self._obstore.sign(self._store, method, key, timedelta(seconds=seconds)))
+
+    def _chunks(self, info: ObjectInfo) -> Iterator[bytes]:
+        for start in range(0, info.size, READ_BYTES):
+            yield self.read(info.key, start, min(start + READ_BYTES, info.size), info.etag)
+
+    @contextlib.contextmanager
+    def _told(self, key: str) -> Iterator[None]:
+        """What obstore says, in our words. Its own quote requests and answers, and with them more than a log may show:
+        only the status and the code of S3 are taken from them."""
+        errors = self._obstore.exceptions
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                message = "object storage has no such bucket"
+                raise StorageError(message, full=f"{self.url}: {message}") from None
+            raise ObjectNotFound(f"there is no object {key!r}", key=key) from None
+        except errors.PreconditionError:
+            raise ObjectChanged(f"object {key!r} was replaced while it was read; read it again", key=key) from None
+        except (errors.BaseError, ValueError, OSError) as error:
+            if "KeyTooLong" in str(error):
+                raise invalid_key(key, "with the prefix of the storage it is too long for S3 (1024 bytes)") from None
+            raise _storage_error(self.url, error, errors) from None
+
+
+def _storage_error(url: str, error: Exception, errors: Any) -> StorageError:
+    text = str(error)
+    code, status = _CODE.search(text), _STATUS.search(text)
+    words = " ".join(found[1] for found in (status, code) if found)
+    if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or words[:3] in ("401", "403"):
+        message, full = "object storage refused the request", f"check credentials and policy ({words})"
+        return StorageDenied(message, full=f"{url}: {message}; {full}")
+    if status is None or words[0] == "5" or words[:3] in ("408", "429"):
+        message = "object storage cannot be reached, or failed; try again"
+        return StorageUnavailable(message, full=f"{url}: {message} ({words or 'no answer'})")
+    message = "object storage could not do it"
+    return StorageError(message, full=f"{url}: {message} ({words})")
+
+
+def _first_part(chunks: Iterator[bytes]) -> tuple[deque[bytes], int]:
+    """So much that it is known whether one request is enough."""
+    first, size = deque[bytes](), 0
+    for chunk in chunks:
+        first.append(chunk)
+        size += len(chunk)
+        if size >= PART_BYTES:
+            break
+    return first, size
+
+
+def _taken_from(chunks: deque[bytes]) -> Iterator[bytes]:
+    """No other reference keeps them while the rest is on its way."""
+    while chunks:
+        yield chunks.popleft()
+
+
+def _info(meta: Mapping[str, Any], content_type: str = "", metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+    return ObjectInfo(
+        meta["path"], meta["size"], meta["e_tag"] or "", meta["last_modified"], content_type, metadata or {}
+    )

@@ -1,0 +1,298 @@
+"""Objects as plain files below one directory.
+
+Each folder on the way is opened below the one before it, and none of them may be a symbolic link: no key leads out of
+the directory, also while another process changes what is in it. A file gets its name when it is complete and on disk.
+What a file cannot hold (content type, metadata) stands in a description named after the key and the etag: a reader
+never sees the description of another version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from holdfast.clock import from_micros
+from holdfast.errors import (
+    HoldfastError,
+    ObjectChanged,
+    ObjectNotFound,
+    StorageDenied,
+    StorageError,
+    StorageUnavailable,
+)
+from holdfast.ids import Ids
+from holdfast.storage.backend import CONTENT_TYPE, ObjectInfo
+from holdfast.storage.checks import RESERVED, invalid_key
+
+UPLOADS, DESCRIPTIONS = f"{RESERVED}/uploads", f"{RESERVED}/descriptions"
+BATCH = 1000
+COPY_BYTES = 1 << 20
+TRIES = 10  # while other processes delete the folder that is to be written to
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.EMLINK)  # this file system cannot link, or not once more
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+class Directory:
+    name = "directory"
+
+    def __init__(self, root: Path, ids: Ids) -> None:
+        self._root, self._ids = root.absolute(), ids
+        self.url = self._root.as_uri()
+        with self._told(""):
+            self._root.mkdir(parents=True, exist_ok=True)
+
+    def head(self, key: str) -> ObjectInfo:
+        with self._told(key):
+            found, description = self._described(key)
+            for _ in range(TRIES):
+                if description is not None or _etag(self._stat(key)) == _etag(found):
+                    break
+                found, description = self._described(key)  # it was replaced, and its description went with it
+            return _info(key, found, *(description or (CONTENT_TYPE, {})))
+
+    def read(self, key: str, start: int, end: int, etag: str) -> bytes:
+        with self._told(key), self._opened(key) as file:
+            if _etag(os.fstat(file)) != etag:
+                raise ObjectChanged(f"object {key!r} was replaced while it was read; read it again", key=key)
+            parts = []
+            while start < end and (part := os.pread(file, end - start, start)):
+                parts.append(part)
+                start += len(part)
+            return b"".join(parts)
+
+    def put(self, key: str, chunks: Iterable[bytes], content_type: str, metadata: Mapping[str, str], size: int) -> str:
+        with self._told(key), self._upload() as (folder, name):
+            with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=folder), "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+                found = os.fstat(file.fileno())
+            self._publish(key, found, folder, name, content_type, metadata)
+            return _etag(found)
+
+    def copy(self, source: str, target: str) -> None:
+        info = self.head(source)
+        with self._told(source):
+            try:
+                self._link(source, target, info)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self.put(target, self._chunks(info), info.content_type, info.metadata, info.size)
+
+    def delete(self, keys: list[str]) -> None:
+        for key in keys:
+            with self._told(key), contextlib.suppress(FileNotFoundError, ObjectNotFound):
+                found = self._stat(key)
+                with self._folder(key) as (folder, name):
+                    os.unlink(name, dir_fd=folder)
+                self._forget(key, found)
+                self._delete_empty_folders(key)
+
+    def list(self, prefix: str) -> Iterator[list[ObjectInfo]]:
+        batch = []
+        for info in self._walk(prefix):
+            batch.append(info)
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+        yield batch
+
+    def sign(self, method: str, key: str, seconds: int) -> str | None:
+        return None
+
+    def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
+        with (
+            self._told(prefix),
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            contextlib.ExitStack() as stack,
+        ):
+            top, _ = stack.enter_context(self._folder(f"{prefix}/_" if prefix else "_"))
+            for path, folders, names, folder in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+                if not prefix and path == "." and RESERVED in folders:
+                    folders.remove(RESERVED)
+                place = "/".join(part for part in (prefix, path[2:]) if part)
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):  # deleted in between
+                        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                        if stat.S_ISREG(found.st_mode):
+                            yield _info(f"{place}/{name}" if place else name, found)
+
+    @contextlib.contextmanager
+    def _folder(self, key: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder of an object, open, and the object's name in it."""
+        *folders, name = key.split("/")
+        place = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for folder in folders:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=place)
+                        os.fsync(place)
+                below = self._below(place, folder, key)
+                os.close(place)
+                place = below
+            yield place, name
+        finally:
+            os.close(place)
+
+    def _below(self, place: int, folder: str, key: str) -> int:
+        try:
+            return os.open(folder, _FOLDER, dir_fd=place)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                _refuse_link(place, folder, key)
+            raise
+
+    @contextlib.contextmanager
+    def _opened(self, key: str) -> Iterator[int]:
+        with self._folder(key) as (folder, name):
+            try:
+                file = os.open(name, _READ, dir_fd=folder)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    _refuse_link(folder, name, key)
+                raise
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise _missing(key)
+            yield file
+        finally:
+            os.close(file)
+
+    def _stat(self, key: str) -> os.stat_result:
+        with self._opened(key) as file:
+            return os.fstat(file)
+
+    @contextlib.contextmanager
+    def _upload(self) -> Iterator[tuple[int, str]]:
+        """A folder and a name for a file that is not complete yet; at the end it has another name, or is deleted."""
+        with self._folder(f"{UPLOADS}/{self._ids.token()}", make=True) as (folder, name):
+            try:
+                yield folder, name
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+
+    def _publish(
+        self, key: str, found: os.stat_result, uploads: int, name: str, content_type: str, metadata: Mapping[str, str]
+    ) -> None:
+        """The file gets its name, and with it the description that was written before."""
+        before = None
+        with contextlib.suppress(OSError, HoldfastError):
+            before = self._stat(key)
+        self._describe(key, found, content_type, metadata)
+        for tried in range(1, TRIES + 1):
+            try:
+                with self._folder(key, make=True) as (folder, target):
+                    os.replace(name, target, src_dir_fd=uploads, dst_dir_fd=folder)
+                    os.fsync(folder)
+                break
+            except FileNotFoundError:  # the folder was empty, and was deleted as such
+                if tried == TRIES:
+                    raise
+            except (IsADirectoryError, NotADirectoryError, FileExistsError):
+                fault = "in a directory, a key cannot also be a folder of other keys"
+                raise invalid_key(key, fault) from None
+        if before is not None and _etag(before) != _etag(found):
+            self._forget(key, before)
+
+    def _link(self, source: str, target: str, info: ObjectInfo) -> None:
+        """Files never change, they are replaced: a second name is as good as a copy."""
+        with self._upload() as (uploads, upload):
+            with self._folder(source) as (folder, name):
+                os.link(name, upload, src_dir_fd=folder, dst_dir_fd=uploads, follow_symlinks=False)
+            found = os.stat(upload, dir_fd=uploads, follow_symlinks=False)
+            if not stat.S_ISREG(found.st_mode):
+                raise _missing(source)
+            self._publish(target, found, uploads, upload, info.content_type, info.metadata)
+
+    def _chunks(self, info: ObjectInfo) -> Iterator[bytes]:
+        for start in range(0, info.size, COPY_BYTES):
+            yield self.read(info.key, start, min(start + COPY_BYTES, info.size), info.etag)
+
+    def _described(self, key: str) -> tuple[os.stat_result, tuple[str, dict[str, str]] | None]:
+        found = self._stat(key)
+        try:
+            with self._opened(_description(key, found)) as file:
+                content_type, metadata = json.loads(os.pread(file, 1 << 20, 0))
+                return found, (content_type, metadata)
+        except (FileNotFoundError, ObjectNotFound):
+            return found, None
+
+    def _describe(self, key: str, found: os.stat_result, content_type: str, metadata: Mapping[str, str]) -> None:
+        if content_type == CONTENT_TYPE and not metadata:
+            return
+        with self._folder(_description(key, found), make=True) as (folder, name), self._upload() as (uploads, upload):
+            with os.fdopen(os.open(upload, _NEW, 0o666, dir_fd=uploads), "w") as file:
+                json.dump([content_type, dict(metadata)], file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(upload, name, src_dir_fd=uploads, dst_dir_fd=folder)
+
+    def _forget(self, key: str, found: os.stat_result) -> None:
+        with contextlib.suppress(FileNotFoundError), self._folder(_description(key, found)) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+
+    def _delete_empty_folders(self, key: str) -> None:
+        folders = key.split("/")[:-1]
+        with contextlib.suppress(OSError):  # not empty, or gone already
+            for depth in range(len(folders), 0, -1):
+                with self._folder("/".join(folders[:depth])) as (parent, name):
+                    os.rmdir(name, dir_fd=parent)
+
+    @contextlib.contextmanager
+    def _told(self, key: str) -> Iterator[None]:
+        """What the operating system says, in our words."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise _missing(key) from None
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise invalid_key(key, "one of its segments is too long for the file system (255 bytes)") from None
+            raise self._failure(error) from None
+
+    def _failure(self, error: OSError) -> StorageError:
+        kind, message = StorageError, "object storage could not do it"
+        if error.errno in _DENIED:
+            kind, message = StorageDenied, "object storage refused the request"
+        elif error.errno in _FULL:
+            kind, message = StorageUnavailable, "object storage is full"
+        return kind(message, full=f"{self.url}: {message} ({os.strerror(error.errno or 0)})")
+
+
+def _refuse_link(place: int, name: str, key: str) -> None:
+    if stat.S_ISLNK(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
+        raise invalid_key(key, f"{name!r} is a symbolic link in the directory, and those are not followed")
+
+
+def _missing(key: str) -> ObjectNotFound:
+    return ObjectNotFound(f"there is no object {key!r}", key=key)
+
+
+def _etag(found: os.stat_result) -> str:
+    return f'"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"'
+
+
+def _description(key: str, found: os.stat_result) -> str:
+    return f"{DESCRIPTIONS}/{hashlib.sha256(key.encode()).hexdigest()[:32]}-{_etag(found)[1:-1]}"
+
+
+def _info(
+    key: str, found: os.stat_result, content_type: str = "", metadata: Mapping[str, str] | None = None
+) -> ObjectInfo:
+    modified = from_micros(found.st_mtime_ns // 1000)
+    return ObjectInfo(key, found.st_size, _etag(found), modified, content_type, metadata or {})

@@ -1,0 +1,142 @@
+"""Operations on objects, from the event loop: each blocks a thread, and the watch is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.storage.backend import Backend, ObjectInfo
+from holdfast.storage.checks import check_size
+from holdfast.storage.feed import Feed
+
+CHUNK_BYTES = 1 << 20  # each thread may keep one or two of them in its heap
+CALLS, PUTS = 8, 32  # at once; a put that waits for its source must not keep others from reading
+
+T = TypeVar("T")
+Data = bytes | AsyncIterable[bytes]
+# Told of every operation when it has ended: how many seconds it took, and what it failed with. On the event loop.
+Watch = Callable[[str, float, BaseException | None], None]
+
+
+class Download:
+    """The bytes of one version of an object: `async for chunk in download`. Each chunk is read when it is asked for,
+    so that nothing stays open in between; ObjectChanged if the object is replaced meanwhile."""
+
+    def __init__(self, storage: Objects, info: ObjectInfo, start: int, end: int) -> None:
+        self._storage = storage
+        self.info, self.start, self.end = info, start, end
+
+    @property
+    def size(self) -> int:
+        """How many bytes will come."""
+        return self.end - self.start
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(self.start, self.end, CHUNK_BYTES):
+            yield await self._storage.read_range(self.info, start, min(start + CHUNK_BYTES, self.end))
+
+    async def read(self) -> bytes:
+        return b"".join([chunk async for chunk in self])
+
+
+class Objects:
+    """The operations, without a check of keys: what Holdfast keeps for itself goes this way, too."""
+
+    def __init__(self, backend: Backend, clock: Clock, watch: Watch | None = None) -> None:
+        self.backend, self.clock, self.watch = backend, clock, watch
+        self._calls = ThreadPoolExecutor(CALLS, "holdfast-storage")
+        self._puts = ThreadPoolExecutor(PUTS, "holdfast-storage-put")
+
+    async def put(
+        self, key: str, data: Data, content_type: str, metadata: Mapping[str, str], size: int | None = None
+    ) -> ObjectInfo:
+        with self._watched("put"):
+            etag, stored = await self._put(key, data, content_type, metadata, size)
+        return ObjectInfo(key, stored, etag, self.clock.now(), content_type, dict(metadata))
+
+    async def _put(
+        self, key: str, data: Data, content_type: str, metadata: Mapping[str, str], size: int | None
+    ) -> tuple[str, int]:
+        if isinstance(data, bytes | bytearray | memoryview):
+            check_size(key, len(data), size)
+            return await self._start_put(key, [bytes(data)], content_type, metadata, len(data)), len(data)
+        feed, stored = Feed(), 0
+        done = self._start_put(key, feed, content_type, metadata, size or 0)
+        done.add_done_callback(feed.abandoned)
+        try:
+            async for chunk in data:
+                await feed.give(chunk)
+                if done.done():
+                    break
+                stored += len(chunk)
+            else:
+                check_size(key, stored, size)
+        except BaseException as error:
+            feed.end(error)
+            done.add_done_callback(_heard)
+            if isinstance(error, Exception):
+                await asyncio.wait([done])
+            raise
+        feed.end()
+        return await done, stored
+
+    def _start_put(self, *arguments: Any) -> asyncio.Future[str]:
+        return asyncio.get_running_loop().run_in_executor(self._puts, self.backend.put, *arguments)
+
+    async def head(self, key: str) -> ObjectInfo:
+        with self._watched("head"):
+            return await self._call(self.backend.head, key)
+
+    async def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
+        with self._watched("get"):
+            return await self._call(self.backend.read, info.key, start, end, info.etag)
+
+    async def copy(self, source: str, target: str) -> None:
+        with self._watched("copy"):
+            await self._call(self.backend.copy, source, target)
+
+    async def delete(self, keys: list[str]) -> None:
+        with self._watched("delete"):
+            await self._call(self.backend.delete, keys)
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        batches = self.backend.list(prefix)
+        while True:
+            with self._watched("list"):
+                batch = await self._call(next, batches, None)
+            if batch is None:
+                return
+            for info in batch:
+                yield info
+
+    async def sign(self, method: str, key: str, seconds: int) -> str | None:
+        return await self._call(self.backend.sign, method, key, seconds)
+
+    async def close(self) -> None:
+        self._calls.shutdown(wait=False)
+        self._puts.shutdown(wait=False)
+
+    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._calls, function, *arguments)
+
+    @contextmanager
+    def _watched(self, operation: str) -> Iterator[None]:
+        began, error = self.clock.monotonic(), None
+        try:
+            yield
+        except BaseException as failed:
+            error = failed
+            raise
+        finally:
+            if self.watch is not None:
+                self.watch(operation, self.clock.monotonic() - began, error)
+
+
+def _heard(done: asyncio.Future[str]) -> None:
+    """What it failed with is told already."""
+    if not done.cancelled():
+        done.exception()

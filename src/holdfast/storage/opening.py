@@ -1,0 +1,96 @@
+"""Which storage a URL names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.clock import Clock
+from holdfast.errors import Invalid
+from holdfast.ids import Ids
+from holdfast.storage.backend import Backend
+from holdfast.storage.bucket import Bucket
+from holdfast.storage.checks import check_prefix
+from holdfast.storage.directory import Directory
+from holdfast.storage.objects import Watch
+from holdfast.storage.signing import Signer
+from holdfast.storage.storage import Storage
+
+REQUEST_SECONDS, RETRIES = 60.0, 5
+FORMS = "a directory (a path or file:///PATH), s3://BUCKET/PREFIX?endpoint=URL&region=REGION, or memory://"
+OPTIONS = ("endpoint", "region")
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+_ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
+
+
+def open_storage(
+    url: str,
+    *,
+    access_key_id: str = "",
+    secret_access_key: str = "",
+    session_token: str = "",
+    request_seconds: float = REQUEST_SECONDS,
+    retries: int = RETRIES,
+    watch: Watch | None = None,
+    signer: Signer | None = None,
+    base_url: str = "",
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Storage:
+    """Nothing is asked of S3 yet. Credentials that are not given are those of the usual variables of AWS, or of the
+    machine's role. `signer` and `base_url`: for signed URLs of storage that has none of its own."""
+    credentials = {
+        "access_key_id": access_key_id,
+        "secret_access_key": secret_access_key,
+        "session_token": session_token,
+    }
+    scheme, found, _ = url.partition("://")
+    backend: Backend
+    if not found or scheme == "file":
+        backend = Directory(_path(url), ids or Ids())
+    elif url == "memory://":
+        backend = Bucket.in_memory()
+    elif scheme == "s3":
+        bucket, prefix, options = _s3(url)
+        config = {name: value for name, value in (credentials | options).items() if value}
+        backend = Bucket.in_s3(bucket, prefix, config, request_seconds=request_seconds, retries=retries)
+    else:
+        raise _invalid(f"{scheme[:20]}:// is no kind of storage")
+    return Storage(backend, clock=clock, watch=watch, signer=signer, base_url=base_url)
+
+
+def _path(url: str) -> Path:
+    if "://" not in url:
+        path = url
+    else:
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+            raise _invalid("the URL of a directory is file:///PATH, without a host and without options")
+        path = unquote(parts.path)
+    if not path.strip() or "\0" in path:
+        raise _invalid("the directory has no name")
+    return Path(path)
+
+
+def _s3(url: str) -> tuple[str, str, dict[str, str]]:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _invalid("it cannot be read") from None
+    if "@" in parts.netloc:
+        raise _invalid("credentials do not belong into the URL: use the variables of AWS, or the arguments")
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise _invalid("the name of the bucket is 3 to 63 letters, digits, dots, - and _")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(options.keys() - set(OPTIONS)):
+        raise _invalid(f"there is no option {unknown[0][:40]!r}; there are {', '.join(OPTIONS)}")
+    if options.get("endpoint") and not _ENDPOINT.fullmatch(options["endpoint"]):
+        raise _invalid("an endpoint is http://HOST:PORT or https://HOST:PORT")
+    return parts.netloc, check_prefix(unquote(parts.path).strip("/")), options
+
+
+def _invalid(fault: str) -> Invalid:
+    """The URL itself is not shown: it may have a secret in it."""
+    return Invalid(f"the URL of object storage is wrong: {fault}; it is {FORMS}", code="invalid_storage_url")

@@ -1,0 +1,175 @@
+"""Objects of an attempt that may be lost: staged under a prefix of its own, published under keys of its own.
+
+Every attempt of a job has another epoch, and the epoch is part of each key it writes. A stale attempt that writes,
+publishes or deletes late therefore touches nothing that a newer one has: which of them counts is decided where leases
+are fenced, in the transaction that records the published keys.
+
+What a dead attempt leaves is found by its age. Before the first copy a manifest says which keys will be published, so
+that a sweep finds those that were never recorded, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdfast.errors import Invalid, LeaseLost, ObjectNotFound
+from holdfast.storage.backend import CONTENT_TYPE, ObjectInfo
+from holdfast.storage.checks import RESERVED, check_content_type, check_key, check_metadata
+from holdfast.storage.objects import Data, Download, Objects
+
+STAGING, UPLOADS = f"{RESERVED}/staging", f"{RESERVED}/uploads"
+DATA, MANIFEST = "data", "manifest"
+
+# Asked before anything is published, and again before the keys are handed out. False, or an error, stops it.
+Fence = Callable[[], Awaitable[object]]
+Recorded = Callable[[str], Awaitable[bool]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StaleStaging:
+    """What an attempt has left. `published`: keys it may have copied objects to."""
+
+    job_id: str
+    epoch: int
+    keys: tuple[str, ...]
+    size: int
+    modified: datetime
+    published: tuple[str, ...]
+
+
+class Staged:
+    """The objects of one attempt, by names of its own choice."""
+
+    def __init__(self, objects: Objects, job_id: str, epoch: int) -> None:
+        self._objects = objects
+        self.job_id, self.epoch = job_id, epoch
+        self.prefix = f"{STAGING}/{job_id}/{epoch}"
+        self.names: dict[str, ObjectInfo] = {}
+        self.published: list[str] = []  # or about to be
+        self._handed_out: set[str] = set()
+
+    async def put(
+        self,
+        name: str,
+        data: Data,
+        *,
+        content_type: str = CONTENT_TYPE,
+        metadata: Mapping[str, str] | None = None,
+        size: int | None = None,
+    ) -> ObjectInfo:
+        described = check_content_type(content_type), check_metadata(metadata or {})
+        self.names[name] = info = await self._objects.put(self._key(name), data, *described, size)
+        return info
+
+    async def get(self, name: str) -> Download:
+        info = await self._objects.head(self._key(name))
+        return Download(self._objects, info, 0, info.size)
+
+    async def publish(self, to: str, *, fence: Fence) -> dict[str, str]:
+        """Copy what is staged to `to/JOB-EPOCH/NAME`; the final keys by name. Record them in the transaction that is
+        fenced by the lease: only what is recorded there counts."""
+        keys = {name: check_key(f"{to}/{self.job_id}-{self.epoch}/{name}") for name in self.names}
+        await self._check(fence)
+        self.published += [key for key in keys.values() if key not in self.published]
+        await self._objects.put(
+            f"{self.prefix}/{MANIFEST}", json.dumps(self.published).encode(), "application/json", {}
+        )
+        for name, key in keys.items():
+            await self._objects.copy(self._key(name), key)
+        try:
+            await self._check(fence)
+        except Exception:
+            await self._delete([key for key in keys.values() if key not in self._handed_out])  # none can be recorded
+            raise
+        self._handed_out.update(keys.values())
+        return keys
+
+    async def _check(self, fence: Fence) -> None:
+        if await fence() is False:
+            raise LeaseLost(f"job {self.job_id} is not with attempt {self.epoch} any more: nothing is published")
+
+    def _key(self, name: str) -> str:
+        check_key(name, "name")
+        return f"{self.prefix}/{DATA}/{name}"
+
+    async def clean(self, *, recorded: bool) -> None:
+        """What is staged is not needed any more. The manifest is, while it is not certain what was recorded."""
+        keys = [self._key(name) for name in self.names]
+        if self.published and recorded:
+            keys.append(f"{self.prefix}/{MANIFEST}")
+        await self._delete(keys)
+
+    async def _delete(self, keys: list[str]) -> None:
+        try:
+            if keys:
+                await self._objects.delete(keys)
+        except Exception as error:
+            log.warning("objects of job %s, attempt %s, stay until they are swept: %s", self.job_id, self.epoch, error)
+
+
+class Staging:
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    @asynccontextmanager
+    async def attempt(self, job_id: str, epoch: int) -> AsyncIterator[Staged]:
+        """Around the work of one attempt. At the end what is staged is deleted. If the end is an error, what was
+        published stays until a sweep has asked whether it is recorded: the commit may have happened."""
+        if "/" in check_key(job_id, "job id") or not isinstance(epoch, int) or epoch < 0:
+            raise Invalid(f"job id {job_id!r} and epoch {epoch!r} do not name an attempt", code="invalid_attempt")
+        staged = Staged(self._objects, job_id, epoch)
+        try:
+            yield staged
+        except BaseException:
+            await asyncio.shield(staged.clean(recorded=False))
+            raise
+        await staged.clean(recorded=True)
+
+    async def stale(self, older_than: float) -> list[StaleStaging]:
+        """Of attempts that have staged nothing for so many seconds: longer than any attempt lives."""
+        before = self._objects.clock.now() - timedelta(seconds=older_than)
+        found: dict[str, list[ObjectInfo]] = {}
+        async for info in self._objects.list(STAGING):
+            _, _, job_id, epoch, _ = info.key.split("/", 4)
+            found.setdefault(f"{job_id}/{epoch}", []).append(info)
+        old = {attempt: infos for attempt, infos in found.items() if max(info.modified for info in infos) < before}
+        return [await self._described(attempt, infos) for attempt, infos in old.items()]
+
+    async def sweep(self, older_than: float, *, recorded: Recorded) -> int:
+        """Delete what dead attempts have left; how many attempts. `recorded` says of a published key whether the
+        database has it: it stays then."""
+        stale = await self.stale(older_than)
+        for attempt in stale:
+            lost = [key for key in attempt.published if not await recorded(key)]
+            manifest = [key for key in attempt.keys if key.endswith(f"/{MANIFEST}")]
+            await self._delete(lost)
+            await self._delete([key for key in attempt.keys if key not in manifest])
+            await self._delete(manifest)  # as the last: while it is there, the sweep can be done again
+        before = self._objects.clock.now() - timedelta(seconds=older_than)
+        await self._delete([info.key async for info in self._objects.list(UPLOADS) if info.modified < before])
+        return len(stale)
+
+    async def _delete(self, keys: list[str]) -> None:
+        if keys:
+            await self._objects.delete(keys)
+
+    async def _described(self, attempt: str, infos: list[ObjectInfo]) -> StaleStaging:
+        job_id, _, epoch = attempt.partition("/")
+        keys, size = tuple(info.key for info in infos), sum(info.size for info in infos)
+        newest = max(info.modified for info in infos)
+        return StaleStaging(job_id, int(epoch), keys, size, newest, await self._published(attempt))
+
+    async def _published(self, attempt: str) -> tuple[str, ...]:
+        try:
+            info = await self._objects.head(f"{STAGING}/{attempt}/{MANIFEST}")
+            return tuple(json.loads(await Download(self._objects, info, 0, info.size).read()))
+        except ObjectNotFound:
+            return ()

@@ -1,0 +1,30 @@
+-- name: note_hook_failure
+-- Tried again after 1 s, 2 s, 4 s and so on, up to five minutes.
+INSERT INTO hook_failures (job_id, verb, extension, failures, error, next_at)
+VALUES (:job_id, :verb, :extension, 1, :error, {now+1})
+    ON CONFLICT (job_id, verb) DO UPDATE
+   SET extension = excluded.extension,
+       failures  = hook_failures.failures + 1,
+       error     = excluded.error,
+       next_at   = {now+CASE WHEN hook_failures.failures < 8 THEN 1 << hook_failures.failures ELSE 300 END}
+RETURNING failures, next_at
+
+-- name: clear_hook_failures
+DELETE FROM hook_failures WHERE job_id {in:ids uuid} AND verb = :verb RETURNING job_id
+
+-- name: hook_failures
+SELECT verb, extension, failures, error, next_at FROM hook_failures WHERE job_id = :id ORDER BY verb
+
+-- name: hooked_jobs
+-- For hooks. `failed`: a hook has failed on some job, perhaps on one of these.
+SELECT {job}, EXISTS (SELECT 1 FROM hook_failures) AS failed FROM jobs WHERE id {in:ids uuid} ORDER BY id
+
+-- name: prune_hook_failures
+DELETE FROM hook_failures WHERE job_id {in:ids uuid} RETURNING job_id
+
+-- name: see_extensions
+-- A process that does maintenance has these.
+INSERT INTO extensions (name, seen_at)
+SELECT seen.name, {now} FROM {rows:seen(name text)} WHERE TRUE
+    ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at
+RETURNING name

@@ -1,0 +1,120 @@
+"""What a handler reaches of the database, where there is one: a worker that speaks to a server has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from holdfast.errors import Invalid
+from holdfast.model import Lease
+from holdfast.model.reports import Withdrawn
+from holdfast.worker.outcomes import Recorded
+
+
+class JobTx(Protocol):
+    """A transaction of a handler. It commits only if the job is still held then."""
+
+    alone: bool
+    lock_seconds: float | None
+    lock_errors: tuple[type[Exception], ...]
+
+    @property
+    def completed(self) -> Recorded | None:
+        """How this transaction ends the job, if it does."""
+        ...
+
+    async def all(self, query: Any, *, limit: int | None = None, **params: Any) -> list[Any]:
+        """The rows that a query answers with."""
+        ...
+
+    async def one(self, query: Any, **params: Any) -> Any:
+        """The first of them, or None."""
+        ...
+
+    async def run(self, query: Any, **params: Any) -> None:
+        """A write whose answer is not needed."""
+        ...
+
+    async def flush(self) -> None: ...
+
+    def savepoint(self) -> AbstractAsyncContextManager[None]:
+        """What is done inside is undone when it raises, and the rest of the transaction goes on."""
+        ...
+
+    async def call(self, hook: Coroutine[Any, Any, Any], seconds: float, blocked: Callable[[float], None]) -> Any: ...
+
+    async def wait_for_locks(self) -> None: ...
+
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None: ...
+
+    async def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A job that is created if the transaction is committed; this job is its parent. The answer is its handle."""
+        ...
+
+    async def wake(self, job_id: str) -> bool:
+        """Another job need not wait for its time any longer."""
+        ...
+
+    async def cancel(self, job_id: str, reason: str = "canceled") -> bool:
+        """Another job. True if it is canceled with this transaction, False if its worker is asked to stop it."""
+        ...
+
+    async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        """The waiting work of another job ends with this transaction; see `Context.withdraw`."""
+        ...
+
+    async def complete(self, result: Any = None) -> None:
+        """This job ends with this transaction, and what the handler returns is not looked at any more."""
+        ...
+
+
+class Database(Protocol):
+    def transaction(self, lease: Lease) -> AbstractAsyncContextManager[JobTx]: ...
+
+    async def enqueue(self, lease: Lease, job: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    async def children(self, lease: Lease) -> list[Any]: ...
+
+    async def cancel(self, lease: Lease, job_id: str, reason: str) -> bool: ...
+
+
+def no_database(what: str) -> Invalid:
+    return Invalid(
+        f"{what} needs the database, and this worker speaks to a server: let a guard or an effect of the job type do "
+        "it, which run in the server, or start the worker with the database's URL",
+        code="no_database",
+    )
+
+
+class SyncJobTx:
+    """The same, for a handler in a thread."""
+
+    def __init__(self, tx: JobTx, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._tx, self._wait = tx, wait
+
+    def all(self, query: Any, *, limit: int | None = None, **params: Any) -> list[Any]:
+        rows: list[Any] = self._wait(self._tx.all(query, limit=limit, **params))
+        return rows
+
+    def one(self, query: Any, **params: Any) -> Any:
+        return self._wait(self._tx.one(query, **params))
+
+    def run(self, query: Any, **params: Any) -> None:
+        self._wait(self._tx.run(query, **params))
+
+    def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self._wait(self._tx.enqueue(job, *args, **kwargs))
+
+    def wake(self, job_id: str) -> bool:
+        return bool(self._wait(self._tx.wake(job_id)))
+
+    def cancel(self, job_id: str, reason: str = "canceled") -> bool:
+        return bool(self._wait(self._tx.cancel(job_id, reason)))
+
+    def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        withdrawn: Withdrawn = self._wait(self._tx.withdraw(job_id, reason, message=message))
+        return withdrawn
+
+    def complete(self, result: Any = None) -> None:
+        self._wait(self._tx.complete(result))

@@ -1,0 +1,145 @@
+"""Parts of a job, as its handler has them in hand: one after the other, or several at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol
+
+from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.model import Part, PartStatus
+from holdfast.worker.outcomes import Snooze, readable
+
+FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
+
+
+class Keeps(Protocol):
+    """The context: reports a part, and knows it from then on."""
+
+    async def keep_part(self, part: Part, percent: float | None = None, step: str | None = None) -> None: ...
+
+
+class PartInHand:
+    """A part that a handler works on. `data` is what an earlier execution, or this one, has kept with it."""
+
+    def __init__(self, context: Keeps, part: Part, place: int = 0, total: int = 1, *, units: int | None = None) -> None:
+        self._context = context
+        self.name, self.status = part.name, part.status
+        self.place, self.total = place, total  # among the parts of a loop
+        self.data: Any = part.data
+        self._units = part.total if units is None else units
+        self._reopen = False
+
+    @property
+    def finished(self) -> bool:
+        """Completed or skipped, by this execution or an earlier one: there is nothing to do."""
+        return self.status in FINISHED
+
+    async def progress(
+        self, percent: float | None = None, *, total: int | None = None, done: int | None = None
+    ) -> None:
+        """In percent, or in units that are done; in percent as well, where the total is known."""
+        self._units = total if total is not None else self._units
+        if percent is None and done is not None and self._units:
+            percent = min(100.0, 100 * done / self._units)
+        await self._say(PartStatus.IN_PROGRESS, percent=percent, done=done)
+
+    async def complete(self, data: Any = None) -> None:
+        """Done: the next execution will not do it again. `data` is kept with it."""
+        self.data = self.data if data is None else data
+        await self._say(PartStatus.COMPLETED, percent=100, done=self._units)
+
+    async def skip(self, reason: str | None = None) -> None:
+        """It does not apply to this job: as good as done."""
+        await self._say(PartStatus.SKIPPED, error=reason)
+
+    async def fail(self, error: str | BaseException) -> None:
+        """The others may go on; what becomes of the job is for the handler to say."""
+        await self._say(PartStatus.FAILED, error=_text(error))
+
+    async def reopen(self) -> None:
+        """It was finished, and is to be done again."""
+        self.data, self._reopen = None, True
+        await self._say(PartStatus.IN_PROGRESS)
+
+    async def begin(self, *, step: str | None = None) -> None:
+        if not self.finished:
+            await self._say(PartStatus.IN_PROGRESS, step=step)
+
+    async def leave(self, error: BaseException | None, *, percent: float | None = None) -> None:
+        """What was left in progress is completed, or has failed with what was raised. One that was interrupted stays as
+        it is: its job goes on later, or never."""
+        if self.status is not PartStatus.IN_PROGRESS or isinstance(error, asyncio.CancelledError | LeaseLost | Snooze):
+            return
+        if error is None:
+            await self._say(PartStatus.COMPLETED, percent=100, done=self._units, overall=percent)
+            return
+        with suppress(HoldfastError):  # what was raised matters more
+            await self.fail(error)
+
+    async def _say(
+        self,
+        status: PartStatus,
+        *,
+        percent: float | None = None,
+        done: int | None = None,
+        error: str | None = None,
+        step: str | None = None,
+        overall: float | None = None,
+    ) -> None:
+        part = Part(
+            name=self.name,
+            status=status,
+            percent=percent,
+            total=self._units,
+            done=done,
+            error=error,
+            data=self.data,
+            reopen=self._reopen,
+        )
+        await self._context.keep_part(part, overall, step)
+        self.status, self._reopen = status, False
+
+
+def _text(error: str | BaseException) -> str:
+    return error if isinstance(error, str) else readable(f"{type(error).__name__}: {error}")
+
+
+class SyncPartInHand:
+    """The same, for a handler in a thread."""
+
+    def __init__(self, part: PartInHand, wait: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        self._part, self._wait = part, wait
+        self.name, self.place, self.total = part.name, part.place, part.total
+
+    @property
+    def data(self) -> Any:
+        return self._part.data
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        self._part.data = data
+
+    @property
+    def status(self) -> PartStatus:
+        return self._part.status
+
+    @property
+    def finished(self) -> bool:
+        return self._part.finished
+
+    def progress(self, percent: float | None = None, *, total: int | None = None, done: int | None = None) -> None:
+        self._wait(self._part.progress(percent, total=total, done=done))
+
+    def complete(self, data: Any = None) -> None:
+        self._wait(self._part.complete(data))
+
+    def skip(self, reason: str | None = None) -> None:
+        self._wait(self._part.skip(reason))
+
+    def fail(self, error: str | BaseException) -> None:
+        self._wait(self._part.fail(error))
+
+    def reopen(self) -> None:
+        self._wait(self._part.reopen())

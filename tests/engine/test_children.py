@@ -1,0 +1,131 @@
+"""A job that waits for its children holds no slot, and goes on when all of them have ended, however they did."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.engine.prune import Retention
+from holdfast.model import Lease, NewJob
+from holdfast.model.reports import Freed, Verdict
+from tests.engine.steps import run, sweep
+
+
+async def parent_of(engine: Engine, worker: str, children: int) -> tuple[Lease, list[str]]:
+    parent = await run(engine, worker, type="parent")
+    made = [await engine.create(NewJob(type="child", parent_id=parent.id, max_attempts=1)) for _ in range(children)]
+    return parent, [one.id for one in made]
+
+
+async def wait(engine: Engine, worker: str, parent: Lease) -> None:
+    await engine.release_many(worker, [Freed(parent.id, parent.token, 0, True, children=True)])
+
+
+async def claimed(engine: Engine, worker: str, job_type: str = "parent") -> list[str]:
+    return [lease.id for lease in await engine.claim(worker, limit=10, types=[job_type])]
+
+
+async def test_it_can_be_claimed_when_the_last_child_has_ended(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    parent, children = await parent_of(engine, worker, 2)
+    stranger = await engine.create(NewJob(type="stranger"))
+    await wait(engine, worker, parent)
+    assert (await engine.get(parent.id)).reason == "waiting_for_children"
+    for _ in children:
+        assert await claimed(engine, worker) == []
+        clause = (await engine.why(parent.id))[-1]
+        assert (clause.name, clause.holds) == ("children", False)
+        [lease] = await engine.claim(worker, types=["child"])
+        await engine.complete(worker, lease.id, lease.token)
+        clock.advance(0.1)  # a look has put off the next one by seconds: the end of a child calls for one now
+    assert "all its child jobs have ended" in (await engine.why(parent.id))[-1].says
+    assert await claimed(engine, worker) == [parent.id]
+    assert [job.id for job in await engine.children(parent.id)] == children
+    assert await engine.children(stranger.id) == []
+    assert (await engine.get(parent.id)).attempt == 1
+
+
+async def test_where_no_child_is_left_it_goes_on_at_once(engine: Engine, worker: str) -> None:
+    """They may have ended before it began to wait."""
+    parent, [child] = await parent_of(engine, worker, 1)
+    await engine.cancel(child)
+    await wait(engine, worker, parent)
+    assert await claimed(engine, worker) == [parent.id]
+
+
+async def dead(engine: Engine, worker: str, child: str, clock: MovableClock) -> None:
+    [lease] = await engine.claim(worker, types=["child"])
+    await engine.fail(worker, lease.id, lease.token, "boom")
+
+
+async def canceled(engine: Engine, worker: str, child: str, clock: MovableClock) -> None:
+    await engine.cancel(child)
+
+
+async def rejected(engine: Engine, worker: str, child: str, clock: MovableClock) -> None:
+    await engine.reject_queued(Verdict(id=child, code="NO"))
+
+
+async def lost(engine: Engine, worker: str, child: str, clock: MovableClock) -> None:
+    await engine.claim(worker, types=["child"])
+    await sweep(engine, clock, 40)
+
+
+async def pruned(engine: Engine, worker: str, child: str, clock: MovableClock) -> None:
+    await engine.cancel(child)
+    clock.advance(10**7)
+    assert await engine.prune(Retention()) == 1
+
+
+@pytest.mark.parametrize("end", [dead, canceled, rejected, lost, pruned], ids=lambda end: end.__name__)
+async def test_however_a_child_ends(
+    engine: Engine,
+    worker: str,
+    clock: MovableClock,
+    end: Callable[[Engine, str, str, MovableClock], Awaitable[None]],
+) -> None:
+    parent, [child] = await parent_of(engine, worker, 1)
+    await wait(engine, worker, parent)
+    assert await claimed(engine, worker) == []
+    await end(engine, worker, child, clock)
+    clock.advance(0.1)
+    assert await claimed(engine, worker) == [parent.id]
+
+
+async def test_a_child_that_ends_unseen_is_found_within_seconds(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """The trigger passes over a parent that is locked: a look now and then makes up for it."""
+    parent, _ = await parent_of(engine, worker, 1)
+    await wait(engine, worker, parent)
+    assert await claimed(engine, worker) == []
+    before = await engine.get(parent.id)
+    clock.advance(4)
+    assert await claimed(engine, worker) == []
+    clock.advance(1)
+    assert await claimed(engine, worker) == []
+    assert (await engine.get(parent.id)).run_at > before.run_at
+    assert (await engine.get(parent.id)).version == before.version
+
+
+async def test_waiting_can_be_ended_by_cancel_and_by_wake(engine: Engine, worker: str) -> None:
+    woken, _ = await parent_of(engine, worker, 1)
+    await wait(engine, worker, woken)
+    assert await engine.wake(woken.id) is True
+    assert await claimed(engine, worker) == [woken.id]
+    given_up, _ = await parent_of(engine, worker, 1)
+    await wait(engine, worker, given_up)
+    assert (await engine.cancel(given_up.id)).canceled
+
+
+async def test_only_what_waits_for_children_is_looked_at_so(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """A snoozed parent waits for its time, whatever its children do."""
+    parent, [child] = await parent_of(engine, worker, 1)
+    await engine.release(worker, parent.id, parent.token, delay_seconds=60)
+    await engine.cancel(child)
+    clock.advance(30)
+    assert await claimed(engine, worker) == []
+    clock.advance(31)
+    assert await claimed(engine, worker) == [parent.id]

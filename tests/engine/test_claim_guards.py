@@ -1,0 +1,159 @@
+"""Guards on claim: they allow, put off, reject or cancel each job before a worker gets it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.engine.claim_hooked import Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.hooked import REFUSED_SECONDS
+from holdfast.errors import Refused
+from holdfast.lifecycle import State
+from holdfast.model import NewJob
+from holdfast.store import Tx, q
+from tests.engine.hooking import adopt, guard
+from tests.engine.steps import ask, stored
+from tests.known.test_one_poisoned_row import spoil
+
+VERDICTS: dict[str, Any] = {
+    "reject": Reject("SAFE_BLOCK", "no"),
+    "cancel": Cancel("gone"),
+    "defer": Defer(30),
+    "allow": None,
+}
+
+
+async def answering(engine: Engine, verdicts: dict[str, Any] = VERDICTS) -> None:
+    """A guard that answers what the payload names."""
+
+    @guard(engine, "claim", job_type="n")
+    async def decide(_tx: Tx, request: ClaimRequest) -> Any:
+        verdict = verdicts[request.job.payload["verdict"]]
+        if isinstance(verdict, Exception):
+            raise verdict
+        return verdict
+
+    await adopt(engine, "n")
+
+
+def job(verdict: str, lifecycle: str = "generation") -> NewJob:
+    return NewJob(type="n", lifecycle=lifecycle, payload={"verdict": verdict})
+
+
+async def test_those_behind_what_was_put_off_or_ended_are_claimed_at_once(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """R004-2, C-4: who stands in front and may not run takes nothing from those behind."""
+    await answering(engine)
+    made = await engine.create_many([job("reject"), job("defer"), job("reject"), job("allow"), job("allow")])
+
+    assert [lease.id for lease in await engine.claim(worker)] == [made[3].id]
+    states = [(await engine.get(one.id)).state for one in made]
+    assert states == [State.REJECTED, State.QUEUED, State.REJECTED, State.RUNNING, State.QUEUED]
+    assert [lease.id for lease in await engine.claim(worker, limit=5)] == [made[4].id]
+    assert (await engine.get(made[1].id)).due is False
+
+
+async def test_a_job_is_canceled_where_its_lifecycle_has_that_move(engine: Engine, worker: str) -> None:
+    await answering(engine)
+    made = await engine.create(job("cancel", "default"))
+    assert await engine.claim(worker) == []
+    found = await engine.get(made.id)
+    assert (found.state, found.reason) == (State.CANCELED, "gone")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "lifecycle"),
+    [
+        (Reject("SAFE_BLOCK"), "images"),
+        (Cancel(), "images"),
+        (Reject("", "no code"), "generation"),
+        (Reject("E", 7), "generation"),  # type: ignore[arg-type]
+        (Cancel(""), "default"),
+        (Defer(-1), "default"),
+        ("yes", "default"),
+        (RuntimeError("broken"), "default"),
+    ],
+    ids=str,
+)
+async def test_a_verdict_that_cannot_be_carried_out_is_a_failure_of_its_extension(
+    engine: Engine, worker: str, verdict: Any, lifecycle: str
+) -> None:
+    """The claim answers, others are claimed, and the job is put off."""
+    await answering(engine, {"odd": verdict, "allow": None})
+    odd, fine = await engine.create_many([job("odd", lifecycle), job("allow", lifecycle)])
+
+    assert [lease.id for lease in await engine.claim(worker, limit=2)] == [fine.id]
+    [failure] = await ask(engine, "SELECT job_id, verb, extension, failures FROM hook_failures")
+    assert tuple(failure) == (odd.id, "claim", "toy", 1)
+    assert (await engine.get(odd.id)).state is State.QUEUED
+
+
+async def test_a_guard_that_refuses_puts_the_job_off(engine: Engine, worker: str, clock: MovableClock) -> None:
+    await answering(engine, {"refuse": Refused("not now"), "allow": None})
+    refused, fine = await engine.create_many([job("refuse"), job("allow")])
+    assert [lease.id for lease in await engine.claim(worker)] == [fine.id]
+    assert await ask(engine, "SELECT job_id FROM hook_failures") == []
+    assert (await engine.get(refused.id)).due is False
+    assert (await engine.get(refused.id)).run_at.timestamp() == clock.now().timestamp() + REFUSED_SECONDS
+
+
+async def test_a_waiting_retry_cannot_be_rejected(engine: Engine, worker: str) -> None:
+    """`images` claims retries where they wait; only what is queued can be rejected."""
+    verdicts: dict[str, Any] = {"later": None}
+    await answering(engine, verdicts)
+    policy = {"backoff_base_seconds": 0}
+    made = await engine.create(NewJob(type="n", lifecycle="images", payload={"verdict": "later"}, policy=policy))
+    [lease] = await engine.claim(worker)
+    await engine.fail(worker, lease.id, lease.token, "E")
+    verdicts["later"] = Reject("SAFE_BLOCK")
+    assert await engine.claim(worker) == []
+    assert (await engine.get(made.id)).state is State.RETRYING
+    assert len(await ask(engine, "SELECT job_id FROM hook_failures")) == 1
+
+
+async def test_a_claim_with_hooks_finds_the_jobs_that_a_claim_without_would(
+    engine: Engine, worker: str, store_url: str, clock: MovableClock
+) -> None:
+    """Due, of this lane, urgent enough, long enough there for workers that are not preferred, with an attempt left,
+    and with hooks of ours."""
+    plain = await engine.create(job("allow"))
+    await answering(engine)
+    await ask(engine, "UPDATE jobs SET needs = NULL WHERE id = :id RETURNING id", id=plain.id)
+    found, spoilt, _late, _low, _other = await engine.create_many(
+        [
+            job("allow"),
+            job("allow"),
+            msgspec.structs.replace(job("allow"), delay_seconds=60),
+            msgspec.structs.replace(job("allow"), priority=-1),
+            msgspec.structs.replace(job("allow"), queue="other"),
+        ]
+    )
+    await spoil(engine, store_url, spoilt.id)
+    [lane] = await ask(engine, "SELECT lane FROM jobs WHERE id = :id", id=found.id)
+
+    async def claimable(waits: float) -> list[str]:
+        query, wanted = q.claimable_jobs.with_hooks(("toy",)), {"lane": lane["lane"], "floor": 0, "most": 9}
+        rows = await engine.store.write(lambda tx: tx.all(query, waits=waits, **wanted))
+        return [row["id"] for row in rows]
+
+    assert await claimable(0) == [found.id]
+    assert await claimable(1) == []
+    clock.advance(-10)
+    assert await claimable(1) == [found.id], "its time lies ahead because the clock was set back"
+
+
+async def test_only_waiting_jobs_with_our_hooks_are_put_off(engine: Engine, worker: str) -> None:
+    await answering(engine)
+    waits, other, runs = await engine.create_many([job("allow") for _ in range(3)])
+    plain = await engine.create(NewJob(type="plain"))
+    before = [await stored(engine, one.id) for one in (other, plain)]
+    await ask(engine, "UPDATE jobs SET priority = 9 WHERE id = :id RETURNING id", id=runs.id)
+    [lease] = await engine.claim(worker, types=["n"])
+    assert lease.id == runs.id
+    query, seconds = q.defer_jobs.with_hooks(("toy",)), [(one.id, 5.0) for one in (waits, runs, plain)]
+    deferred = await engine.store.write(lambda tx: tx.all(query, deferred=seconds))
+    assert [row["id"] for row in deferred] == [waits.id]
+    assert [await stored(engine, one.id) for one in (other, plain)] == before

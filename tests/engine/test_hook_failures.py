@@ -1,0 +1,384 @@
+"""A hook that fails harms the job that it belongs to, and no other."""
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Done, Engine, Failure, Retention
+from holdfast.engine.claim_hooked import Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.hooked import MoveRequest
+from holdfast.engine.insert import ready as ready_job
+from holdfast.errors import ExtensionMissing, HookFailed, Refused
+from holdfast.lifecycle import State
+from holdfast.model import Job, Lease, NewJob
+from holdfast.model.reports import Freed, Settled, Verdict
+from holdfast.store import Tx, open_store
+from holdfast.store.queries import Query
+from holdfast.store.sqlite import SqliteTx
+from tests.engine.hooking import adopt, effect, guard
+from tests.engine.steps import ask, run, sweep
+
+BAD = 37
+
+
+async def raises(_tx: Tx) -> None:
+    raise ZeroDivisionError("a mistake in the effect")
+
+
+async def refuses(_tx: Tx) -> None:
+    raise Refused("an effect cannot refuse")
+
+
+async def fails_in_sql(tx: Tx) -> None:
+    await tx.one(Query("broken", "INSERT INTO job_types (name) VALUES ('half') RETURNING name"))
+
+
+async def fails_in_sql_later(tx: Tx) -> None:
+    await tx.run(Query("broken", "INSERT INTO job_types (name) VALUES ('half') RETURNING name"))
+
+
+async def takes_too_long(tx: Tx) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) AS n FROM n"
+    await tx.all(Query("slow", endless if isinstance(tx, SqliteTx) else "SELECT pg_sleep(60)"))
+
+
+WAYS = {
+    "raises": raises,
+    "refuses": refuses,
+    "sql": fails_in_sql,
+    "sql later": fails_in_sql_later,
+    "time": takes_too_long,
+}
+
+
+async def hundred(engine: Engine, worker: str, **job: Any) -> list[Lease]:
+    await engine.create_many([NewJob(type="n", payload={"n": n}, **job) for n in range(100)])
+    leases = await engine.claim(worker, limit=100)
+    assert len(leases) == 100
+    return leases
+
+
+def break_one(engine: Engine, way: str, *verbs: str) -> None:
+    engine.rules.limits = replace(engine.rules.limits, hook_seconds=0.5)
+
+    @effect(engine, *verbs)
+    async def follow(tx: Tx, _verb: str, job: Job) -> None:
+        await tx.run(Query("note", "INSERT INTO secrets (name, value) VALUES (:id, 'x')"), id=job.id)
+        if job.payload["n"] == BAD:
+            await WAYS[way](tx)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_of_a_hundred_completions_the_one_whose_effect_fails_waits(engine: Engine, worker: str, way: str) -> None:
+    break_one(engine, way, "complete")
+    leases = await hundred(engine, worker)
+    answers = await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+    bad = next(place for place, lease in enumerate(leases) if lease.payload["n"] == BAD)
+    assert isinstance(answers[bad], HookFailed)
+    assert sum(isinstance(answer, Settled) for answer in answers) == 99
+    states = [(await engine.get(lease.id)).state for lease in leases]
+    assert (states.count(State.SUCCEEDED), states[bad]) == (99, State.RUNNING)
+    [row] = await ask(engine, "SELECT job_id, verb, extension, failures FROM hook_failures")
+    assert tuple(row) == (leases[bad].id, "complete", "toy", 1)
+    [noted] = await ask(engine, "SELECT count(*) AS n FROM secrets")
+    assert noted["n"] == 99, "what the effect of the bad one wrote is undone"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_of_a_hundred_failures_the_one_whose_effect_fails_waits(engine: Engine, worker: str, way: str) -> None:
+    break_one(engine, way, "fail")
+    leases = await hundred(engine, worker)
+    failures = [Failure(id=lease.id, token=lease.token, code="E", permanent=True) for lease in leases]
+    answers = await engine.fail_many(worker, failures)
+    assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
+    assert len((await engine.page(limit=200)).jobs) == 100
+    [dead] = await ask(engine, "SELECT count(*) AS n FROM jobs WHERE state = 'dead'")
+    assert dead["n"] == 99
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_of_a_hundred_lost_jobs_the_one_whose_effect_fails_is_reaped_later(
+    engine: Engine, worker: str, clock: MovableClock, way: str
+) -> None:
+    break_one(engine, way, "reap")
+    leases = await hundred(engine, worker)
+    await sweep(engine, clock, 60)
+    [left] = await ask(engine, "SELECT id FROM jobs WHERE state = 'running'")
+    assert left["id"] == next(lease.id for lease in leases if lease.payload["n"] == BAD)
+    engine.rules.hooks._effects.clear()
+    assert await engine.reap() == [], "not before its time"
+    clock.advance(10)
+    assert [row["id"] for row in await engine.reap()] == [left["id"]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_of_a_hundred_cancellations_the_one_whose_effect_fails_is_refused(engine: Engine, way: str) -> None:
+    break_one(engine, way, "cancel")
+    jobs = [job.id for job in await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(100)])]
+    answers = await engine.cancel_many(jobs)
+    assert [place for place, answer in enumerate(answers) if isinstance(answer, HookFailed)] == [BAD]
+    [canceled] = await ask(engine, "SELECT count(*) AS n FROM jobs WHERE state = 'canceled'")
+    assert canceled["n"] == 99
+
+
+async def test_a_claim_whose_effect_fails_gives_the_others_away(engine: Engine, worker: str) -> None:
+    break_one(engine, "raises", "claim")
+    await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(100)])
+    leases = await engine.claim(worker, limit=100)
+    assert len(leases) == 99
+    [left] = await ask(engine, "SELECT due, state FROM jobs WHERE state <> 'running'")
+    assert (bool(left["due"]), left["state"]) == (False, "queued"), "it left the claim index for a while"
+
+
+SOME_WAYS = pytest.mark.parametrize("way", ["raises", "sql later"])
+
+
+async def states(engine: Engine) -> dict[str, int]:
+    rows = await ask(engine, "SELECT state, count(*) AS jobs FROM jobs GROUP BY state")
+    return {row["state"]: row["jobs"] for row in rows}
+
+
+def mend(engine: Engine) -> None:
+    engine.rules.hooks._effects.clear()
+
+
+async def ten(engine: Engine, worker: str, **job: Any) -> list[Lease]:
+    await engine.create_many([NewJob(type="n", payload={"n": n}, **job) for n in range(BAD - 5, BAD + 5)])
+    return await engine.claim(worker, limit=10)
+
+
+@SOME_WAYS
+async def test_one_release_waits(engine: Engine, worker: str, way: str) -> None:
+    break_one(engine, way, "release")
+    leases = await ten(engine, worker)
+    answers = await engine.release_many(worker, [Freed(lease.id, lease.token) for lease in leases])
+    assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
+    assert await states(engine) == {"queued": 9, "running": 1}
+
+
+@SOME_WAYS
+async def test_one_rejection_waits(engine: Engine, worker: str, way: str) -> None:
+    break_one(engine, way, "reject")
+    leases = await ten(engine, worker)
+    verdicts = [Verdict(id=lease.id, token=lease.token, code="E") for lease in leases]
+    answers = await engine.reject_many(worker, verdicts)
+    assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
+    assert await states(engine) == {"rejected": 9, "running": 1}
+
+
+@SOME_WAYS
+async def test_one_job_is_pruned_later(engine: Engine, worker: str, clock: MovableClock, way: str) -> None:
+    break_one(engine, way, "prune")
+    leases = await ten(engine, worker)
+    await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+    clock.advance(100)
+    assert await engine.prune(Retention(succeeded=10)) == 9
+    assert await engine.prune(Retention(succeeded=10)) == 0, "not before its time"
+    mend(engine)
+    clock.advance(10)
+    assert await engine.prune(Retention(succeeded=10)) == 1
+    assert await ask(engine, "SELECT job_id FROM hook_failures") == []
+
+
+@SOME_WAYS
+async def test_one_retry_is_queued_later(engine: Engine, worker: str, clock: MovableClock, way: str) -> None:
+    """In a lifecycle that queues a retry again instead of claiming it directly."""
+    break_one(engine, way, "requeue")
+    leases = await ten(engine, worker, lifecycle="orchestration")
+    failures = [Failure(id=lease.id, token=lease.token, code="E", retry_after_seconds=1) for lease in leases]
+    await engine.fail_many(worker, failures)
+    clock.advance(5)
+    assert await engine.requeue_due() == 9
+    assert await engine.requeue_due() == 0, "not before its time"
+    assert await states(engine) == {"queued": 9, "retrying": 1}
+    mend(engine)
+    clock.advance(10)
+    assert await engine.requeue_due() == 1
+
+
+@SOME_WAYS
+@pytest.mark.parametrize("others", [0, 9])
+async def test_one_job_is_accepted_later(engine: Engine, clock: MovableClock, way: str, others: int) -> None:
+    """What its creator left: the sweep accepts the others, also those that need no hooks."""
+    break_one(engine, way, "accept")
+    jobs = [NewJob(type="n", payload={"n": BAD + n}, lifecycle="orchestration") for n in range(1 + others)]
+    await engine.create_many([*jobs, NewJob(type="plain", lifecycle="orchestration")], accept=False)
+    clock.advance(100)
+    assert await engine.accept_orphans() == others + 1
+    assert await engine.accept_orphans() == 0, "not before its time"
+    mend(engine)
+    clock.advance(10)
+    assert await engine.accept_orphans() == 1
+    assert await states(engine) == {"queued": others + 2}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_one_create_of_many_callers_is_refused(engine: Engine, way: str) -> None:
+    break_one(engine, way, "create")
+    ready = [ready_job(NewJob(type="n", payload={"n": n})) for n in range(BAD - 5, BAD + 5)]
+    answers = await engine.create_each(ready)
+    assert [place for place, answer in enumerate(answers) if isinstance(answer, HookFailed)] == [5]
+    assert await states(engine) == {"queued": 9}
+    assert await ask(engine, "SELECT job_id FROM hook_failures") == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_guard_that_fails_harms_its_own_job_alone(engine: Engine, worker: str, way: str) -> None:
+    engine.rules.limits = replace(engine.rules.limits, hook_seconds=0.5)
+
+    @guard(engine, "complete", "fail", "release", "reject")
+    async def fails(tx: Tx, request: MoveRequest) -> None:
+        if request.job.payload["n"] == BAD:
+            await WAYS[way](tx)
+
+    for verb, over in {"complete": "succeeded", "fail": "dead", "release": "queued", "reject": "rejected"}.items():
+        leases = await ten(engine, worker)
+        assert len(leases) == 10
+        reports = {
+            "complete": [Done(lease.id, lease.token) for lease in leases],
+            "fail": [Failure(id=lease.id, token=lease.token, code="E", permanent=True) for lease in leases],
+            "release": [Freed(lease.id, lease.token, 1000) for lease in leases],
+            "reject": [Verdict(id=lease.id, token=lease.token, code="E") for lease in leases],
+        }[verb]
+        answers = await getattr(engine, f"{verb}_many")(worker, reports)
+        refusal = Refused if way == "refuses" else HookFailed
+        assert [place for place, answer in enumerate(answers) if isinstance(answer, refusal)] == [5], verb
+        assert (await states(engine))[over] == 9
+
+
+async def test_a_verdict_that_the_lifecycle_does_not_have_stops_no_other_claim(
+    engine: Engine, worker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    verdicts: dict[int, Any] = {BAD: Reject("bad"), BAD + 1: Defer(-1), BAD + 2: "later"}
+
+    @guard(engine, "claim")
+    async def decide(_tx: Tx, request: ClaimRequest) -> Any:
+        return verdicts.get(request.job.payload["n"])
+
+    with caplog.at_level(logging.WARNING, "holdfast.hooks"):
+        leases = await ten(engine, worker, lifecycle="crawl")
+    assert len(leases) == 7
+    told = {record.message.partition(":")[2] for record in caplog.records}
+    assert len(told) == 3
+    assert all(record.extension == "toy" for record in caplog.records)  # type: ignore[attr-defined]
+
+
+async def test_what_a_guard_puts_off_stands_in_front_of_nothing(engine: Engine, worker: str) -> None:
+    asked: list[int] = []
+
+    @guard(engine, "claim")
+    async def decide(_tx: Tx, request: ClaimRequest) -> Defer | Cancel | None:
+        asked.append(request.job.payload["n"])
+        return Defer(100) if asked[-1] < 20 else Cancel() if asked[-1] < 40 else None
+
+    await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(60)])
+    [lease] = await engine.claim(worker)
+    assert lease.payload == {"n": 40}
+    assert asked == list(range(41)), "those behind it were not asked about"
+    assert len(await engine.claim(worker, limit=5)) == 5
+    assert await states(engine) == {"queued": 34, "canceled": 20, "running": 6}
+
+
+async def test_an_effect_on_another_verb_leaves_the_claim_as_it_is(engine: Engine, worker: str) -> None:
+    """No hook has a say in it: one statement, in the order of priority."""
+    break_one(engine, "raises", "complete")
+    await engine.create_many([NewJob(type="n", payload={"n": n}, priority=n % 3) for n in range(30)])
+    assert [lease.priority for lease in await engine.claim(worker, limit=12)] == [2] * 10 + [1] * 2
+
+
+async def awaits_something_else(_tx: Tx) -> None:
+    await asyncio.sleep(0.001)
+
+
+async def awaits_another_task(_tx: Tx) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("wait", [awaits_something_else, awaits_another_task])
+async def test_a_hook_that_awaits_something_else_fails_and_is_named(
+    engine: Engine, worker: str, wait: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    @effect(engine, "complete")
+    async def follow(tx: Tx, _verb: str, _job: Job) -> None:
+        await wait(tx)
+
+    lease = await run(engine, worker, type="n")
+    with caplog.at_level(logging.WARNING, "holdfast.hooks"), pytest.raises(HookFailed, match="toy"):
+        await engine.complete(worker, lease.id, lease.token)
+    [record] = caplog.records
+    assert "toy: test_a_hook_that_awaits_something_else" in record.message
+    assert "may only await that transaction" in record.message
+
+
+async def test_a_hook_that_blocks_is_named(engine: Engine, worker: str, caplog: pytest.LogCaptureFixture) -> None:
+    @effect(engine, "complete")
+    async def follow(_tx: Tx, _verb: str, _job: Job) -> None:
+        time.sleep(1.1)  # noqa: ASYNC251  that is the story
+
+    lease = await run(engine, worker, type="n")
+    with caplog.at_level(logging.WARNING, "holdfast.hooks"):
+        await engine.complete(worker, lease.id, lease.token)
+    [record] = caplog.records
+    assert "toy: test_a_hook_that_blocks_is_named" in record.message
+    assert "held up" in record.message
+
+
+async def test_a_failure_is_forgotten_when_that_move_of_that_job_works(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    break_one(engine, "raises", "complete", "release")
+    await engine.create_many([NewJob(type="n", payload={"n": BAD}) for _ in range(2)])
+    leases = await engine.claim(worker, limit=2)
+    for lease in leases:
+        for report in (engine.complete, engine.release):
+            with pytest.raises(HookFailed):
+                await report(worker, lease.id, lease.token)
+
+    async def known() -> set[tuple[str, str]]:
+        return {(row["job_id"], row["verb"]) for row in await ask(engine, "SELECT job_id, verb FROM hook_failures")}
+
+    engine.rules.hooks._effects.clear()
+    effect(engine, "complete")(follow_nothing)
+    await engine.complete(worker, leases[0].id, leases[0].token)
+    assert await known() == {(leases[0].id, "release"), *((leases[1].id, verb) for verb in ("complete", "release"))}
+    clock.advance(100)
+    await engine.prune(Retention(succeeded=1))
+    assert await known() == {(leases[1].id, verb) for verb in ("complete", "release")}
+
+
+async def follow_nothing(_tx: Tx, _verb: str, _job: Job) -> None:
+    pass
+
+
+async def test_a_process_without_the_extension_leaves_its_jobs_alone(
+    engine: Engine, worker: str, clock: MovableClock, store_url: str
+) -> None:
+    @effect(engine, "complete")
+    async def follow(_tx: Tx, _verb: str, _job: Job) -> None:
+        pass
+
+    await adopt(engine, "n")
+    queued = (await engine.create(NewJob(type="n"))).id
+    other = Engine(await open_store(store_url, clock), clock=clock)
+    try:
+        with pytest.raises(ExtensionMissing, match="toy"):
+            await other.create(NewJob(type="n"))
+        with pytest.raises(ExtensionMissing, match="toy"):
+            await other.cancel(queued)
+        assert await other.claim(worker) == []
+        assert not (await other.look(worker)).any
+        [lease] = await engine.claim(worker)
+        answers = await other.complete_many(worker, [Done(lease.id, lease.token)])
+        assert isinstance(answers[0], ExtensionMissing)
+        clock.advance(100_000)
+        for _ in range(3):
+            clock.advance(500)
+            assert await other.reap() == []
+        assert (await engine.get(queued)).state is State.RUNNING
+    finally:
+        await other.close()

@@ -1,0 +1,249 @@
+"""Which extensions a job type needs, who may say so, and that its jobs follow."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+import asyncpg
+import pytest
+
+from holdfast.clock import Clock, MovableClock
+from holdfast.engine import Engine, Retention
+from holdfast.engine import declare as _declare
+from holdfast.engine.hooks import Hooks
+from holdfast.errors import ExtensionMissing
+from holdfast.ids import Ids
+from holdfast.loops import Maintenance
+from holdfast.model import Job, JobType, NewJob
+from holdfast.store import Tx, open_store
+from holdfast.store.queries import Query
+
+Opens = Callable[..., Awaitable[Engine]]
+
+
+async def nothing(_tx: Tx, _verb: str, _job: Job) -> None:
+    pass
+
+
+@pytest.fixture
+async def opens(store_url: str, clock: MovableClock) -> AsyncIterator[Opens]:
+    """A process of an app: its engine, with a hook of each of these extensions on the type."""
+    engines: list[Engine] = []
+
+    async def opened(*extensions: str, app: str | None = None, other: bool = False) -> Engine:
+        hooks = Hooks()
+        for name in extensions:
+            hooks.effect(name, ["claim", "complete", "prune"], ["n"], nothing)
+        engine = Engine(await open_store(store_url, clock), clock=clock, hooks=hooks)
+        engines.append(engine)
+        if app is not None:
+            await engine.declare(JobType(name="n", queue="other" if other else "default"), app=app)
+        return engine
+
+    yield opened
+    for engine in engines:
+        await engine.close()
+
+
+async def needs(engine: Engine) -> tuple[list[str] | None, list[list[str] | None]]:
+    """Those of the type, and those of each job."""
+    return (await engine.declared())["n"].needs, [job.needs for job in reversed((await engine.page()).jobs)]
+
+
+async def test_a_job_that_is_there_already_needs_the_hooks_of_an_app_that_starts(opens: Opens) -> None:
+    plain = await opens()
+    for _ in range(3):
+        await plain.create(NewJob(type="n"))
+    worker = (await plain.register(name="w")).id
+    [first] = await plain.claim(worker)
+    app = await opens("toy", app="a")
+    assert await needs(app) == (["toy"], [["toy"]] * 3)
+    with pytest.raises(ExtensionMissing):
+        await plain.complete(worker, first.id, first.token)
+
+
+async def test_no_app_takes_back_what_another_has_said(opens: Opens) -> None:
+    first = await opens("toy", app="a")
+    await first.create(NewJob(type="n"))
+    other = await opens(app="b")
+    assert await needs(other) == (["toy"], [["toy"]])
+    third = await opens("pay", app="c", other=True)
+    assert await needs(third) == (["pay", "toy"], [["pay", "toy"]])
+    with pytest.raises(ExtensionMissing, match="pay"):
+        await first.create(NewJob(type="n"))
+
+
+async def test_an_app_in_use_whose_type_another_declares_otherwise_keeps_the_hooks_of_both(opens: Opens) -> None:
+    first = await opens("toy", app="a")
+    await first.register(name="w", metadata={"app": "a"})
+    job = await first.create(NewJob(type="n"))
+    other = await opens("pay", app="b", other=True)
+    assert (await other.declared())["n"].queue == "default", "the word of the app in use stays"
+    assert (await other.get(job.id)).needs == ["pay", "toy"]
+    with pytest.raises(ExtensionMissing, match="toy"):
+        await other.cancel(job.id)
+
+
+async def test_a_new_version_without_the_hook_frees_the_jobs(opens: Opens, clock: MovableClock) -> None:
+    old = await opens("toy", app="a")
+    worker = (await old.register(name="w")).id
+    open_ = (await old.create_many([NewJob(type="n"), NewJob(type="n")]))[1]
+    [lease] = await old.claim(worker)
+    await old.complete(worker, lease.id, lease.token)
+    plain = await opens()
+    clock.advance(1000)
+    assert await plain.prune(Retention(succeeded=1)) == 0, "its hooks are in force"
+
+    new = await opens(app="a")
+    assert (await new.declared())["n"].needs is None
+    assert (await plain.get(open_.id)).needs is None
+    assert (await plain.cancel(open_.id)).canceled
+    assert await plain.prune(Retention(succeeded=1)) == 1, "a finished job keeps its row, and what it needed is over"
+    assert [job.id for job in (await plain.page()).jobs] == [open_.id]
+
+
+async def test_of_two_extensions_the_one_that_is_left_still_counts(opens: Opens, clock: MovableClock) -> None:
+    old = await opens("pay", "toy", app="a")
+    worker = (await old.register(name="w")).id
+    await old.create_many([NewJob(type="n"), NewJob(type="n")])
+    [lease] = await old.claim(worker)
+    await old.complete(worker, lease.id, lease.token)
+    new, plain = await opens("toy", app="a"), await opens()
+    clock.advance(1000)
+    assert await plain.prune(Retention(succeeded=1)) == 0
+    assert await new.prune(Retention(succeeded=1)) == 1
+    assert await needs(new) == (["toy"], [["toy"]])
+
+
+async def forget_needs(engine: Engine) -> None:
+    """As if a process that had looked at the type before it had hooks has just committed."""
+    await engine.store.write(lambda tx: tx.all(Query("forget", "UPDATE jobs SET needs = NULL RETURNING id")))
+
+
+async def test_a_job_committed_after_the_adoption_is_claimed_with_hooks(opens: Opens) -> None:
+    seen: list[str] = []
+    app = await opens("toy", app="a")
+
+    async def follow(_tx: Tx, verb: str, _job: Job) -> None:
+        seen.append(verb)
+
+    app.rules.hooks.effect("toy", ["claim"], ["n"], follow)
+    await app.create(NewJob(type="n"))
+    await forget_needs(app)
+    [lease] = await app.claim((await app.register(name="w")).id)
+    assert seen == ["claim"]
+    assert (await app.get(lease.id)).needs == ["toy"]
+
+
+async def test_maintenance_adopts_what_is_committed_within_minutes(opens: Opens, clock: MovableClock) -> None:
+    app = await opens("toy", app="a")
+    maintenance = Maintenance(app, clock, Ids(), every=10, retention=Retention())
+    await app.create(NewJob(type="n"))
+    await forget_needs(app)
+    await maintenance.sweep()
+    assert await needs(app) == (["toy"], [["toy"]])
+
+
+@pytest.mark.postgres
+async def test_a_creator_whose_transaction_outlasts_the_declaration(fresh_postgres_url: str) -> None:
+    """It looked at the type before the app with the hooks started, and commits afterwards."""
+    plain = Engine(await open_store(fresh_postgres_url))
+    hooks = Hooks()
+    hooks.effect("toy", ["complete"], ["n"], nothing)
+    app = Engine(await open_store(fresh_postgres_url), clock=Clock(), hooks=hooks)
+    connection = await asyncpg.connect(fresh_postgres_url)
+    try:
+        await app.declare(JobType(name="other"), app="a")
+        async with connection.transaction():
+            late = await plain.create(NewJob(type="n"), connection=connection)
+            await app.declare(JobType(name="n"), app="a")
+        assert (await app.get(late.id)).needs is None
+        await Maintenance(app, Clock(), Ids(), every=10, retention=Retention()).sweep()
+        assert (await app.get(late.id)).needs == ["toy"]
+        with pytest.raises(ExtensionMissing):
+            await plain.cancel(late.id)
+    finally:
+        await connection.close()
+        await plain.close()
+        await app.close()
+
+
+async def test_what_two_apps_say_at_once_is_kept(opens: Opens) -> None:
+    apps = [await opens(name) for name in ("pay", "toy")]
+    await apps[0].declare(JobType(name="n"), app="first")
+    await asyncio.gather(*(app.declare(JobType(name="n"), app=str(n)) for n, app in enumerate(apps)))
+    assert (await apps[0].declared())["n"].needs == ["pay", "toy"]
+
+
+async def unfinished(engine: Engine, job_type: str) -> list[str]:
+    """One that has ended, and after it one in each state that has not: due, delayed, running, created."""
+    worker = (await engine.register(name="w")).id
+    ended = await engine.create(NewJob(type=job_type))
+    await engine.cancel(ended.id)
+    running = await engine.create(NewJob(type=job_type))
+    await engine.claim(worker, types=[job_type])
+    others = await engine.create_many([NewJob(type=job_type), NewJob(type=job_type, delay_seconds=60)])
+    created = await engine.create(NewJob(type=job_type, lifecycle="orchestration"), accept=False)
+    return [running.id, *(job.id for job in others), created.id]
+
+
+async def one_at_a_time(engine: Engine, step: Callable[..., Awaitable[int]], **what: object) -> int:
+    for calls in range(20):
+        if not await engine.store.write(lambda tx: step(tx, limit=1, **what)):
+            return calls
+    raise AssertionError("it never comes to an end")
+
+
+async def test_jobs_in_every_state_but_the_last_are_adopted_and_freed(opens: Opens) -> None:
+    plain, app = await opens(), await opens("toy")
+    await plain.declare(JobType(name="n"), JobType(name="m"))
+    others, ours = await unfinished(plain, "m"), await unfinished(plain, "n")
+    await plain.store.write(lambda tx: tx.all(Query("need", "UPDATE job_types SET needs = '[]' RETURNING name")))
+    assert await one_at_a_time(app, _declare.adopt, job_type="n") == 4
+    needing = {job.id for job in (await app.page()).jobs if job.needs is not None}
+    assert needing == set(ours)
+
+    await plain.store.write(lambda tx: tx.all(Query("free", "UPDATE job_types SET needs = NULL RETURNING name")))
+    await plain.store.write(
+        lambda tx: tx.all(Query("need", "UPDATE jobs SET needs = '[1]' WHERE finished_at IS NULL RETURNING id"))
+    )
+    assert await one_at_a_time(app, _declare.free, job_types=["n"]) == 4
+    needing = {job.id for job in (await app.page()).jobs if job.needs is not None}
+    assert needing == set(others)
+
+
+async def test_only_what_can_be_claimed_from_the_lane_is_adopted(opens: Opens) -> None:
+    plain = await opens()
+    await unfinished(plain, "n")
+    await unfinished(plain, "m")
+    [lane] = {job.lane for job in (await plain.page()).jobs if job.type == "n"}
+    await plain.store.write(lambda tx: _declare.adopt_lane(tx, "n", lane, ["toy"]))
+    [adopted] = [job for job in (await plain.page()).jobs if job.needs is not None]
+    assert (adopted.type, adopted.due, adopted.needs) == ("n", True, ["toy"])
+    await plain.store.write(lambda tx: _declare.adopt_lane(tx, "n", lane, ["pay"]))
+    assert (await plain.get(adopted.id)).needs == ["toy"]
+
+
+@pytest.mark.parametrize("free", [False, True])
+async def test_a_job_that_ends_meanwhile_is_left_as_it_is(fresh_postgres_url: str, free: bool) -> None:
+    engine = Engine(await open_store(fresh_postgres_url))
+    connection = await asyncpg.connect(fresh_postgres_url)
+    try:
+        await engine.declare(JobType(name="n"))
+        job = await engine.create(NewJob(type="n"))
+        await connection.execute("UPDATE jobs SET needs = $1", "[1]" if free else None)
+        await connection.execute("UPDATE job_types SET needs = $1", None if free else '["toy"]')
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("UPDATE jobs SET state = 'canceled', due = NULL, finished_at = now()")
+        step = partial(_declare.free, job_types=["n"]) if free else partial(_declare.adopt, job_type="n")
+        waiting = asyncio.create_task(engine.store.write(lambda tx: step(tx, limit=10)))
+        async with asyncio.timeout(60):
+            while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await transaction.commit()
+        assert await waiting == 0
+        assert (await engine.get(job.id)).needs == ([1] if free else None)
+    finally:
+        await connection.close()
+        await engine.close()

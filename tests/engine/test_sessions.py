@@ -1,0 +1,75 @@
+"""Browser sessions in the database: begun, found until they are over, ended, noted, deleted."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.model.key import digest_of
+from holdfast.store import Tx
+from holdfast.store.queries import Query
+
+ALL = Query("all_sessions", "SELECT digest, key_id, used_at FROM sessions ORDER BY expires_at")
+
+
+def digest(token: str) -> str:
+    return digest_of(token.encode())
+
+
+async def stored(engine: Engine) -> list[tuple[object, ...]]:
+    async def work(tx: Tx) -> list[tuple[object, ...]]:
+        return [(row["digest"], row["key_id"], row["used_at"]) for row in await tx.all(ALL)]
+
+    return await engine.store.read(work)
+
+
+async def test_a_session_is_found_by_its_token_until_it_is_over(engine: Engine, clock: MovableClock) -> None:
+    one, other = await engine.begin_session("key 1", 60), await engine.begin_session("key 2", 120)
+    assert one.expires_at == clock.now() + timedelta(seconds=60)
+    found = await engine.live_session(digest(one.token))
+    assert found == ("key 1", one.expires_at)
+    assert await engine.live_session(digest("0" * 64)) is None
+    clock.advance(59)
+    assert await engine.live_session(digest(one.token)) is not None
+    clock.advance(1)
+    assert await engine.live_session(digest(one.token)) is None
+    assert (await engine.live_session(digest(other.token)) or ("",))[0] == "key 2"
+
+
+async def test_the_database_holds_no_token(engine: Engine) -> None:
+    opened = await engine.begin_session("k", 60)
+    assert await stored(engine) == [(digest(opened.token), "k", None)]
+
+
+async def test_one_that_is_ended_is_gone_and_no_other(engine: Engine) -> None:
+    one, other = await engine.begin_session("k", 60), await engine.begin_session("k", 61)
+    assert await engine.end_session(digest(one.token))
+    assert not await engine.end_session(digest(one.token))
+    assert [row[0] for row in await stored(engine)] == [digest(other.token)]
+
+
+async def test_its_use_is_noted_once_a_minute(engine: Engine, clock: MovableClock) -> None:
+    one, other = await engine.begin_session("k", 600), await engine.begin_session("k", 601)
+    first = clock.now()
+    await engine.sessions_were_used([digest(one.token)])
+    assert [row[2] for row in await stored(engine)] == [first, None]
+    for advanced, noted in ((59, first), (1, first + timedelta(seconds=60))):
+        clock.advance(advanced)
+        await engine.sessions_were_used([digest(one.token)])
+        assert [row[2] for row in await stored(engine)] == [noted, None]
+    assert other.token not in str(await stored(engine))
+
+
+async def test_those_that_are_over_are_deleted_the_oldest_first(
+    engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = [await engine.begin_session("k", seconds) for seconds in (30, 10, 20, 40)]
+    clock.advance(30)
+    monkeypatch.setattr(engine.rules, "limits", replace(engine.rules.limits, sweep_batch=2))
+    assert await engine.prune_sessions() == 2
+    assert [row[0] for row in await stored(engine)] == [digest(opened[0].token), digest(opened[3].token)]
+    assert await engine.prune_sessions() == 1
+    assert await engine.prune_sessions() == 0
+    assert [row[0] for row in await stored(engine)] == [digest(opened[3].token)]

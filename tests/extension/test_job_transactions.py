@@ -1,0 +1,292 @@
+"""`ctx.transaction()`: own rows, new jobs and the end of the job itself are one commit, while the lease is held."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import App, Context, SyncContext
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import Invalid, JobFailed, LeaseLost, Refused
+from holdfast.extend import Extension, MoveRequest, Tx
+from holdfast.lifecycle import State
+from holdfast.model import Job
+from holdfast.model.reports import Held
+from holdfast.settings import Settings
+from holdfast.store.migrate import migrate
+from holdfast.worker.children import Children
+from tests.extension import toy
+from tests.worker.in_process import until, working
+
+
+@pytest.fixture
+def ext() -> Extension:
+    return Extension("notes", package="tests.extension.toy")
+
+
+@pytest.fixture
+async def app(store_url: str, ext: Extension) -> AsyncIterator[App]:
+    app = App(Settings(database_url=store_url), name="transactions")
+    await migrate(store_url, [ext])
+    yield app
+    await app.close()
+
+
+async def entries(app: App, ext: Extension) -> list[str]:
+    engine = await app.engine()
+    return [row["entry"] for row in await engine.store.read(lambda tx: tx.all(ext.q.entries))]
+
+
+async def test_rows_jobs_and_the_end_of_the_job_are_one_commit(app: App, ext: Extension) -> None:
+    app.include(ext)
+    seen: list[Any] = []
+
+    @app.job(queue="elsewhere")
+    async def child(n: int) -> None: ...
+
+    @app.job()
+    async def parent(ctx: Context) -> Any:
+        async with ctx.transaction() as tx:
+            await tx.run(ext.q.add_entry, job=ctx.job_id, entry="kept")
+            made = await tx.enqueue(child, 7)
+            await tx.complete({"child": made.id})
+            assert (await tx.one(ext.q.entries))["entry"] == "kept"
+            seen.append(made.id)
+        return "not looked at"
+
+    async with working(app, queues=["default"]) as at_work:
+        job = await parent.enqueue()
+        result = await job.result(20)
+        await until(lambda: not at_work.worker.held)
+    assert result == {"child": seen[0]}
+    assert await entries(app, ext) == ["kept"]
+    made = await app.job_handle(seen[0]).get()
+    assert (made.parent_id, made.payload, made.state) == (job.id, {"n": 7}, State.QUEUED)
+    assert ("complete", 1) not in at_work.source.calls  # it is recorded: there is nothing to report
+    assert [event.verb for event in await (await app.engine()).history(job.id)] == ["create", "claim", "complete"]
+
+
+async def test_what_raises_leaves_nothing_and_the_job_fails(app: App, ext: Extension) -> None:
+    app.include(ext)
+
+    @app.job(max_attempts=1)
+    async def broken(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.run(ext.q.add_entry, job=ctx.job_id, entry="kept")
+            await tx.enqueue(broken)
+            await tx.complete()
+            raise ValueError("no")
+
+    async with working(app):
+        job = await broken.enqueue()
+        with pytest.raises(JobFailed, match="no"):
+            await job.result(20)
+    assert await entries(app, ext) == []
+    assert sum(number for *_, number in await (await app.engine()).counts()) == 1
+
+
+async def test_what_a_handler_does_after_it_has_completed_its_job_changes_nothing(app: App, ext: Extension) -> None:
+    app.include(ext)
+    later = asyncio.Event()
+
+    @app.job(max_attempts=1)
+    async def done_early(ctx: Context) -> Any:
+        async with ctx.transaction() as tx:
+            await tx.complete("done")
+        await later.wait()
+        with pytest.raises(LeaseLost, match="succeeded"):
+            async with ctx.transaction() as tx:
+                pass
+        raise ValueError("too late")
+
+    async with working(app) as at_work:
+        job = await done_early.enqueue()
+        assert await job.result(20) == "done"
+        [run] = at_work.worker.running()
+        at_work.worker._lose(run)  # as its keeper says, whose next beat does not find the lease
+        later.set()
+        await until(lambda: not at_work.worker.held)
+    assert at_work.source.calls.count(("fail", 1)) == 0
+    assert (await job.get()).state is State.SUCCEEDED
+
+
+async def test_a_lost_lease_commits_nothing(app: App, ext: Extension) -> None:
+    app.include(ext)
+    told: list[str] = []
+
+    @app.job(max_attempts=5)
+    async def robbed(ctx: Context) -> str:
+        if ctx.fence > 1:
+            return "second"
+        await engine.release(at_work.source.worker, ctx.job_id, ctx.lease_token)  # somebody else has it by now
+        try:
+            async with ctx.transaction() as tx:
+                await tx.run(ext.q.add_entry, job=ctx.job_id, entry="stolen")
+        except LeaseLost as error:
+            told.append(error.code)
+        return "first"
+
+    engine = await app.engine()
+    async with working(app) as at_work:
+        job = await robbed.enqueue()
+        assert await job.result(20) == "second"
+    assert told == ["lease_lost"]
+    assert await entries(app, ext) == []
+
+
+async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(app: App, ext: Extension, store_url: str) -> None:
+    if store_url.startswith("sqlite"):
+        pytest.skip("nobody else writes meanwhile")
+    app.include(ext)
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.job()
+    async def slow(ctx: Context) -> Any:
+        async with ctx.transaction() as tx:
+            inside.set()
+            await go_on.wait()
+            await tx.complete("held")
+
+    @app.job()
+    async def neighbour(ctx: Context) -> None:
+        await go_on.wait()
+
+    engine = await app.engine()
+    async with working(app) as at_work:
+        job, other = await slow.enqueue(), await neighbour.enqueue()
+        await asyncio.wait_for(inside.wait(), 20)
+        await until(lambda: len(at_work.worker.running()) == 2)
+        held = [Held(run.lease.id, run.lease.token) for run in at_work.worker.running()]
+        async with asyncio.timeout(20):
+            beat = await engine.heartbeat(at_work.source.worker, held)
+        assert (beat.lost, sorted(beat.expires_at)) == ([], sorted([job.id, other.id]))
+        gone = [Held(lease.id, "00000000-0000-4000-8000-000000000000") for lease in held]
+        assert len((await engine.heartbeat(at_work.source.worker, gone)).lost) == 2
+        go_on.set()
+        assert await job.result(20) == "held"
+
+
+async def test_hooks_run_inside_and_a_guard_that_refuses_undoes_it_all(app: App, ext: Extension) -> None:
+    @ext.guard("complete", job_type="guarded")
+    async def only_even(tx: Tx, request: MoveRequest) -> None:
+        if request.report.result % 2:
+            raise Refused("odd", code="odd_result")
+
+    @ext.effect("complete", job_type="guarded")
+    async def book(tx: Tx, verb: str, job: Job) -> None:
+        await tx.run(ext.q.add_entry, job=job.id, entry=f"booked {job.result}")
+
+    @app.job(max_attempts=1)
+    async def guarded(ctx: Context, result: int) -> Any:
+        async with ctx.transaction() as tx:
+            await tx.run(ext.q.add_entry, job=ctx.job_id, entry="own")
+            await tx.complete(result)
+
+    app.include(ext)
+    async with working(app):
+        odd, even = await guarded.enqueue(1), await guarded.enqueue(2)
+        assert await even.result(20) == 2
+        with pytest.raises(JobFailed, match="odd"):
+            await odd.result(20)
+    assert sorted(await entries(app, ext)) == ["booked 2", "own"]
+
+
+async def test_a_sync_handler_has_it_as_a_plain_context_manager(app: App, ext: Extension) -> None:
+    app.include(ext)
+
+    @app.job()
+    def plain(ctx: SyncContext, fail: bool) -> Any:
+        try:
+            with ctx.transaction() as tx:
+                tx.run(ext.q.add_entry, job=ctx.job_id, entry="sync")
+                tx.enqueue("leaf", n=1)
+                if fail:
+                    raise KeyError("undo")
+                tx.complete([row["entry"] for row in tx.all(ext.q.entries)])
+        except KeyError:
+            with ctx.transaction() as tx:
+                tx.complete(tx.one(ext.q.entries))
+
+    async with working(app):
+        assert await (await plain.enqueue(True)).result(20) is None
+        assert await (await plain.enqueue(False)).result(20) == ["sync"]
+    assert await entries(app, ext) == ["sync"]
+
+
+async def test_reports_and_a_second_transaction_inside_are_refused(app: App, ext: Extension) -> None:
+    app.include(ext)
+
+    @app.job()
+    async def nested(ctx: Context) -> list[str]:
+        codes = []
+        async with ctx.transaction() as tx:
+            for inner in (lambda: ctx.progress(5), lambda: _opened(ctx), lambda: _twice(tx)):
+                with pytest.raises(Invalid) as refused:
+                    await inner()
+                codes.append(refused.value.code)
+        return codes
+
+    async with working(app):
+        assert await (await nested.enqueue()).result(20) == [
+            "transaction_open",
+            "transaction_open",
+            "already_completed",
+        ]
+
+
+async def _opened(ctx: Context) -> None:
+    async with ctx.transaction():
+        pass
+
+
+async def _twice(tx: Any) -> None:
+    await tx.complete(["transaction_open", "transaction_open", "already_completed"])
+    await tx.complete(2)
+
+
+async def test_a_handler_cancels_another_job_in_its_transaction(app: App, ext: Extension) -> None:
+    app.include(ext)
+
+    @app.job(queue="elsewhere")
+    async def victim() -> None: ...
+
+    @app.job()
+    async def canceler(ctx: Context, job_id: str, fail: bool) -> bool:
+        async with ctx.transaction() as tx:
+            canceled = await tx.cancel(job_id, "not wanted")
+            if fail:
+                raise ctx.reject("NO")
+        return canceled
+
+    async with working(app, queues=["default"]):
+        other = await victim.enqueue()
+        with pytest.raises(JobFailed):
+            await (await canceler.enqueue(other.id, True)).result(20)
+        assert (await other.get()).state is State.QUEUED
+        assert await (await canceler.enqueue(other.id, False)).result(20) is True
+    job = await other.get()
+    assert (job.state, job.reason) == (State.CANCELED, "not wanted")
+
+
+async def test_in_a_child_process(store_url: str) -> None:
+    settings = Settings(database_url=store_url)
+    toy.app.settings = settings
+    await migrate(store_url, toy.app.extensions.values())
+    children = Children("tests.extension.toy:app", most=1, clock=Clock(), settings=msgspec.to_builtins(settings))
+    try:
+        async with working(toy.app, children=children) as at_work:
+            job = await toy.copy.enqueue("hello")
+            assert await job.result(60) == 5
+            await until(lambda: not at_work.worker.held)
+        assert "copied" in await entries(toy.app, toy.ext)
+        assert ("fail", 1) not in at_work.source.calls
+        engine: Engine = await toy.app.engine()
+        assert [(part.name, str(part.status), part.done) for part in await engine.parts(job.id)] == [
+            ("words", "completed", 1)
+        ]
+        assert [row.id for row in (await engine.page()).jobs if row.parent_id == job.id]
+    finally:
+        await toy.app.close()

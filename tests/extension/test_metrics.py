@@ -1,0 +1,340 @@
+"""Metrics of extensions: declared once, fed anywhere, and told by each server and worker that has the extension."""
+
+import logging
+import re
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from holdfast import App
+from holdfast.errors import Invalid
+from holdfast.extend import Extension
+from holdfast.model import NewJob
+from holdfast.observe.declared import COMBINATIONS_MAX, Declarations
+from holdfast.observe.instruments import Registry
+from holdfast.observe.working import Working
+from holdfast.settings import Settings
+from holdfast.store.migrate import migrate
+from holdfast.testing import fake_context
+from tests.cli.background import Background
+from tests.extension import toy
+from tests.server.steps import serving
+from tests.worker.stories.stage import eventually
+from tests.worker.test_metrics import Page
+
+REPOSITORY = str(Path(__file__).parents[2])
+WORKER = ("worker", "--app", "tests.extension.toy:app", "--metrics-port", "0")
+
+
+@pytest.fixture
+def pages() -> Extension:
+    return Extension("pages", package="tests")
+
+
+def raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def text_of(*extensions: Extension) -> str:
+    registry = Registry()
+    for each in extensions:
+        registry.adopt(each.metrics.values())
+    return registry.text().decode()
+
+
+# -- declaring --------------------------------------------------------------------------------------------------
+
+
+def test_a_family_has_the_extensions_prefix_and_is_told_before_it_is_fed(pages: Extension) -> None:
+    pages.counter("read", "Pages that were read.", ["kind"])
+    pages.gauge("image_processing_rate", "Images a second.", exact=True)
+    pages.histogram("size", "How large.", buckets=[1, 2])
+    told = text_of(pages)
+    assert "# HELP pages_read_total Pages that were read.\n# TYPE pages_read_total counter\n" in told
+    assert "# TYPE image_processing_rate gauge\nimage_processing_rate 0.0\n" in told
+    assert 'pages_size_bucket{le="2.0"} 0.0' in told
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "options"),
+    [
+        ("counter", ("not a name", "x"), {}),
+        ("counter", ("values", "x"), {}),
+        ("counter", ("read", ""), {}),
+        ("counter", ("read", "x", ["le"]), {}),
+        ("counter", ("read", "x", ["__a"]), {}),
+        ("counter", ("read", "x", ["a", "a"]), {}),
+        ("counter", ("read", "x", [f"l{n}" for n in range(11)]), {}),
+        ("counter", ("read", "x"), {"exact": True}),
+        ("gauge", ("holdfast_slots", "x"), {"exact": True}),
+        ("gauge", ("known", "x"), {}),
+        ("counter", ("known_total", "x"), {}),
+        ("histogram", ("size", "x"), {"buckets": [2, 1]}),
+        ("histogram", ("size", "x"), {"buckets": []}),
+        ("histogram", ("size", "x"), {"buckets": [float("inf")]}),
+    ],
+)
+def test_what_cannot_be_a_metric_is_refused_where_it_is_declared(
+    pages: Extension, kind: str, words: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    pages.counter("known", "x")
+    with pytest.raises(Invalid, match="extension 'pages'") as refused:
+        getattr(pages, kind)(*words, **options)
+    assert refused.value.code == "invalid_metric"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "other"),
+    [
+        ("counter", "notes_indexed_total", "notes_indexed_total of the extension notes"),
+        ("gauge", "notes_length_count", "notes_length of the extension notes"),
+        ("counter", "job_processed_total", "job_processed_total of the core"),
+        ("gauge", "http_requests", "http_requests_total of the core"),
+    ],
+)
+def test_a_name_that_is_taken_is_an_error_at_include_that_names_both(
+    pages: Extension, kind: str, name: str, other: str
+) -> None:
+    app = App(name="other")
+    app.extensions["notes"] = toy.ext
+    getattr(pages, kind)(name, "x", exact=True)
+    with pytest.raises(Invalid, match="of the extension pages") as refused:
+        app.include(pages)
+    assert refused.value.code == "duplicate_metric"
+    assert other in refused.value.message
+
+
+def test_after_include_nothing_is_declared(pages: Extension) -> None:
+    App(name="other").include(pages)
+    with pytest.raises(Invalid, match="declared after"):
+        pages.gauge("late", "x")
+
+
+# -- feeding ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "feed", "words"),
+    [
+        ("read", "add", (1,)),
+        ("read", "add", (1, "a", "b")),
+        ("read", "add", (1, 5)),
+        ("read", "add", (-1, "a")),
+        ("read", "add", (float("nan"), "a")),
+        ("read", "add", (10**5000, "a")),
+        ("read", "add", ("1", "a")),
+        ("open", "set", (float("inf"),)),
+        ("open", "add", (True,)),
+        ("size", "observe", (None,)),
+    ],
+)
+def test_a_wrong_value_is_an_error_where_it_is_fed(
+    pages: Extension, name: str, feed: str, words: tuple[Any, ...]
+) -> None:
+    pages.counter("read", "x", ["kind"])
+    pages.gauge("open", "x")
+    pages.histogram("size", "x")
+    before = text_of(pages)
+    with pytest.raises(Invalid, match="metric pages_") as refused:
+        getattr(pages.metrics[name], feed)(*words)
+    assert refused.value.code == "invalid_metric_value"
+    assert text_of(pages) == before
+
+
+def test_a_name_that_is_not_declared_is_an_error_that_lists_those_that_are(pages: Extension) -> None:
+    pages.counter("read", "x")
+    with pytest.raises(AttributeError, match="declares no metric 'red'; it has: read"):
+        fake_context(metrics=pages.metrics).metrics.red.add(1)
+
+
+def test_label_values_are_bounded_and_always_text(pages: Extension, caplog: pytest.LogCaptureFixture) -> None:
+    read = pages.counter("read", "x", ["kind"])
+    for number in range(COMBINATIONS_MAX + 5):
+        read.add(1, f"{number}")
+    assert (len(read.values), read.value("other")) == (COMBINATIONS_MAX + 1, 5)
+    assert [line.getMessage() for line in caplog.records] == [
+        "metric pages_read_total has 1000 sets of label values; further ones are counted as 'other'"
+    ]
+    size = pages.histogram("size", "x", ["kind"])
+    size.observe(1, "\udc80" + "x" * 1000)
+    assert size.value("?" + "x" * 199) == (1, 1.0)
+    assert text_of(pages)
+
+
+def test_threads_may_feed_it(pages: Extension) -> None:
+    read = pages.counter("read", "x")
+    threads = [threading.Thread(target=lambda: [read.add(1) for _ in range(2000)]) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert read.value() == 8000
+
+
+# -- child processes --------------------------------------------------------------------------------------------
+
+
+def test_what_a_child_counts_is_added_and_its_gauges_go_with_it(pages: Extension) -> None:
+    here, there = Extension("pages", package="tests"), pages
+    for each in (here, there):
+        each.counter("read", "x", ["kind"])
+        each.gauge("open", "x")
+        each.histogram("size", "x", buckets=[1])
+    child, worker = Declarations(there.metrics.values()), Declarations(here.metrics.values())
+    here.metrics["read"].add(1, "a")  # type: ignore[union-attr]
+    here.metrics["open"].set(1)  # type: ignore[union-attr]
+    for _ in range(2):
+        there.metrics["read"].add(1, "a")  # type: ignore[union-attr]
+        there.metrics["open"].add(2)  # type: ignore[union-attr]
+        there.metrics["size"].observe(0.5)  # type: ignore[union-attr]
+        for message in child.take():
+            worker.merge("child", raw(message))
+    assert list(child.take()) == []
+    assert (here.metrics["read"].value("a"), here.metrics["open"].value()) == (3, 5)
+    assert here.metrics["size"].value() == (2, 1.0)
+    worker.forget("child")
+    assert (here.metrics["read"].value("a"), here.metrics["open"].value()) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (raw({"pages_new_total": [[["a"], 1]]}), "metric pages_new_total of a child process is not known here"),
+        (raw({"pages_read_total": [[["a", "b"], 1]]}), "metric pages_read_total of a child process has other labels"),
+        (raw({"pages_read_total": [[["a"], None]]}), "metric pages_read_total of a child process has other labels"),
+        (raw({"pages_size": [[[], [1, 2]]]}), "metric pages_size of a child process has other labels"),
+        (raw([1]), "metrics of a child process were dropped"),
+    ],
+)
+def test_what_a_newer_child_says_is_dropped_with_one_line(
+    pages: Extension,
+    message: msgspec.Raw,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.observe.instruments._said", set())
+    pages.counter("read", "x", ["kind"])
+    pages.histogram("size", "x", buckets=[1])
+    worker, before = Declarations(pages.metrics.values()), text_of(pages)
+    for _ in range(3):
+        worker.merge("child", message)
+    assert text_of(pages) == before
+    [line] = [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING]
+    assert said in line
+
+
+def test_what_a_process_of_another_version_says_is_dropped_with_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.observe.instruments._said", set())
+    registry = Working()
+    for _ in range(2):
+        registry.meet({"newer_total": [(("a",), 1)], "job_failures_total": [(("a", "b"), 1)]})
+        registry.outlive({"newer_total": [(("a",), 1)], "job_failures_total": [(("E_X",), 1)]})
+    assert registry.failures.values == {("E_X",): 2}
+    assert len(caplog.records) == 2
+
+
+# -- servers and workers ----------------------------------------------------------------------------------------
+
+
+async def test_a_server_tells_what_its_routes_count(fresh_sqlite_url: str) -> None:
+    async with serving(fresh_sqlite_url, app=toy.app) as served:
+
+        async def read() -> Page:
+            return Page((await served.http.get("/metrics")).text)
+
+        before = await read()
+        assert {"notes_indexed_total", "notes_length", "open_pages", "s3_operation_errors_total"} <= {*before.families}
+        assert (await served.http.post("/notes", json={"text": "hello"})).status_code == 201
+        counted = (await read()).value("notes_indexed_total", place="route") or 0
+        assert counted - (before.value("notes_indexed_total", place="route") or 0) == 1
+    async with serving(fresh_sqlite_url) as without:
+        assert "notes_indexed" not in (await without.http.get("/metrics")).text
+
+
+@pytest.fixture
+async def app(fresh_sqlite_url: str) -> AsyncIterator[App]:
+    toy.app.settings = Settings(database_url=fresh_sqlite_url)
+    await migrate(fresh_sqlite_url, toy.app.extensions.values())
+    yield toy.app
+    await toy.app.close()
+
+
+async def test_a_worker_tells_what_its_handlers_count_in_all_processes(app: App, tmp_path: Path) -> None:
+    variables = {"PYTHONPATH": REPOSITORY, "HOLDFAST_DATABASE_URL": app.settings.url, "HOLDFAST_CONCURRENCY": "2"}
+    with Background(*WORKER, "--processes", "2", folder=tmp_path, **variables) as worker:
+        first = await read_when_ready(worker)
+        assert {"notes_indexed_total", "notes_length", "open_pages"} <= {*first.families}
+        engine = await app.engine()
+        jobs = [*[NewJob(type="NOTE_INDEX", payload={"text": "hello"})] * 6]
+        await engine.create_many([*jobs, NewJob(type="NOTE_SCAN", payload={"text": "hi"})])
+        page = await page_where(
+            worker,
+            lambda page: (
+                page.value("notes_indexed_total", place="worker") == 6
+                and page.value("notes_indexed_total", place="child") == 1
+            ),
+        )
+        assert (page.value("notes_length_count"), page.value("notes_length_sum")) == (6, 30)
+        assert page.value("open_pages") == 3, "while the child lives"
+        assert worker.end() == 0
+        assert "Traceback" not in worker.said, worker.said
+
+
+async def test_a_remote_worker_tells_the_same(fresh_sqlite_url: str, tmp_path: Path) -> None:
+    async with serving(fresh_sqlite_url, app=toy.app) as served:
+        key = (await served.register())["apiKey"]
+        variables = {"PYTHONPATH": REPOSITORY, "HOLDFAST_WORKER_KEY": key}
+        with Background(*WORKER, "--server", served.url, folder=tmp_path, **variables) as worker:
+            await read_when_ready(worker)
+            await served.engine.create_many(
+                [NewJob(type=name, payload={"text": "hello"}) for name in ("NOTE_INDEX", "NOTE_SCAN")]
+            )
+            await page_where(
+                worker,
+                lambda page: (
+                    page.value("notes_indexed_total", place="worker") == 1
+                    and page.value("notes_indexed_total", place="child") == 1
+                ),
+            )
+
+
+async def read_when_ready(worker: Background) -> Page:
+    await eventually(lambda: "ready: " in worker.said or worker.process.poll() is not None)
+    return await read(worker)
+
+
+async def read(worker: Background) -> Page:
+    found = re.search(r"metrics: http://0\.0\.0\.0:(\d+)/metrics", worker.said)
+    assert found, worker.said
+    async with httpx2.AsyncClient(timeout=30) as http:
+        return Page((await http.get(f"http://127.0.0.1:{found[1]}/metrics")).text)
+
+
+async def page_where(worker: Background, condition: Callable[[Page], bool]) -> Page:
+    async def look() -> Page | None:
+        page = await read(worker)
+        return page if condition(page) else None
+
+    found: Page = await eventually(look)
+    return found
+
+
+# -- storage ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_storage_of_an_extension_is_counted(pages: Extension, tmp_path: Path) -> None:
+    storage = pages.open_storage(str(tmp_path / "objects"))
+    app = App(name="other")
+    app.include(pages)
+    took = app.declarations().by_name["s3_operation_duration_seconds"]
+    before, _ = took.value("put", storage.bucket)  # type: ignore[misc]
+    await storage.put("a", b"x")
+    assert took.value("put", storage.bucket)[0] == before + 1  # type: ignore[index]

@@ -1,0 +1,65 @@
+"""An extension rejects a job at dispatch: it is queued, and never runs."""
+
+from typing import Any
+
+from holdfast import App
+from holdfast.extend import ClaimRequest, Extension, Reject, Tx
+from holdfast.model import Job
+from holdfast.settings import Settings
+from tests.server.steps import ADMIN, serving
+from tests.worker.in_process import until, working
+
+
+class Studio:
+    """An app with an extension that moderates, what ran in it, and what the extension has booked."""
+
+    def __init__(self, store_url: str) -> None:
+        self.app = App(Settings(database_url=store_url), name="studio")
+        self.ran: list[str] = []
+        self.booked: list[tuple[str, str, str | None]] = []
+        ext = Extension("moderation", package="tests")
+
+        @ext.job("GENERATE", lifecycle="generation")
+        async def generate(prompt: str) -> None:
+            self.ran.append(prompt)
+
+        @ext.guard("claim", job_type="GENERATE")
+        async def moderate(_tx: Tx, request: ClaimRequest) -> Reject | None:
+            return Reject("SAFE_BLOCK", "not this prompt") if request.job.payload["prompt"] == "gore" else None
+
+        @ext.effect("claim", "reject", "complete")
+        async def book(_tx: Tx, verb: str, job: Job) -> None:
+            self.booked.append((verb, str(job.state), job.reason))
+
+        self.app.include(ext)
+
+
+async def test_a_claim_guard_rejects_and_everybody_hears_of_it(store_url: str) -> None:
+    """R004-2, R004-25, R004-28, R004-29, C-4, C-18: queued -> rejected by the system, and its key stays taken."""
+    studio = Studio(store_url)
+    async with serving(store_url, app=studio.app) as served:
+
+        async def post(prompt: str) -> Any:
+            body = {"jobType": "GENERATE", "payload": {"prompt": prompt}, "idempotencyKey": prompt}
+            answer = await served.http.post("/jobs", json=body)
+            assert answer.status_code == 202, answer.text
+            return answer.json()
+
+        rejected, kept = await post("gore"), await post("a fox")
+        async with studio.app, working(studio.app):
+            job = await served.http.get(f"/jobs/{kept['jobId']}", headers={"Prefer": "wait=20"})
+            await until(lambda: len(studio.booked) == 3)
+
+        assert (job.json()["status"], studio.ran) == ("COMPLETED", ["a fox"])
+        assert sorted(studio.booked) == [
+            ("claim", "running", None),
+            ("complete", "succeeded", None),
+            ("reject", "rejected", "SAFE_BLOCK"),
+        ]
+        view = (await served.http.get(f"/jobs/{rejected['jobId']}")).json()
+        assert (view["status"], view["error"]["code"]) == ("REJECTED", "SAFE_BLOCK")
+        events = (await served.http.get(f"/api/admin/jobs/{rejected['jobId']}/events", headers=ADMIN)).json()["events"]
+        told = [{name: event.get(name) for name in ("verb", "from", "to", "actor")} for event in events]
+        assert told[1:] == [{"verb": "reject", "from": "queued", "to": "rejected", "actor": "system"}]
+        assert await served.engine.attempts(rejected["jobId"]) == []
+        assert await post("gore") == rejected | {"status": "REJECTED"}

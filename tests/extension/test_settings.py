@@ -1,0 +1,246 @@
+"""Settings of extensions: typed, from the environment or a table of the file, and a mistake is named."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from msgspec import Meta, Struct
+
+from holdfast import App
+from holdfast.cli import main
+from holdfast.errors import Invalid, UnknownName
+from holdfast.extend import Extension, Secret
+from holdfast.extension_settings import Section, installed
+from holdfast.settings import Settings, load, load_section
+from tests.cli.conftest import Answer
+from tests.docs.generate import with_settings
+from tests.extension import toy
+
+MANIFEST = """
+from typing import Annotated
+from msgspec import Meta, Struct
+from holdfast.extend import Manifest, Secret
+
+class Settings(Struct):
+    storage_url: Secret = ""
+    sides_max: Annotated[int, Meta(ge=16, le=8000, description="pixels")] = 4000
+
+manifest = Manifest(name="frames", settings=Settings, job_types=("FRAME",), scopes=("frames:write",))
+"""
+
+
+class Everything(Struct, kw_only=True):
+    name: str
+    keep_days: Annotated[int, Meta(ge=1)] = 30
+    share: Annotated[float, Meta(gt=0, le=1)] | None = None
+    mode: Literal["fast", "good"] = "fast"
+    strict: bool = False
+    api_key: Secret | None = None
+
+
+SECTION = Section("pages", Everything)
+ABSENT = Path("absent.toml")
+
+
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(toy.ext, "_read_settings", None)
+    yield
+    toy.ext._read_settings = None
+
+
+@pytest.fixture
+def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed distribution with an extension."""
+    place = tmp_path / "site"
+    info = place / "frames-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: frames\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[holdfast.extensions]\nframes = frames_manifest:manifest\n")
+    (place / "frames_manifest.py").write_text(MANIFEST)
+    monkeypatch.syspath_prepend(place)
+
+
+def holdfast(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
+    return Answer(main([*arguments]), *capsys.readouterr())
+
+
+def test_the_environment_wins_over_the_table_and_that_over_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text("[pages]\nname = 'a'\nkeep_days = 5\nstrict = true\n")
+    read = load_section(SECTION, {"HOLDFAST_PAGES_KEEP_DAYS": "7", "HOLDFAST_PAGES_SHARE": "0.5"}, file)
+    assert read == Everything(name="a", keep_days=7, share=0.5, strict=True)
+
+
+def test_a_secret_may_be_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("abc\n")
+    said = {"HOLDFAST_PAGES_NAME": "x", "HOLDFAST_PAGES_API_KEY_FILE": f"{tmp_path / 'key'}"}
+    assert load({}, ABSENT, extensions=[]) == load(said, ABSENT, extensions=[SECTION])
+    assert load_section(SECTION, said, ABSENT).api_key == "abc"
+    with pytest.raises(Invalid, match="HOLDFAST_PAGES_API_KEY_FILE: cannot read"):
+        load_section(SECTION, {**said, "HOLDFAST_PAGES_API_KEY_FILE": "nowhere"}, ABSENT)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("KEEP_DAYS", "0", "HOLDFAST_PAGES_KEEP_DAYS must be a whole number, 1 or more, got '0'"),
+        ("KEEP_DAYS", "soon", "HOLDFAST_PAGES_KEEP_DAYS must be a whole number, 1 or more, got 'soon'"),
+        ("SHARE", "2", "HOLDFAST_PAGES_SHARE must be a number, 1 or less, more than 0 or off, got '2'"),
+        ("SHARE", "nan", "HOLDFAST_PAGES_SHARE must be a number, 1 or less, more than 0 or off, got 'nan'"),
+        ("MODE", "best", "HOLDFAST_PAGES_MODE must be fast or good, got 'best'"),
+        ("STRICT", "perhaps", "HOLDFAST_PAGES_STRICT must be true or false, got 'perhaps'"),
+        ("NAME", "", "extension 'pages' needs HOLDFAST_PAGES_NAME: text"),
+    ],
+)
+def test_a_mistake_names_the_variable_the_value_and_what_is_allowed(variable: str, value: str, message: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        load({"HOLDFAST_PAGES_NAME": "x", f"HOLDFAST_PAGES_{variable}": value}, ABSENT, extensions=[SECTION])
+    assert (caught.value.code, caught.value.message) == ("invalid_setting", message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[pages]\nname = 'x'\nkeep_day = 1",
+            r"unknown setting 'keep_day' in \[pages\] of .* did you mean 'keep_days'",
+        ),
+        ("[pages]\nname = 'x'\nkeep_days = 0", r"keep_days in \[pages\] of holdfast.toml must be .* 1 or more, got 0"),
+        ("pages = 3", r"pages in holdfast.toml must be a table: \[pages\]"),
+        ("[page]\nkeep_days = 3", "unknown setting 'page' in holdfast.toml; did you mean 'pages'"),
+    ],
+)
+def test_a_mistake_in_the_file_names_the_table(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text(text)
+    with pytest.raises(Invalid, match=message):
+        load({}, file, extensions=[SECTION])
+
+
+def test_an_unknown_variable_under_its_prefix_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'HOLDFAST_PAGES_KEEP_DAYS'"):
+        load({"HOLDFAST_PAGES_KEEP_DAY": "1"}, ABSENT, extensions=[SECTION])
+
+
+def test_a_variable_of_an_extension_that_is_neither_installed_nor_included_is_an_error() -> None:
+    said = {"HOLDFAST_NOTES_KEEP_DAYS": "1"}
+    with pytest.raises(UnknownName, match="HOLDFAST_NOTES_KEEP_DAYS"):
+        load(said, ABSENT)
+    load(said, ABSENT, extensions=toy.app.sections)
+    load(said, ABSENT, extensions=None)  # the app says it later
+
+
+@pytest.mark.usefixtures("bundled")
+def test_variables_of_an_installed_extension_are_known_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load({"HOLDFAST_FRAMES_STORAGE_URL": "s3://x", "HOLDFAST_FRAMES_SIDES_MAX": "1"}, ABSENT) == Settings()
+    with pytest.raises(UnknownName, match="did you mean 'HOLDFAST_FRAMES_STORAGE_URL'"):
+        load({"HOLDFAST_FRAMES_STORAGE_URI": "s3://x"}, ABSENT)
+    (manifest,) = installed(["frames"])
+    assert (manifest.job_types, manifest.scopes) == (("FRAME",), ("frames:write",))
+    rows = {row[0]: row[1:] for row in holdfast(capsys, "config", "show").rows}
+    assert rows["frames.sides_max"] == ["4000", "default"]
+
+
+@pytest.mark.usefixtures("bundled")
+def test_a_table_for_its_page_is_made_from_the_settings() -> None:
+    (manifest,) = installed(["frames"])
+    page = "# Frames\n<!-- settings -->\nold\n<!-- end of the generated part -->\nmore\n"
+    made = with_settings(page, manifest.section)
+    assert (made, made.endswith("more\n"), "old" in made) == (with_settings(made, manifest.section), True, False)
+    assert [line for line in made.splitlines() if line.startswith("| `")] == [
+        "| `HOLDFAST_FRAMES_STORAGE_URL` | empty | text | A secret. |",
+        "| `HOLDFAST_FRAMES_SIDES_MAX` | `4000` | a whole number, from 16 to 8,000 | pixels |",
+    ]
+
+
+def test_a_manifest_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "broken-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[holdfast.extensions]\nbroken = no_such_module:manifest\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Invalid, match="manifest of extension 'broken'"):
+        load({"HOLDFAST_BROKEN_X": "1"}, ABSENT)
+    load({}, ABSENT)
+
+
+def test_config_show_shows_those_of_the_app_and_hides_its_secrets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOLDFAST_NOTES_KEEP_DAYS", "7")
+    monkeypatch.setenv("HOLDFAST_NOTES_API_KEY", "s3cr3t-of-notes")
+    toy.app._settings = None
+    answer = holdfast(capsys, "config", "show", "--json", "--app", "tests.extension.toy:app")
+    assert "s3cr3t" not in answer.out
+    rows = {row["name"]: row for row in json.loads(answer.out)["settings"]}
+    assert rows["notes.keep_days"] == {
+        "name": "notes.keep_days",
+        "value": 7,
+        "origin": "environment",
+        "variable": "HOLDFAST_NOTES_KEEP_DAYS",
+    }
+    assert rows["notes.api_key"]["value"] == "***"
+    assert toy.ext.settings == toy.Settings(keep_days=7, api_key="s3cr3t-of-notes")
+    monkeypatch.setenv("HOLDFAST_NOTES_KEEP_DAY", "7")
+    answer = holdfast(capsys, "config", "show", "--app", "tests.extension.toy:app")
+    assert "did you mean 'HOLDFAST_NOTES_KEEP_DAYS'" in answer.err
+
+
+def test_an_app_may_give_them_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    ext = Extension("pages", settings=Everything, package="tests")
+    ext.settings = Everything(name="mine", api_key="k")
+    assert ext.settings.name == "mine"
+    assert next((row.name, row.value, row.origin) for row in ext.shown_settings()) == ("pages.name", "mine", "app")
+    with pytest.raises(Invalid, match="extension 'pages' has no settings of type an int"):
+        ext.settings = 3
+    with pytest.raises(Invalid, match="declares no settings"):
+        _ = Extension("other", package="tests").settings
+
+
+def test_a_variable_that_is_taken_names_both() -> None:
+    class Seconds(Struct):
+        seconds: float = 1
+
+    class Days(Struct):
+        bar_days: int = 1
+
+    class BarDays(Struct):
+        days: int = 1
+
+    app = App(name="settings")
+    with pytest.raises(Invalid, match=r"extension 'lease'.*HOLDFAST_LEASE_SECONDS.*the setting lease_seconds of Hold"):
+        app.include(Extension("lease", settings=Seconds, package="tests"))
+    app.include(Extension("foo", settings=Days, package="tests"))
+    with pytest.raises(Invalid, match=r"extension 'foo_bar'.*HOLDFAST_FOO_BAR_DAYS.*the setting foo\.bar_days"):
+        app.include(Extension("foo_bar", settings=BarDays, package="tests"))
+
+
+@pytest.mark.parametrize("name", ["traces", "test", "app"])
+def test_a_name_that_settings_already_have_is_refused(name: str) -> None:
+    with pytest.raises(Invalid, match="not a word of Holdfast's own"):
+        Extension(name, package="tests")
+
+
+def test_settings_of_another_kind_are_refused() -> None:
+    class Lists(Struct):
+        names: list[str] = []
+
+    class Clash(Struct):
+        key: Secret = ""
+        key_file: str = ""
+
+    for wrong, message in ((dict, "a subclass of msgspec.Struct"), (Lists, "'names' must be"), (Clash, "key_file")):
+        with pytest.raises(Invalid, match=message):
+            Extension("pages", settings=wrong, package="tests")
+
+
+async def test_a_mistake_ends_an_app_before_it_opens_anything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOLDFAST_PAGES_KEEP_DAYS", "0")
+    app = App(Settings(database_url=f"sqlite:///{tmp_path}/x.db"), name="settings")
+    app.include(Extension("pages", settings=Everything, package="tests"))
+    with pytest.raises(Invalid, match="HOLDFAST_PAGES_KEEP_DAYS must be"):
+        await app.engine()

@@ -1,0 +1,128 @@
+"""A toy extension: notes, and a ledger that books what happens to their jobs."""
+
+from typing import Annotated
+
+import msgspec
+from starlette.responses import PlainTextResponse
+
+from holdfast import App, Context, SyncContext
+from holdfast.errors import NotFound, Refused
+from holdfast.extend import Checked, CreateRequest, Extension, Request, Secret, Tx, ok
+from holdfast.model import Job
+
+
+class Settings(msgspec.Struct):
+    keep_days: Annotated[int, msgspec.Meta(ge=1, description="how long a note is kept")] = 30
+    api_key: Secret = ""
+
+
+ext = Extension("notes", settings=Settings)
+ENTRY = {"succeeded": "commit", "dead": "release", "canceled": "release", "rejected": "forfeit"}
+
+
+indexed = ext.counter("indexed", "Notes that were indexed, by where.", ["place"])
+length = ext.histogram("length", "How long notes are.", buckets=(10, 100))
+open_pages = ext.gauge("open_pages", "Pages that are open.", exact=True)
+
+
+@ext.job("NOTE_INDEX", queue="notes", max_attempts=2)
+async def index(ctx: Context, text: str) -> int:
+    indexed.add(1, "worker")
+    ctx.metrics.length.observe(len(text))
+    return len(text)
+
+
+@ext.job("NOTE_SCAN", queue="notes", isolation="process")
+def scan(ctx: SyncContext, text: str) -> int:
+    indexed.add(1, "child")
+    open_pages.set(3)
+    return len(text)
+
+
+@ext.job("NOTE_COPY", isolation="process")
+async def copy(ctx: Context, text: str) -> int:
+    """In one commit: an entry, a job and its own end."""
+    async with ctx.part("words", total=len(text.split())) as part:
+        await part.progress(done=1)
+    async with ctx.transaction() as tx:
+        await tx.run(ext.q.add_entry, job=ctx.job_id, entry="copied")
+        await tx.enqueue(index, text)
+        await tx.complete(len(text))
+    return -1
+
+
+@ext.job("NOTE_BOOK")
+async def book(ctx: Context, texts: list[str]) -> int:
+    """Its notes are jobs of their own; it holds no slot while they run."""
+    if not await ctx.children():
+        for text in texts:
+            await ctx.enqueue(index, text)
+        raise ctx.wait_for_children()
+    return sum(note.result for note in await ctx.children())
+
+
+@ext.guard("create", job_type="NOTE_INDEX")
+async def within_quota(tx: Tx, request: CreateRequest) -> None:
+    if request.job.payload.get("text") == "forbidden":
+        raise Refused("not this text", code="note_refused")
+
+
+@ext.effect("create", "complete", "fail", "reject", "cancel", "reap")
+async def keep_books(tx: Tx, verb: str, job: Job) -> None:
+    entry = "reserve" if verb == "create" else ENTRY.get(job.state)
+    if entry is not None:
+        await tx.run(ext.q.add_entry, job=job.id, entry=entry)
+
+
+@ext.maintenance(every=60)
+async def sweep(tx: Tx) -> None:
+    await tx.run(ext.q.sweep)
+
+
+@ext.check("ledger")
+async def balanced(tx: Tx) -> Checked:
+    return ok(f"{len(await tx.all(ext.q.entries))} entries")
+
+
+@ext.health("entries")
+async def how_many(tx: Tx) -> int:
+    return len(await tx.all(ext.q.entries))
+
+
+@ext.explain
+async def booked(tx: Tx, job: Job) -> str:
+    return f"{len(await tx.all(ext.q.entries_of, job=job.id))} entries in the ledger"
+
+
+class NewNote(msgspec.Struct, forbid_unknown_fields=True):
+    text: Annotated[str, msgspec.Meta(max_length=100)]
+
+
+class Note(msgspec.Struct):
+    id: str
+    entries: list[str] = []
+
+
+READ, WRITE = ext.scope("read", "read notes"), ext.scope("write", "write notes")
+
+
+@ext.route("POST", "/notes", scope=WRITE, about="Write a note.", body=NewNote, answers={201: Note})
+async def write(request: Request) -> Note:
+    indexed.add(1, "route")
+    return Note((await request.enqueue(index, request.body.text)).id)
+
+
+@ext.route("GET", "/notes/{note_id}", scope=READ, about="Read a note.", answers={200: Note}, refuses=(404,))
+async def read(request: Request) -> Note:
+    async with request.tx() as tx:
+        entries = [row["entry"] for row in await tx.all(ext.q.entries_of, job=request.path["note_id"])]
+    if not entries:
+        raise NotFound("there is no such note", code="note_not_found")
+    return Note(request.path["note_id"], entries)
+
+
+ext.mount("/notes-about", PlainTextResponse("notes"), scope=READ)
+
+
+app = App(name="notes-app")
+app.include(ext)

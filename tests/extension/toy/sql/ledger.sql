@@ -1,0 +1,11 @@
+-- name: add_entry
+INSERT INTO notes_ledger (job, entry) VALUES (:job, :entry) RETURNING job
+
+-- name: entries
+SELECT job, entry FROM notes_ledger ORDER BY job, entry
+
+-- name: entries_of
+SELECT entry FROM notes_ledger WHERE job = :job ORDER BY entry
+
+-- name: sweep
+UPDATE notes_sweeps SET times = times + 1 RETURNING times

@@ -1,0 +1,34 @@
+"""docs/outbound.md names every limit, rule and error as the code has it. That its examples run, tests/docs shows."""
+
+import inspect
+import re
+
+from holdfast import errors
+from holdfast.net import EgressRules, Limits
+from holdfast.server.problems import status_of
+from tests.docs.pages import first_cells, section
+
+PAGE = "docs/outbound.md"
+
+
+def test_every_limit_is_on_the_page_with_its_default() -> None:
+    rows = dict(re.findall(r"(?m)^\| `(\w+)` \| (\S+) \|", section(PAGE, "Limits")))
+    assert {name: float(text) for name, text in rows.items()} == {
+        name: getattr(Limits(), name) for name in Limits.__struct_fields__
+    }
+
+
+def test_every_rule_is_on_the_page() -> None:
+    assert first_cells(section(PAGE, "Rules")) == list(inspect.signature(EgressRules).parameters)
+
+
+def test_every_error_is_on_the_page_of_errors() -> None:
+    kinds = [errors.OutboundError, *errors.OutboundError.__subclasses__()]
+    assert {kind.code for kind in kinds} == set(first_cells(section("docs/errors.md", "Outbound HTTP")))
+
+
+def test_the_route_of_an_extension_answers_with_a_status_that_fits() -> None:
+    told = {kind.code: status_of(kind("no")) for kind in errors.OutboundError.__subclasses__()}
+    assert told.pop("address_refused") == 422
+    assert told.pop("outbound_timeout") == 504
+    assert set(told.values()) == {502}

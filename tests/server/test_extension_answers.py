@@ -1,0 +1,294 @@
+"""Beyond JSON: bodies that are read while they arrive, forms, files and parts of files, pages, mounted applications."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route as StarletteRoute
+
+from benchmarks import upload
+from holdfast.model.key import NewKey
+from holdfast.server import arriving
+from holdfast.server.answers import file, html, ranged, redirect, streamed, tagged_with
+from holdfast.server.extending import extension_route, mount
+from holdfast.server.mounting import CALLER
+from holdfast.server.request import Request
+from holdfast.server.route import Reply
+from tests.server.steps import Served, bearer, serving
+
+LIMIT = 3_000_000  # above what routes take unless told otherwise
+CONTENT = bytes(range(256)) * 400
+BINARY = "application/octet-stream"
+
+
+async def store(request: Request) -> Reply:
+    digest = hashlib.sha256()
+    async for chunk in request.stream():
+        digest.update(chunk)
+    return Reply(200, {"sha256": digest.hexdigest()})
+
+
+async def form(request: Request) -> Reply:
+    fields = await request.form(max_files=2, max_fields=2)
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, str):
+            found[name] = value
+        else:
+            on_disk = value.file._rolled  # type: ignore[attr-defined]
+            found[name] = [value.filename, len(await value.read()), on_disk]
+    return Reply(200, found)
+
+
+async def endless() -> AsyncIterator[bytes]:
+    while True:
+        yield b"x" * 65_536
+        await asyncio.sleep(0)
+
+
+async def page(request: Request) -> Response:
+    return tagged_with(html("<h1>Hello</h1>"), "v1")
+
+
+async def elsewhere(request: Request) -> Response:
+    return redirect("/media/page")
+
+
+async def goes_on(request: Request) -> Response:
+    return streamed(endless())
+
+
+async def in_parts(request: Request) -> Response:
+    async def part(start: int, end: int) -> AsyncIterator[bytes]:
+        for place in range(start, end, 1000):
+            yield CONTENT[place : min(place + 1000, end)]
+
+    return ranged(part, len(CONTENT), etag="v1", media_type="video/mp4")
+
+
+async def nothing_there(request: Request) -> Response:
+    return file("/nowhere/at/all")
+
+
+async def hello(request: StarletteRequest) -> Response:
+    caller = request.scope[CALLER]
+    return PlainTextResponse(f"{caller.subject} at {request.url.path}, {len(await request.body())} bytes")
+
+
+async def broken(request: StarletteRequest) -> Response:
+    raise ZeroDivisionError
+
+
+APP = Starlette(
+    routes=[StarletteRoute("/hello", hello, methods=["GET", "POST"]), StarletteRoute("/broken", broken)], debug=False
+)
+
+
+@pytest.fixture
+async def media(fresh_sqlite_url: str, tmp_path: Path) -> AsyncIterator[Served]:
+    path = tmp_path / "clip.bin"
+    path.write_bytes(CONTENT)
+
+    async def clip(request: Request) -> Response:
+        return file(path, filename="clip é.bin")
+
+    def route(method: str, path: str, handler: Any, **words: Any) -> Any:
+        return extension_route("media", method, f"/media/{path}", handler, scope="media:use", **words)
+
+    routes = [
+        route("POST", "store", store, body=BINARY, body_max=LIMIT),
+        route("POST", "form", form, body="multipart/form-data", body_max=LIMIT),
+        route("GET", "page", page, answers={200: "text/html"}),
+        route("GET", "elsewhere", elsewhere, answers={303: None}),
+        route("GET", "endless", goes_on, answers={200: BINARY}),
+        route("GET", "parts", in_parts, answers={200: "video/mp4"}),
+        route("GET", "clip", clip, answers={200: BINARY}),
+        route("GET", "gone", nothing_there, answers={200: BINARY}, refuses=(404,)),
+    ]
+    mounts = [mount("media", "/media/app", APP, scope="media:use", body_max=1000)]
+    async with serving(fresh_sqlite_url, routes=routes, mounts=mounts) as served:
+        yield served
+
+
+# -- bodies -------------------------------------------------------------------------------------------------------
+
+
+async def pieces(size: int) -> AsyncIterator[bytes]:
+    for start in range(0, size, 10_000):
+        yield b"x" * min(10_000, size - start)
+
+
+async def sent(media: Served, path: str, size: int, *, announced: bool) -> httpx2.Response:
+    content = b"x" * size if announced else pieces(size)
+    return await media.http.post(path, content=content, headers={"content-type": BINARY})
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_is_read_while_it_arrives_up_to_the_routes_own_limit(media: Served, announced: bool) -> None:
+    taken = await sent(media, "/media/store", LIMIT, announced=announced)
+    assert taken.json() == {"sha256": hashlib.sha256(b"x" * LIMIT).hexdigest()}
+    refused = await sent(media, "/media/store", LIMIT + 1, announced=announced)
+    assert (refused.status_code, refused.json()["code"], refused.json()["limit"]) == (413, "body_too_large", LIMIT)
+
+
+async def test_a_body_of_another_kind_is_refused(media: Served) -> None:
+    answer = await media.http.post("/media/store", json={})
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+
+
+async def test_a_sender_who_is_too_slow_is_not_waited_for(media: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arriving, "BODY_SECONDS_MAX", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(media.url.rpartition(":")[2]))
+    head = f"POST /media/store HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {BINARY}\r\ncontent-length: 9\r\n\r\n"
+    writer.write(head.encode() + b"x")
+    answer = await reader.readuntil(b"}")
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"body_timeout" in answer
+
+
+async def test_who_may_not_is_not_read(media: Served) -> None:
+    _, text = await media.engine.create_key(NewKey())
+    answer = await media.http.post("/media/store", content=b"x", headers={"content-type": BINARY, **bearer(text)})
+    assert answer.status_code == 403
+
+
+async def test_large_files_of_a_form_are_on_disk(media: Served) -> None:
+    files = {"small": ("a.txt", b"a" * 10), "large": ("b.bin", b"b" * 2_000_000)}
+    answer = await media.http.post("/media/form", data={"title": "x"}, files=files)
+    assert answer.json() == {"title": "x", "small": ["a.txt", 10, False], "large": ["b.bin", 2_000_000, True]}
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"--b\r\nno colon", "malformed_form"),
+        (b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\n1\r\n' * 3 + b"--b--\r\n", "malformed_form"),
+        (b"x" * (LIMIT + 1), "body_too_large"),
+    ],
+)
+async def test_a_form_that_cannot_be_is_refused(media: Served, content: bytes, code: str) -> None:
+    kind = {"content-type": "multipart/form-data; boundary=b"}
+    answer = await media.http.post("/media/form", content=content, headers=kind)
+    assert answer.json()["code"] == code
+
+
+@pytest.mark.slow
+async def test_an_upload_costs_the_server_no_memory() -> None:
+    """1 GiB is for `python -m benchmarks.upload`; what would grow with it shows at 48 MiB."""
+    assert (await upload.measure(48 * upload.MIB)).grown < upload.GROWN_MAX
+
+
+# -- answers ------------------------------------------------------------------------------------------------------
+
+SIZE = len(CONTENT)
+WHOLE = (200, CONTENT, None)
+
+
+PARTS: list[tuple[str | None, tuple[int, bytes, str | None]]] = [
+    (None, WHOLE),
+    ("bytes=0-99", (206, CONTENT[:100], f"bytes 0-99/{SIZE}")),
+    ("bytes=100-", (206, CONTENT[100:], f"bytes 100-{SIZE - 1}/{SIZE}")),
+    ("bytes=-100", (206, CONTENT[-100:], f"bytes {SIZE - 100}-{SIZE - 1}/{SIZE}")),
+    (f"bytes=-{SIZE * 2}", (206, CONTENT, f"bytes 0-{SIZE - 1}/{SIZE}")),
+    (f"bytes=0-{SIZE * 2}", (206, CONTENT, f"bytes 0-{SIZE - 1}/{SIZE}")),
+    (f"bytes={SIZE}-", (416, b"", f"bytes */{SIZE}")),
+    ("bytes=-0", (416, b"", f"bytes */{SIZE}")),
+    ("bytes=9-1", WHOLE),
+    ("bytes=a-b", WHOLE),
+    ("lines=1-2", WHOLE),
+    ("bytes=0-1,5-6", WHOLE),
+]
+
+
+@pytest.mark.parametrize("path", ["/media/clip", "/media/parts"])
+async def test_a_part_is_sent_where_one_is_asked_for(media: Served, path: str) -> None:
+    for asked, expected in PARTS:
+        headers = {} if asked is None else {"range": asked}
+        answer = await media.http.get(path, headers=headers)
+        assert (answer.status_code, answer.content, answer.headers.get("content-range")) == expected, asked
+        assert answer.headers["content-length"] == str(len(expected[1]))
+        assert answer.headers["x-request-id"]
+        head = await media.http.head(path, headers=headers)
+        assert (head.status_code, head.content) == (expected[0], b"")
+        assert head.headers["content-length"] == str(len(expected[1]))
+
+
+async def test_a_part_of_what_has_changed_is_the_whole(media: Served) -> None:
+    whole = await media.http.get("/media/clip")
+    for condition, status in ((whole.headers["etag"], 206), (whole.headers["last-modified"], 206), ('"other"', 200)):
+        answer = await media.http.get("/media/clip", headers={"range": "bytes=0-9", "if-range": condition})
+        assert answer.status_code == status
+    assert whole.headers["content-disposition"] == "attachment; filename*=utf-8''clip%20%C3%A9.bin"
+
+
+@pytest.mark.parametrize("path", ["/media/clip", "/media/page"])
+async def test_what_the_client_has_already_is_not_sent_again(media: Served, path: str) -> None:
+    etag = (await media.http.get(path)).headers["etag"]
+    for known, status in ((etag, 304), (f'"x", W/{etag}', 304), ("*", 304), ('"x"', 200)):
+        answer = await media.http.get(path, headers={"if-none-match": known})
+        assert (answer.status_code, bool(answer.content)) == (status, status == 200)
+        assert (answer.headers["etag"], answer.headers["cache-control"]) == (etag, "no-cache")
+
+
+async def test_a_page_runs_nothing_that_is_not_ours(media: Served) -> None:
+    answer = await media.http.get("/media/page")
+    assert answer.text == "<h1>Hello</h1>"
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    moved = await media.http.get("/media/elsewhere")
+    assert (moved.status_code, moved.headers["location"]) == (303, "/media/page")
+
+
+async def test_what_is_not_there_is_a_problem(media: Served) -> None:
+    assert (await media.http.get("/media/gone")).json()["code"] == "file_not_found"
+
+
+async def test_an_answer_that_goes_on_ends_with_its_reader(media: Served) -> None:
+    async with media.http.stream("GET", "/media/endless") as answer:
+        async for chunk in answer.aiter_bytes():
+            assert chunk
+            break
+    assert (await media.http.head("/media/endless")).status_code == 200
+    assert (await media.http.get("/livez")).status_code == 200
+
+
+# -- mounted applications -----------------------------------------------------------------------------------------
+
+
+async def test_a_mounted_application_has_the_same_door(media: Served) -> None:
+    _, text = await media.engine.create_key(NewKey(scopes=["media:use"], subject="alice"))
+    answer = await media.http.post("/media/app/hello", content=b"12345", headers=bearer(text))
+    assert (answer.status_code, answer.text) == (200, "alice at /media/app/hello, 5 bytes")
+    assert answer.headers["x-request-id"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert (await media.http.get("/media/app/nothing", headers=bearer(text))).status_code == 404
+    _, other = await media.engine.create_key(NewKey())
+    refused = await media.http.get("/media/app/hello", headers=bearer(other))
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    assert (await media.http.get("/media/app/hello", headers=bearer("gibberish"))).status_code == 401
+    metrics = (await media.http.get("/metrics")).text
+    assert 'route="/media/app/*",status_code="403"' in metrics
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_mounted_application_gets_no_more_than_its_limit(media: Served, announced: bool) -> None:
+    answer = await sent(media, "/media/app/hello", 1001, announced=announced)
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+async def test_a_mounted_application_that_fails_tells_nothing_of_its_insides(media: Served) -> None:
+    answer = await media.http.get("/media/app/broken")
+    assert answer.status_code == 500
+    assert "ZeroDivision" not in answer.text
+    assert answer.headers["x-request-id"]

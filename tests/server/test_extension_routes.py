@@ -1,0 +1,156 @@
+"""Routes of extensions: the same door, the same answers, the same descriptions as those of the core."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.engine import Filter
+from holdfast.errors import Invalid
+from holdfast.model.key import NewKey
+from holdfast.server.app import ROUTES as CORE
+from holdfast.server.extending import extension_route, mount, together
+from holdfast.store import Tx
+from tests.server import notes
+from tests.server.steps import ADMIN, Served, bearer, serving
+
+
+@pytest.fixture
+async def noted(store_url: str) -> AsyncIterator[Served]:
+    async with serving(store_url, routes=notes.ROUTES) as served:
+        await served.engine.store.write(lambda tx: tx.all(notes.TABLE))
+        yield served
+
+
+async def stored(served: Served) -> list[tuple[str, str]]:
+    async def work(tx: Tx) -> list[tuple[str, str]]:
+        return [(row["id"], row["owner"]) for row in await tx.all(notes.ALL)]
+
+    return await served.engine.store.read(work)
+
+
+async def jobs_of(served: Served, tenant: str) -> list[str]:
+    return [job.payload["note_id"] for job in (await served.engine.page(Filter(tenant=tenant))).jobs]
+
+
+async def test_rows_and_jobs_of_a_request_are_one_commit(noted: Served) -> None:
+    """For the caller's tenant, and in the name of the user that the key stands for."""
+    _, text = await noted.engine.create_key(NewKey(tenant="acme", scopes=["notes:write"], subject="alice"))
+    made = await noted.http.post("/notes", json={"text": "first"}, headers=bearer(text))
+    assert (made.status_code, made.json()["owner"]) == (201, "alice"), made.text
+    assert await stored(noted) == [("first", "alice")]
+    assert await jobs_of(noted, "acme") == ["first"]
+    assert (await noted.engine.get(made.json()["job_id"])).type == "NOTE_INDEX"
+
+
+@pytest.mark.parametrize(("said", "status", "code"), [("conflict", 409, "conflict"), ("bug", 500, "internal_error")])
+async def test_what_raises_leaves_nothing_behind(noted: Served, said: str, status: int, code: str) -> None:
+    answer = await noted.http.post("/notes", json={"text": said})
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["requestId"] == answer.headers["x-request-id"]
+    assert (await stored(noted), await jobs_of(noted, "default")) == ([], [])
+    assert (await noted.http.post("/notes", json={"text": "next"})).status_code == 201, "the store goes on"
+
+
+async def test_a_row_that_the_database_refuses_is_told_in_our_words(noted: Served) -> None:
+    assert (await noted.http.post("/notes", json={"text": "same"})).status_code == 201
+    again = await noted.http.post("/notes", json={"text": "same"})
+    assert (again.status_code, again.headers["content-type"]) == (503, "application/problem+json")
+    assert await stored(noted) == [("same", "anybody")]
+    assert await jobs_of(noted, "default") == ["same"]
+
+
+async def test_a_handler_that_takes_too_long_is_rolled_back(store_url: str) -> None:
+    [create] = [route for route in notes.ROUTES if route.method == "POST"]
+    impatient = notes.route("POST", "/notes", notes.create, body=notes.NewNote, answers={201: notes.Note}, seconds=0.2)
+    assert create.seconds is None
+    async with serving(store_url, routes=[impatient]) as served:
+        await served.engine.store.write(lambda tx: tx.all(notes.TABLE))
+        answer = await served.http.post("/notes", json={"text": "slow"})
+        assert (answer.status_code, answer.json()["code"]) == (503, "outcome_unknown")
+        assert (await stored(served), await jobs_of(served, "default")) == ([], [])
+
+
+async def test_a_request_is_read_like_any_other(noted: Served) -> None:
+    http = noted.http
+    assert (await http.get("/notes", params={"starred": "true"})).json()["starred"] is True
+    assert (await http.get("/notes", params={"stared": "true"})).status_code == 422
+    assert (await http.get("/notes/known")).json() == {"note_id": "known", "owner": "the settings", "job_id": None}
+    assert (await http.get("/notes/other")).json()["code"] == "note_not_found"
+    assert (await http.delete("/notes/known")).status_code == 204
+    assert (await http.post("/notes", json={"text": 1})).json()["code"] == "invalid_body"
+    assert (await http.post("/notes", content=b"text=1")).status_code == 400
+    assert (await http.put("/notes/known")).headers["allow"] == "GET, DELETE, HEAD"
+
+
+async def test_the_descriptions_and_the_metrics_name_them(noted: Served) -> None:
+    document = (await noted.http.get("/openapi.json")).json()
+    assert document["paths"]["/notes"]["post"]["tags"] == ["notes"]
+    assert document["paths"]["/notes"]["post"]["security"][0] == {"key": ["notes:write"]}
+    assert "notes" in [tag["name"] for tag in document["tags"]]
+    assert "/notes/{noteId}" in (await noted.http.get("/docs")).text
+    await noted.http.get("/notes/known")
+    metrics = (await noted.http.get("/metrics")).text
+    assert 'route="/notes/{noteId}",status_code="200"' in metrics
+    made = await noted.http.post("/api/admin/keys", json={"scopes": ["notes:raed"]}, headers=ADMIN)
+    assert made.json()["code"] == "unknown_scope", "a server knows the scopes that its routes ask for"
+
+
+@pytest.mark.parametrize(
+    ("extension", "method", "path", "other"),
+    [
+        ("other", "POST", "/jobs", "POST /jobs of the core"),
+        ("other", "GET", "/jobs/{id}", "GET /jobs/{job_id} of the core"),
+        ("other", "GET", "/jobs/mine", "GET /jobs/{job_id} of the core"),
+        ("other", "GET", "/notes/{note_id}", "GET /notes/{note_id} of the extension notes"),
+        ("other", "GET", "/notes/search", "GET /notes/{note_id} of the extension notes"),
+        ("notes", "GET", "/notes", "GET /notes of the extension notes"),
+        ("notes", "PUT", "/notes/{id}/text", "GET /notes/{note_id} of the extension notes"),
+    ],
+)
+def test_two_routes_at_one_place_are_an_error_that_names_both(
+    extension: str, method: str, path: str, other: str
+) -> None:
+    one = extension_route(extension, method, path, notes.get, scope=f"{extension}:read")
+    with pytest.raises(Invalid) as refused:
+        together(CORE, [*notes.ROUTES, one], [])
+    assert refused.value.code == "duplicate_route"
+    assert f"{method} {path} of the extension {extension}" in refused.value.message
+    assert other in refused.value.message
+
+
+def test_an_extension_may_write_a_word_beside_its_own_parameter() -> None:
+    search = extension_route("notes", "GET", "/notes/search", notes.get, scope="notes:read")
+    assert search in together(CORE, [*notes.ROUTES, search], [])
+
+
+def test_a_mount_has_its_place_alone() -> None:
+    for path, other in (("/jobs", "POST /jobs of the core"), ("/notes", "POST /notes of the extension notes")):
+        with pytest.raises(Invalid, match=other):
+            together(CORE, notes.ROUTES, [mount("pages", path, None, scope=None)])
+    both = [mount("pages", "/pages", None, scope=None), mount("more", "/pages/more", None, scope=None)]
+    with pytest.raises(Invalid, match="the mount /pages of the extension pages"):
+        together(CORE, [], both)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"path": "notes"},
+        {"path": "/notes/"},
+        {"path": "/"},
+        {"path": "/notes/{Note Id}"},
+        {"method": "get"},
+        {"scope": "images:read"},
+        {"scope": "Notes:read"},
+        {"scope": "read"},
+        {"answers": {404: None}},
+        {"body_max": 0},
+    ],
+)
+def test_a_route_that_cannot_be_is_refused_and_named(wrong: dict[str, object]) -> None:
+    words = {"method": "GET", "path": "/notes", "scope": "notes:read", **wrong}
+    method, path = words.pop("method"), words.pop("path")
+    with pytest.raises(Invalid, match=r"extension notes: ") as refused:
+        extension_route("notes", method, path, notes.get, **words)  # type: ignore[arg-type]
+    assert refused.value.code == "invalid_route"

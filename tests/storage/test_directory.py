@@ -1,0 +1,249 @@
+"""What is special about a directory: files that others can see, links, folders."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.errors import Invalid, ObjectNotFound, StorageDenied, StorageError
+from holdfast.storage import Storage, open_storage
+from holdfast.storage.directory import Directory
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "objects"
+
+
+@pytest.fixture
+def storage(opened: Callable[..., Storage]) -> Storage:
+    return opened("directory")
+
+
+def own_files(root: Path) -> list[Path]:
+    return [path for path in (root / ".holdfast").rglob("*") if path.is_file()]
+
+
+async def listed(storage: Storage) -> list[str]:
+    return sorted([info.key async for info in storage.list()])
+
+
+async def test_objects_are_plain_files(storage: Storage, root: Path) -> None:
+    await storage.put("a/b.txt", b"hello", content_type="text/plain")
+    assert (root / "a/b.txt").read_bytes() == b"hello"
+    (root / "by-hand.txt").write_bytes(b"hi")
+    assert await storage.read("by-hand.txt") == b"hi"
+    assert await listed(storage) == ["a/b.txt", "by-hand.txt"]
+
+
+async def test_a_file_url_names_the_same_directory(storage: Storage, root: Path) -> None:
+    await storage.put("a b", b"hello")
+    async with open_storage(root.as_uri()) as same:
+        assert await same.read("a b") == b"hello"
+        assert same.url == storage.url == root.as_uri()
+
+
+@pytest.mark.parametrize("link", ["out", "in/out", "back"])
+async def test_links_are_not_followed_wherever_they_lead(
+    storage: Storage, root: Path, tmp_path: Path, link: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    await storage.put("in/own", b"own")
+    (root / link).symlink_to(root / "in" if link == "back" else outside)
+    inner = f"{link}/{'own' if link == 'back' else 'secret'}"
+    for asked in (
+        storage.read(inner),
+        storage.head(inner),
+        storage.put(f"{link}/new", b"x"),
+        storage.delete(inner),
+        storage.copy(inner, "copy"),
+        storage.copy("in/own", f"{link}/new"),
+    ):
+        with pytest.raises(Invalid, match="symbolic link") as refused:
+            await asked
+        assert refused.value.code == "invalid_object_key"
+    assert await listed(storage) == ["in/own"]
+    with pytest.raises(Invalid, match="symbolic link"):
+        await anext(aiter(storage.list(link)))
+    assert sorted(path.name for path in outside.iterdir()) == ["secret"]
+
+
+async def test_a_link_in_the_place_of_a_file_is_not_read_and_may_be_replaced(
+    storage: Storage, root: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    (root / "a").symlink_to(secret)
+    for asked in (storage.read("a"), storage.copy("a", "b"), storage.delete("a")):
+        with pytest.raises(Invalid, match="symbolic link"):
+            await asked
+    assert await listed(storage) == []
+    await storage.put("a", b"mine")
+    assert await storage.read("a") == b"mine"
+    assert secret.read_bytes() == b"secret"
+
+
+async def test_what_is_no_file_is_no_object(storage: Storage, root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    with pytest.raises(ObjectNotFound):
+        await storage.read("pipe")
+    assert await listed(storage) == []
+
+
+async def test_a_key_is_not_also_a_folder(storage: Storage) -> None:
+    await storage.put("a/b", b"x")
+    await storage.put("c", b"x")
+    for key in ("a", "c/d"):
+        with pytest.raises(Invalid, match="cannot also be a folder"):
+            await storage.put(key, b"x")
+    with pytest.raises(Invalid, match="cannot also be a folder"):
+        await storage.copy("c", "a")
+    assert await listed(storage) == ["a/b", "c"]
+
+
+async def test_a_segment_longer_than_a_file_name_is_refused(storage: Storage) -> None:
+    with pytest.raises(Invalid, match="255") as refused:
+        await storage.put("x" * 256, b"x")
+    assert refused.value.code == "invalid_object_key"
+
+
+async def test_nothing_is_left_of_what_was_replaced_copied_or_deleted(storage: Storage, root: Path) -> None:
+    for content in (b"one", b"two"):
+        await storage.put("a/b/c", content, content_type="text/plain", metadata={"n": "1"})
+    await storage.copy("a/b/c", "d")
+    await storage.copy("a/b/c", "d")
+    assert len(own_files(root)) == 2  # the descriptions of two objects
+    await storage.delete("a/b/c", "d")
+    assert own_files(root) == []
+    assert sorted(os.listdir(root)) == [".holdfast"]
+
+
+async def test_an_upload_that_fails_leaves_no_file(storage: Storage, root: Path) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise RuntimeError("gone")
+
+    with pytest.raises(RuntimeError):
+        await storage.put("a", broken(), content_type="text/plain")
+    assert own_files(root) == []
+
+
+async def test_a_copy_where_files_cannot_be_linked_copies_the_bytes(
+    storage: Storage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    content = os.urandom(3_000_000)
+    await storage.put("a", content, content_type="text/plain")
+    await storage.copy("a", "b")
+    assert await storage.read("b") == content
+    assert (await storage.head("b")).content_type == "text/plain"
+    assert (root / "a").stat().st_ino != (root / "b").stat().st_ino
+
+
+async def test_writers_and_deleters_of_one_folder_do_not_disturb_each_other(storage: Storage) -> None:
+    async def work(n: int) -> None:
+        for _ in range(20):
+            await storage.put(f"folder/{n}", b"x" * n, content_type=f"text/{n}")
+            assert (await storage.head(f"folder/{n}")).content_type == f"text/{n}"
+            await storage.delete(f"folder/{n}")
+
+    await asyncio.gather(*(work(n) for n in range(6)))
+    assert await listed(storage) == []
+
+
+async def test_a_reader_never_sees_the_description_of_another_version(storage: Storage) -> None:
+    async def write() -> None:
+        for n in range(60):
+            await storage.put("a", b"x" * n, content_type=f"text/{n}")
+
+    await storage.put("a", b"", content_type="text/0")
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        info = await storage.head("a")
+        assert info.content_type == f"text/{info.size}"
+    await writing
+
+
+async def test_a_file_where_the_directory_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError) as error:
+        open_storage(str(tmp_path / "file"))
+    assert str(tmp_path) in error.value.full
+    assert str(tmp_path) not in error.value.message
+
+
+async def test_a_directory_that_may_not_be_written_to_is_told(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(StorageDenied) as denied:
+        await storage.put("a", b"x")
+    assert denied.value.code == "storage_denied"
+
+
+async def test_unfinished_uploads_of_dead_processes_are_swept(
+    opened: Callable[..., Storage], root: Path, clock: MovableClock
+) -> None:
+    storage = opened("directory", clock=clock)
+
+    async def recorded(key: str) -> bool:
+        raise AssertionError(key)
+
+    left = root / ".holdfast/uploads/left"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    os.utime(left, (clock.now().timestamp(),) * 2)
+    clock.advance(3600)
+    await storage.sweep(3601, recorded=recorded)
+    assert left.exists()
+    await storage.sweep(3599, recorded=recorded)
+    assert not left.exists()
+
+
+def test_a_directory_needs_no_obstore_and_the_others_say_how_to_get_it(tmp_path: Path) -> None:
+    script = """
+import asyncio, sys
+sys.modules["obstore"] = None
+from holdfast.errors import Invalid
+from holdfast.storage import open_storage
+
+async def main():
+    async with open_storage("objects") as storage:
+        await storage.put("a", b"hello")
+        print(await storage.read("a"))
+    for url in ("memory://", "s3://bucket"):
+        try:
+            open_storage(url)
+        except Invalid as error:
+            print(error.code, error)
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first, *others = done.stdout.splitlines()
+    assert first == "b'hello'"
+    assert len(others) == 2
+    for line in others:
+        assert line.startswith("extra_missing object storage")
+        assert line.endswith("pip install 'holdfast[storage]'")
+
+
+def test_a_directory_is_made_when_it_is_opened(root: Path) -> None:
+    assert not root.exists()
+    open_storage(str(root))
+    assert root.is_dir()
+    assert Directory.name == "directory"

@@ -1,0 +1,313 @@
+"""What every kind of storage does, the same way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, ObjectChanged, ObjectNotFound
+from holdfast.storage import Storage
+from holdfast.storage.bucket import PART_BYTES
+from holdfast.storage.objects import CHUNK_BYTES
+
+MIB = 1 << 20
+ODD = "a folder/é ü%20#?+ &=;.txt"
+
+
+async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        await asyncio.sleep(0)
+        yield part
+
+
+async def keys(storage: Storage, prefix: str = "") -> list[str]:
+    return sorted([info.key async for info in storage.list(prefix)])
+
+
+@pytest.mark.parametrize("key", ["a", "a/b/c.txt", ODD, "x" * 200 + "/" + "y" * 200])
+async def test_what_was_put_is_read(storage: Storage, key: str) -> None:
+    await storage.put(key, b"hello")
+    assert await storage.read(key) == b"hello"
+    assert await keys(storage) == [key]
+
+
+async def test_an_object_has_a_size_a_type_metadata_an_etag_and_a_time(storage: Storage) -> None:
+    put = await storage.put("a.txt", b"hello", content_type="text/x-odd", metadata={"made-by": "a test; 1"})
+    info = await storage.head("a.txt")
+    assert (info.size, info.content_type, dict(info.metadata)) == (5, "text/x-odd", {"made-by": "a test; 1"})
+    assert (put.size, put.etag, put.content_type, put.metadata) == (5, info.etag, info.content_type, info.metadata)
+    assert info.etag.startswith('"')
+    assert abs(info.modified - datetime.now(UTC)) < timedelta(hours=1)
+
+
+async def test_without_a_type_it_is_bytes(storage: Storage) -> None:
+    await storage.put("a", b"hello")
+    assert (await storage.head("a")).content_type == "application/octet-stream"
+    assert not (await storage.head("a")).metadata
+
+
+async def test_a_second_put_replaces_all_of_the_first(storage: Storage) -> None:
+    first = await storage.put("a", b"hello", content_type="text/plain", metadata={"n": "1"})
+    await storage.put("a", b"hi")
+    info = await storage.head("a")
+    assert await storage.read("a") == b"hi"
+    assert (info.content_type, info.metadata) == ("application/octet-stream", {})
+    assert info.etag != first.etag
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [b""],
+        [b"a", b"", b"b"],
+        [b"x" * PART_BYTES],
+        [b"x" * (PART_BYTES - 1), b"yz", b"w" * 3 * MIB],
+        [bytes([n]) * MIB for n in range(12)],
+    ],
+    ids=["nothing", "empty", "small", "one part", "two parts", "three parts"],
+)
+async def test_what_comes_in_chunks_is_stored_whole(storage: Storage, parts: list[bytes]) -> None:
+    info = await storage.put("a", chunks(*parts), content_type="text/plain", metadata={"n": "1"})
+    whole = b"".join(parts)
+    assert info.size == len(whole)
+    assert await storage.head("a") == info or (await storage.head("a")).etag == info.etag
+    assert (await storage.head("a")).content_type == "text/plain"
+    assert await storage.read("a") == whole
+
+
+async def test_a_download_comes_in_chunks_of_bounded_size(storage: Storage) -> None:
+    whole = b"".join(bytes([n]) * CHUNK_BYTES for n in range(9)) + b"x"
+    await storage.put("a", whole)
+    download = await storage.get("a")
+    sizes = [len(chunk) async for chunk in download]
+    assert download.info.size == download.size == len(whole)
+    assert sizes == [CHUNK_BYTES] * 9 + [1]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, None, b"0123456789"),
+        (3, 7, b"3456"),
+        (9, None, b"9"),
+        (4, 100, b"456789"),
+        (10, None, b""),
+        (50, 60, b""),
+        (4, 4, b""),
+    ],
+)
+async def test_a_part_of_an_object_is_read(storage: Storage, start: int, end: int | None, expected: bytes) -> None:
+    await storage.put("a", b"0123456789")
+    download = await storage.get("a", start, end)
+    assert await download.read() == expected
+    assert download.size == len(expected)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, None), (3, 2)])
+async def test_what_is_no_range_is_refused(storage: Storage, start: int, end: int) -> None:
+    with pytest.raises(Invalid) as refused:
+        await storage.get("a", start, end)
+    assert refused.value.code == "invalid_range"
+
+
+async def test_an_object_that_is_replaced_while_it_is_read_is_not_mixed_with_another(storage: Storage) -> None:
+    await storage.put("a", b"x" * (CHUNK_BYTES + 1))
+    download = aiter(await storage.get("a"))
+    assert set(await anext(download)) == set(b"x")
+    await storage.put("a", b"y" * (CHUNK_BYTES + 1))
+    with pytest.raises(ObjectChanged) as changed:
+        await anext(download)
+    assert isinstance(changed.value, Conflict)
+    assert changed.value.code == "object_changed"
+
+
+async def test_what_is_missing_is_not_found(storage: Storage) -> None:
+    await storage.put("folder/a", b"")
+    for missing in ("b", "folder", "folder/b", "folder/a/b"):
+        for asked in (storage.head(missing), storage.get(missing), storage.copy(missing, "c")):
+            with pytest.raises(ObjectNotFound, match=repr(missing)) as error:
+                await asked
+            assert isinstance(error.value, NotFound)
+            assert error.value.code == "object_not_found"
+        assert not await storage.exists(missing)
+    assert await storage.exists("folder/a")
+
+
+async def test_a_source_that_fails_leaves_nothing(storage: Storage) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x" * (PART_BYTES + MIB)
+        yield b"x"
+        raise OSError("the source is gone")
+
+    with pytest.raises(OSError, match="the source is gone"):
+        await storage.put("a", broken())
+    assert await keys(storage) == []
+
+
+@pytest.mark.parametrize("promised", [4, 6])
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_fewer_or_more_bytes_than_promised_are_refused(storage: Storage, promised: int, streamed: bool) -> None:
+    await storage.put("a", b"before")
+    with pytest.raises(Invalid, match="5 came") as refused:
+        await storage.put("a", chunks(b"he", b"llo") if streamed else b"hello", size=promised)
+    assert refused.value.code == "invalid_object_size"
+    assert await storage.read("a") == b"before"
+    await storage.put("a", chunks(b"he", b"llo"), size=5)
+    assert await storage.read("a") == b"hello"
+
+
+async def test_a_put_that_is_canceled_leaves_nothing(storage: Storage) -> None:
+    begun = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"x" * MIB
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(storage.put("a", endless()))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not await storage.exists("a")
+
+
+async def test_the_source_is_read_in_the_task_that_puts(storage: Storage) -> None:
+    async def source() -> AsyncIterator[bytes]:
+        async with asyncio.timeout(60):
+            for _ in range(3):
+                assert asyncio.current_task() is task
+                yield b"x"
+
+    task = asyncio.create_task(storage.put("a", source()))
+    await task
+    assert await storage.read("a") == b"xxx"
+
+
+async def test_many_puts_that_read_from_the_same_storage_do_not_wait_for_each_other(storage: Storage) -> None:
+    await storage.put("a", b"x" * 100)
+
+    async def copied(n: int) -> None:
+        await storage.put(f"copies/{n}", aiter(await storage.get("a")))
+
+    await asyncio.gather(*(copied(n) for n in range(40)))
+    assert len(await keys(storage, "copies")) == 40
+
+
+async def test_a_listing_is_of_a_folder(storage: Storage) -> None:
+    for key in ("a/1", "a/b/2", "ab/3", "c"):
+        await storage.put(key, b"x" * len(key))
+    assert await keys(storage) == ["a/1", "a/b/2", "ab/3", "c"]
+    assert await keys(storage, "a") == await keys(storage, "a/") == ["a/1", "a/b/2"]
+    assert await keys(storage, "missing") == []
+    [info] = [info async for info in storage.list("a/b")]
+    head = await storage.head("a/b/2")
+    assert (info.key, info.size, info.etag, info.modified) == ("a/b/2", 5, head.etag, head.modified)
+
+
+async def test_deleted_objects_are_gone_and_deleting_again_is_no_error(storage: Storage) -> None:
+    for key in ("a/1", "a/2", "b"):
+        await storage.put(key, b"x")
+    await storage.delete("a/1", "a/2", "missing")
+    await storage.delete("a/1")
+    await storage.delete()
+    assert await keys(storage) == ["b"]
+    await storage.put("a", b"where a folder was")
+    assert await storage.read("a") == b"where a folder was"
+
+
+async def test_a_copy_has_all_that_the_object_has_and_outlives_it(storage: Storage) -> None:
+    await storage.put("a", b"hello", content_type="text/plain", metadata={"n": "1"})
+    await storage.put("b", b"before", content_type="text/html")
+    await storage.copy("a", "b")
+    await storage.copy("a", ODD)
+    await storage.copy("a", "a")
+    await storage.put("a", b"another")
+    await storage.delete("a")
+    for key in ("b", ODD):
+        info = await storage.head(key)
+        assert (info.content_type, dict(info.metadata)) == ("text/plain", {"n": "1"})
+        assert await storage.read(key) == b"hello"
+
+
+BAD_KEYS = [
+    *("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/..", "a/./b", "a\0b", "a\nb", "a\x7fb"),
+    *("x" * 1025, "é" * 513, "\ud800", ".holdfast/staging/1", ".holdfast", 7, None),
+]
+
+
+@pytest.mark.parametrize("key", BAD_KEYS, ids=lambda key: ascii(key)[:20])
+async def test_a_key_that_might_lead_elsewhere_is_refused(storage: Storage, key: str) -> None:
+    for asked in (
+        storage.put(key, b""),
+        storage.get(key),
+        storage.head(key),
+        storage.delete("fine", key),
+        storage.copy(key, "b"),
+        storage.copy("b", key),
+        storage.signed_url("GET", key),
+    ):
+        with pytest.raises(Invalid) as refused:
+            await asked
+        assert refused.value.code == "invalid_object_key"
+
+
+async def test_the_longest_key_is_taken(storage: Storage) -> None:
+    prefix = len(storage.url.removeprefix("s3://tests/")) + 1 if storage.bucket == "tests" else 0
+    key = "/".join(["x" * 127] * 8)[prefix:] + "y"
+    await storage.put(key, b"x")
+    assert await keys(storage) == [key]
+    if prefix:
+        with pytest.raises(Invalid, match="too long for S3"):
+            await storage.put(key + "z", b"x")
+
+
+@pytest.mark.parametrize("prefix", ["..", "/a", "a//b", ".holdfast", ".holdfast/staging"])
+async def test_a_prefix_is_as_strict(storage: Storage, prefix: str) -> None:
+    with pytest.raises(Invalid):
+        await keys(storage, prefix)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"content_type": ""}, "invalid_content_type"),
+        ({"content_type": "text/plain\r\nx: y"}, "invalid_content_type"),
+        ({"content_type": "x" * 256}, "invalid_content_type"),
+        ({"metadata": {"Upper": "x"}}, "invalid_metadata"),
+        ({"metadata": {"": "x"}}, "invalid_metadata"),
+        ({"metadata": {"content-type": "x"}}, "invalid_metadata"),
+        ({"metadata": {"storage-class": "x"}}, "invalid_metadata"),
+        ({"metadata": {"a": "x\ny"}}, "invalid_metadata"),
+        ({"metadata": {"a": "é"}}, "invalid_metadata"),
+        ({"metadata": {"a": " x"}}, "invalid_metadata"),
+        ({"metadata": {"a": "x" * 2048}}, "invalid_metadata"),
+    ],
+)
+async def test_what_http_cannot_carry_is_refused(storage: Storage, given: dict[str, str], code: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        await storage.put("a", b"x", **given)
+    assert refused.value.code == code
+    assert not await storage.exists("a")
+
+
+async def test_who_watches_is_told_of_each_operation(
+    storage: Storage, told: list[tuple[str, BaseException | None]]
+) -> None:
+    await storage.put("a", b"x")
+    await storage.put("b", chunks(b"x"))
+    await storage.read("a")
+    await storage.copy("a", "c")
+    await keys(storage)
+    await storage.delete("a")
+    with pytest.raises(ObjectNotFound):
+        await storage.head("a")
+    operations = [operation for operation, _ in told]
+    assert operations[:5] == ["put", "put", "head", "get", "copy"]
+    assert set(operations[5:-2]) == {"list"}
+    assert operations[-2:] == ["delete", "head"]
+    failures = [error for _, error in told if error]
+    assert [error.code for error in failures if isinstance(error, HoldfastError)] == ["object_not_found"]
+    assert len(failures) == 1

@@ -1,0 +1,53 @@
+"""Which URLs name a storage, and what is said of the others."""
+
+import pytest
+
+from holdfast.errors import Invalid
+from holdfast.storage import open_storage
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("", "no name"),
+        ("  ", "no name"),
+        ("file://", "no name"),
+        ("file://host/path", "without a host"),
+        ("file:///path?x=1", "without options"),
+        ("memory://x", "no kind of storage"),
+        ("gs://bucket", "no kind of storage"),
+        ("https://example.com", "no kind of storage"),
+        ("s3://", "name of the bucket"),
+        ("s3://a", "name of the bucket"),
+        ("s3://a/b?region=x", "name of the bucket"),
+        ("s3://key:hunter2@bucket", "credentials do not belong"),
+        ("s3://bucket?endpont=http://hunter2", "no option 'endpont'"),
+        ("s3://bucket?endpoint=ftp://hunter2", "an endpoint is"),
+        ("s3://bucket?endpoint=http://user:hunter2@host", "an endpoint is"),
+        ("s3://[bucket", "cannot be read"),
+    ],
+)
+def test_a_url_that_names_no_storage_is_told_without_its_secrets(url: str, fault: str) -> None:
+    with pytest.raises(Invalid, match=fault) as refused:
+        open_storage(url)
+    assert refused.value.code == "invalid_storage_url"
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_prefix_has_to_be_one() -> None:
+    with pytest.raises(Invalid) as refused:
+        open_storage("s3://bucket/a/../b")
+    assert refused.value.code == "invalid_object_key"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "bucket"),
+    [
+        ("s3://bucket/a/b/?region=eu-west-1", "s3://bucket/a/b", "bucket"),
+        ("s3://bucket", "s3://bucket", "bucket"),
+        ("memory://", "memory://", "memory"),
+    ],
+)
+def test_storage_shows_where_it_is(url: str, shown: str, bucket: str) -> None:
+    storage = open_storage(url, access_key_id="a-key", secret_access_key="hunter2")
+    assert (storage.url, storage.bucket, repr(storage)) == (shown, bucket, f"Storage({shown!r})")

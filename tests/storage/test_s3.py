@@ -1,0 +1,130 @@
+"""What is special about S3: other answers, outages, multipart uploads, URLs that it signs itself."""
+
+from collections.abc import AsyncIterator, Callable
+
+import aiobotocore.session
+import httpx2
+import pytest
+
+from holdfast.errors import HoldfastError, StorageDenied, StorageError, StorageUnavailable
+from holdfast.storage import Storage, open_storage
+from holdfast.storage.bucket import PART_BYTES
+from tests.servers.s3 import BUCKET, S3Server
+
+SECRET = S3Server.credentials["secret_access_key"]
+
+
+@pytest.fixture
+def storage(opened: Callable[..., Storage]) -> Storage:
+    return opened("s3")
+
+
+def ask(url: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
+    """A client that knows nothing but the URL."""
+    answer = httpx2.request(method, url, content=body)
+    return answer.status_code, answer.content
+
+
+async def test_a_url_signed_for_reading_reads_and_does_nothing_else(storage: Storage) -> None:
+    await storage.put("a b/é.txt", b"hello")
+    url = await storage.signed_url("GET", "a b/é.txt", 60)
+    assert ask(url) == (200, b"hello")
+    assert ask(url, "PUT", b"x")[0] == 403
+    assert ask(url.replace(".txt", ".tx"))[0] == 403
+    assert ask(url.replace("X-Amz-Expires=60", "X-Amz-Expires=600"))[0] == 403
+    assert SECRET not in url
+
+
+async def test_a_url_signed_for_writing_writes(storage: Storage) -> None:
+    url = await storage.signed_url("PUT", "upload", 60)
+    assert ask(url, "PUT", b"from outside")[0] == 200
+    assert await storage.read("upload") == b"from outside"
+    assert ask(url)[0] == 403
+
+
+async def test_an_upload_that_fails_is_aborted(storage: Storage, s3_server: S3Server) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b"x" * PART_BYTES
+        assert await uploads(s3_server) == 1
+        raise RuntimeError("gone")
+
+    with pytest.raises(RuntimeError, match="gone"):
+        await storage.put("a", broken())
+    assert not await storage.exists("a")
+    assert await uploads(s3_server) == 0
+
+
+async def uploads(server: S3Server) -> int:
+    """How many multipart uploads have not ended, by another library's count."""
+    keys = {f"aws_{name}": value for name, value in server.credentials.items()}
+    session = aiobotocore.session.get_session()
+    async with session.create_client("s3", region_name="us-east-1", endpoint_url=server.url, **keys) as client:
+        return len((await client.list_multipart_uploads(Bucket=BUCKET)).get("Uploads", []))
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "kind", "code"),
+    [
+        ("s3://tests?endpoint={url}", {"secret_access_key": "wrong-secret"}, StorageDenied, "storage_denied"),
+        ("s3://tests?endpoint={url}", {"access_key_id": "stranger"}, StorageDenied, "storage_denied"),
+        ("s3://no-such-bucket?endpoint={url}", {}, StorageError, "storage_error"),
+        ("s3://tests?endpoint=http://127.0.0.1:9", {}, StorageUnavailable, "storage_unavailable"),
+    ],
+    ids=["wrong secret", "unknown key", "no bucket", "no server"],
+)
+async def test_what_goes_wrong_has_a_code_and_shows_no_secret(
+    s3_server: S3Server, url: str, options: dict[str, str], kind: type[HoldfastError], code: str
+) -> None:
+    given = {**s3_server.credentials, **options}
+    async with open_storage(url.format(url=s3_server.url), request_seconds=5, retries=1, **given) as storage:
+        with pytest.raises(kind) as failed:
+            await storage.check()
+        assert failed.value.code == code
+        assert str(failed.value).startswith(url.partition("?")[0])
+        assert failed.value.__suppress_context__
+        told = f"{failed.value!r} {failed.value} {failed.value.message} {failed.value.full} {storage!r} {storage.url}"
+        assert not [secret for secret in given.values() if secret in told.replace("s3://tests", "")]
+        assert "127.0.0.1" not in failed.value.message
+
+
+async def test_storage_that_works_has_nothing_to_say(storage: Storage) -> None:
+    await storage.check()
+    await storage.put("a", b"x")
+    await storage.check()
+
+
+async def test_a_store_that_does_not_answer_is_given_up_in_time(s3_server: S3Server) -> None:
+    url = f"s3://{BUCKET}?endpoint={s3_server.url}"
+    async with open_storage(url, request_seconds=0.5, retries=1, **s3_server.credentials) as storage:
+        with s3_server.frozen(), pytest.raises(StorageUnavailable):
+            await storage.head("a")
+
+
+async def test_what_was_put_outlives_a_restart_of_the_store(storage: Storage, s3_server: S3Server) -> None:
+    await storage.put("a", b"hello", content_type="text/plain")
+    s3_server.restart(kill=False)
+    assert await storage.read("a") == b"hello"
+
+
+async def test_credentials_are_those_of_the_environment_if_none_are_given(
+    s3_url: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.credentials.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    async with open_storage(s3_url) as storage:
+        await storage.put("a", b"hello")
+        assert await storage.read("a") == b"hello"
+    assert ask(f"{s3_server.url}/{storage.url.removeprefix('s3://')}/a")[0] == 403
+
+
+async def test_two_prefixes_of_a_bucket_do_not_see_each_other(s3_server: S3Server, s3_url: str) -> None:
+    other_url = s3_url.replace("?", "-other?")
+    async with (
+        open_storage(s3_url, **s3_server.credentials) as one,
+        open_storage(other_url, **s3_server.credentials) as other,
+    ):
+        await one.put("a", b"one")
+        assert not await other.exists("a")
+        assert [info.key async for info in other.list()] == []
+        assert (one.bucket, one.url) == (BUCKET, s3_url.partition("?")[0])
