@@ -20,7 +20,7 @@ from tests.known.test_one_poisoned_row import spoil
 VERDICTS: dict[str, Any] = {
     "reject": Reject("SAFE_BLOCK", "no"),
     "cancel": Cancel("gone"),
-    "defer": Defer(30),
+    "defer": Defer(30, "too many of them"),
     "allow": None,
 }
 
@@ -53,7 +53,10 @@ async def test_those_behind_what_was_put_off_or_ended_are_claimed_at_once(
     states = [(await engine.get(one.id)).state for one in made]
     assert states == [State.REJECTED, State.QUEUED, State.REJECTED, State.RUNNING, State.QUEUED]
     assert [lease.id for lease in await engine.claim(worker, limit=5)] == [made[4].id]
-    assert (await engine.get(made[1].id)).due is False
+    put_off = await engine.get(made[1].id)
+    assert (put_off.due, put_off.reason) == (False, "too many of them")
+    assert "it waits 30 s more" in (said := " ".join(clause.says for clause in await engine.why(put_off.id)))
+    assert "(too many of them)" in said
 
 
 async def test_a_job_is_canceled_where_its_lifecycle_has_that_move(engine: Engine, worker: str) -> None:
@@ -73,6 +76,7 @@ async def test_a_job_is_canceled_where_its_lifecycle_has_that_move(engine: Engin
         (Reject("E", 7), "generation"),  # type: ignore[arg-type]
         (Cancel(""), "default"),
         (Defer(-1), "default"),
+        (Defer(1, " "), "default"),
         ("yes", "default"),
         (RuntimeError("broken"), "default"),
     ],
@@ -96,7 +100,7 @@ async def test_a_guard_that_refuses_puts_the_job_off(engine: Engine, worker: str
     refused, fine = await engine.create_many([job("refuse"), job("allow")])
     assert [lease.id for lease in await engine.claim(worker)] == [fine.id]
     assert await ask(engine, "SELECT job_id FROM hook_failures") == []
-    assert (await engine.get(refused.id)).due is False
+    assert ((await engine.get(refused.id)).due, (await engine.get(refused.id)).reason) == (False, "refused")
     assert (await engine.get(refused.id)).run_at.timestamp() == clock.now().timestamp() + REFUSED_SECONDS
 
 
@@ -153,7 +157,7 @@ async def test_only_waiting_jobs_with_our_hooks_are_put_off(engine: Engine, work
     await ask(engine, "UPDATE jobs SET priority = 9 WHERE id = :id RETURNING id", id=runs.id)
     [lease] = await engine.claim(worker, types=["n"])
     assert lease.id == runs.id
-    query, seconds = q.defer_jobs.with_hooks(("toy",)), [(one.id, 5.0) for one in (waits, runs, plain)]
+    query, seconds = q.defer_jobs.with_hooks(("toy",)), [(one.id, 5.0, "x") for one in (waits, runs, plain)]
     deferred = await engine.store.write(lambda tx: tx.all(query, deferred=seconds))
     assert [row["id"] for row in deferred] == [waits.id]
     assert [await stored(engine, one.id) for one in (other, plain)] == before

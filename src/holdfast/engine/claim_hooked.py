@@ -28,7 +28,7 @@ class Defer(msgspec.Struct, frozen=True):
     """Not now: ask again after so many seconds."""
 
     seconds: float
-    reason: str = ""
+    reason: str = "deferred"  # of the job, as `jobs why` tells it
 
 
 class Reject(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ class _Claiming:
     async def _carry_out(self, job: Job, verdict: Defer | Reject | Cancel) -> None:
         tx, rules = self._tx, self._rules
         if isinstance(verdict, Defer):
-            await self._defer(job.id, verdict.seconds)
+            await self._defer(job.id, verdict)
             return
         machine = (await rules.registry.snapshot(tx, job.policy)).machine
         if isinstance(verdict, Reject):
@@ -149,9 +149,11 @@ class _Claiming:
             query = rules.mine(q.cancel_waiting)
             await move(tx, rules, query, actor=Actor.SYSTEM, ids=[job.id], reason=verdict.reason)
 
-    async def _defer(self, job_id: str, seconds: float) -> None:
-        check_number(seconds, "seconds", code="invalid_delay")
-        await self._tx.all(self._rules.mine(q.defer_jobs), deferred=[(job_id, float(seconds))])
+    async def _defer(self, job_id: str, verdict: Defer) -> None:
+        check_number(verdict.seconds, "seconds", code="invalid_delay")
+        check_name(verdict.reason, "reason")
+        deferred = [(job_id, float(verdict.seconds), verdict.reason)]
+        await self._tx.all(self._rules.mine(q.defer_jobs), deferred=deferred)
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -134,7 +134,7 @@ async def by_itself(tx: Tx, rules: Rules, verb: str, job: Job, work: Callable[[W
 async def defer_refused(tx: Tx, rules: Rules, answers: Mapping[str, Any]) -> None:
     """Waiting jobs whose hook refused or failed do not stand in front of the others meanwhile."""
     deferred = [
-        (job_id, float(answer.fields.get("retry_after_seconds", REFUSED_SECONDS)))
+        (job_id, float(answer.fields.get("retry_after_seconds", REFUSED_SECONDS)), answer.code)
         for job_id, answer in answers.items()
         if isinstance(answer, HoldfastError)
     ]

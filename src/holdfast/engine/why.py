@@ -43,7 +43,9 @@ async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> l
     clauses.append(
         Clause("time", waits <= 0, f"it may run since {job.run_at:%Y-%m-%d %H:%M:%S} UTC")
         if waits <= 0
-        else Clause("time", False, f"it waits {waits:.0f} s more, until {job.run_at:%Y-%m-%d %H:%M:%S} UTC")
+        else Clause(
+            "time", False, f"it waits {waits:.0f} s more, until {job.run_at:%Y-%m-%d %H:%M:%S} UTC{_because(job)}"
+        )
     )
     if waits <= 0 and not job.due:
         clauses.append(Clause("due", False, "its time has come; the next claim or sweep makes it claimable"))
@@ -63,6 +65,11 @@ def in_short(clauses: list[Clause]) -> str:
     if broken is None:
         return "Nothing stands in its way: the next free worker takes it."
     return f"{broken.says[0].upper()}{broken.says[1:]}."
+
+
+def _because(job: Job) -> str:
+    """Of a retry, the state has told it."""
+    return f" ({job.reason})" if job.reason and not job.attempt else ""
 
 
 def _state(job: Job, word: str) -> Clause:

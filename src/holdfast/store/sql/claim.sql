@@ -126,8 +126,9 @@ RETURNING {moved}
 -- no event.
 UPDATE jobs
    SET due    = FALSE,
-       run_at = {now+deferred.seconds}
-  FROM {rows:deferred(id uuid, seconds float8)}
+       run_at = {now+deferred.seconds},
+       reason = CASE WHEN jobs.state = 'queued' THEN deferred.reason ELSE jobs.reason END
+  FROM {rows:deferred(id uuid, seconds float8, reason text)}
  WHERE jobs.id = deferred.id
    AND jobs.due IS NOT NULL
    AND {mine}
