@@ -138,6 +138,7 @@ class Definitions(CeleryNames, ABC):
     handlers: dict[str, Handler]
     lifecycles: Lifecycles
     metrics: Metrics = NO_METRICS
+    extension: str = ""  # the name of the extension that this is, if it is one
 
     @property
     @abstractmethod
@@ -148,6 +149,10 @@ class Definitions(CeleryNames, ABC):
     @abstractmethod
     def described(self) -> str:
         """For messages: `app 'shop'`, `extension 'notes'`."""
+
+    def definer(self, job_type: str) -> str:
+        """For messages: what defines this one of its job types."""
+        return self.described
 
     def refuse_late(self, what: str) -> None:
         """Raises where nothing more may be declared."""
@@ -206,9 +211,11 @@ class Definitions(CeleryNames, ABC):
                 None if memory_mb is None else int(memory_mb * 2**20),
                 cpu_seconds,
                 self.metrics,
+                self.extension,
             )
             if job_type in self.handlers:
-                raise Invalid(f"job type {job_type!r} is defined twice in {self.described}", code="duplicate_job_type")
+                where = " and ".join(dict.fromkeys([self.described, self.definer(job_type)]))
+                raise Invalid(f"job type {job_type!r} is defined twice in {where}", code="duplicate_job_type")
             self.handlers[job_type] = handler
             return Definition(self, handler, Options())
 

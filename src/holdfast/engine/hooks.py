@@ -119,7 +119,7 @@ def warn_of_blocking(extension: str, function: object, seconds: float) -> None:
 
 
 def check_verbs(extension: str, what: str, verbs: tuple[str, ...], known: tuple[str, ...]) -> None:
-    if not verbs:
+    if not verbs or not all(isinstance(verb, str) for verb in verbs):  # `@ext.guard` without its brackets
         raise Invalid(f"extension {extension!r}: name the verbs of a {what}: {', '.join(known)}", code="invalid_hook")
     for verb in verbs:
         if verb not in known:

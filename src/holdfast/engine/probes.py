@@ -65,7 +65,7 @@ async def asked(tx: Tx, hook: Hook, *given: Any) -> Any:
 
     try:
         async with tx.savepoint():
-            return await tx.call(call(), PROBE_SECONDS, partial(warn_of_blocking, hook.extension, hook.name))
+            return await tx.call(call(), PROBE_SECONDS, partial(warn_of_blocking, *hook))
     except Exception as error:
         return Failed(error)
 

@@ -114,7 +114,8 @@ async def run_task(tx: Tx, rules: Rules, task: Task) -> bool:
 
 
 async def _called(task: Task, tx: Tx) -> None:
-    await task.function(tx)
+    if (answer := await task.function(tx)) is not None:
+        raise TypeError(f"it returned {type(answer).__name__}; maintenance returns nothing")
 
 
 async def _note_failure(tx: Tx, rules: Rules, task: Task, error: Exception, failures: int) -> None:

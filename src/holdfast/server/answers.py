@@ -73,8 +73,8 @@ def ranged(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Something of a known size of which any part can be read: `Range` and `If-Range` are heeded, the rest of the
-    headers that belong to it are written. `etag`: changes whenever the bytes do; without its quotes."""
-    return Ranged(part, size, f'"{etag}"', media_type, headers or {})
+    headers that belong to it are written. `etag`: changes whenever the bytes do."""
+    return Ranged(part, size, _quoted(etag), media_type, headers or {})
 
 
 async def _read(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
@@ -170,7 +170,13 @@ def etag_of(content: bytes) -> str:
 
 def tagged_with(response: Response, etag: str) -> Response:
     """With an ETag: a client that has it already gets 304 instead."""
-    if '"' in etag:
-        raise Invalid("an ETag has no quotes inside", code="invalid_route")
-    response.headers["etag"] = f'"{etag}"'
+    response.headers["etag"] = _quoted(etag)
     return response
+
+
+def _quoted(etag: str) -> str:
+    """As HTTP writes it. That of an object in storage has its quotes already."""
+    bare = etag.removeprefix('"').removesuffix('"')
+    if '"' in bare:
+        raise Invalid("an ETag has no quotes inside", code="invalid_route")
+    return f'"{bare}"'

@@ -63,7 +63,7 @@ class Endpoint:
             self._note(scope, HUNG_UP, began)
             return
         except Exception:
-            log.exception("request %s (%s) failed", request_id, self._route.name)
+            log.exception("request %s (%s) failed", request_id, self._route.told)
             answer = problem(
                 HoldfastError("something went wrong here; the log has it under this id", code="internal_error"),
                 request_id,
@@ -127,7 +127,7 @@ class Endpoint:
             [failure, _] = await asyncio.gather(sending, watching, return_exceptions=True)
             await stream.chunks.aclose()  # type: ignore[attr-defined]  # also one that never began
         if isinstance(failure, Exception) and not isinstance(failure, HoldfastError | TimeoutError):
-            log.error("stream %s (%s) failed", request_id, self._route.name, exc_info=failure)
+            log.error("stream %s (%s) failed", request_id, self._route.told, exc_info=failure)
         if isinstance(failure, TimeoutError) or not await _end_stream(send):
             await _hang_up(receive, send)
 

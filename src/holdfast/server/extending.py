@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from holdfast.errors import Invalid
 from holdfast.model.key import Scope, extension_of
+from holdfast.server.held_up import told_if_held_up
 from holdfast.server.reading import BODY_BYTES_MAX
 from holdfast.server.request import Request
 from holdfast.server.route import Answer, Asked, Header, Reply, Route, Stream
@@ -24,7 +25,7 @@ CORE = "holdfast"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _WORD = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")
 
-ExtensionHandler = Callable[[Request], Awaitable[Any]]
+ExtensionHandler = Callable[[Request], Coroutine[Any, Any, Any]]
 
 
 class RouteOptions(TypedDict, total=False):
@@ -66,6 +67,11 @@ class Mount:
     def name(self) -> str:
         return f"the mount {self.path}"
 
+    @property
+    def told(self) -> str:
+        """For the log."""
+        return f"{self.name} of extension {self.extension}"
+
 
 def extension_route(
     extension: str,
@@ -90,7 +96,8 @@ def extension_route(
 
     `settings`: asked for each request, because they are read after the routes are declared.
     """
-    where = f"extension {extension}: {method} {path}"
+    name = f"{method} {path}"
+    where = f"extension {extension}: {name}"
     if method not in METHODS:
         raise Invalid(f"{where}: a route takes one of {', '.join(METHODS)}", code="invalid_route")
     _check_path(where, path)
@@ -108,7 +115,7 @@ def extension_route(
     return Route(
         method,
         path,
-        partial(_handle, handler, answers, settings),
+        partial(_handle, _Called(extension, name, handler, answers, settings)),
         scope,
         about or f"{method} {path}",
         body=body,
@@ -158,28 +165,57 @@ def _check_scope(where: str, extension: str, scope: str | None) -> None:
         )
 
 
-async def _handle(
-    handler: ExtensionHandler, answers: Mapping[int, Any], settings: Callable[[], Any], server: Server, asked: Asked
-) -> Answer:
+@dataclass(frozen=True)
+class _Called:
+    extension: str
+    name: str
+    handler: ExtensionHandler
+    answers: Mapping[int, Any]
+    settings: Callable[[], Any]
+
+
+async def _handle(called: _Called, server: Server, asked: Asked) -> Answer:
     try:
-        return _answer(await handler(Request(server, asked, settings())), answers)
+        answering = called.handler(Request(server, asked, called.settings()))
+        given = await told_if_held_up(answering, server.clock, called.extension, called.name)
+        return _answer(given, called.answers)
+    except _WrongAnswer as wrong:
+        raise TypeError(f"extension {called.extension}: {called.name} {wrong}") from wrong.__cause__
     finally:
         if asked.arriving is not None:
             await asked.arriving.close()
 
 
+class _WrongAnswer(Exception):
+    """A handler returned what it has not declared."""
+
+
 def _answer(given: Any, answers: Mapping[int, Any]) -> Answer:
     """What the handler returned, with the status that is declared for its type."""
-    if isinstance(given, Reply | Stream | Response):
+    if isinstance(given, Stream | Response):
         return given
-    fitting = [status for status, kind in answers.items() if isinstance(kind, type) and isinstance(given, kind)]
-    good = [status for status in answers if 200 <= status < 300]
-    status = (fitting or good or [200])[0]
-    return Reply(204 if given is None and status == 200 and 204 in answers else status, _jsonable(given))
+    if isinstance(given, Reply):
+        return given if given.body is None or isinstance(given.body, bytes) else given._replace(body=_json(given.body))
+    fitting = [status for status, kind in answers.items() if _fits(given, kind)]
+    if not fitting:
+        declared = ", ".join(f"{status}: {getattr(kind, '__name__', kind)}" for status, kind in answers.items())
+        raise _WrongAnswer(f"returned {type(given).__name__}; it declares {declared}")
+    if given is None:
+        return Reply(204 if 204 in fitting else fitting[0])
+    return Reply(fitting[0], _json(given))
 
 
-def _jsonable(given: Any) -> Any:
-    return msgspec.json.encode(given) if isinstance(given, str | bytes) else given
+def _fits(given: Any, kind: Any) -> bool:
+    if isinstance(kind, type):
+        return isinstance(given, kind)
+    return given is None if kind is None else "json" in kind  # what has another media type is a response of Starlette
+
+
+def _json(given: Any) -> bytes:
+    try:
+        return msgspec.json.encode(given)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _WrongAnswer(f"returned what is not JSON: {error}") from error
 
 
 # -- together ---------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.server.arriving import Arriving
 from holdfast.server.endpoint import ANSWER_SECONDS_MAX, request_id_of, send_reply
 from holdfast.server.extending import Mount
+from holdfast.server.held_up import told_if_held_up
 from holdfast.server.metrics import HUNG_UP
 from holdfast.server.problems import problem
 from holdfast.server.reading import in_one_line_each
@@ -45,7 +46,7 @@ class Mounted:
                 await send_reply(reply, send, request_id)
             else:
                 status = dressed.status
-                log.exception("request %s (%s) failed after its answer had begun", request_id, self._mount.name)
+                log.exception("request %s (%s) failed after its answer had begun", request_id, self._mount.told)
                 if not dressed.ended:
                     raise  # so that the client sees that the rest is missing
         took = self._server.clock.monotonic() - began
@@ -60,16 +61,20 @@ class Mounted:
         inner.pop("path_params", None)
         try:
             async with asyncio.timeout(self._seconds):
-                await self._mount.app(inner, arriving.message, partial(_send, arriving, send))
+                answering = self._call(inner, arriving.message, partial(_send, arriving, send))
+                await told_if_held_up(answering, self._server.clock, self._mount.extension, self._mount.name)
         except TimeoutError:
             raise OutcomeUnknown(
                 f"there was no answer within {self._seconds:g} s; it may have happened: repeat the request"
             ) from None
 
+    async def _call(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._mount.app(scope, receive, send)
+
     def _told(self, error: Exception, request_id: str) -> HoldfastError:
         if isinstance(error, HoldfastError):
             return error
-        log.error("request %s (%s) failed", request_id, self._mount.name, exc_info=error)
+        log.error("request %s (%s) failed", request_id, self._mount.told, exc_info=error)
         return HoldfastError("something went wrong here; the log has it under this id", code="internal_error")
 
 

@@ -102,6 +102,11 @@ class Route:
         return f"{self.method} {self.path}"
 
     @property
+    def told(self) -> str:
+        """For the log."""
+        return f"{self.name} of extension {self.extension}" if self.extension else self.name
+
+    @property
     def template(self) -> str:
         """The path as others know it: `/jobs/{jobId}`."""
         return _PARAMETER.sub(lambda found: f"{{{wire.camel(found[1])}}}", self.path)

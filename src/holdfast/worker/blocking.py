@@ -118,7 +118,8 @@ def _warn(run: Run | None, others: list[Run], seconds: float, stack: str, late: 
 
 
 def _named(run: Run) -> str:
-    return f"job {run.lease.id} ({run.lease.type})"
+    whose = f" of extension {run.handler.extension}" if run.handler.extension else ""
+    return f"job {run.lease.id} ({run.lease.type}{whose})"
 
 
 def _several(runs: list[Run]) -> str:

@@ -37,6 +37,7 @@ class Handler:
     memory_bytes: int | None = None
     cpu_seconds: float | None = None
     metrics: Metrics = NO_METRICS  # of the extension that defines it
+    extension: str = ""  # its name; empty: the app itself defines it
 
     @property
     def name(self) -> str:
