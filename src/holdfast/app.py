@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -62,8 +63,15 @@ class App(Definitions):
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
+        if not isinstance(settings, Settings | None):
+            raise Invalid(
+                f"settings is a Settings of holdfast, got {kind_of(settings)}; a database is App(database_url=...)",
+                code="invalid_app",
+            )
         self._settings, self._url = settings, database_url
-        self.name = name or _module_name(sys._getframe(1).f_globals)
+        made_in = sys._getframe(1).f_globals
+        self.name = name or _module_name(made_in)
+        self._made_in = str(made_in.get("__name__", ""))
         self.lifecycles = Lifecycles(*lifecycles)
         self.handlers: dict[str, Handler] = {}
         self._lifespan = lifespan
@@ -81,12 +89,15 @@ class App(Definitions):
             raise Invalid(f"an app includes extensions, got {kind_of(extension)}", code="invalid_extension")
         if extension.name in self.extensions:
             raise Invalid(f"app {self.name!r} has an extension {extension.name!r} already", code="extension_conflict")
+        others = list(self.extensions.values())
         self._refuse_same_types(extension)
+        self._refuse_same_lifecycles(extension)
         if extension.section is not None:
             refuse_same_variables(extension.section, self.sections)
-        extension.check_tables()
-        extension.check_routes(self.extensions.values())
-        extension.check_metrics(self.extensions.values())
+        extension.add_hooks(Hooks(), {*self.handlers, *extension.handlers})
+        extension.files.check(each.files for each in others)
+        extension.check_routes(others)
+        extension.check_metrics(others)
         extension.included_in(self)
         for machine in extension.own_lifecycles:
             self.lifecycles.declare(machine)
@@ -94,17 +105,37 @@ class App(Definitions):
         self.extensions[extension.name] = extension
 
     def _refuse_same_types(self, extension: Extension) -> None:
-        for name in extension.handlers.keys() & self.handlers.keys():
-            others = [other for other in self.extensions.values() if name in other.handlers]
-            whose = others[0].described if others else self.described
+        for name in sorted(extension.handlers.keys() & self.handlers.keys()):
             raise Invalid(
-                f"{extension.described} and {whose} both define job type {name!r}", code="extension_conflict", name=name
+                f"{extension.described} and {self.definer(name)} both define job type {name!r}",
+                code="extension_conflict",
+                name=name,
             )
+
+    def _refuse_same_lifecycles(self, extension: Extension) -> None:
+        known = {machine.name: machine for machine in self.lifecycles}
+        for machine in extension.own_lifecycles:
+            if known.get(machine.name, machine) is machine:
+                continue
+            others = [other for other in self.extensions.values() if known[machine.name] in other.own_lifecycles]
+            raise Invalid(
+                f"{extension.described} and {(others or [self])[0].described} both declare lifecycle {machine.name!r}",
+                code="extension_conflict",
+                name=machine.name,
+            )
+
+    def definer(self, job_type: str) -> str:
+        others = [other for other in self.extensions.values() if job_type in other.handlers]
+        return (others or [self])[0].described
 
     @property
     def sections(self) -> list[Section]:
         """The settings of its extensions."""
-        return [each.section for each in self.extensions.values() if each.section is not None]
+        return [
+            replace(each.section, by_app=each.given_settings is not None)
+            for each in self.extensions.values()
+            if each.section is not None
+        ]
 
     def check_settings(self) -> None:
         """Those of its extensions: better when the app is opened than when a job first needs them."""
@@ -208,8 +239,7 @@ class App(Definitions):
     @property
     def reference(self) -> str | None:
         """`module:attribute` by which another process can import this app; None where it cannot."""
-        for handler in self.handlers.values():
-            name = handler.function.__module__
+        for name in dict.fromkeys([self._made_in, *(each.function.__module__ for each in self.handlers.values())]):
             module = sys.modules.get(name)
             for attribute, value in vars(module).items() if module else ():
                 if value is self:

@@ -7,8 +7,6 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
@@ -22,6 +20,7 @@ from holdfast.engine.probes import Checked, Probe, fail, ok, warn
 from holdfast.engine.tasks import Task
 from holdfast.engine.why import Clause
 from holdfast.errors import Invalid, UnknownName
+from holdfast.extension_files import ExtensionFiles
 from holdfast.extension_settings import Secret, Section, Shown
 from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.manifest import Manifest
@@ -42,13 +41,14 @@ from holdfast.observe.serving import Serving
 from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.working import Working
 from holdfast.redaction import know
+from holdfast.server.answers import etag_of, file, html, ranged, redirect, streamed, tagged_with
 from holdfast.server.extending import Mount, MountLimits, RouteOptions, extension_route, mount, together
 from holdfast.server.request import Request
 from holdfast.server.route import Reply, Route
 from holdfast.settings import NAMES, load_section, shown_section
 from holdfast.store import Tx
-from holdfast.store.migrate import Migration, migrations_in
-from holdfast.store.queries import Queries, Query, parse
+from holdfast.store.migrate import Migration
+from holdfast.store.queries import Queries, Query
 from holdfast.worker.handler import Handler
 
 if TYPE_CHECKING:
@@ -72,8 +72,15 @@ __all__ = [
     "Secret",
     "Tx",
     "derived_key",
+    "etag_of",
     "fail",
+    "file",
+    "html",
     "ok",
+    "ranged",
+    "redirect",
+    "streamed",
+    "tagged_with",
     "warn",
 ]
 
@@ -82,7 +89,6 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 RESERVED = key.RESERVED.union(
     NAMES, {"queue", "queues", "events", "database", "http", "lifecycle", "test", "service", "port"}
 )
-_TABLE = re.compile(r"\bCREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?\"?(\w+)", re.IGNORECASE)
 
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
 
@@ -117,7 +123,7 @@ class Extension(Definitions):
                 f"got {quoted(name)}",
                 code="invalid_extension",
             )
-        self.name = name
+        self.name = self.extension = name
         self.section = None if settings is None else Section(name, settings)
         self.given_settings: msgspec.Struct | None = None
         self._read_settings: msgspec.Struct | None = None
@@ -132,11 +138,13 @@ class Extension(Definitions):
         self.routes: list[Route] = []
         self.mounts: list[Mount] = []
         self.scopes: dict[str, str] = {}  # `NAME:verb`, and what it allows
-        self._package = package or str(sys._getframe(1).f_globals.get("__package__") or "")
+        made_in = sys._getframe(1).f_globals
+        self.files = ExtensionFiles(
+            name, package or str(made_in.get("__package__") or ""), str(made_in.get("__file__") or "")
+        )
         self._app: Creates | None = None
         self._guards: list[_Declared] = []
         self._effects: list[_Declared] = []
-        self._queries: Queries | None = None
 
     # -- jobs -------------------------------------------------------------------------------------------------
 
@@ -203,7 +211,7 @@ class Extension(Definitions):
         job_type: str | Iterable[str] | None,
     ) -> Callable[[_Function], _Function]:
         check_verbs(self.name, what, verbs, known)
-        types = None if job_type is None else (job_type,) if isinstance(job_type, str) else tuple(job_type)
+        types = None if job_type is None else self._job_types(what, job_type)
 
         def keep(function: _Function) -> _Function:
             self._check_function(what, function, arguments, "invalid_hook")
@@ -212,6 +220,16 @@ class Extension(Definitions):
             return function
 
         return keep
+
+    def _job_types(self, what: str, job_type: str | Iterable[str]) -> tuple[str, ...]:
+        types = tuple(job_type) if isinstance(job_type, list | tuple | set | frozenset) else (job_type,)
+        if not all(isinstance(each, str) for each in types):
+            raise Invalid(
+                f"extension {self.name!r}: job_type= of a {what} is the name of a job type, or a list of names, got "
+                f"{quoted(job_type)}",
+                code="invalid_hook",
+            )
+        return types
 
     def _check_function(self, what: str, function: Callable[..., object], arguments: int, code: str) -> None:
         if not inspect.iscoroutinefunction(function):
@@ -237,10 +255,17 @@ class Extension(Definitions):
             hooks.explain(self.name, self.handlers, explanation)
 
     def _types(self, declared: _Declared, known: set[str]) -> tuple[str, ...]:
+        hook = f"extension {self.name!r}: hook {declared.function.__name__}"
         types = tuple(self.handlers) if declared.job_types is None else declared.job_types
+        if not types:
+            raise Invalid(
+                f"{hook} is on no job type; name one with job_type=, or define one with @ext.job",
+                code="invalid_hook",
+            )
         if unknown := sorted(set(types) - known):
             raise UnknownName(
-                f"extension {self.name!r} has a hook on job type {unknown[0]!r}, which the app does not define",
+                f"{hook} is on job type {unknown[0]!r}, which is not defined before app.include(...); known: "
+                f"{', '.join(sorted(known)) or 'none'}",
                 code="unknown_job_type",
                 name=unknown[0],
             )
@@ -249,48 +274,12 @@ class Extension(Definitions):
     # -- tables and queries -----------------------------------------------------------------------------------
 
     def migrations(self, dialect: str) -> list[Migration]:
-        folder = self._folder("schema", dialect)
-        return migrations_in(folder, self.name) if folder is not None else []
-
-    def check_tables(self) -> None:
-        """The same migrations for both databases, and tables of its own name only."""
-        by_dialect = {dialect: self.migrations(dialect) for dialect in ("postgres", "sqlite")}
-        numbers = {dialect: [one.number for one in found] for dialect, found in by_dialect.items()}
-        if numbers["postgres"] != numbers["sqlite"]:
-            raise Invalid(
-                f"extension {self.name!r}: it has {len(numbers['postgres'])} migrations for PostgreSQL and "
-                f"{len(numbers['sqlite'])} for SQLite; each needs the other",
-                code="invalid_migration",
-            )
-        for migration in (one for found in by_dialect.values() for one in found):
-            for table in _TABLE.findall(migration.sql):
-                if not table.startswith(f"{self.name}_"):
-                    raise Invalid(
-                        f"extension {self.name!r}: {migration.name} makes table {table!r}; its tables begin with "
-                        f"{self.name}_",
-                        code="invalid_migration",
-                    )
+        return self.files.migrations(dialect)
 
     @property
     def q(self) -> Queries:
         """The queries of `sql/*.sql`, by name."""
-        if self._queries is None:
-            folder, found = self._folder("sql"), dict[str, Query]()
-            for file in sorted(folder.iterdir(), key=lambda file: file.name) if folder is not None else ():
-                for query in parse(file.read_text("utf-8")) if file.name.endswith(".sql") else ():
-                    if query.name in found:
-                        raise Invalid(
-                            f"extension {self.name!r}: two queries are called {query.name!r}", code="invalid_query"
-                        )
-                    found[query.name] = query
-            self._queries = Queries(found)
-        return self._queries
-
-    def _folder(self, *path: str) -> Traversable | None:
-        if not self._package:
-            return None
-        folder = files(self._package).joinpath(*path)
-        return folder if folder.is_dir() else None
+        return self.files.queries
 
     # -- routes -----------------------------------------------------------------------------------------------
 
@@ -313,6 +302,11 @@ class Extension(Definitions):
     def mount(self, path: str, asgi: Any, *, scope: str | None, **limits: Unpack[MountLimits]) -> None:
         """Let an ASGI application answer for everything below a path."""
         self.refuse_late(f"mount {path}")
+        if not callable(asgi):
+            raise Invalid(
+                f"extension {self.name!r}: mount {path}: an ASGI application is a callable, got {kind_of(asgi)}",
+                code="invalid_route",
+            )
         self.mounts.append(mount(self.name, path, asgi, scope=scope, **limits))
 
     def scope(self, verb: str, about: str) -> str:

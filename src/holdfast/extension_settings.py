@@ -76,6 +76,7 @@ class Section:
 
     extension: str
     struct: type[msgspec.Struct]
+    by_app: bool = False  # the app gives them itself: what environment and file say is not read
 
     def __post_init__(self) -> None:
         if not (isinstance(self.struct, type) and issubclass(self.struct, msgspec.Struct)):

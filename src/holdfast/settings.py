@@ -208,7 +208,8 @@ def load(
             code="invalid_setting",
         )
     for section in included or ():
-        load_section(section, environment, file)
+        if not section.by_app:
+            load_section(section, environment, file)
     return settings
 
 

@@ -45,6 +45,12 @@ def test_a_key_stands_for_a_user_and_opens_an_extension(holdfast: Holdfast) -> N
     assert holdfast("keys", "create", "--subject", "x" * 201).code == 2
 
 
+def test_of_the_apps_own_extensions_only_scopes_that_exist_are_taken(holdfast: Holdfast) -> None:
+    wrong = holdfast("keys", "create", "--scopes", "notes:raed", "--app", "tests.extension.toy:app")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "unknown scope 'notes:raed' in the extension notes; did you mean 'notes:read'?" in wrong.err
+
+
 def test_json_has_the_key_and_all_about_it(holdfast: Holdfast) -> None:
     made = holdfast("keys", "create", "--kind", "admin", "--expires-in", "30d", "--rate", "5", "--json").json
     assert made["apiKey"].startswith(f"holdfast_admin_{made['keyId']}_")

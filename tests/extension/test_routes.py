@@ -51,6 +51,10 @@ def test_dev_serves_them_and_runs_their_jobs(tmp_path: Path) -> None:
     command = ("dev", "--app", "tests.extension.toy:app", "--port", "0")
     with Background(*command, folder=tmp_path, **variables) as process:
         process.until_it_says("It answers at http")
+        process.until_it_says("Ctrl-C stops it")
+        assert re.search(r"jobs create \w+ --payload '.*' --app tests.extension.toy:app\n", process.said), (
+            "with its hooks"
+        )
         found = re.search(r"It answers at (http://[^,]+),", process.said)
         assert found is not None
         with httpx2.Client(base_url=found[1], timeout=60) as http:

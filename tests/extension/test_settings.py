@@ -195,6 +195,11 @@ def test_an_app_may_give_them_itself(capsys: pytest.CaptureFixture[str]) -> None
     ext.settings = Everything(name="mine", api_key="k")
     assert ext.settings.name == "mine"
     assert next((row.name, row.value, row.origin) for row in ext.shown_settings()) == ("pages.name", "mine", "app")
+    app = App(name="gives")
+    app.include(ext)
+    load({}, ABSENT, extensions=app.sections)  # which does not ask for what the app gives
+    with pytest.raises(UnknownName, match="did you mean 'HOLDFAST_PAGES_NAME'"):
+        load({"HOLDFAST_PAGES_NAMES": "x"}, ABSENT, extensions=app.sections)
     with pytest.raises(Invalid, match="extension 'pages' has no settings of type an int"):
         ext.settings = 3
     with pytest.raises(Invalid, match="declares no settings"):

@@ -1,16 +1,24 @@
 """The toy extension, in an app, on both databases."""
 
+from pathlib import Path
+
 import pytest
 
-from holdfast import App
+from holdfast import App, JobFailed
 from holdfast.engine import Engine
 from holdfast.errors import ExtensionMissing, Refused
 from holdfast.extend import Extension
+from holdfast.lifecycle import State
+from holdfast.model import NewJob
+from holdfast.model.key import NewKey
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate, missing
+from tests.cli.background import Background
 from tests.extension import toy
+from tests.server.steps import bearer, serving
 from tests.worker.in_process import working
+from tests.worker.stories.stage import ROOT, eventually
 
 
 @pytest.fixture
@@ -55,8 +63,78 @@ async def test_a_process_without_it_runs_on_its_database_and_leaves_its_jobs_alo
         await other.close()
 
 
-def test_two_extensions_of_one_name_are_refused() -> None:
-    other = App(name="other")
-    other.include(Extension("pages", package="tests"))
-    with pytest.raises(Exception, match="pages"):
-        other.include(Extension("pages", package="tests"))
+async def test_a_claim_is_put_off_until_the_job_is_woken(app: App) -> None:
+    engine = await app.engine()
+    job = await toy.index.enqueue("later")
+
+    async def is_put_off() -> bool:
+        return (await engine.get(job.id)).reason == "not woken yet"
+
+    async with working(app):
+        await eventually(is_put_off)
+        assert await app.wake(job.id)
+        assert await job.result(30) == 5
+
+
+async def test_a_job_cancels_another_and_fetches_nothing_from_here(app: App) -> None:
+    later = await toy.index.options(delay=3600).enqueue("hello")
+    async with working(app):
+        assert await (await toy.drop.enqueue(later.id)).result(30) is True
+        with pytest.raises(JobFailed, match="address_refused"):
+            await (await toy.fetch.enqueue("http://127.0.0.1/")).result(30)
+    assert (await (await app.engine()).get(later.id)).state is State.CANCELED
+    assert (later.id, "release") in await entries(app)
+
+
+@pytest.mark.slow
+async def test_over_http_with_a_remote_worker_and_its_child(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handlers run where there is no database, its hooks in the server."""
+    monkeypatch.setattr(toy.ext, "given_settings", toy.Settings(storage_url=str(tmp_path / "files")))
+    async with serving(store_url, app=toy.app) as served:
+        _, text = await served.engine.create_key(NewKey(scopes=["notes:write", "notes:read"], subject="ada"))
+        key = (await served.register())["apiKey"]
+        variables = {"PYTHONPATH": str(ROOT), "HOLDFAST_WORKER_KEY": key}
+        command = ("worker", "--app", "tests.extension.toy:app", "--server", served.url)
+        served.http.headers.update(bearer(text))
+
+        async def entries_of(job_id: str) -> list[str]:
+            entries: list[str] = (await served.http.get(f"/notes/{job_id}")).json()["entries"]
+            return entries
+
+        with Background(*command, folder=tmp_path, **variables):
+            made = (await served.http.post("/notes", json={"text": "later"})).json()["id"]
+            scanned = (await served.engine.create(NewJob(type="NOTE_SCAN", payload={"text": "hello"}))).id
+            fetched = (await served.engine.create(NewJob(type="NOTE_FETCH", payload={"url": "http://10.0.0.1/"}))).id
+
+            async def ended() -> bool:
+                await served.http.post(f"/notes/{made}/wake")
+                return await entries_of(made) == await entries_of(scanned) == ["commit", "reserve"]
+
+            await eventually(ended)
+            await eventually(lambda: _is(served.engine, fetched, State.DEAD))
+        assert await entries_of(fetched) == ["release", "reserve"]
+        path = f"/notes/{made}/file"
+        sent = await served.http.put(path, content=b"0123456789" * 200_000, headers={"content-type": toy.BINARY})
+        assert sent.status_code == 204, sent.text
+        assert (await served.http.get(path, headers={"range": "bytes=7-12"})).content == b"789012"
+
+
+async def _is(engine: Engine, job_id: str, state: State) -> bool:
+    return (await engine.get(job_id)).state is state
+
+
+elsewhere = App(name="elsewhere")
+
+
+def test_an_app_whose_jobs_are_all_of_extensions_can_be_imported_by_its_child_processes() -> None:
+    ext = Extension("elsewhere", package="tests")
+    ext.job("SCAN")(toy.scan.handler.function)
+    elsewhere.include(ext)
+    assert elsewhere.reference == f"{__name__}:elsewhere"
+    assert App(name="unnamed").reference is None
+
+
+def test_it_has_at_most_200_lines() -> None:
+    assert len(Path(toy.__file__).read_text().splitlines()) <= 200

@@ -39,10 +39,10 @@ It answers at {url}, and {url}/docs says what. Hand in a job from anywhere on th
 
 Or in another terminal, in this directory and with the same settings; then look at it:
 
-  {holdfast} jobs create {create} --payload {payload}
+  {holdfast} jobs create {create} --payload {payload}{with_app}
   {holdfast} jobs list
   {holdfast} jobs show ID
-  {holdfast} jobs why ID
+  {holdfast} jobs why ID{with_app}
   {holdfast} top
 
 {crash}
@@ -146,6 +146,7 @@ def _hello(app: App, options: argparse.Namespace, url: str) -> str:
         database=_place(app.settings.url),
         create=shlex.quote(create),
         payload=shlex.quote(payload),
+        with_app=f" --app {shlex.quote(options.app)}" if app.extensions else "",  # hooks and explanations are there
         crash=(EXAMPLE_CRASH if options.example else CRASH).format(**words),
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from holdfast.cli.apps import named_app
 from holdfast.cli.database import BY, with_engine
 from holdfast.cli.ids import ambiguous, begins
 from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
@@ -16,7 +18,7 @@ from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_tabl
 from holdfast.cli.parser import command, group, names
 from holdfast.cli.times import seconds
 from holdfast.cli.workers import find_worker
-from holdfast.model.key import SCOPES, Key, Kind, NewKey, Scope, extension_of, parse
+from holdfast.model.key import SCOPES, Key, Kind, NewKey, Scope, check_against, extension_of, parse
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -100,6 +102,8 @@ def _add_key(parser: argparse.ArgumentParser) -> None:
 
 
 def create(options: argparse.Namespace) -> int:
+    strange = check_against(options.scopes or (), _scopes_of_app(options))
+
     async def work(engine: Engine) -> int:
         worker = await find_worker(engine, options.worker) if options.worker is not None else None
         new = NewKey(
@@ -116,9 +120,24 @@ def create(options: argparse.Namespace) -> int:
         refuse_taken(options.key_file)
         key, text = await engine.create_key(new, by=BY)
         _hand_over(options, key, text, await engine.now())
+        for extension in sorted({f"{extension_of(scope)}" for scope in strange}):
+            print(f"only servers that have the extension {extension} ask for its scopes", file=sys.stderr)
         return 0
 
     return with_engine(options, work, may_be_first=True)
+
+
+def _scopes_of_app(options: argparse.Namespace) -> dict[str, Collection[str]]:
+    """Of each extension of the app that `--app` names."""
+    if (app := named_app(options)) is None:
+        return {}
+    from holdfast.server.extending import scopes_of
+
+    every = app.extensions.values()
+    found = scopes_of(
+        [one for each in every for one in (*each.routes, *each.mounts)], [s for e in every for s in e.scopes]
+    )
+    return {**dict.fromkeys(app.extensions, ()), **found}
 
 
 def rotate(options: argparse.Namespace) -> int:
@@ -142,8 +161,6 @@ def _hand_over(options: argparse.Namespace, key: Key, text: str, now: datetime) 
     where = f"is in {options.key_file}" if options.key_file else "is shown only now"
     whose = f" for {key.subject}" if key.subject is not None else ""
     print(f"key {key.id} of tenant {key.tenant}{whose} may {', '.join(_rights(key))}; it {where}", file=sys.stderr)
-    for extension in sorted({extension_of(scope) or "" for scope in key.scopes} - {""}):
-        print(f"only servers that have the extension {extension} ask for its scopes", file=sys.stderr)
 
 
 def list_all(options: argparse.Namespace) -> int:

@@ -41,8 +41,8 @@ def extension_missing(job_id: str, job_type: str, missing: list[str]) -> Extensi
 def type_needs(job_type: str, missing: list[str]) -> ExtensionMissing:
     names = ", ".join(missing)
     return ExtensionMissing(
-        f"job type {job_type!r} needs the hooks of extension {names}, which this process does not have on it; create "
-        "its jobs with the app that includes it, or over HTTP with a server that was started with --app",
+        f"job type {job_type!r} needs hooks of extension {names} that this process does not run; create its jobs with "
+        "the app that includes it: --app MODULE:APP, also for a server",
         name=job_type,
         extension=names,
     )

@@ -1,18 +1,21 @@
 """A toy extension: notes, and a ledger that books what happens to their jobs."""
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 
 from holdfast import App, Context, SyncContext
 from holdfast.errors import NotFound, Refused
-from holdfast.extend import Checked, CreateRequest, Extension, Request, Secret, Tx, ok
+from holdfast.extend import Checked, ClaimRequest, CreateRequest, Defer, Extension, Request, Secret, Tx, ok, ranged
 from holdfast.model import Job
+from holdfast.net import GuardedClient
 
 
 class Settings(msgspec.Struct):
     keep_days: Annotated[int, msgspec.Meta(ge=1, description="how long a note is kept")] = 30
+    storage_url: str = "files"
     api_key: Secret = ""
 
 
@@ -61,10 +64,31 @@ async def book(ctx: Context, texts: list[str]) -> int:
     return sum(note.result for note in await ctx.children())
 
 
+@ext.job("NOTE_DROP")
+async def drop(ctx: Context, note_id: str) -> bool:
+    """Cancel another job and end, in one commit."""
+    async with ctx.transaction() as tx:
+        await tx.cancel(note_id)
+        await tx.complete(True)
+    return True
+
+
+@ext.job("NOTE_FETCH", max_attempts=1)
+async def fetch(url: str) -> int:
+    async with GuardedClient() as client:
+        return len((await client.get(url)).body)
+
+
 @ext.guard("create", job_type="NOTE_INDEX")
 async def within_quota(tx: Tx, request: CreateRequest) -> None:
     if request.job.payload.get("text") == "forbidden":
         raise Refused("not this text", code="note_refused")
+
+
+@ext.guard("claim", job_type="NOTE_INDEX")
+async def not_before_it_is_woken(tx: Tx, request: ClaimRequest) -> Defer | None:
+    wanted = request.job.payload.get("text") != "later" or request.job.reason == "woken"
+    return None if wanted else Defer(3600, "not woken yet")
 
 
 @ext.effect("create", "complete", "fail", "reject", "cancel", "reap")
@@ -119,6 +143,32 @@ async def read(request: Request) -> Note:
     if not entries:
         raise NotFound("there is no such note", code="note_not_found")
     return Note(request.path["note_id"], entries)
+
+
+@ext.route("POST", "/notes/{note_id}/wake", scope=WRITE, about="Index it now.", answers={204: None}, refuses=(404, 409))
+async def wake(request: Request) -> None:
+    await request.wake(request.path["note_id"])
+
+
+FILE, BINARY = "/notes/{note_id}/file", "application/octet-stream"
+
+
+@ext.route("PUT", FILE, scope=WRITE, about="Attach a file.", body=BINARY, body_max=2**24, answers={204: None})
+async def attach(request: Request) -> None:
+    async with ext.open_storage(request.settings.storage_url) as storage:
+        await storage.put(request.path["note_id"], request.stream())
+
+
+@ext.route("GET", FILE, scope=READ, about="The attached file.", answers={200: BINARY}, refuses=(404,))
+async def attached(request: Request) -> Response:
+    key, storage = request.path["note_id"], ext.open_storage(request.settings.storage_url)
+    info = await storage.head(key)
+
+    async def part(start: int, end: int) -> AsyncIterator[bytes]:
+        async for chunk in await storage.get(key, start, end):
+            yield chunk
+
+    return ranged(part, info.size, etag=info.etag)
 
 
 ext.mount("/notes-about", PlainTextResponse("notes"), scope=READ)

@@ -1,0 +1,116 @@
+"""The files of an extension: `schema/postgres/0001_x.sql`, `schema/sqlite/0001_x.sql` and `sql/x.sql`, checked when an
+app includes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from holdfast.errors import Invalid
+from holdfast.store.migrate import Migration, migrations, migrations_in
+from holdfast.store.queries import Queries, Query, parse
+from holdfast.store.render import render
+
+DIALECTS = ("postgres", "sqlite")
+_TABLE = re.compile(
+    r"\bCREATE\s+(?:(?:UNLOGGED|VIRTUAL|FOREIGN|GLOBAL|LOCAL|TEMP|TEMPORARY)\s+)*TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?"
+    r"(?:\"?\w+\"?\s*\.\s*)?\"?(\w+)",
+    re.IGNORECASE,
+)
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+class ExtensionFiles:
+    """In a package; or beside the file of a module that is in no package."""
+
+    def __init__(self, extension: str, package: str, module_file: str) -> None:
+        self.extension, self._package, self._module_file = extension, package, module_file
+
+    def migrations(self, dialect: str) -> list[Migration]:
+        folder = self._folder("schema", dialect)
+        return migrations_in(folder, self.extension) if folder is not None else []
+
+    @cached_property
+    def queries(self) -> Queries:
+        folder, found = self._folder("sql"), dict[str, Query]()
+        for file in sorted(folder.iterdir(), key=lambda file: file.name) if folder is not None else ():
+            for query in self._queries_in(file) if file.name.endswith(".sql") else ():
+                if query.name in found:
+                    raise self._invalid(f"two queries are called {query.name!r}", "invalid_query")
+                found[query.name] = query
+        return Queries(found)
+
+    def _queries_in(self, file: Traversable) -> list[Query]:
+        if not (found := parse(file.read_text("utf-8"))):
+            raise self._invalid(f"sql/{file.name} has no query; each begins with a line -- name: NAME", "invalid_query")
+        return found
+
+    # -- what cannot be -------------------------------------------------------------------------------------------
+
+    def check(self, others: Iterable[ExtensionFiles]) -> None:
+        self._refuse_misplaced()
+        self._require_both()
+        self._check_tables(others)
+        self._check_queries()
+
+    def _refuse_misplaced(self) -> None:
+        """What stands beside the folders of the two databases would be applied to neither."""
+        folder = self._folder("schema")
+        for each in folder.iterdir() if folder is not None else ():
+            holds = each.is_dir() and any(file.name.endswith(".sql") for file in each.iterdir())
+            if each.name.endswith(".sql") or (holds and each.name not in DIALECTS):
+                known = " and ".join(f"schema/{dialect}" for dialect in DIALECTS)
+                raise self._invalid(f"schema/{each.name} is for no database; migrations are in {known}")
+
+    def _require_both(self) -> None:
+        numbers = {dialect: {one.number: one.name for one in self.migrations(dialect)} for dialect in DIALECTS}
+        for dialect, other in (DIALECTS, DIALECTS[::-1]):
+            for number in sorted(numbers[other].keys() - numbers[dialect].keys()):
+                raise self._invalid(
+                    f"schema/{other} has {numbers[other][number]}.sql and schema/{dialect} has no {number:04}; each "
+                    "database needs its own"
+                )
+
+    def _check_tables(self, others: Iterable[ExtensionFiles]) -> None:
+        taken = {table: f"extension {each.extension!r}" for each in others for table in each.tables()}
+        taken |= dict.fromkeys(_tables(one for dialect in DIALECTS for one in migrations(dialect)), "Holdfast itself")
+        for table, name in self.tables().items():
+            if not table.startswith(f"{self.extension}_"):
+                raise self._invalid(f"{name} makes table {table!r}; its tables begin with {self.extension}_")
+            if table in taken:
+                raise self._invalid(f"{name} makes table {table!r}, and so does {taken[table]}")
+
+    def tables(self) -> dict[str, str]:
+        """Those that its migrations make, and in which migration."""
+        return _tables(one for dialect in DIALECTS for one in self.migrations(dialect))
+
+    def _check_queries(self) -> None:
+        for query in self.queries.all():
+            for dialect in DIALECTS:
+                try:
+                    render(query, dialect, 1)
+                except (KeyError, ValueError, IndexError) as error:
+                    raise self._invalid(
+                        f"query {query.name!r} has a marker that does not exist: {error}", "invalid_query"
+                    ) from None
+
+    def _invalid(self, what: str, code: str = "invalid_migration") -> Invalid:
+        return Invalid(f"extension {self.extension!r}: {what}", code=code)
+
+    def _folder(self, *path: str) -> Traversable | None:
+        try:
+            root = files(self._package) if self._package else Path(self._module_file).parent
+        except (ImportError, TypeError) as error:
+            raise self._invalid(f"its package {self._package!r} is none: {error}", "invalid_extension") from None
+        if not self._package and not self._module_file:
+            return None
+        folder = root.joinpath(*path)
+        return folder if folder.is_dir() else None
+
+
+def _tables(made_by: Iterable[Migration]) -> dict[str, str]:
+    return {table.lower(): one.name for one in made_by for table in _TABLE.findall(_COMMENT.sub("", one.sql))}
