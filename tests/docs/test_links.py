@@ -33,6 +33,14 @@ def test_every_file_and_name_that_is_mentioned_exists(page: str) -> None:
         assert not name or defines(file, name), f"{page} says that {path} has {name}"
 
 
+def test_the_tree_on_the_page_of_the_architecture_is_whole() -> None:
+    package = ROOT / "src" / "holdfast"
+    modules = {path.name for path in package.glob("*.py")} - {"__init__.py"}
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    tree = PAGES["ARCHITECTURE.md"].partition("## The tree")[2].partition("## ")[0]
+    assert {name for name in modules | folders if not re.search(rf"\b{name}", tree)} == set()
+
+
 def find(path: str) -> Path | None:
     return next((place / path for place in (ROOT, ROOT / "src" / "holdfast") if (place / path).is_file()), None)
 
