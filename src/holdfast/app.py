@@ -117,16 +117,15 @@ class App(Definitions):
         for machine in extension.own_lifecycles:
             if known.get(machine.name, machine) is machine:
                 continue
-            others = [other for other in self.extensions.values() if known[machine.name] in other.own_lifecycles]
+            others = [each.described for each in self.extensions.values() if known[machine.name] in each.own_lifecycles]
             raise Invalid(
-                f"{extension.described} and {(others or [self])[0].described} both declare lifecycle {machine.name!r}",
+                f"{extension.described} and {[*others, self.described][0]} both declare lifecycle {machine.name!r}",
                 code="extension_conflict",
                 name=machine.name,
             )
 
     def definer(self, job_type: str) -> str:
-        others = [other for other in self.extensions.values() if job_type in other.handlers]
-        return (others or [self])[0].described
+        return next((each.described for each in self.extensions.values() if job_type in each.handlers), self.described)
 
     @property
     def sections(self) -> list[Section]:

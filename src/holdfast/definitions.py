@@ -214,8 +214,8 @@ class Definitions(CeleryNames, ABC):
                 self.extension,
             )
             if job_type in self.handlers:
-                where = " and ".join(dict.fromkeys([self.described, self.definer(job_type)]))
-                raise Invalid(f"job type {job_type!r} is defined twice in {where}", code="duplicate_job_type")
+                both = " and ".join(dict.fromkeys([self.described, self.definer(job_type)]))
+                raise Invalid(f"job type {job_type!r} is defined twice in {both}", code="duplicate_job_type")
             self.handlers[job_type] = handler
             return Definition(self, handler, Options())
 

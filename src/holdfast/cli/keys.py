@@ -133,11 +133,10 @@ def _scopes_of_app(options: argparse.Namespace) -> dict[str, Collection[str]]:
         return {}
     from holdfast.server.extending import scopes_of
 
-    every = app.extensions.values()
-    found = scopes_of(
-        [one for each in every for one in (*each.routes, *each.mounts)], [s for e in every for s in e.scopes]
-    )
-    return {**dict.fromkeys(app.extensions, ()), **found}
+    found: dict[str, Collection[str]] = dict.fromkeys(app.extensions, ())
+    for each in app.extensions.values():
+        found |= scopes_of([*each.routes, *each.mounts], each.scopes)
+    return found
 
 
 def rotate(options: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -25,7 +25,7 @@ CORE = "holdfast"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _WORD = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")
 
-ExtensionHandler = Callable[[Request], Coroutine[Any, Any, Any]]
+ExtensionHandler = Callable[[Request], Awaitable[Any]]
 
 
 class RouteOptions(TypedDict, total=False):
@@ -173,11 +173,13 @@ class _Called:
     answers: Mapping[int, Any]
     settings: Callable[[], Any]
 
+    async def given(self, server: Server, asked: Asked) -> Any:
+        return await self.handler(Request(server, asked, self.settings()))
+
 
 async def _handle(called: _Called, server: Server, asked: Asked) -> Answer:
     try:
-        answering = called.handler(Request(server, asked, called.settings()))
-        given = await told_if_held_up(answering, server.clock, called.extension, called.name)
+        given = await told_if_held_up(called.given(server, asked), server.clock, called.extension, called.name)
         return _answer(given, called.answers)
     except _WrongAnswer as wrong:
         raise TypeError(f"extension {called.extension}: {called.name} {wrong}") from wrong.__cause__
