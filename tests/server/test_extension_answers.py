@@ -57,6 +57,10 @@ async def page(request: Request) -> Response:
     return tagged_with(html("<h1>Hello</h1>"), "v1")
 
 
+async def drawing(request: Request) -> Response:
+    return Response(b"<svg/>", media_type="image/SVG+xml; charset=utf-8")
+
+
 async def elsewhere(request: Request) -> Response:
     return redirect("/media/page")
 
@@ -105,7 +109,10 @@ async def media(fresh_sqlite_url: str, tmp_path: Path) -> AsyncIterator[Served]:
     routes = [
         route("POST", "store", store, body=BINARY, body_max=LIMIT),
         route("POST", "form", form, body="multipart/form-data", body_max=LIMIT),
+        route("POST", "fields", form, body="application/x-www-form-urlencoded", body_max=LIMIT),
+        route("POST", "picture", store, body="image/*"),
         route("GET", "page", page, answers={200: "text/html"}),
+        route("GET", "drawing", drawing, answers={200: "image/svg+xml"}),
         route("GET", "elsewhere", elsewhere, answers={303: None}),
         route("GET", "endless", goes_on, answers={200: BINARY}),
         route("GET", "parts", in_parts, answers={200: "video/mp4"}),
@@ -166,18 +173,56 @@ async def test_large_files_of_a_form_are_on_disk(media: Served) -> None:
     assert answer.json() == {"title": "x", "small": ["a.txt", 10, False], "large": ["b.bin", 2_000_000, True]}
 
 
+def field(name: str, value: bytes) -> bytes:
+    return b'--b\r\ncontent-disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (name.encode(), value)
+
+
 @pytest.mark.parametrize(
     ("content", "code"),
     [
         (b"--b\r\nno colon", "malformed_form"),
         (b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\n1\r\n' * 3 + b"--b--\r\n", "malformed_form"),
         (b"x" * (LIMIT + 1), "body_too_large"),
+        (field("a", b"1" * 600_000) + field("b", b"1" * 600_000) + b"--b--\r\n", "malformed_form"),
+        (field("a", b"1" * 2_000_000) + b"--b--\r\n", "malformed_form"),
+        (
+            b'--b\r\ncontent-disposition: form-data; name="' + b"a" * 100_000 + b'"\r\n\r\n1\r\n--b--\r\n',
+            "malformed_form",
+        ),
     ],
 )
 async def test_a_form_that_cannot_be_is_refused(media: Served, content: bytes, code: str) -> None:
     kind = {"content-type": "multipart/form-data; boundary=b"}
     answer = await media.http.post("/media/form", content=content, headers=kind)
     assert answer.json()["code"] == code
+
+
+@pytest.mark.parametrize("said", ["", "; boundary=", f"; boundary={'b' * 300}", "; boundary=b; charset=undefined"])
+async def test_a_form_whose_type_cannot_be_is_refused(media: Served, said: str) -> None:
+    kind = {"content-type": f"multipart/form-data{said}"}
+    answer = await media.http.post("/media/form", content=field("a", b"1") + b"--b--\r\n", headers=kind)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed_form"), answer.text
+
+
+async def test_a_form_without_files_is_small(media: Served) -> None:
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    assert (await media.http.post("/media/fields", content=b"a=%C3%A9&%FF", headers=kind)).status_code == 200
+    answer = await media.http.post("/media/fields", content=b"a=" + b"1" * 1_048_576, headers=kind)
+    assert (answer.status_code, answer.json()["limit"]) == (413, 1_048_576)
+    answer = await media.http.post("/media/fields", content=b"a=1&b=2&c=3", headers=kind)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed_form")
+
+
+async def test_a_route_may_take_any_picture(media: Served) -> None:
+    for kind, status in (
+        ("image/png", 200),
+        ("Image/JPEG; q=1", 200),
+        ("imagery/png", 415),
+        ("text/html", 415),
+        ("", 415),
+    ):
+        answer = await media.http.post("/media/picture", content=b"x", headers={"content-type": kind})
+        assert answer.status_code == status, kind
 
 
 @pytest.mark.slow
@@ -236,6 +281,10 @@ async def test_what_the_client_has_already_is_not_sent_again(media: Served, path
         answer = await media.http.get(path, headers={"if-none-match": known})
         assert (answer.status_code, bool(answer.content)) == (status, status == 200)
         assert (answer.headers["etag"], answer.headers["cache-control"]) == (etag, "no-cache")
+    part = await media.http.get(path, headers={"if-none-match": etag, "range": "bytes=0-9"})
+    assert (part.status_code, part.content, "content-range" in part.headers) == (304, b"", False)
+    told = (await media.http.get("/metrics")).text
+    assert f'route="{path}",status_code="304"' in told, "what was sent is counted"
 
 
 async def test_a_page_runs_nothing_that_is_not_ours(media: Served) -> None:
@@ -246,6 +295,8 @@ async def test_a_page_runs_nothing_that_is_not_ours(media: Served) -> None:
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
+    drawn = await media.http.get("/media/drawing")
+    assert drawn.headers["content-security-policy"].endswith("sandbox"), "a picture may carry scripts"
     moved = await media.http.get("/media/elsewhere")
     assert (moved.status_code, moved.headers["location"]) == (303, "/media/page")
 

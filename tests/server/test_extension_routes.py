@@ -127,8 +127,8 @@ def test_an_extension_may_write_a_word_beside_its_own_parameter() -> None:
 def test_a_mount_has_its_place_alone() -> None:
     for path, other in (("/jobs", "POST /jobs of the core"), ("/notes", "POST /notes of the extension notes")):
         with pytest.raises(Invalid, match=other):
-            together(CORE, notes.ROUTES, [mount("pages", path, None, scope=None)])
-    both = [mount("pages", "/pages", None, scope=None), mount("more", "/pages/more", None, scope=None)]
+            together(CORE, notes.ROUTES, [mount("pages", path, notes.get, scope=None)])
+    both = [mount("pages", "/pages", notes.get, scope=None), mount("more", "/pages/more", notes.get, scope=None)]
     with pytest.raises(Invalid, match="the mount /pages of the extension pages"):
         together(CORE, [], both)
 
@@ -145,7 +145,16 @@ def test_a_mount_has_its_place_alone() -> None:
         {"scope": "Notes:read"},
         {"scope": "read"},
         {"answers": {404: None}},
+        {"answers": {299: None}},
+        {"answers": {"200": None}},
+        {"refuses": (999,)},
+        {"body": "Image/PNG"},
+        {"body": "image/png; q=1"},
+        {"body": "image"},
         {"body_max": 0},
+        {"body_max": "1 MiB"},
+        {"seconds": 0},
+        {"seconds": float("nan")},
     ],
 )
 def test_a_route_that_cannot_be_is_refused_and_named(wrong: dict[str, object]) -> None:
@@ -153,4 +162,12 @@ def test_a_route_that_cannot_be_is_refused_and_named(wrong: dict[str, object]) -
     method, path = words.pop("method"), words.pop("path")
     with pytest.raises(Invalid, match=r"extension notes: ") as refused:
         extension_route("notes", method, path, notes.get, **words)  # type: ignore[arg-type]
+    assert refused.value.code == "invalid_route"
+
+
+@pytest.mark.parametrize("wrong", [{"app": None}, {"path": "/a/{b}"}, {"body_max": 1.5}, {"seconds": -1}])
+def test_a_mount_that_cannot_be_is_refused_and_named(wrong: dict[str, object]) -> None:
+    words = {"path": "/pages", "app": notes.get, "scope": None, **wrong}
+    with pytest.raises(Invalid, match=r"extension notes: mount /") as refused:
+        mount("notes", words.pop("path"), words.pop("app"), **words)  # type: ignore[arg-type]
     assert refused.value.code == "invalid_route"

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from holdfast.server.arriving import Arriving
 from holdfast.server.metrics import HUNG_UP
 from holdfast.server.problems import problem
 from holdfast.server.reading import decoded, in_one_line_each, query_of, read_body
-from holdfast.server.responding import send_response
+from holdfast.server.responding import Dressed, send_response
 from holdfast.server.route import EVENT_STREAM, PREFER, WHOLE, Answer, Asked, Headers, Reply, Route, Stream
 from holdfast.server.server import Server
 
@@ -64,18 +65,13 @@ class Endpoint:
             return
         except Exception:
             log.exception("request %s (%s) failed", request_id, self._route.told)
-            answer = problem(
-                HoldfastError("something went wrong here; the log has it under this id", code="internal_error"),
-                request_id,
-            )
-        self._note(scope, _status(answer), began)
+            answer = problem(internal_error(), request_id)
+        if isinstance(answer, Response):
+            await self._send_response(answer, scope, receive, send, began, request_id)
+            return
+        self._note(scope, 200 if isinstance(answer, Stream) else answer.status, began)
         if isinstance(answer, Stream):
             await self._send_stream(answer, scope, receive, send, request_id)
-        elif isinstance(answer, Response):
-            try:
-                await send_response(answer, scope, receive, send, request_id)
-            except TimeoutError:  # nobody reads it
-                await _hang_up(receive, send)
         else:
             await send_reply(answer, send, request_id)
 
@@ -111,6 +107,25 @@ class Endpoint:
             self._metrics.uploaded(len(data), headers.get(b"content-type"))
         return decoded(data, self._shape)
 
+    async def _send_response(
+        self, response: Response, scope: Any, receive: Any, send: Any, began: float, request_id: str
+    ) -> None:
+        dressed = Dressed(scope, send, request_id, partial(self._note, scope, began=began))
+        try:
+            await send_response(response, scope, receive, dressed)
+        except Exception:
+            if not dressed.unread:
+                when = "failed" if dressed.status is None else "failed after its answer had begun"
+                log.exception("request %s (%s) %s", request_id, self._route.told, when)
+            if dressed.ended:
+                return
+            if dressed.unread or dressed.status is not None:
+                await hang_up(receive, send)  # so that the client sees that the rest is missing
+                return
+            reply = problem(internal_error(), request_id)
+            self._note(scope, reply.status, began)
+            await send_reply(reply, send, request_id)
+
     async def _send_stream(self, stream: Stream, scope: Any, receive: Any, send: Any, request_id: str) -> None:
         """Until the stream ends, the client goes or stops reading, or the server stops."""
         gone = asyncio.Event()
@@ -129,13 +144,11 @@ class Endpoint:
         if isinstance(failure, Exception) and not isinstance(failure, HoldfastError | TimeoutError):
             log.error("stream %s (%s) failed", request_id, self._route.told, exc_info=failure)
         if isinstance(failure, TimeoutError) or not await _end_stream(send):
-            await _hang_up(receive, send)
+            await hang_up(receive, send)
 
 
-def _status(answer: Answer) -> int:
-    if isinstance(answer, Response):
-        return answer.status_code
-    return 200 if isinstance(answer, Stream) else answer.status
+def internal_error() -> HoldfastError:
+    return HoldfastError("something went wrong here; the log has it under this id", code="internal_error")
 
 
 async def _in_time(answer: Awaitable[Answer], seconds: float) -> Answer:
@@ -203,7 +216,7 @@ async def _end_stream(send: Any) -> bool:
     return False
 
 
-async def _hang_up(receive: Any, send: Any) -> None:
+async def hang_up(receive: Any, send: Any) -> None:
     """ASGI has no word for it, and an orderly end would wait until the client has read what it does not read."""
     transport = getattr(getattr(send, "__self__", None), "transport", None)
     if transport is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any, TypedDict, is_typeddict
 
 import msgspec
 from starlette.responses import Response
@@ -18,12 +20,16 @@ from holdfast.model.key import Scope, extension_of
 from holdfast.server.held_up import told_if_held_up
 from holdfast.server.reading import BODY_BYTES_MAX
 from holdfast.server.request import Request
+from holdfast.server.responding import check_head
 from holdfast.server.route import Answer, Asked, Header, Reply, Route, Stream
 from holdfast.server.server import Server
 
 CORE = "holdfast"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+STATUSES = frozenset(status.value for status in HTTPStatus if status.value >= 200)
+SECONDS_MAX = 86_400
 _WORD = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")
+_MEDIA_TYPE = re.compile(r"\*/\*|[a-z0-9!#$&^_.+-]+/(\*|[a-z0-9!#$&^_.+-]+)")
 
 ExtensionHandler = Callable[[Request], Awaitable[Any]]
 
@@ -103,15 +109,19 @@ def extension_route(
     _check_path(where, path)
     _check_scope(where, extension, scope)
     answers = {200: None} if answers is None else answers
-    if not any(200 <= status < 400 for status in answers):
-        raise Invalid(f"{where}: answers has no status of success", code="invalid_route")
+    _check_answers(where, answers, refuses)
     for kind in (body, *answers.values()):
         if kind is not None and not isinstance(kind, type | str):
             raise Invalid(f"{where}: a body or an answer is a class, a media type or None", code="invalid_route")
+    if isinstance(body, str) and not _MEDIA_TYPE.fullmatch(body):
+        raise Invalid(
+            f"{where}: the media type of a body is like image/png, image/* or */*, in lower case and without "
+            f"parameters; not {body!r}",
+            code="invalid_route",
+        )
     if query is not None and not (isinstance(query, type) and issubclass(query, msgspec.Struct)):
         raise Invalid(f"{where}: its query is a msgspec.Struct", code="invalid_route")
-    if not 0 < body_max <= 2**40:
-        raise Invalid(f"{where}: body_max is a number of bytes, up to 1 TiB", code="invalid_route")
+    _check_limits(where, body_max, seconds)
     return Route(
         method,
         path,
@@ -145,7 +155,10 @@ def mount(
     _check_path(where, path)
     if "{" in path:
         raise Invalid(f"{where}: the path of a mount has no parameters", code="invalid_route")
+    if not callable(app):
+        raise Invalid(f"{where}: an ASGI application is a callable, not {type(app).__name__}", code="invalid_route")
     _check_scope(where, extension, scope)
+    _check_limits(where, body_max, seconds)
     return Mount(extension, path, app, scope, body_max, seconds)
 
 
@@ -153,6 +166,20 @@ def _check_path(where: str, path: str) -> None:
     words = path.split("/")
     if words[0] or len(words) < 2 or not all(_WORD.fullmatch(word) for word in words[1:]):
         raise Invalid(f"{where}: a path is /words/and/{{parameters}}, without a slash at its end", code="invalid_route")
+
+
+def _check_answers(where: str, answers: Mapping[int, Any], refuses: tuple[int, ...]) -> None:
+    if strange := [status for status in (*answers, *refuses) if status not in STATUSES]:
+        raise Invalid(f"{where}: HTTP has no status {strange[0]!r} for an answer", code="invalid_route")
+    if not any(status < 400 for status in answers):
+        raise Invalid(f"{where}: answers has no status of success", code="invalid_route")
+
+
+def _check_limits(where: str, body_max: int, seconds: float | None) -> None:
+    if type(body_max) is not int or not 0 < body_max <= 2**40:
+        raise Invalid(f"{where}: body_max is a number of bytes, up to 1 TiB", code="invalid_route")
+    if seconds is not None and not (type(seconds) in (int, float) and 0 < seconds <= SECONDS_MAX):
+        raise Invalid(f"{where}: seconds is a number above 0 and up to {SECONDS_MAX}", code="invalid_route")
 
 
 def _check_scope(where: str, extension: str, scope: str | None) -> None:
@@ -183,9 +210,19 @@ async def _handle(called: _Called, server: Server, asked: Asked) -> Answer:
         return _answer(given, called.answers)
     except _WrongAnswer as wrong:
         raise TypeError(f"extension {called.extension}: {called.name} {wrong}") from wrong.__cause__
+    except (asyncio.CancelledError, SystemExit) as error:
+        if isinstance(error, SystemExit) or not _is_meant(asked):
+            raise RuntimeError(f"extension {called.extension}: {called.name} ended itself without an answer") from error
+        raise
     finally:
         if asked.arriving is not None:
             await asked.arriving.close()
+
+
+def _is_meant(asked: Asked) -> bool:
+    """The client hung up, time is over, or the server stops."""
+    task = asyncio.current_task()
+    return bool(task is not None and task.cancelling()) or (asked.arriving is not None and asked.arriving.gone)
 
 
 class _WrongAnswer(Exception):
@@ -197,8 +234,9 @@ def _answer(given: Any, answers: Mapping[int, Any]) -> Answer:
     if isinstance(given, Stream | Response):
         return given
     if isinstance(given, Reply):
+        check_head(given.status, given.headers)
         return given if given.body is None or isinstance(given.body, bytes) else given._replace(body=_json(given.body))
-    fitting = [status for status, kind in answers.items() if _fits(given, kind)]
+    fitting = [status for status, kind in answers.items() if _fits(given, status, kind)]
     if not fitting:
         declared = ", ".join(f"{status}: {getattr(kind, '__name__', kind)}" for status, kind in answers.items())
         raise _WrongAnswer(f"returned {type(given).__name__}; it declares {declared}")
@@ -207,10 +245,11 @@ def _answer(given: Any, answers: Mapping[int, Any]) -> Answer:
     return Reply(fitting[0], _json(given))
 
 
-def _fits(given: Any, kind: Any) -> bool:
+def _fits(given: Any, status: int, kind: Any) -> bool:
+    """What has another media type than JSON is a response of Starlette, and so is what goes elsewhere."""
     if isinstance(kind, type):
-        return isinstance(given, kind)
-    return given is None if kind is None else "json" in kind  # what has another media type is a response of Starlette
+        return isinstance(given, dict if is_typeddict(kind) else kind)
+    return status < 300 and (given is None if kind is None else "json" in kind)
 
 
 def _json(given: Any) -> bytes:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import Any
 
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.server.arriving import Arriving
-from holdfast.server.endpoint import ANSWER_SECONDS_MAX, request_id_of, send_reply
+from holdfast.server.endpoint import ANSWER_SECONDS_MAX, hang_up, internal_error, request_id_of, send_reply
 from holdfast.server.extending import Mount
 from holdfast.server.held_up import told_if_held_up
 from holdfast.server.metrics import HUNG_UP
@@ -19,6 +18,7 @@ from holdfast.server.responding import Dressed
 from holdfast.server.server import Server
 
 CALLER = "holdfast.caller"  # in the scope that the application sees
+HELD_BYTES_MAX = 65_536
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +40,7 @@ class Mounted:
         except asyncio.CancelledError:
             pass
         except Exception as error:
-            if dressed.status is None:
-                reply = problem(self._told(error, request_id), request_id)
-                status = reply.status
-                await send_reply(reply, send, request_id)
-            else:
-                status = dressed.status
-                log.exception("request %s (%s) failed after its answer had begun", request_id, self._mount.told)
-                if not dressed.ended:
-                    raise  # so that the client sees that the rest is missing
+            status = await self._failed(error, dressed, receive, send, request_id)
         took = self._server.clock.monotonic() - began
         self._server.metrics.requests.observe(took, scope["method"], self._template, str(status))
 
@@ -59,27 +51,82 @@ class Mounted:
         arriving = Arriving(receive, headers, media_type="*/*", limit=self._mount.body_max)
         inner = {**scope, "root_path": scope.get("root_path", "") + self._mount.path, CALLER: caller}
         inner.pop("path_params", None)
+        limit = asyncio.timeout(self._seconds)
         try:
-            async with asyncio.timeout(self._seconds):
-                answering = self._call(inner, arriving.message, partial(_send, arriving, send))
+            async with limit:
+                exchange = _Exchange(arriving, send, limit, self._seconds)
+                answering = _called(self._mount.app, inner, exchange)
                 await told_if_held_up(answering, self._server.clock, self._mount.extension, self._mount.name)
+                await exchange.finish()
         except TimeoutError:
+            if not limit.expired():
+                raise
             raise OutcomeUnknown(
                 f"there was no answer within {self._seconds:g} s; it may have happened: repeat the request"
             ) from None
 
-    async def _call(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._mount.app(scope, receive, send)
+    async def _failed(self, error: Exception, dressed: Dressed, receive: Any, send: Any, request_id: str) -> int:
+        """The status that goes into the metrics."""
+        told = error if isinstance(error, HoldfastError) and dressed.status is None else internal_error()
+        if told is not error and not dressed.unread:
+            when = "failed" if dressed.status is None else "failed after its answer had begun"
+            log.error("request %s (%s) %s", request_id, self._mount.told, when, exc_info=error)
+        if dressed.ended:
+            return dressed.status or HUNG_UP
+        if dressed.unread or dressed.status is not None:
+            await hang_up(receive, send)  # so that the client sees that the rest is missing
+            return dressed.status or HUNG_UP
+        reply = problem(told, request_id)
+        await send_reply(reply, send, request_id)
+        return reply.status
 
-    def _told(self, error: Exception, request_id: str) -> HoldfastError:
-        if isinstance(error, HoldfastError):
-            return error
-        log.error("request %s (%s) failed", request_id, self._mount.told, exc_info=error)
-        return HoldfastError("something went wrong here; the log has it under this id", code="internal_error")
+
+class _Exchange:
+    """What the application receives and sends.
+
+    It has so many seconds from the last piece of the body until its answer begins. An answer of 500 is held back until
+    the application has ended: frameworks send one with their own words, and then raise; the client gets ours instead.
+    """
+
+    def __init__(self, arriving: Arriving, send: Dressed, limit: asyncio.Timeout, seconds: float) -> None:
+        self._arriving, self._send, self._limit, self._seconds = arriving, send, limit, seconds
+        self._held: list[Any] = []
+        self._held_bytes = 0
+
+    async def receive(self) -> Any:
+        message = await self._arriving.message()
+        if self._limit.when() is not None:
+            self._allow(asyncio.get_running_loop().time() + self._seconds)
+        return message
+
+    async def send(self, message: Any) -> None:
+        if self._arriving.failure is not None and self._send.status is None:
+            raise self._arriving.failure  # a body that was refused has its answer, whatever the application makes of it
+        if message["type"] == "http.response.start":
+            self._allow(None)
+        if message.get("status") == 500 or self._held:
+            self._held.append(message)
+            self._held_bytes += len(message.get("body", b""))
+            if self._held_bytes <= HELD_BYTES_MAX:
+                return
+            await self._release()
+            return
+        await self._send(message)
+
+    def _allow(self, until: float | None) -> None:
+        if not self._limit.expired():
+            self._limit.reschedule(until)
+
+    async def finish(self) -> None:
+        await self._release()
+        if not self._send.ended and not self._arriving.gone:
+            raise RuntimeError("the application ended before its answer did")
+
+    async def _release(self) -> None:
+        held, self._held = self._held, []
+        for message in held:
+            await self._send(message)
 
 
-async def _send(arriving: Arriving, send: Dressed, message: Any) -> None:
-    """A body that was refused has its answer, whatever the application makes of it."""
-    if arriving.failure is not None and send.status is None:
-        raise arriving.failure
-    await send(message)
+async def _called(app: Any, scope: Any, exchange: _Exchange) -> None:
+    await app(scope, exchange.receive, exchange.send)

@@ -109,14 +109,20 @@ def _tags(routes: list[Route], about_scopes: Mapping[str, str]) -> dict[str, str
 
 
 def _components(routes: list[Route]) -> Json:
-    types = [wire.Problem, wire.WebhookMessage, *(kind for route in routes for kind in _types(route))]
-    _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)
-    for name, schema in found.items():
+    """An extension describes its fields itself (`msgspec.Meta(description=...)`): its names mean other things."""
+    found = _schemas(routes)
+    for name in _schemas(route for route in routes if not route.extension):
+        schema = found[name]
         if "additionalProperties" in schema:  # what clients send
             for field, inner in schema.get("properties", {}).items():
                 if about := described(field, name):
                     schema["properties"][field] = {**inner, "description": about}
     return dict(sorted(found.items()))
+
+
+def _schemas(routes: Iterable[Route]) -> Json:
+    types = [wire.Problem, wire.WebhookMessage, *(kind for route in routes for kind in _types(route))]
+    return msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)[1]
 
 
 def _types(route: Route) -> list[Any]:
@@ -140,6 +146,8 @@ def check_types(routes: Iterable[Route]) -> None:
                 )
             if route.extension:
                 _check_type(kind, where)
+        if route.extension and route.query is not None:
+            _check_type(route.query, where)
     _, found = msgspec.json.schema_components([kind for kind, _ in named.values()], ref_template=REF)
     for kind, where in named.values():
         if kind.__name__ not in found:
@@ -241,7 +249,7 @@ def _path_parameters(route: Route) -> list[Json]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": described(name, "path") or "",
+            "description": "" if route.extension else described(name, "path") or "",
             "schema": {"type": "string"},
             "example": PATH_EXAMPLES.get(name, name),
         }
@@ -260,11 +268,17 @@ def _query_parameters(route: Route) -> list[Json]:
             "name": name,
             "in": "query",
             "required": name in required,
-            "description": described(name, route.query.__name__) or "",
+            "description": _own(inner) if route.extension else described(name, route.query.__name__) or "",
             "schema": _without_null(inner),
         }
         for name, inner in schema["properties"].items()
     ]
+
+
+def _own(schema: Json) -> str:
+    """What the field says of itself; where it may be null, one level deeper."""
+    said = (each.get("description") for each in (schema, *schema.get("anyOf", ())))
+    return next((about for about in said if about), "")
 
 
 def _header_parameter(header: Header) -> Json:
@@ -281,7 +295,8 @@ def _header_parameter(header: Header) -> Json:
 def _without_null(schema: Json) -> Json:
     """A query has no null: what is not said is left out."""
     if "anyOf" in schema:
-        [schema] = [each for each in schema["anyOf"] if each != {"type": "null"}]
+        others = [each for each in schema["anyOf"] if each != {"type": "null"}]
+        schema = others[0] if len(others) == 1 else {**schema, "anyOf": others}
     return {name: value for name, value in schema.items() if name != "default" or value is not None}
 
 

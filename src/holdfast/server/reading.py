@@ -121,7 +121,7 @@ def decoded(data: bytes, shape: type[T]) -> T:
 @lru_cache(maxsize=256)
 def _needs_nothing(shape: Any) -> bool:
     """Then no body is as good as an empty one."""
-    return not any(field.required for field in msgspec.structs.fields(shape))
+    return _is_struct(shape) and not any(field.required for field in msgspec.structs.fields(shape))
 
 
 def _parsed(data: bytes) -> Any:
@@ -152,7 +152,7 @@ def _converted(value: Any, shape: type[T]) -> T:
 
 def _of_one(value: Any, shape: Any) -> str | None:
     """Where one of many is wrong: which, and what is wrong with it."""
-    for field in msgspec.structs.fields(shape) if isinstance(value, dict) else ():
+    for field in msgspec.structs.fields(shape) if isinstance(value, dict) and _is_struct(shape) else ():
         inner, items = _item_of(field.type), value.get(field.encode_name)
         for place, item in enumerate(items if inner is not None and isinstance(items, list) else ()):
             try:

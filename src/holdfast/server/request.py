@@ -44,7 +44,8 @@ class Request:
         return self._arriving().stream()
 
     async def form(self, *, max_files: int = 100, max_fields: int = 1000) -> FormData:
-        """The fields of a form and its files. A file above 1 MiB is on disk; all are closed after the answer."""
+        """The fields of a form and its files. A file above 64 KiB is on disk and closed after the answer; the fields
+        have room for 1 MiB together."""
         return await self._arriving().form(self.headers, max_files=max_files, max_fields=max_fields)
 
     def _arriving(self) -> Arriving:

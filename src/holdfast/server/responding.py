@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
@@ -12,16 +14,34 @@ STRICT_POLICY = (
     b"default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; font-src 'self'; "
     b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-_NOT_WITH_304 = (b"content-length", b"content-type")
+# For XML, such as a picture in SVG: it may carry scripts, and somebody may have uploaded it.
+PICTURE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
+_PAGES = (b"text/html", b"application/xhtml+xml")
+_NOT_WITH_304 = (b"content-length", b"content-type", b"content-range")
+_NAME, _CONTROL = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def check_head(status: Any, headers: Iterable[Any]) -> None:
+    """Nothing has been sent yet: the mistake of a handler can still be told as one."""
+    if type(status) is not int or not 200 <= status <= 599:
+        raise TypeError(f"an answer has a status from 200 to 599, not {status!r}")
+    for name, value in headers:
+        if not isinstance(name, bytes) or not isinstance(value, bytes):
+            raise TypeError(f"name and value of a header are bytes, not {name!r} and {value!r}")
+        if not _NAME.fullmatch(name) or _CONTROL.search(value):
+            raise TypeError(f"{name!r}: {value!r} cannot be a header")
 
 
 class Dressed:
     """`send`, for an application that need not know of us. An answer that the client has already is 304."""
 
-    def __init__(self, scope: Any, send: Any, request_id: str) -> None:
-        self._scope, self._send, self._request_id = scope, send, request_id
+    def __init__(
+        self, scope: Any, send: Any, request_id: str, begins: Callable[[int], None] = lambda status: None
+    ) -> None:
+        self._scope, self._send, self._request_id, self._begins = scope, send, request_id, begins
         self.status: int | None = None  # None: the answer has not begun
         self.ended = False
+        self.unread = False  # the client takes nothing any more
         self._silent = False
 
     async def __call__(self, message: Any) -> None:
@@ -31,21 +51,27 @@ class Dressed:
             if message.get("more_body"):
                 return
             message = {**message, "body": b""}
-        async with asyncio.timeout(SEND_SECONDS_MAX):
-            await self._send(message)
+        try:
+            async with asyncio.timeout(SEND_SECONDS_MAX):
+                await self._send(message)
+        except TimeoutError:
+            self.unread = True
+            raise
         self.ended = message["type"] == "http.response.body" and not message.get("more_body")
 
     def _begun(self, message: Any) -> Any:
-        headers = list(message.get("headers", ()))
+        headers, status = list(message.get("headers", ())), message["status"]
+        check_head(status, headers)
         said = {name.lower(): value for name, value in headers}
-        self.status = message["status"]
-        if self._is_known(said.get(b"etag")):
-            self.status, self._silent = 304, True
+        if self._is_known(said.get(b"etag"), status):
+            status, self._silent = 304, True
             headers = [(name, value) for name, value in headers if name.lower() not in _NOT_WITH_304]
         for name, value in self._added(said):
             if name not in said:
                 headers.append((name, value))
-        return {**message, "status": self.status, "headers": headers}
+        self.status = status
+        self._begins(status)
+        return {**message, "status": status, "headers": headers}
 
     def _added(self, said: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         added = [
@@ -53,22 +79,25 @@ class Dressed:
             (b"x-request-id", self._request_id.encode()),
             (b"cache-control", b"no-cache" if b"etag" in said else b"no-store"),
         ]
-        if said.get(b"content-type", b"").startswith(b"text/html"):
+        kind = said.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind in _PAGES:
             added += [(b"content-security-policy", STRICT_POLICY), (b"referrer-policy", b"no-referrer")]
+        elif kind.endswith((b"/xml", b"+xml")):
+            added.append((b"content-security-policy", PICTURE_POLICY))
         return added
 
-    def _is_known(self, etag: bytes | None) -> bool:
-        if etag is None or self.status != 200 or self._scope["method"] not in ("GET", "HEAD"):
+    def _is_known(self, etag: bytes | None, status: int) -> bool:
+        """Before any range: nothing is sent of what the client has (RFC 9110)."""
+        if etag is None or status not in (200, 206) or self._scope["method"] not in ("GET", "HEAD"):
             return False
-        known = next((value for name, value in self._scope["headers"] if name == b"if-none-match"), b"")
+        known = b",".join(value for name, value in self._scope["headers"] if name == b"if-none-match")
         tags = [tag.strip().removeprefix(b"W/") for tag in known.split(b",")]
         return b"*" in tags or etag.removeprefix(b"W/") in tags
 
 
-async def send_response(response: Response, scope: Any, receive: Any, send: Any, request_id: str) -> None:
-    dressed = Dressed(scope, send, request_id)
+async def send_response(response: Response, scope: Any, receive: Any, send: Dressed) -> None:
     if isinstance(response, StreamingResponse) and scope["method"] == "HEAD":
-        await dressed({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
-        await dressed({"type": "http.response.body", "body": b""})
+        await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+        await send({"type": "http.response.body", "body": b""})
         return
-    await response(scope, receive, dressed)
+    await response(scope, receive, send)
