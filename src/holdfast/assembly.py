@@ -226,6 +226,7 @@ async def open_server(
                 admin_secret=settings.admin_secret,
                 open_to_anybody=open_to_anybody,
                 rate_per_second=settings.rate_per_second,
+                behind_tls=settings.behind_tls,
             ),
             Apart(_has_key, waiting=_creates(engine), others=_creates(engine)),
             outlines,

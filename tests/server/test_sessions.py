@@ -52,14 +52,21 @@ async def test_the_cookie_is_not_for_scripts_nor_for_other_sites(served_on_sqlit
     token, *words = plain.split("; ")
     assert token.startswith("holdfast_session=")
     assert words == ["Path=/", "Max-Age=43200", "HttpOnly", "SameSite=Lax"]
-    assert proxied.split("; ")[1:] == [*words, "Secure"]
+    token, *secure = proxied.split("; ")
+    assert token.startswith("__Host-holdfast_session=")
+    assert secure == [*words, "Secure"]
 
 
 async def test_behind_tls_the_cookie_is_secure(fresh_sqlite_url: str) -> None:
     async with serving(fresh_sqlite_url, behind_tls=True, session_seconds=60) as served:
         _, text = await served.engine.create_key(NewKey())
-        words = (await sign_in(served, text)).headers["set-cookie"].split("; ")
+        cookie, *words = (await sign_in(served, text)).headers["set-cookie"].split("; ")
         assert {"Secure", "Max-Age=60"} <= set(words)
+        tossed = cookie.removeprefix("__Host-")
+        for sent, status in ((cookie, 200), (tossed, 401), (f"{tossed[:-1]}x; {tossed}; {cookie}", 200)):
+            assert (await served.http.get("/session", headers={"Cookie": sent})).status_code == status, (
+                "a neighbouring host can set the other name, and not this one"
+            )
 
 
 async def test_what_changes_something_needs_the_token(served_on_sqlite: Served) -> None:
@@ -141,6 +148,13 @@ async def test_whoever_tries_keys_is_slowed_down(served_on_sqlite: Served, monke
     assert [answer.status_code for answer in tried] == [401, 401, 401, 429]
     assert "set-cookie" not in tried[0].headers
     assert (await sign_in(served, good)).status_code == 201, "a right key is let in whatever others do"
+
+
+async def test_signing_in_counts_as_a_request_of_the_key(served_on_sqlite: Served) -> None:
+    _, text = await served_on_sqlite.engine.create_key(NewKey(rate_per_second=1))
+    tried = [(await sign_in(served_on_sqlite, text)).status_code for _ in range(3)]
+    assert tried[0] == 201
+    assert 429 in tried, "nobody fills the table of sessions with one key"
 
 
 async def test_a_worker_and_a_page_from_elsewhere_do_not_sign_in(served_on_sqlite: Served) -> None:

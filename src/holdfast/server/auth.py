@@ -74,8 +74,9 @@ class Auth:
         admin_secret: str,
         open_to_anybody: bool,
         rate_per_second: float | None = None,
+        behind_tls: bool = False,
     ) -> None:
-        self._engine, self._clock = engine, clock
+        self._engine, self._clock, self._behind_tls = engine, clock, behind_tls
         self._secret = sha256(admin_secret.encode()).digest() if admin_secret else _NO_DIGEST.encode()
         self._open, self._rate = open_to_anybody, rate_per_second
         self._keys = Recent(engine.live_key, clock)
@@ -97,7 +98,7 @@ class Auth:
         if scope is None:
             return NOBODY
         key, secret = headers.get(b"authorization"), headers.get(b"x-admin-secret")
-        token = token_in(headers) if key is None and secret is None and b"cookie" in headers else None
+        token = self.token_in(headers) if key is None and secret is None else None
         if token is not None and (session := await self.session_of(token)) is not None:
             check_csrf(token, headers, method)
             caller, rate = session.caller, session.rate
@@ -112,11 +113,14 @@ class Auth:
             caller, rate = await self._holder(key or b"", source)
         else:
             caller, rate = await self._operator(secret, key, source), None
-        if (rate := rate or self._rate) is not None:
-            self._rates.take(caller.name, rate)
+        self._pace(caller, rate)
         if not caller.may(scope):
             raise Forbidden(f"this needs the scope {scope}, which {_shown(caller)} does not have")
         return caller
+
+    def _pace(self, caller: Caller, rate: float | None) -> None:
+        if (rate := rate or self._rate) is not None:
+            self._rates.take(caller.name, rate)
 
     async def still(self, caller: Caller) -> None:
         """Asked now and then by whatever goes on for long: is the key that began it good yet?"""
@@ -148,8 +152,14 @@ class Auth:
     # -- sessions -------------------------------------------------------------------------------------------------
 
     async def holder_of(self, key: str, source: str) -> Caller:
-        """Who holds this key, if it is good; else it is a failed login."""
-        return (await self._holder(b"Bearer " + key.encode(errors="replace"), source))[0]
+        """Who holds this key, if it is good; else it is a failed login. It counts as a request of the key."""
+        caller, rate = await self._holder(b"Bearer " + key.encode(errors="replace"), source)
+        self._pace(caller, rate)
+        return caller
+
+    def token_in(self, headers: Headers) -> bytes | None:
+        """Of the session, as the cookie says it."""
+        return token_in(headers, behind_tls=self._behind_tls)
 
     async def session_of(self, token: bytes) -> SessionHolder | None:
         """None: it is over, was never begun, or its key is not good any more."""

@@ -13,14 +13,29 @@ from hashlib import sha256
 from holdfast.errors import Forbidden
 from holdfast.server.route import Headers
 
-COOKIE = "holdfast_session"
 SAFE = ("GET", "HEAD")
-_TOKEN = re.compile(rb"(?:^|[;,\s])holdfast_session=([0-9a-f]{64})(?=[;,\s]|$)")
+_NAME, _SECURE_PREFIX = "holdfast_session", "__Host-"
+_TOKEN = re.compile(rb"(?:^|[;,\s])(__Host-|)holdfast_session=([0-9a-f]{64})(?=[;,\s]|$)")
 
 
-def token_in(headers: Headers) -> bytes | None:
-    found = _TOKEN.search(headers.get(b"cookie", b""))
-    return None if found is None else found[1]
+def is_encrypted(headers: Headers, behind_tls: bool) -> bool:
+    """The way from the client to us. A client that lies about it only locks itself out."""
+    return behind_tls or headers.get(b"x-forwarded-proto") == b"https"
+
+
+def cookie(token: str, seconds: float, *, encrypted: bool) -> tuple[bytes, bytes]:
+    """Where the way is encrypted, browsers take a cookie of this name from this very host alone (`__Host-`): a
+    neighbouring one cannot put a session of its own in the place of ours."""
+    name = f"{_SECURE_PREFIX if encrypted else ''}{_NAME}={token}"
+    words = [name, "Path=/", f"Max-Age={seconds:.0f}", "HttpOnly", "SameSite=Lax", *(["Secure"] if encrypted else [])]
+    return b"set-cookie", "; ".join(words).encode()
+
+
+def token_in(headers: Headers, *, behind_tls: bool) -> bytes | None:
+    if (cookies := headers.get(b"cookie")) is None:
+        return None
+    encrypted = is_encrypted(headers, behind_tls)
+    return next((token for prefix, token in _TOKEN.findall(cookies) if bool(prefix) is encrypted), None)
 
 
 def csrf_of(token: bytes) -> str:

@@ -8,7 +8,7 @@ from holdfast import wire
 from holdfast.errors import Forbidden, Unauthorized
 from holdfast.model.key import Kind, digest_of
 from holdfast.server.auth import Caller
-from holdfast.server.cookies import COOKIE, check_csrf, csrf_of, token_in
+from holdfast.server.cookies import check_csrf, cookie, csrf_of, is_encrypted
 from holdfast.server.route import Asked, Reply
 from holdfast.server.server import Server
 
@@ -39,7 +39,7 @@ async def sign_out(server: Server, asked: Asked) -> Reply:
 
 
 async def _session(server: Server, asked: Asked) -> tuple[bytes, Caller, datetime]:
-    token = token_in(asked.headers)
+    token = server.auth.token_in(asked.headers)
     found = None if token is None else await server.auth.session_of(token)
     if token is None or found is None:
         raise Unauthorized("there is no session, or it is over: sign in with a key", code="session_over")
@@ -59,7 +59,4 @@ def _view(caller: Caller, token: bytes, expires_at: datetime) -> wire.SessionVie
 
 
 def _cookie(server: Server, asked: Asked, token: str, seconds: float) -> tuple[bytes, bytes]:
-    """`Secure` where the way here is encrypted. A client that lies about that only locks itself out."""
-    tls = server.settings.behind_tls or asked.headers.get(b"x-forwarded-proto") == b"https"
-    words = [f"{COOKIE}={token}", "Path=/", f"Max-Age={seconds:.0f}", "HttpOnly", "SameSite=Lax"]
-    return b"set-cookie", "; ".join([*words, *(["Secure"] if tls else [])]).encode()
+    return cookie(token, seconds, encrypted=is_encrypted(asked.headers, server.settings.behind_tls))
