@@ -43,6 +43,8 @@ def test_a_key_stands_for_a_user_and_opens_an_extension(holdfast: Holdfast) -> N
     assert (rotated["subject"], rotated["scopes"]) == ("alice", ["images:write", "jobs:read"])
     assert holdfast("keys", "create", "--scopes", "job:read").code == 2, "nearly a scope of the core"
     assert holdfast("keys", "create", "--subject", "x" * 201).code == 2
+    wrong = holdfast("keys", "create", "--app", "tests.extension.toy:app", "--scopes", "notes:wrote")
+    assert (wrong.code, "did you mean 'notes:write'?" in wrong.err) == (2, True), wrong.err
 
 
 def test_of_the_apps_own_extensions_only_scopes_that_exist_are_taken(holdfast: Holdfast) -> None:

@@ -83,7 +83,7 @@ def test_a_revoked_worker_has_no_key_left(holdfast: Holdfast) -> None:
     """R003-98."""
     holdfast("workers", "register", "--name", "encoder-1")
     assert holdfast("workers", "revoke", "encoder-1").out == "1 key of worker encoder-1 revoked\n"
-    assert holdfast("keys", "list").rows[0][4] == "revoked"
+    assert holdfast("keys", "list", "--json").json["keys"][0]["status"] == "revoked"
     assert holdfast("workers", "revoke", "encoder-1", "--json").json["revokedKeys"] == []
     assert holdfast("workers", "revoke", "nobody").code == 3
 
