@@ -86,10 +86,15 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
     buried: list[Lost] = []
     canceled: list[Lost] = []
     detoured: list[str] = []
+    errors: dict[tuple[str, str, int, str], str] = {}  # a worker that died leaves many jobs with the same
     for row, decision, why in decided:
         lease = (row["id"], row["lease_token"], int(is_loss(why)))
         code = "timeout_soft" if decision.to is State.RETRYING else str(decision.reason)
-        error = stored_error(rules, code, _WHY[why], {"attempt": row["attempt"], "workerId": row["lease_worker"]})
+        attempt, worker = row["attempt"], row["lease_worker"]
+        alike = (code, why, attempt, worker)
+        if (error := errors.get(alike)) is None:
+            context = {"attempt": attempt, "workerId": worker}
+            error = errors[alike] = stored_error(rules, code, _WHY[why], context)
         match decision.to:
             case State.CANCELED:
                 canceled.append((*lease, decision.reason))

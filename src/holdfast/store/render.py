@@ -18,6 +18,7 @@
 {mine}                  the job needs no hooks; or, in a query `with_hooks`, only those that this process has
 {mine or plain:alias}   either of the two, of a row of jobs under this name
 {mine or freed}         {mine} of a finished job; extensions that its type needs no more do not count
+{lacked}                a job type `t` needs hooks that the creating process, as row `known` says, does not have
 {not held back:verb}    no hook has failed this move of the job just now
 {lock_timeout}          true; the transaction waits at most :lock_timeout milliseconds for a lock, if that is given
 {limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
@@ -341,11 +342,19 @@ def _not_held_back(extensions: tuple[str, ...], verb: str) -> str:
     return f"NOT EXISTS ({failed} AND failed.verb = '{verb}' AND failed.next_at > {{now}})"
 
 
+def _lacked(extensions: tuple[str, ...], _: str) -> str:
+    if not extensions:
+        return "TRUE"
+    had = "SELECT value FROM {items:known.needs} AS had"
+    return f"EXISTS (SELECT 1 FROM {{items:t.needs}} AS need WHERE need.value NOT IN ({had}))"
+
+
 _HOOKED: dict[str, Callable[[tuple[str, ...], str], str]] = {
     "mine": _mine,
     "mine or plain": _mine_or_plain,
     "mine or freed": _mine_or_freed,
     "not held back": _not_held_back,
+    "lacked": _lacked,
 }
 
 _SHARED: dict[str, Callable[[str], str]] = {

@@ -29,12 +29,7 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
              FROM {rows:known(lane integer, lane_digest text, policy integer, policy_digest text, type text, needs text)}
             WHERE NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = known.lane AND lanes.digest = known.lane_digest)
                OR NOT EXISTS (SELECT 1 FROM policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
-               OR EXISTS (SELECT 1
-                            FROM job_types t
-                           CROSS JOIN {items:t.needs} AS need
-                           WHERE t.name = known.type
-                             AND t.needs IS NOT NULL
-                             AND need.value NOT IN (SELECT value FROM {items:known.needs} AS had)))
+               OR EXISTS (SELECT 1 FROM job_types t WHERE t.name = known.type AND t.needs IS NOT NULL AND {lacked}))
    AND CASE WHEN fresh.idempotency_key IS NULL
             THEN TRUE
             ELSE (SELECT kept.job_id

@@ -250,7 +250,8 @@ CREATE TRIGGER jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts ON jobs 
     EXECUTE FUNCTION holdfast_refuse_move();
 
 -- A job that waits for its children is looked at when one of them ends, however it ends. One that is locked is passed
--- over: it is looked at now and then in any case.
+-- over: it is looked at now and then in any case. (An AFTER trigger would fetch the row of every update again, that of a
+-- heartbeat, too.)
 CREATE FUNCTION holdfast_child_ended() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE jobs
@@ -262,10 +263,10 @@ BEGIN
                     AND reason = 'waiting_for_children'
                     AND run_at > NEW.updated_at
                     FOR UPDATE SKIP LOCKED);
-    RETURN NULL;
+    RETURN NEW;
 END $$;
 
-CREATE TRIGGER jobs_child_ended AFTER UPDATE ON jobs FOR EACH ROW
+CREATE TRIGGER jobs_child_ended BEFORE UPDATE OF finished_at ON jobs FOR EACH ROW
     WHEN (NEW.parent_id IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL)
     EXECUTE FUNCTION holdfast_child_ended();
 
@@ -320,7 +321,7 @@ CREATE TABLE events (
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 CREATE INDEX events_feed ON events (pos, job_id, seq);
-CREATE INDEX events_failures ON events (pos, job_id, seq) WHERE verb = 'fail' OR verb = 'reap';
+CREATE INDEX events_failures ON events (pos) WHERE verb = 'fail' OR verb = 'reap';
 
 CREATE TABLE attempts (
     job_id     uuid        NOT NULL,

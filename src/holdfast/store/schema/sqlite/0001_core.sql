@@ -331,7 +331,7 @@ CREATE TABLE events (
         END)
 ) STRICT;
 
-CREATE INDEX events_failures ON events (pos, job_id, seq) WHERE verb = 'fail' OR verb = 'reap';
+CREATE INDEX events_failures ON events (pos) WHERE verb = 'fail' OR verb = 'reap';
 
 CREATE TABLE attempts (
     job_id     text    NOT NULL,
