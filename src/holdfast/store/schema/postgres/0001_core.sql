@@ -368,7 +368,6 @@ CREATE TABLE parts (
     PRIMARY KEY (job_id, name)
 );
 
--- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
 -- Which extensions this database knows, and when a process that has them last did maintenance.
 CREATE TABLE extensions (
     name    text        PRIMARY KEY,
@@ -397,6 +396,7 @@ CREATE TABLE hook_failures (
     PRIMARY KEY (job_id, verb)
 );
 
+-- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
 CREATE TABLE sweeps (
     name        text        PRIMARY KEY,
     swept_at    timestamptz NOT NULL,

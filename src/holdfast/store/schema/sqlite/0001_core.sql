@@ -383,7 +383,6 @@ CREATE TABLE parts (
     PRIMARY KEY (job_id, name)
 ) STRICT;
 
--- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
 -- Which extensions this database knows, and when a process that has them last did maintenance.
 CREATE TABLE extensions (
     name    text    NOT NULL PRIMARY KEY,
@@ -412,6 +411,7 @@ CREATE TABLE hook_failures (
     PRIMARY KEY (job_id, verb)
 ) STRICT;
 
+-- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
 CREATE TABLE sweeps (
     name        text    NOT NULL PRIMARY KEY,
     swept_at    integer NOT NULL,
