@@ -726,11 +726,8 @@ class Engine(Keyring, Mailing):
 
     async def snapshots(self, jobs: list[Job]) -> dict[int, Snapshot]:
         """The lifecycle and the policy that each job was created under, by the number that the job names."""
-
-        async def work(tx: Tx) -> dict[int, Snapshot]:
-            return {number: await self.rules.registry.snapshot(tx, number) for number in {job.policy for job in jobs}}
-
-        return await self.store.read(work)
+        policies = {job.policy for job in jobs}
+        return await self.store.read(lambda tx: self.rules.registry.snapshots(tx, policies))
 
     async def policy(self, number: int) -> Policy:
         """The policy that a lease or a job names; it never changes."""

@@ -56,11 +56,12 @@ async def _decide(
     rows = await tx.all(which(q.held_jobs), held=token_rows([failure.held for failure in failures]), worker=worker)
     if which == rules.mine:
         await ask_guards(tx, rules, "fail", by_id, rows)
+    snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in rows))
     for row in rows:
         failure = by_id[row["id"]]
         decision = after_failure(
             row,
-            await rules.registry.snapshot(tx, row["policy"]),
+            snapshots[row["policy"]],
             failure.code,
             permanent=failure.permanent,
             retry_after=failure.retry_after_seconds,

@@ -107,8 +107,8 @@ async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: Watch)
 
 
 async def _machines(tx: Tx, rules: Rules, jobs: Mapping[str, Row]) -> dict[int, Machine]:
-    policies = {row["policy"] for row in jobs.values()}
-    return {policy: (await rules.registry.snapshot(tx, policy)).machine for policy in policies}
+    snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in jobs.values()))
+    return {policy: snapshot.machine for policy, snapshot in snapshots.items()}
 
 
 def _messages(

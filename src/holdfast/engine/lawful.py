@@ -54,9 +54,9 @@ async def movable(
     """Those of the jobs that stand at `source`, in order; an error if one of them may not go on to `target`."""
     found = await tx.all(q.jobs_by_id, ids=[job_id for job_id in ids if is_uuid(job_id)])
     rows = [row for row in found if row["state"] == source]
+    snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in rows))
     for row in rows:
         if missing := rules.hooks.missing_of(row):
             raise extension_missing(row["id"], row["type"], missing)
-        machine = (await rules.registry.snapshot(tx, row["policy"])).machine
-        require_move(machine, verb, row["id"], source, target, actor)
+        require_move(snapshots[row["policy"]].machine, verb, row["id"], source, target, actor)
     return rows

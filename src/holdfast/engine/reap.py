@@ -58,11 +58,11 @@ async def reap(
 
 
 async def _judge(tx: Tx, rules: Rules, rows: list[Row], which: Which) -> dict[str, Row]:
+    snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in rows))
     decided = []
     for row in rows:
         why = _why(row)
-        snapshot = await rules.registry.snapshot(tx, row["policy"])
-        decided.append((row, after_loss(row, snapshot, why, jitter=rules.ids.jitter()), why))
+        decided.append((row, after_loss(row, snapshots[row["policy"]], why, jitter=rules.ids.jitter()), why))
     return await _carry_out(tx, rules, decided, which)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -212,6 +212,10 @@ class Registry:
             self._warn(f"policy {policy_id}", ignored)
         tx.after_commit(lambda: _remember(self._snapshots, policy_id, found))
         return found
+
+    async def snapshots(self, tx: Tx, policy_ids: Iterable[int]) -> dict[int, Snapshot]:
+        """Of a batch of jobs: each is read once, also before it may be remembered."""
+        return {policy_id: await self.snapshot(tx, policy_id) for policy_id in set(policy_ids)}
 
     def _warn(self, what: str, ignored: list[str]) -> None:
         """Once for each name in this process: there may be thousands of policies with it."""

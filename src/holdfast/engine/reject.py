@@ -23,9 +23,10 @@ async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) 
     async def settle(which: Which, some: list[Verdict]) -> dict[str, Settled]:
         held = await tx.all(which(q.held_jobs), held=token_rows([v.held for v in some]), worker=worker)
         by_id = {v.id: v for v in some}
+        snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in held))
         for row in held:
-            snapshot = await rules.registry.snapshot(tx, row["policy"])
-            require_move(snapshot.machine, "reject", row["id"], State.RUNNING, State.REJECTED, Actor.WORKER)
+            machine = snapshots[row["policy"]].machine
+            require_move(machine, "reject", row["id"], State.RUNNING, State.REJECTED, Actor.WORKER)
         if which == rules.mine:
             await ask_guards(tx, rules, "reject", by_id, held)
         rows = sorted(
