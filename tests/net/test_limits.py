@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.net import AnswerTooLarge, EgressRules, GuardedClient, Limits, OutboundTimeout
+from holdfast.net import AnswerTooLarge, EgressRules, GuardedClient, Limits, MalformedAnswer, OutboundTimeout
 from tests.net.conftest import NAME, local
 from tests.webhooks.receiver import Got, Receiver, answer
 
@@ -91,6 +91,13 @@ async def test_a_body_is_measured_after_decompression(client: GuardedClient, ser
     with pytest.raises(AnswerTooLarge):
         await take()
     assert MEGABYTE <= sum(map(len, taken)) <= 4 * MEGABYTE
+
+
+async def test_a_body_that_is_compressed_again_and_again(client: GuardedClient, server: Receiver) -> None:
+    """64 KiB of it could keep the event loop busy for minutes."""
+    server.otherwise = answer(200, b"", content_encoding="gzip, gzip, gzip")
+    with pytest.raises(MalformedAnswer, match="compressed more than 2 times"):
+        await client.get(server.url)
 
 
 async def test_compressed_bodies(client: GuardedClient, server: Receiver) -> None:

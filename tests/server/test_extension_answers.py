@@ -16,11 +16,12 @@ from starlette.routing import Route as StarletteRoute
 from benchmarks import upload
 from holdfast.model.key import NewKey
 from holdfast.server import arriving
-from holdfast.server.answers import file, html, ranged, redirect, streamed, tagged_with
+from holdfast.server.answers import file, html, ranged, redirect, stored, streamed, tagged_with
 from holdfast.server.extending import extension_route, mount
 from holdfast.server.mounting import CALLER
 from holdfast.server.request import Request
 from holdfast.server.route import Reply
+from holdfast.storage import open_storage
 from tests.server.steps import Served, bearer, serving
 
 LIMIT = 3_000_000  # above what routes take unless told otherwise
@@ -103,6 +104,13 @@ async def media(fresh_sqlite_url: str, tmp_path: Path) -> AsyncIterator[Served]:
     async def clip(request: Request) -> Response:
         return file(path, filename="clip é.bin")
 
+    storage = open_storage(tmp_path / "objects")
+    await storage.put("clip", CONTENT, content_type="text/plain", headers={"cache-control": "max-age=60"})
+    await storage.put("drawing", b"<svg/>", content_type="image/svg+xml; charset=utf-8")
+
+    async def of_storage(request: Request) -> Response:
+        return stored(await storage.get(request.path["key"]))
+
     def route(method: str, path: str, handler: Any, **words: Any) -> Any:
         return extension_route("media", method, f"/media/{path}", handler, scope="media:use", **words)
 
@@ -117,11 +125,13 @@ async def media(fresh_sqlite_url: str, tmp_path: Path) -> AsyncIterator[Served]:
         route("GET", "endless", goes_on, answers={200: BINARY}),
         route("GET", "parts", in_parts, answers={200: "video/mp4"}),
         route("GET", "clip", clip, answers={200: BINARY}),
+        route("GET", "stored/{key}", of_storage, answers={200: BINARY}, refuses=(404,)),
         route("GET", "gone", nothing_there, answers={200: BINARY}, refuses=(404,)),
     ]
     mounts = [mount("media", "/media/app", APP, scope="media:use", body_max=1000)]
     async with serving(fresh_sqlite_url, routes=routes, mounts=mounts) as served:
         yield served
+    await storage.close()
 
 
 # -- bodies -------------------------------------------------------------------------------------------------------
@@ -253,7 +263,7 @@ PARTS: list[tuple[str | None, tuple[int, bytes, str | None]]] = [
 ]
 
 
-@pytest.mark.parametrize("path", ["/media/clip", "/media/parts"])
+@pytest.mark.parametrize("path", ["/media/clip", "/media/parts", "/media/stored/clip"])
 async def test_a_part_is_sent_where_one_is_asked_for(media: Served, path: str) -> None:
     for asked, expected in PARTS:
         headers = {} if asked is None else {"range": asked}
@@ -272,6 +282,16 @@ async def test_a_part_of_what_has_changed_is_the_whole(media: Served) -> None:
         answer = await media.http.get("/media/clip", headers={"range": "bytes=0-9", "if-range": condition})
         assert answer.status_code == status
     assert whole.headers["content-disposition"] == "attachment; filename*=utf-8''clip%20%C3%A9.bin"
+
+
+async def test_an_object_is_served_as_it_was_put_and_runs_no_script(media: Served) -> None:
+    clip = await media.http.get("/media/stored/clip")
+    assert (clip.headers["content-type"], clip.headers["cache-control"]) == ("text/plain", "max-age=60")
+    known = {"if-none-match": clip.headers["etag"], "if-modified-since": clip.headers["last-modified"]}
+    assert (await media.http.get("/media/stored/clip", headers=known)).status_code == 304
+    drawing = await media.http.get("/media/stored/drawing")
+    assert drawing.headers["content-security-policy"].endswith("; sandbox")
+    assert (await media.http.get("/media/stored/none")).json()["code"] == "object_not_found"
 
 
 @pytest.mark.parametrize("path", ["/media/clip", "/media/page"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.errors import Invalid, ObjectNotFound, StorageDenied, StorageError
+from holdfast.errors import Invalid, ObjectNotFound, StorageDenied, StorageError, StorageUnavailable
 from holdfast.storage import Storage, open_storage
 from holdfast.storage.directory import Directory
 
@@ -192,6 +192,18 @@ async def test_a_directory_that_may_not_be_written_to_is_told(
     with pytest.raises(StorageDenied) as denied:
         await storage.put("a", b"x")
     assert denied.value.code == "storage_denied"
+
+
+async def test_a_directory_that_is_gone_is_not_a_missing_object(storage: Storage, root: Path) -> None:
+    """As when a volume is not mounted any more: it may come back."""
+    await storage.put("a", b"x")
+    root.rename(root.with_name("elsewhere"))
+    for asked in (storage.put("b", b"x"), storage.head("a"), storage.delete("a"), storage.check()):
+        with pytest.raises(StorageUnavailable, match="not there any more") as failed:
+            await asked
+        assert str(root) not in failed.value.message
+    root.with_name("elsewhere").rename(root)
+    assert await storage.read("a") == b"x"
 
 
 async def test_unfinished_uploads_of_dead_processes_are_swept(

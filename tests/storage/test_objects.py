@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,20 @@ async def test_an_object_has_a_size_a_type_metadata_an_etag_and_a_time(storage: 
     assert (put.size, put.etag, put.content_type, put.metadata) == (5, info.etag, info.content_type, info.metadata)
     assert info.etag.startswith('"')
     assert abs(info.modified - datetime.now(UTC)) < timedelta(hours=1)
+
+
+async def test_an_object_keeps_the_headers_it_is_to_be_served_with(storage: Storage) -> None:
+    headers = {"cache-control": "public, max-age=60", "content-disposition": 'attachment; filename="a.txt"'}
+    given = {name.title(): value for name, value in headers.items()}
+    put = await storage.put("a", b"hello", headers=given, metadata={"n": "1"})
+    await storage.put("large", chunks(b"x" * PART_BYTES, b"y"), headers=given)
+    await storage.copy("a", "b")
+    assert put.headers == headers
+    for key in ("a", "b", "large"):
+        assert (await storage.head(key)).headers == headers
+    assert (await storage.head("b")).metadata == {"n": "1"}
+    await storage.put("a", b"hello")
+    assert not (await storage.head("a")).headers
 
 
 async def test_without_a_type_it_is_bytes(storage: Storage) -> None:
@@ -146,6 +162,46 @@ async def test_a_source_that_fails_leaves_nothing(storage: Storage) -> None:
     assert await keys(storage) == []
 
 
+@pytest.mark.parametrize("data", ["text", None, 7, [b"x"]], ids=lambda data: type(data).__name__)
+async def test_what_is_not_bytes_is_refused(storage: Storage, data: Any) -> None:
+    for given in (data, chunks(b"hello", data, b"more")):
+        with pytest.raises(Invalid, match=type(data).__name__) as refused:
+            await storage.put("a", given)
+        assert refused.value.code == "invalid_object_data"
+    assert await keys(storage) == []
+
+
+async def test_a_source_may_fill_one_buffer_again_and_again(storage: Storage) -> None:
+    async def source() -> AsyncIterator[bytes]:
+        buffer = bytearray(MIB)
+        for n in range(8):
+            buffer[:] = bytes([n]) * MIB
+            yield buffer
+
+    await storage.put("a", source())
+    assert await storage.read("a") == b"".join(bytes([n]) * MIB for n in range(8))
+
+
+async def test_files_are_put_and_saved(storage: Storage, tmp_path: Path) -> None:
+    whole = b"".join(bytes([n]) * MIB for n in range(7)) + b"end"
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(whole)
+    assert (await storage.put("a", source)).size == len(whole)
+    await (await storage.get("a")).save(target)
+    assert target.read_bytes() == whole
+    await (await storage.get("a", 0, 5)).save(str(target))
+    assert target.read_bytes() == whole[:5]
+    with pytest.raises(FileNotFoundError):
+        await storage.put("b", tmp_path / "missing")
+    download = await storage.get("a")
+    await storage.put("a", b"another")
+    with pytest.raises(ObjectChanged):
+        await download.save(target)
+    assert target.read_bytes() == whole[:5]
+    assert not [path for path in tmp_path.iterdir() if "unfinished" in path.name]
+    assert await keys(storage) == ["a"]
+
+
 @pytest.mark.parametrize("promised", [4, 6])
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_fewer_or_more_bytes_than_promised_are_refused(storage: Storage, promised: int, streamed: bool) -> None:
@@ -218,6 +274,21 @@ async def test_deleted_objects_are_gone_and_deleting_again_is_no_error(storage: 
     assert await storage.read("a") == b"where a folder was"
 
 
+async def test_a_folder_is_deleted_with_all_that_is_below_it(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.storage.storage.DELETED_AT_ONCE", 2)
+    for key in ("a/1", "a/2", "a/b/3", "a/b/4", "a/c/d/5", "ab", "a.txt"):
+        await storage.put(key, b"x")
+    assert await storage.delete_folder("a/") == 5
+    assert await storage.delete_folder("a") == 0
+    assert await keys(storage) == ["a.txt", "ab"]
+    for nothing in ("", "/", "..", ".holdfast"):
+        with pytest.raises(Invalid) as refused:
+            await storage.delete_folder(nothing)
+        assert refused.value.code == "invalid_object_key"
+
+
 async def test_a_copy_has_all_that_the_object_has_and_outlives_it(storage: Storage) -> None:
     await storage.put("a", b"hello", content_type="text/plain", metadata={"n": "1"})
     await storage.put("b", b"before", content_type="text/html")
@@ -284,6 +355,15 @@ async def test_a_prefix_is_as_strict(storage: Storage, prefix: str) -> None:
         ({"metadata": {"a": "é"}}, "invalid_metadata"),
         ({"metadata": {"a": " x"}}, "invalid_metadata"),
         ({"metadata": {"a": "x" * 2048}}, "invalid_metadata"),
+        ({"metadata": {"a": 1}}, "invalid_metadata"),
+        ({"metadata": {1: "a"}}, "invalid_metadata"),
+        ({"content_type": None}, "invalid_content_type"),
+        ({"headers": {"x-other": "x"}}, "invalid_object_header"),
+        ({"headers": {"content-type": "text/plain"}}, "invalid_object_header"),
+        ({"headers": {"cache-control": ""}}, "invalid_object_header"),
+        ({"headers": {"cache-control": "x\r\ny: z"}}, "invalid_object_header"),
+        ({"headers": {"cache-control": 60}}, "invalid_object_header"),
+        ({"headers": {"cache-control": "x" * 1025}}, "invalid_object_header"),
     ],
 )
 async def test_what_http_cannot_carry_is_refused(storage: Storage, given: dict[str, str], code: str) -> None:

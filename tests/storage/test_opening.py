@@ -25,6 +25,11 @@ from holdfast.storage import open_storage
         ("s3://bucket?endpoint=ftp://hunter2", "an endpoint is"),
         ("s3://bucket?endpoint=http://user:hunter2@host", "an endpoint is"),
         ("s3://[bucket", "cannot be read"),
+        ("s3:bucket", "not complete"),
+        ("S3:/hunter2", "not complete"),
+        ("file:/srv/files", "not complete"),
+        ("memory:", "not complete"),
+        (None, "there is none"),
     ],
 )
 def test_a_url_that_names_no_storage_is_told_without_its_secrets(url: str, fault: str) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.errors import Invalid, LeaseLost, OutcomeUnknown
+from holdfast.errors import Invalid, LeaseLost, ObjectNotFound, OutcomeUnknown
 from holdfast.storage import Staged, StaleStaging, Storage
 from holdfast.storage.staging import STAGING
 
@@ -41,6 +41,7 @@ async def live(
         published = await staged.publish("results", fence=fence)
         if then is not None:
             raise then
+        staged.confirm()
     return published
 
 
@@ -69,6 +70,7 @@ async def test_what_is_staged_is_not_visible_and_what_is_published_is(storage: S
         assert await (await staged.get("720p/index.m3u8")).read() == b"list"
         assert await visible(storage) == []
         published = await staged.publish("videos", fence=holds)
+        staged.confirm()
     key = f"videos/{JOB}-3/720p/index.m3u8"
     assert published == {"720p/index.m3u8": key}
     assert await visible(storage) == [key]
@@ -176,6 +178,44 @@ async def test_what_was_published_stays_when_the_commit_may_have_happened(
     assert await visible(storage) == [published["a"]]
     assert await staged_keys(storage) == []
     assert await storage.sweep(3600, recorded=recorded) == 0
+
+
+async def test_what_a_job_published_that_never_completed_is_swept(storage: Storage, now: MovableClock) -> None:
+    """The block ends well, the handler returns the keys, and the report is refused: the lease was lost meanwhile."""
+    async with storage.staging(JOB, 1) as staged:
+        await staged.put("a", b"x")
+        [key] = (await staged.publish("results", fence=holds)).values()
+    asked: list[str] = []
+
+    async def recorded(key: str) -> bool:
+        asked.append(key)
+        return False
+
+    [left] = await stale_after(storage, now)
+    assert left.published == (key,)
+    assert await storage.sweep(3600, recorded=recorded) == 1
+    assert asked == [key]
+    assert await everything(storage) == []
+
+
+async def test_what_is_published_after_a_confirmation_is_asked_about_again(storage: Storage, now: MovableClock) -> None:
+    async with storage.staging(JOB, 1) as staged:
+        await staged.put("a", b"x")
+        await staged.publish("results", fence=holds)
+        staged.confirm()
+        await staged.put("b", b"x")
+        await staged.publish("results", fence=holds)
+    [left] = await stale_after(storage, now)
+    assert left.published == tuple(f"results/{JOB}-1/{name}" for name in "ab")
+
+
+async def test_a_copy_that_fails_is_the_error_that_is_raised(storage: Storage) -> None:
+    async with storage.staging(JOB, 1) as staged:
+        for n in range(9):
+            await staged.put(str(n), b"x")
+        await storage._objects.delete([f"{staged.prefix}/data/5"])
+        with pytest.raises(ObjectNotFound, match="data/5"):
+            await staged.publish("results", fence=holds)
 
 
 async def stale_after(storage: Storage, now: MovableClock, seconds: float = 7200) -> list[StaleStaging]:

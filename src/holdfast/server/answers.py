@@ -8,10 +8,11 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
-from email.utils import formatdate
+from datetime import UTC
+from email.utils import format_datetime, formatdate
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from starlette.background import BackgroundTask
@@ -19,7 +20,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 from holdfast.errors import Invalid, NotFound
 
+if TYPE_CHECKING:
+    from holdfast.storage import Download
+
 CHUNK_BYTES = 65_536
+_RUNS_SCRIPTS = re.compile(r"[^;]*(html|xml)", re.IGNORECASE)  # of content types; image/svg+xml is one of them
 _RANGE = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})")
 
 Part = Callable[[int, int], AsyncIterator[bytes]]  # the bytes from one place up to another, piece by piece
@@ -59,9 +64,27 @@ def file(path: str | os.PathLike[str], *, media_type: str | None = None, filenam
     tag = hashlib.sha256(f"{stat.st_mtime_ns}-{stat.st_size}".encode()).hexdigest()[:32]
     headers = {"last-modified": formatdate(stat.st_mtime, usegmt=True)}
     if filename is not None:
-        headers["content-disposition"] = f"attachment; filename*=utf-8''{quote(filename)}"
+        headers["content-disposition"] = _attachment(filename)
     kind = media_type or guess_type(found.name)[0] or "application/octet-stream"
     return ranged(lambda start, end: _read(found, start, end), stat.st_size, etag=tag, media_type=kind, headers=headers)
+
+
+def stored(download: Download, *, filename: str | None = None) -> Response:
+    """An object of storage, or the part that was asked for, with the headers that it was put with:
+    `stored(await storage.get(key))`. A page among them runs no script and sees no cookie: others may have stored it."""
+    info = download.info
+    headers = {**info.headers, "last-modified": format_datetime(info.modified.astimezone(UTC), usegmt=True)}
+    if filename is not None:
+        headers["content-disposition"] = _attachment(filename)
+    headers["content-type"] = info.content_type  # here, so that no charset is added
+    if _RUNS_SCRIPTS.match(info.content_type):
+        headers["content-security-policy"] = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+    etag = info.etag.removeprefix("W/").strip('"')
+    return ranged(download.part, info.size, etag=etag, media_type=info.content_type, headers=headers)
+
+
+def _attachment(filename: str) -> str:
+    return f"attachment; filename*=utf-8''{quote(filename)}"
 
 
 def ranged(

@@ -11,9 +11,22 @@ CONTENT_TYPE = "application/octet-stream"  # of an object that was stored withou
 
 
 @dataclass(frozen=True)
+class Description:
+    """What is stored with the bytes of an object."""
+
+    content_type: str = CONTENT_TYPE
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+UNKNOWN = Description("")  # of an object in a listing
+
+
+@dataclass(frozen=True)
 class ObjectInfo:
     """What is known of an object besides its bytes. `etag` is as HTTP writes it, with its quotes; it changes with the
-    bytes. A listing knows neither content type nor metadata: they are empty there."""
+    bytes. `headers`: of those that it is served with, the ones it was put with, in lower case. A listing knows neither
+    content type, metadata nor headers: they are empty there."""
 
     key: str
     size: int
@@ -21,6 +34,11 @@ class ObjectInfo:
     modified: datetime
     content_type: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def description(self) -> Description:
+        return Description(self.content_type, self.metadata, self.headers)
 
 
 class Backend(Protocol):
@@ -35,7 +53,7 @@ class Backend(Protocol):
         """From `start` up to, without, `end`; ObjectChanged if it is not the object with this etag any more."""
         ...
 
-    def put(self, key: str, chunks: Iterable[bytes], content_type: str, metadata: Mapping[str, str], size: int) -> str:
+    def put(self, key: str, chunks: Iterable[bytes], description: Description, size: int) -> str:
         """All chunks or nothing; the etag. `size`: how many bytes it will be, at least; 0 if that is not known."""
         ...
 

@@ -15,8 +15,8 @@ from itertools import chain
 from typing import Any
 
 from holdfast.errors import Invalid, ObjectChanged, ObjectNotFound, StorageDenied, StorageError, StorageUnavailable
-from holdfast.storage.backend import CONTENT_TYPE, ObjectInfo
-from holdfast.storage.checks import invalid_key
+from holdfast.storage.backend import CONTENT_TYPE, UNKNOWN, Description, ObjectInfo
+from holdfast.storage.checks import HEADERS, invalid_key
 
 PART_BYTES = 5 << 20  # the least that S3 takes for a part that is not the last
 PARTS_MAX = 10_000
@@ -75,9 +75,7 @@ class Bucket:
     def head(self, key: str) -> ObjectInfo:
         with self._told(key):
             found = self._obstore.get(self._store, key, options={"head": True})
-            attributes = dict(found.attributes)
-            content_type = attributes.pop("Content-Type", CONTENT_TYPE)
-            return _info(found.meta, content_type, attributes)
+            return _info(found.meta, _description(found.attributes))
 
     def read(self, key: str, start: int, end: int, etag: str) -> bytes:
         if start >= end:
@@ -86,11 +84,15 @@ class Bucket:
             options = {"range": (start, end), "if_match": etag}
             return bytes(self._obstore.get(self._store, key, options=options).bytes())
 
-    def put(self, key: str, chunks: Iterable[bytes], content_type: str, metadata: Mapping[str, str], size: int) -> str:
+    def put(self, key: str, chunks: Iterable[bytes], description: Description, size: int) -> str:
         """In one request what fits into one part; more than that as a multipart upload, one part at a time."""
         chunks = iter(chunks)
         first, size_of_first = _first_part(chunks)
-        attributes = {**metadata, "Content-Type": content_type}
+        attributes = {
+            **description.metadata,
+            **{name.title(): value for name, value in description.headers.items()},
+            "Content-Type": description.content_type,
+        }
         with self._told(key):
             if size_of_first < PART_BYTES:
                 done = self._obstore.put(self._store, key, b"".join(first), attributes=attributes, use_multipart=False)
@@ -109,7 +111,7 @@ class Bucket:
     def copy(self, source: str, target: str) -> None:
         info = self.head(source)
         if info.size > COPY_BYTES_MAX:
-            self.put(target, self._chunks(info), info.content_type, info.metadata, info.size)
+            self.put(target, self._chunks(info), info.description, info.size)
         elif source != target:  # S3 refuses that
             self._copy(source, target)
 
@@ -187,7 +189,20 @@ def _taken_from(chunks: deque[bytes]) -> Iterator[bytes]:
         yield chunks.popleft()
 
 
-def _info(meta: Mapping[str, Any], content_type: str = "", metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+def _description(attributes: Mapping[str, str]) -> Description:
+    metadata = dict(attributes)
+    content_type = metadata.pop("Content-Type", CONTENT_TYPE)
+    headers = {name: metadata.pop(name.title()) for name in HEADERS if name.title() in metadata}
+    return Description(content_type, metadata, headers)
+
+
+def _info(meta: Mapping[str, Any], description: Description = UNKNOWN) -> ObjectInfo:
     return ObjectInfo(
-        meta["path"], meta["size"], meta["e_tag"] or "", meta["last_modified"], content_type, metadata or {}
+        meta["path"],
+        meta["size"],
+        meta["e_tag"] or "",
+        meta["last_modified"],
+        description.content_type,
+        description.metadata,
+        description.headers,
     )

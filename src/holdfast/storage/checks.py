@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import Invalid
+from holdfast.storage.backend import Description
 
 KEY_BYTES_MAX = 1024
 METADATA_BYTES_MAX = 2048  # names and values together, as S3 has it
 RESERVED = ".holdfast"  # what storage keeps for itself: staged objects, unfinished uploads, descriptions
 
-# Headers of an object: obstore would set these, whatever metadata is meant by them.
-_HEADERS = ("cache-control", "content-disposition", "content-encoding", "content-language", "content-type")
+HEADERS = ("cache-control", "content-disposition", "content-encoding", "content-language")
+HEADER_BYTES_MAX = 1024
 
 _PRINTABLE = re.compile(r"[ -~]*")
 _METADATA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -37,28 +38,66 @@ def check_prefix(prefix: str) -> str:
     return check_key(prefix.removesuffix("/"), "prefix") if prefix else ""
 
 
-def check_content_type(content_type: str) -> str:
-    if not 0 < len(content_type) <= 255 or not _PRINTABLE.fullmatch(content_type):
+def described(
+    content_type: str, metadata: Mapping[str, str] | None, headers: Mapping[str, str] | None
+) -> Description:
+    return Description(_content_type(content_type), _metadata(metadata or {}), _headers(headers or {}))
+
+
+def _content_type(content_type: str) -> str:
+    if not _is_text(content_type) or not 0 < len(content_type) <= 255:
         raise Invalid(
-            f"a content type is 1 to 255 printable ASCII characters, not {content_type[:300]!r}",
+            f"a content type is 1 to 255 printable ASCII characters, not {content_type!r:.300}",
             code="invalid_content_type",
         )
     return content_type
 
 
-def check_metadata(metadata: Mapping[str, str]) -> Mapping[str, str]:
+def _is_text(value: Any) -> bool:
+    """Such as a header can carry."""
+    return isinstance(value, str) and bool(_PRINTABLE.fullmatch(value)) and value == value.strip()
+
+
+def _headers(headers: Mapping[str, str]) -> dict[str, str]:
+    given = {str(name).lower(): value for name, value in headers.items()}
+    for name, value in given.items():
+        if name not in HEADERS:
+            raise Invalid(
+                f"an object cannot be served with the header {name[:80]!r}; it can with {', '.join(HEADERS)}",
+                code="invalid_object_header",
+            )
+        if not _is_text(value) or not 0 < len(value) <= HEADER_BYTES_MAX:
+            raise Invalid(
+                f"the header {name} of an object is 1 to {HEADER_BYTES_MAX} printable ASCII characters",
+                code="invalid_object_header",
+            )
+    return given
+
+
+def _metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """Names in lower case: HTTP, which carries them, does not tell the cases apart."""
     for name, value in metadata.items():
-        if name in (*_HEADERS, "storage-class"):
+        if name in (*HEADERS, "content-type", "storage-class"):  # obstore would set these
             raise Invalid(f"metadata cannot be named {name!r}: that is a header", code="invalid_metadata")
-        if not _METADATA_NAME.fullmatch(name) or not _PRINTABLE.fullmatch(value) or value != value.strip():
+        if not isinstance(name, str) or not _METADATA_NAME.fullmatch(name) or not _is_text(value):
             raise Invalid(
                 f"metadata {name!r} is not a name of a-z, 0-9 and - with a value of printable ASCII characters",
                 code="invalid_metadata",
             )
     if sum(len(name) + len(value) for name, value in metadata.items()) > METADATA_BYTES_MAX:
         raise Invalid(f"the metadata of an object has at most {METADATA_BYTES_MAX} bytes", code="invalid_metadata")
-    return metadata
+    return dict(metadata)
+
+
+def as_bytes(chunk: Any) -> bytes:
+    """A chunk of an object. What its source may change later is copied."""
+    if not isinstance(chunk, bytes | bytearray | memoryview):
+        raise Invalid(
+            f"an object is made of bytes, of a pathlib.Path or of an async iterator of bytes, not of "
+            f"{type(chunk).__name__}",
+            code="invalid_object_data",
+        )
+    return bytes(chunk)
 
 
 def check_size(key: str, stored: int, promised: int | None) -> None:

@@ -14,7 +14,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.clock import from_micros
@@ -27,7 +28,7 @@ from holdfast.errors import (
     StorageUnavailable,
 )
 from holdfast.ids import Ids
-from holdfast.storage.backend import CONTENT_TYPE, ObjectInfo
+from holdfast.storage.backend import UNKNOWN, Description, ObjectInfo
 from holdfast.storage.checks import RESERVED, invalid_key
 
 UPLOADS, DESCRIPTIONS = f"{RESERVED}/uploads", f"{RESERVED}/descriptions"
@@ -59,7 +60,7 @@ class Directory:
                 if description is not None or _etag(self._stat(key)) == _etag(found):
                     break
                 found, description = self._described(key)  # it was replaced, and its description went with it
-            return _info(key, found, *(description or (CONTENT_TYPE, {})))
+            return _info(key, found, description or Description())
 
     def read(self, key: str, start: int, end: int, etag: str) -> bytes:
         with self._told(key), self._opened(key) as file:
@@ -71,7 +72,7 @@ class Directory:
                 start += len(part)
             return b"".join(parts)
 
-    def put(self, key: str, chunks: Iterable[bytes], content_type: str, metadata: Mapping[str, str], size: int) -> str:
+    def put(self, key: str, chunks: Iterable[bytes], description: Description, size: int) -> str:
         with self._told(key), self._upload() as (folder, name):
             with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=folder), "wb") as file:
                 for chunk in chunks:
@@ -79,7 +80,7 @@ class Directory:
                 file.flush()
                 os.fsync(file.fileno())
                 found = os.fstat(file.fileno())
-            self._publish(key, found, folder, name, content_type, metadata)
+            self._publish(key, found, folder, name, description)
             return _etag(found)
 
     def copy(self, source: str, target: str) -> None:
@@ -90,7 +91,7 @@ class Directory:
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                self.put(target, self._chunks(info), info.content_type, info.metadata, info.size)
+                self.put(target, self._chunks(info), info.description, info.size)
 
     def delete(self, keys: list[str]) -> None:
         for key in keys:
@@ -134,7 +135,7 @@ class Directory:
     def _folder(self, key: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
         """The folder of an object, open, and the object's name in it."""
         *folders, name = key.split("/")
-        place = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        place = self._open_root()
         try:
             for folder in folders:
                 if make:
@@ -147,6 +148,13 @@ class Directory:
             yield place, name
         finally:
             os.close(place)
+
+    def _open_root(self) -> int:
+        try:
+            return os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:  # it was there when the storage was opened
+            message = "object storage is not there any more"
+            raise StorageUnavailable(message, full=f"{self.url}: {message} ({error.strerror})") from None
 
     def _below(self, place: int, folder: str, key: str) -> int:
         try:
@@ -186,14 +194,12 @@ class Directory:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
 
-    def _publish(
-        self, key: str, found: os.stat_result, uploads: int, name: str, content_type: str, metadata: Mapping[str, str]
-    ) -> None:
+    def _publish(self, key: str, found: os.stat_result, uploads: int, name: str, description: Description) -> None:
         """The file gets its name, and with it the description that was written before."""
         before = None
         with contextlib.suppress(OSError, HoldfastError):
             before = self._stat(key)
-        self._describe(key, found, content_type, metadata)
+        self._describe(key, found, description)
         for tried in range(1, TRIES + 1):
             try:
                 with self._folder(key, make=True) as (folder, target):
@@ -217,27 +223,26 @@ class Directory:
             found = os.stat(upload, dir_fd=uploads, follow_symlinks=False)
             if not stat.S_ISREG(found.st_mode):
                 raise _missing(source)
-            self._publish(target, found, uploads, upload, info.content_type, info.metadata)
+            self._publish(target, found, uploads, upload, info.description)
 
     def _chunks(self, info: ObjectInfo) -> Iterator[bytes]:
         for start in range(0, info.size, COPY_BYTES):
             yield self.read(info.key, start, min(start + COPY_BYTES, info.size), info.etag)
 
-    def _described(self, key: str) -> tuple[os.stat_result, tuple[str, dict[str, str]] | None]:
+    def _described(self, key: str) -> tuple[os.stat_result, Description | None]:
         found = self._stat(key)
         try:
             with self._opened(_description(key, found)) as file:
-                content_type, metadata = json.loads(os.pread(file, 1 << 20, 0))
-                return found, (content_type, metadata)
+                return found, Description(**json.loads(os.pread(file, 1 << 20, 0)))
         except (FileNotFoundError, ObjectNotFound):
             return found, None
 
-    def _describe(self, key: str, found: os.stat_result, content_type: str, metadata: Mapping[str, str]) -> None:
-        if content_type == CONTENT_TYPE and not metadata:
+    def _describe(self, key: str, found: os.stat_result, description: Description) -> None:
+        if description == Description():
             return
         with self._folder(_description(key, found), make=True) as (folder, name), self._upload() as (uploads, upload):
             with os.fdopen(os.open(upload, _NEW, 0o666, dir_fd=uploads), "w") as file:
-                json.dump([content_type, dict(metadata)], file)
+                json.dump(asdict(description), file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(upload, name, src_dir_fd=uploads, dst_dir_fd=folder)
@@ -291,8 +296,7 @@ def _description(key: str, found: os.stat_result) -> str:
     return f"{DESCRIPTIONS}/{hashlib.sha256(key.encode()).hexdigest()[:32]}-{_etag(found)[1:-1]}"
 
 
-def _info(
-    key: str, found: os.stat_result, content_type: str = "", metadata: Mapping[str, str] | None = None
-) -> ObjectInfo:
+def _info(key: str, found: os.stat_result, description: Description = UNKNOWN) -> ObjectInfo:
     modified = from_micros(found.st_mtime_ns // 1000)
-    return ObjectInfo(key, found.st_size, _etag(found), modified, content_type, metadata or {})
+    told = (description.content_type, description.metadata, description.headers)
+    return ObjectInfo(key, found.st_size, _etag(found), modified, *told)

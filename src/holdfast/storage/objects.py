@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock
-from holdfast.storage.backend import Backend, ObjectInfo
-from holdfast.storage.checks import check_size
+from holdfast.storage.backend import Backend, Description, ObjectInfo
+from holdfast.storage.checks import as_bytes, check_size
 from holdfast.storage.feed import Feed
 
 CHUNK_BYTES = 1 << 20  # each thread may keep one or two of them in its heap
 CALLS, PUTS = 8, 32  # at once; a put that waits for its source must not keep others from reading
 
 T = TypeVar("T")
-Data = bytes | AsyncIterable[bytes]
+Data = bytes | AsyncIterable[bytes] | Path
 # Told of every operation when it has ended: how many seconds it took, and what it failed with. On the event loop.
 Watch = Callable[[str, float, BaseException | None], None]
 
@@ -42,6 +44,14 @@ class Download:
     async def read(self) -> bytes:
         return b"".join([chunk async for chunk in self])
 
+    async def save(self, path: str | os.PathLike[str]) -> None:
+        """Into a file. It gets this name when it is complete."""
+        await self._storage.save(self, Path(path))
+
+    def part(self, start: int, end: int) -> AsyncIterator[bytes]:
+        """Of the whole object, whatever was asked for: what an answer to a `Range` needs."""
+        return aiter(Download(self._storage, self.info, start, min(end, self.info.size)))
+
 
 class Objects:
     """The operations, without a check of keys: what Holdfast keeps for itself goes this way, too."""
@@ -51,24 +61,31 @@ class Objects:
         self._calls = ThreadPoolExecutor(CALLS, "holdfast-storage")
         self._puts = ThreadPoolExecutor(PUTS, "holdfast-storage-put")
 
-    async def put(
-        self, key: str, data: Data, content_type: str, metadata: Mapping[str, str], size: int | None = None
-    ) -> ObjectInfo:
+    async def put(self, key: str, data: Data, description: Description, size: int | None = None) -> ObjectInfo:
         with self._watched("put"):
-            etag, stored = await self._put(key, data, content_type, metadata, size)
-        return ObjectInfo(key, stored, etag, self.clock.now(), content_type, dict(metadata))
+            etag, stored = await self._put(key, data, description, size)
+        told = (description.content_type, dict(description.metadata), dict(description.headers))
+        return ObjectInfo(key, stored, etag, self.clock.now(), *told)
 
-    async def _put(
-        self, key: str, data: Data, content_type: str, metadata: Mapping[str, str], size: int | None
+    async def _put(self, key: str, data: Data, description: Description, size: int | None) -> tuple[str, int]:
+        if isinstance(data, Path):
+            size = (await self._call(data.stat)).st_size if size is None else size
+            return await self._put_chunks(key, self._of_file(data), description, size)
+        if isinstance(data, AsyncIterable):
+            return await self._put_chunks(key, data, description, size)
+        whole = as_bytes(data)
+        check_size(key, len(whole), size)
+        return await self._start_put(key, [whole], description, len(whole)), len(whole)
+
+    async def _put_chunks(
+        self, key: str, chunks: AsyncIterable[bytes], description: Description, size: int | None
     ) -> tuple[str, int]:
-        if isinstance(data, bytes | bytearray | memoryview):
-            check_size(key, len(data), size)
-            return await self._start_put(key, [bytes(data)], content_type, metadata, len(data)), len(data)
         feed, stored = Feed(), 0
-        done = self._start_put(key, feed, content_type, metadata, size or 0)
+        done = self._start_put(key, feed, description, size or 0)
         done.add_done_callback(feed.abandoned)
         try:
-            async for chunk in data:
+            async for given in chunks:
+                chunk = as_bytes(given)
                 await feed.give(chunk)
                 if done.done():
                     break
@@ -83,6 +100,24 @@ class Objects:
             raise
         feed.end()
         return await done, stored
+
+    async def _of_file(self, path: Path) -> AsyncIterator[bytes]:
+        file = await self._call(path.open, "rb")
+        try:
+            while chunk := await self._call(file.read, CHUNK_BYTES):
+                yield chunk
+        finally:
+            file.close()
+
+    async def save(self, download: Download, path: Path) -> None:
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        try:
+            with await self._call(unfinished.open, "wb") as file:
+                async for chunk in download:
+                    await self._call(file.write, chunk)
+            await self._call(unfinished.replace, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     def _start_put(self, *arguments: Any) -> asyncio.Future[str]:
         return asyncio.get_running_loop().run_in_executor(self._puts, self.backend.put, *arguments)

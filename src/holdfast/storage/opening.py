@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -21,12 +22,13 @@ REQUEST_SECONDS, RETRIES = 60.0, 5
 FORMS = "a directory (a path or file:///PATH), s3://BUCKET/PREFIX?endpoint=URL&region=REGION, or memory://"
 OPTIONS = ("endpoint", "region")
 
+_HALF_A_URL = re.compile(r"(s3|memory|file):(?!//)", re.IGNORECASE)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 
 
 def open_storage(
-    url: str,
+    url: str | os.PathLike[str],
     *,
     access_key_id: str = "",
     secret_access_key: str = "",
@@ -46,6 +48,9 @@ def open_storage(
         "secret_access_key": secret_access_key,
         "session_token": session_token,
     }
+    url = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(url, str) or _HALF_A_URL.match(url):
+        raise _invalid("it is not complete" if url else "there is none")
     scheme, found, _ = url.partition("://")
     backend: Backend
     if not found or scheme == "file":

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.errors import Invalid, LeaseLost, ObjectNotFound
-from holdfast.storage.backend import CONTENT_TYPE, ObjectInfo
-from holdfast.storage.checks import RESERVED, check_content_type, check_key, check_metadata
+from holdfast.storage.backend import CONTENT_TYPE, Description, ObjectInfo
+from holdfast.storage.checks import RESERVED, check_key, described
 from holdfast.storage.objects import Data, Download, Objects
 
 STAGING, UPLOADS = f"{RESERVED}/staging", f"{RESERVED}/uploads"
 DATA, MANIFEST = "data", "manifest"
+COPIES = 4  # at once
 
 # Asked before anything is published, and again before the keys are handed out. False, or an error, stops it.
 Fence = Callable[[], Awaitable[object]]
@@ -55,6 +56,7 @@ class Staged:
         self.names: dict[str, ObjectInfo] = {}
         self.published: list[str] = []  # or about to be
         self._handed_out: set[str] = set()
+        self._is_confirmed = False
 
     async def put(
         self,
@@ -63,10 +65,11 @@ class Staged:
         *,
         content_type: str = CONTENT_TYPE,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         size: int | None = None,
     ) -> ObjectInfo:
-        described = check_content_type(content_type), check_metadata(metadata or {})
-        self.names[name] = info = await self._objects.put(self._key(name), data, *described, size)
+        description = described(content_type, metadata, headers)
+        self.names[name] = info = await self._objects.put(self._key(name), data, description, size)
         return info
 
     async def get(self, name: str) -> Download:
@@ -79,11 +82,10 @@ class Staged:
         keys = {name: check_key(f"{to}/{self.job_id}-{self.epoch}/{name}") for name in self.names}
         await self._check(fence)
         self.published += [key for key in keys.values() if key not in self.published]
-        await self._objects.put(
-            f"{self.prefix}/{MANIFEST}", json.dumps(self.published).encode(), "application/json", {}
-        )
-        for name, key in keys.items():
-            await self._objects.copy(self._key(name), key)
+        self._is_confirmed = False
+        manifest = json.dumps(self.published).encode()
+        await self._objects.put(f"{self.prefix}/{MANIFEST}", manifest, Description("application/json"))
+        await self._copy(keys)
         try:
             await self._check(fence)
         except Exception:
@@ -91,6 +93,24 @@ class Staged:
             raise
         self._handed_out.update(keys.values())
         return keys
+
+    def confirm(self) -> None:
+        """The transaction that records the published keys is committed: no sweep has to ask about them."""
+        self._is_confirmed = True
+
+    async def _copy(self, keys: Mapping[str, str]) -> None:
+        left = iter(keys.items())
+
+        async def copy_some() -> None:
+            for name, key in left:
+                await self._objects.copy(self._key(name), key)
+
+        try:
+            async with asyncio.TaskGroup() as copying:
+                for _ in range(COPIES):
+                    copying.create_task(copy_some())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     async def _check(self, fence: Fence) -> None:
         if await fence() is False:
@@ -100,10 +120,10 @@ class Staged:
         check_key(name, "name")
         return f"{self.prefix}/{DATA}/{name}"
 
-    async def clean(self, *, recorded: bool) -> None:
+    async def clean(self) -> None:
         """What is staged is not needed any more. The manifest is, while it is not certain what was recorded."""
         keys = [self._key(name) for name in self.names]
-        if self.published and recorded:
+        if self._is_confirmed:
             keys.append(f"{self.prefix}/{MANIFEST}")
         await self._delete(keys)
 
@@ -121,17 +141,15 @@ class Staging:
 
     @asynccontextmanager
     async def attempt(self, job_id: str, epoch: int) -> AsyncIterator[Staged]:
-        """Around the work of one attempt. At the end what is staged is deleted. If the end is an error, what was
-        published stays until a sweep has asked whether it is recorded: the commit may have happened."""
+        """Around the work of one attempt. At the end what is staged is deleted. What was published stays; a sweep asks
+        later whether it is recorded, unless `confirm` has said so: the job may complete after this, or never."""
         if "/" in check_key(job_id, "job id") or not isinstance(epoch, int) or epoch < 0:
             raise Invalid(f"job id {job_id!r} and epoch {epoch!r} do not name an attempt", code="invalid_attempt")
         staged = Staged(self._objects, job_id, epoch)
         try:
             yield staged
-        except BaseException:
-            await asyncio.shield(staged.clean(recorded=False))
-            raise
-        await staged.clean(recorded=True)
+        finally:
+            await asyncio.shield(staged.clean())
 
     async def stale(self, older_than: float) -> list[StaleStaging]:
         """Of attempts that have staged nothing for so many seconds: longer than any attempt lives."""

@@ -8,12 +8,14 @@ from typing import Self
 from urllib.parse import quote
 
 from holdfast.clock import Clock
-from holdfast.errors import Invalid, ObjectNotFound
+from holdfast.errors import Forbidden, Invalid, ObjectNotFound
 from holdfast.storage.backend import CONTENT_TYPE, Backend, ObjectInfo
-from holdfast.storage.checks import check_content_type, check_key, check_metadata, check_prefix, is_reserved
+from holdfast.storage.checks import check_key, check_prefix, described, is_reserved
 from holdfast.storage.objects import Data, Download, Objects, Watch
 from holdfast.storage.signing import Signer, check_terms
 from holdfast.storage.staging import Staging
+
+DELETED_AT_ONCE = 1000  # more than that S3 does not take
 
 
 class Storage:
@@ -59,14 +61,16 @@ class Storage:
         *,
         content_type: str = CONTENT_TYPE,
         metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         size: int | None = None,
     ) -> ObjectInfo:
-        """Store it under this key: all of it, or nothing. An object that is there is replaced.
+        """Store it under this key: all of it, or nothing. An object that is there is replaced. `data`: bytes, a file
+        (a `Path`) or an async iterator of bytes.
 
-        `size`: if it is known. Fewer or more bytes than that are refused; beyond 48 GiB, S3 has to know it.
+        `headers`: to serve it with, such as `{"cache-control": "public, max-age=31536000"}`. `size`: if it is known.
+        Fewer or more bytes than that are refused; beyond 48 GiB, S3 has to know it.
         """
-        described = check_content_type(content_type), check_metadata(metadata or {})
-        return await self._objects.put(check_key(key), data, *described, size)
+        return await self._objects.put(check_key(key), data, described(content_type, metadata, headers), size)
 
     async def get(self, key: str, start: int = 0, end: int | None = None) -> Download:
         """From byte `start` up to, without, byte `end`; both are cut to what there is."""
@@ -97,13 +101,24 @@ class Storage:
             return
 
     async def copy(self, source: str, target: str) -> None:
-        """With its content type and metadata. An object that is there is replaced."""
+        """With its content type, metadata and headers. An object that is there is replaced."""
         await self._objects.copy(check_key(source), check_key(target))
 
     async def delete(self, *keys: str) -> None:
         """Those that do not exist are no error."""
         if keys:
             await self._objects.delete([check_key(key) for key in keys])
+
+    async def delete_folder(self, folder: str) -> int:
+        """All objects below it, as `list` finds them; how many. What is put there meanwhile may stay."""
+        count, some = 0, []
+        async for info in self._objects.list(check_key(folder.removesuffix("/"), "folder")):
+            some.append(info.key)
+            if len(some) == DELETED_AT_ONCE:
+                await self._objects.delete(some)
+                count, some = count + len(some), []
+        await self.delete(*some)
+        return count + len(some)
 
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """What is below this folder, in no certain order: `videos` has `videos/1.mp4`, not `videos-old/1.mp4`."""
@@ -113,7 +128,7 @@ class Storage:
 
     async def signed_url(self, method: str, key: str, seconds: int = 3600) -> str:
         """A URL that lets anyone who has it do this, and nothing else, for so long. S3 answers it by itself; of other
-        storage it leads to `base_url`, where a route of yours asks `verify`."""
+        storage it leads to `base_url`, where `SignedFiles` is mounted."""
         check_terms(method, seconds)
         if url := await self._objects.sign(method, check_key(key), seconds):
             return url
@@ -122,6 +137,12 @@ class Storage:
                 f"{self.bucket} storage signs no URLs by itself: open it with signer= and base_url=", code="no_signer"
             )
         return f"{self._base_url}/{quote(key)}?token={self._signer.sign(method, key, seconds)}"
+
+    def verify(self, token: str, method: str, key: str) -> None:
+        """Forbidden, unless `signed_url` of this storage made the token for this method and this key, and it holds."""
+        if self._signer is None:
+            raise Forbidden("there are no signed URLs here", code="invalid_signature")
+        self._signer.verify(token, method, key)
 
     async def close(self) -> None:
         """What still runs ends by itself."""
