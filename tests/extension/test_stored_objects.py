@@ -26,11 +26,11 @@ async def entries(app: App, ext: Extension) -> set[str]:
 async def test_a_page_is_fetched_into_storage_and_recorded_with_the_end_of_its_job(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toy.ext, "_read_settings", toy.Settings(storage_url=str(tmp_path)))
+    monkeypatch.setattr(toy.ext, "_read_settings", toy.Settings(storage_url=str(tmp_path / "objects")))
     toy.app.settings = Settings(database_url=store_url)
     await migrate(store_url, toy.app.extensions.values())
     page = b"<p>hello</p>" * 300_000
-    async with receiving() as server, working(toy.app), open_storage(tmp_path) as storage:
+    async with receiving() as server, working(toy.app), open_storage(tmp_path / "objects") as storage:
         server.otherwise = answer(200, page, content_type="text/html")
         job = await toy.fetch.enqueue(server.url)
         key = await job.result(30)
@@ -52,7 +52,7 @@ async def app(store_url: str) -> AsyncIterator[App]:
 async def test_a_worker_that_lost_its_lease_never_replaces_what_a_newer_one_published(app: App, tmp_path: Path) -> None:
     """The first one publishes, and wakes up when the second one has long recorded its own."""
     ext, clock = app.extensions["notes"], MovableClock()
-    storage = open_storage(tmp_path, clock=clock)
+    storage = open_storage(tmp_path / "objects", clock=clock)
     recorded, told = asyncio.Event(), asyncio.Event()
 
     @app.job(max_attempts=5)

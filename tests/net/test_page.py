@@ -2,13 +2,25 @@
 
 import inspect
 import re
+from pathlib import Path
+
+import pytest
 
 from holdfast import errors
 from holdfast.net import EgressRules, Limits
 from holdfast.server.problems import status_of
-from tests.docs.pages import first_cells, section
+from tests.docs.pages import blocks, first_cells, section
 
 PAGE = "docs/outbound.md"
+
+
+def test_its_apps_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not run: they request what is not on this machine."""
+    monkeypatch.chdir(tmp_path)
+    apps = [block for block in blocks(PAGE, "python") if block.file]
+    assert len(apps) == 2
+    for block in apps:
+        exec(compile(block.text, str(block.file), "exec"), {"__name__": "app"})  # noqa: S102
 
 
 def test_every_limit_is_on_the_page_with_its_default() -> None:

@@ -1,5 +1,7 @@
 """Which URLs name a storage, and what is said of the others."""
 
+from typing import Any
+
 import pytest
 
 from holdfast.errors import Invalid
@@ -37,6 +39,13 @@ def test_a_url_that_names_no_storage_is_told_without_its_secrets(url: str, fault
         open_storage(url)
     assert refused.value.code == "invalid_storage_url"
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("given", [{"request_seconds": 0}, {"retries": -1}])
+def test_a_limit_that_lets_nothing_through_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as refused:
+        open_storage("s3://bucket", **given)
+    assert refused.value.code == "invalid_limit"
 
 
 def test_a_prefix_has_to_be_one() -> None:

@@ -118,6 +118,28 @@ async def test_credentials_are_those_of_the_environment_if_none_are_given(
     assert ask(f"{s3_server.url}/{storage.url.removeprefix('s3://')}/a")[0] == 403
 
 
+async def test_the_endpoint_may_be_that_of_the_environment(
+    s3_url: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
+    async with open_storage(s3_url.partition("?")[0], **s3_server.credentials) as storage:
+        await storage.put("a", b"hello")
+        assert await storage.read("a") == b"hello"
+
+
+async def test_missing_credentials_are_not_taken_for_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")  # in place of the role of a machine
+    async with open_storage("s3://bucket?endpoint=http://127.0.0.1:9", request_seconds=5, retries=0) as storage:
+        with pytest.raises(StorageDenied, match="no credentials"):
+            await storage.check()
+
+
+async def test_the_headers_of_an_object_are_served_with_it(storage: Storage) -> None:
+    await storage.put("a", b"x", content_type="text/css", headers={"cache-control": "max-age=60"})
+    answer = httpx2.get(await storage.signed_url("GET", "a", 60))
+    assert (answer.headers["content-type"], answer.headers["cache-control"]) == ("text/css", "max-age=60")
+
+
 async def test_two_prefixes_of_a_bucket_do_not_see_each_other(s3_server: S3Server, s3_url: str) -> None:
     other_url = s3_url.replace("?", "-other?")
     async with (

@@ -26,6 +26,7 @@ BATCH = 1000
 CONNECT_SECONDS = 5
 
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_OF_THE_MACHINE = "/latest/api/token"  # where the role of a machine in AWS is asked for
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
@@ -60,7 +61,7 @@ class Bucket:
             prefix=prefix or None,
             config=dict(config),
             client_options={
-                "allow_http": config.get("endpoint", "").startswith("http://"),
+                "allow_http": not config.get("endpoint", "").startswith("https://"),  # AWS_ENDPOINT_URL may name one
                 "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS, request_seconds)),
                 "timeout": timedelta(seconds=request_seconds),
             },
@@ -165,6 +166,9 @@ def _storage_error(url: str, error: Exception, errors: Any) -> StorageError:
     if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or words[:3] in ("401", "403"):
         message, full = "object storage refused the request", f"check credentials and policy ({words})"
         return StorageDenied(message, full=f"{url}: {message}; {full}")
+    if _OF_THE_MACHINE in text:
+        message = "object storage has no credentials"
+        return StorageDenied(message, full=f"{url}: {message}: none are given, and this machine has no role")
     if status is None or words[0] == "5" or words[:3] in ("408", "429"):
         message = "object storage cannot be reached, or failed; try again"
         return StorageUnavailable(message, full=f"{url}: {message} ({words or 'no answer'})")

@@ -38,9 +38,7 @@ def check_prefix(prefix: str) -> str:
     return check_key(prefix.removesuffix("/"), "prefix") if prefix else ""
 
 
-def described(
-    content_type: str, metadata: Mapping[str, str] | None, headers: Mapping[str, str] | None
-) -> Description:
+def described(content_type: str, metadata: Mapping[str, str] | None, headers: Mapping[str, str] | None) -> Description:
     return Description(_content_type(content_type), _metadata(metadata or {}), _headers(headers or {}))
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.storage.backend import Backend, Description, ObjectInfo
@@ -102,7 +102,7 @@ class Objects:
         return await done, stored
 
     async def _of_file(self, path: Path) -> AsyncIterator[bytes]:
-        file = await self._call(path.open, "rb")
+        file: BinaryIO = await self._call(path.open, "rb")
         try:
             while chunk := await self._call(file.read, CHUNK_BYTES):
                 yield chunk

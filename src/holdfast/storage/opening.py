@@ -43,6 +43,8 @@ def open_storage(
 ) -> Storage:
     """Nothing is asked of S3 yet. Credentials that are not given are those of the usual variables of AWS, or of the
     machine's role. `signer` and `base_url`: for signed URLs of storage that has none of its own."""
+    if request_seconds <= 0 or retries < 0:
+        raise Invalid("request_seconds is more than 0, and retries is 0 or more", code="invalid_limit")
     credentials = {
         "access_key_id": access_key_id,
         "secret_access_key": secret_access_key,
