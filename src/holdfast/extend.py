@@ -41,7 +41,7 @@ from holdfast.observe.serving import Serving
 from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.working import Working
 from holdfast.redaction import know
-from holdfast.server.answers import etag_of, file, html, ranged, redirect, streamed, tagged_with
+from holdfast.server.answers import etag_of, file, html, ranged, redirect, stored, streamed, tagged_with
 from holdfast.server.extending import Mount, MountLimits, RouteOptions, extension_route, mount, together
 from holdfast.server.request import Request
 from holdfast.server.route import Reply, Route
@@ -79,6 +79,7 @@ __all__ = [
     "ok",
     "ranged",
     "redirect",
+    "stored",
     "streamed",
     "tagged_with",
     "warn",

@@ -10,10 +10,10 @@ from holdfast import App, Context
 from holdfast.clock import MovableClock
 from holdfast.errors import LeaseLost
 from holdfast.extend import Extension
+from holdfast.net import EgressRules, GuardedClient
 from holdfast.settings import Settings
 from holdfast.storage import open_storage
 from holdfast.store.migrate import migrate
-from tests.extension import toy
 from tests.webhooks.receiver import answer, receiving
 from tests.worker.in_process import working
 
@@ -23,23 +23,6 @@ async def entries(app: App, ext: Extension) -> set[str]:
     return {row["entry"] for row in await engine.store.read(lambda tx: tx.all(ext.q.entries))}
 
 
-async def test_a_page_is_fetched_into_storage_and_recorded_with_the_end_of_its_job(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(toy.ext, "_read_settings", toy.Settings(storage_url=str(tmp_path / "objects")))
-    toy.app.settings = Settings(database_url=store_url)
-    await migrate(store_url, toy.app.extensions.values())
-    page = b"<p>hello</p>" * 300_000
-    async with receiving() as server, working(toy.app), open_storage(tmp_path / "objects") as storage:
-        server.otherwise = answer(200, page, content_type="text/html")
-        job = await toy.fetch.enqueue(server.url)
-        key = await job.result(30)
-        assert (await storage.read(key), (await storage.head(key)).content_type) == (page, "text/html")
-        assert await entries(toy.app, toy.ext) == {"reserve", "commit", key}
-        assert await storage.stale_staging(-3600) == []
-    await toy.app.close()
-
-
 @pytest.fixture
 async def app(store_url: str) -> AsyncIterator[App]:
     app = App(Settings(database_url=store_url), name="objects")
@@ -47,6 +30,32 @@ async def app(store_url: str) -> AsyncIterator[App]:
     await migrate(store_url, app.extensions.values())
     yield app
     await app.close()
+
+
+async def test_a_page_is_fetched_into_storage_and_recorded_with_the_end_of_its_job(app: App, tmp_path: Path) -> None:
+    ext, page = app.extensions["notes"], b"<p>hello</p>" * 300_000
+    storage = ext.open_storage(str(tmp_path / "objects"))
+
+    @app.job()
+    async def fetch(ctx: Context, url: str) -> None:
+        async with (
+            GuardedClient(EgressRules(private=True)) as client,
+            client.stream("GET", url) as answer,
+            storage.staging(ctx.job_id, ctx.fence) as staged,
+        ):
+            await staged.put("page", answer.chunks(), content_type=answer.headers["content-type"])
+            published = await staged.publish("notes", fence=ctx.progress)
+            async with ctx.transaction() as tx:
+                await tx.run(ext.q.add_entry, job=ctx.job_id, entry=published["page"])
+                await tx.complete(published["page"])
+            staged.confirm()
+
+    async with receiving() as server, working(app), storage:
+        server.otherwise = answer(200, page, content_type="text/html")
+        key = await (await fetch.enqueue(server.url)).result(30)
+        assert (await storage.read(key), (await storage.head(key)).content_type) == (page, "text/html")
+        assert await entries(app, ext) == {key}
+        assert await storage.stale_staging(-3600) == []
 
 
 async def test_a_worker_that_lost_its_lease_never_replaces_what_a_newer_one_published(app: App, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def stored(download: Download, *, filename: str | None = None) -> Response:
     headers["content-type"] = info.content_type  # here, so that no charset is added
     if _RUNS_SCRIPTS.match(info.content_type):
         headers["content-security-policy"] = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-    etag = info.etag.removeprefix("W/").strip('"')
+    etag = info.etag.removeprefix("W/")
     return ranged(download.part, info.size, etag=etag, media_type=info.content_type, headers=headers)
 
 

@@ -1,6 +1,5 @@
 """A toy extension: notes, and a ledger that books what happens to their jobs."""
 
-from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
@@ -8,7 +7,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from holdfast import App, Context, SyncContext
 from holdfast.errors import NotFound, Refused
-from holdfast.extend import Checked, ClaimRequest, CreateRequest, Defer, Extension, Request, Secret, Tx, ok, ranged
+from holdfast.extend import Checked, ClaimRequest, CreateRequest, Defer, Extension, Request, Secret, Tx, ok, stored
 from holdfast.model import Job
 from holdfast.net import GuardedClient
 
@@ -161,14 +160,7 @@ async def attach(request: Request) -> None:
 
 @ext.route("GET", FILE, scope=READ, about="The attached file.", answers={200: BINARY}, refuses=(404,))
 async def attached(request: Request) -> Response:
-    key, storage = request.path["note_id"], ext.open_storage(request.settings.storage_url)
-    info = await storage.head(key)
-
-    async def part(start: int, end: int) -> AsyncIterator[bytes]:
-        async for chunk in await storage.get(key, start, end):
-            yield chunk
-
-    return ranged(part, info.size, etag=info.etag)
+    return stored(await ext.open_storage(request.settings.storage_url).get(request.path["note_id"]))
 
 
 ext.mount("/notes-about", PlainTextResponse("notes"), scope=READ)
