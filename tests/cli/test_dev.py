@@ -3,11 +3,14 @@
 import re
 import signal
 import subprocess
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast import App
+from holdfast.cli.dev import _hello
 from holdfast.cli.narrator import LINES_MAX, Narrator
 from holdfast.engine import Engine
 from holdfast.model import NewJob
@@ -208,6 +211,13 @@ def test_an_app_that_names_its_database_is_run_there(folder: Path) -> None:
 
 
 @pytest.mark.sqlite
+def test_an_app_without_jobs_is_served() -> None:
+    """Its extensions may bring routes alone."""
+    app = App(database_url="sqlite:///jobs.db")
+    said = _hello(app, Namespace(app="pages:app", example=False), "http://127.0.0.1:8080")
+    assert "Holdfast serves pages:app, which defines no jobs, on SQLite in " in said
+
+
 def test_a_number_that_cannot_be_is_a_sentence(folder: Path) -> None:
     done = holdfast("dev", "--app", "tasks:app", "--concurrency", "0", folder=folder)
     assert (done.returncode, done.stdout) == (2, "")

@@ -43,6 +43,20 @@ async def test_doctor_and_why_ask_the_extensions_of_the_app(
     assert "yes\tnotes\t1 entries in the ledger" in said
 
 
+async def test_doctor_names_the_migrations_that_are_missing(
+    fresh_postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await migrate(fresh_postgres_url)
+    toy.app.settings = Settings(database_url=fresh_postgres_url)
+    await asyncio.to_thread(main, ["doctor", *TOY])
+    assert "lacks notes 0001_ledger; run `holdfast migrate --app tests.extension.toy:app`" in capsys.readouterr().out
+    await asyncio.to_thread(main, ["migrate", *TOY])
+    assert "applied notes 0001_ledger" in capsys.readouterr().out
+    await asyncio.to_thread(main, ["doctor", *TOY])
+    assert "ok\tschema\t0003_seen is current, and notes 0001_ledger" in capsys.readouterr().out
+
+
 async def test_a_server_adds_their_fields_to_health(store_url: str) -> None:
     async with serving(store_url, app=toy.app) as served:
 

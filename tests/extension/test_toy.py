@@ -14,6 +14,7 @@ from holdfast.model.key import NewKey
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate, missing
+from holdfast.store.render import render
 from tests.cli.background import Background
 from tests.extension import toy
 from tests.server.steps import bearer, serving
@@ -40,6 +41,13 @@ async def test_its_job_runs_and_is_booked(app: App, store_url: str) -> None:
         assert await job.result(20) == 5
     assert await entries(app) == [(job.id, "commit"), (job.id, "reserve")]
     assert await missing(store_url, app.extensions.values()) == []
+
+
+async def test_each_of_its_queries_runs(app: App) -> None:
+    store = (await app.engine()).store
+    for query in toy.ext.q.all():
+        given = dict.fromkeys(set(render(query, store.dialect).params) - {"now"}, "x")
+        await store.write(lambda tx, query=query, given=given: tx.all(query, **given))
 
 
 async def test_a_job_waits_for_its_children(app: App) -> None:

@@ -49,6 +49,12 @@ Or in another terminal, in this directory and with the same settings; then look 
 
 Ctrl-C stops it: running jobs may finish, the rest is given back. A second one ends it at once.
 """
+WITHOUT_JOBS = """
+Holdfast serves {app}, which defines no jobs, on {database}
+It answers at {url}, and {url}/docs says what.
+
+Ctrl-C stops it.
+"""
 CRASH = """To see what a crash costs, kill this process and start it again; its jobs go on:
 
   kill -9 {pid}"""
@@ -136,6 +142,8 @@ async def _hand_in_examples() -> None:
 
 
 def _hello(app: App, options: argparse.Namespace, url: str) -> str:
+    if not app.handlers:
+        return WITHOUT_JOBS.format(app=options.app, url=url, database=_place(app.settings.url))
     words = {"holdfast": _program(), "pid": os.getpid()}
     create, payload = ("hello", '{"name": "you"}') if options.example else sample(list(app.handlers.values()))
     return HELLO.format(

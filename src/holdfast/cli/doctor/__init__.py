@@ -116,4 +116,6 @@ async def _schema(engine: Engine) -> Finding:
     newest = migrations(engine.store.dialect)[-1].name
     if applied[-1] != newest:
         return warn("schema", f"{applied[-1]} is newer than this release, which knows {newest}", "upgrade this machine")
-    return ok("schema", f"{newest} is current")
+    of_each = {row["extension"]: row["name"] for row in rows if row["extension"] != CORE}
+    others = "".join(f", and {extension} {name}" for extension, name in of_each.items())
+    return ok("schema", f"{newest} is current{others}")
