@@ -109,7 +109,8 @@ async def _source(spec: Spec, poked: asyncio.Event) -> Source:
     from holdfast.assembly import open_engine
     from holdfast.direct import DirectSource
 
-    engine = await open_engine(spec.settings)
+    # It creates no jobs, and does not know the lifecycles of the app that such settings may be for.
+    engine = await open_engine(msgspec.structs.replace(spec.settings, lifecycles={}))
     if spec.presence:
         from holdfast.store.postgres import PostgresStore
         from holdfast.store.presence import key_of

@@ -106,7 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     # No settings themselves: which of those above were given, and what is set for one lifecycle alone.
     given: list[str] = []
-    lifecycles: dict[str, dict[str, float | None]] = {}
+    lifecycles: dict[str, dict[str, int | float | None]] = {}
 
     @property
     def explicit(self) -> set[str]:

@@ -122,6 +122,21 @@ async def test_a_sync_part_that_raises_has_failed_and_bad_words_are_refused(app:
     assert (await parts_of(app, job.id))["a"][0] == "failed"
 
 
+async def test_a_setting_that_is_given_wins_over_what_transcode_does_with_parts(store_url: str) -> None:
+    """R003-141, R003-142: which keeps what is completed and discards what is not, unless told otherwise."""
+    for said, wanted in (({}, (True, True)), ({"HOLDFAST_DISCARD_PARTIAL_PARTS": "false"}, (True, False))):
+        app = App(load({"HOLDFAST_DATABASE_URL": store_url, **said}), name="parts")
+
+        @app.job(lifecycle="transcode")
+        async def film() -> None: ...
+
+        try:
+            policy = await (await app.engine()).policy((await (await film.enqueue()).get()).policy)
+            assert (policy.keep_completed_parts, policy.discard_partial_parts) == wanted
+        finally:
+            await app.close()
+
+
 async def test_the_settings_decide_where_neither_job_type_nor_lifecycle_does(store_url: str) -> None:
     """R003-141, R003-142."""
     assert (Settings().keep_completed_parts, Settings().discard_partial_parts) == (True, False)
@@ -134,11 +149,14 @@ async def test_the_settings_decide_where_neither_job_type_nor_lifecycle_does(sto
     @app.job(keep_completed_parts=True, discard_partial_parts=False)
     async def by_job_type() -> None: ...
 
+    @app.job(lifecycle="transcode")
+    async def film() -> None: ...
+
     try:
         engine, found = await app.engine(), []
-        for job in (await by_settings.enqueue(), await by_job_type.enqueue()):
+        for job in (await by_settings.enqueue(), await by_job_type.enqueue(), await film.enqueue()):
             policy = await engine.policy((await job.get()).policy)
             found.append((policy.keep_completed_parts, policy.discard_partial_parts))
-        assert found == [(False, True), (True, False)]
+        assert found == [(False, True), (True, False), (False, True)]
     finally:
         await app.close()

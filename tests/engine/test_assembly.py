@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from holdfast.assembly import open_engine, retention
-from holdfast.engine import Retention
+from holdfast.clock import MovableClock
+from holdfast.engine import Held, Retention
 from holdfast.errors import Invalid, UnknownName
-from holdfast.lifecycle import DEFAULT, Lifecycles, Machine, Policy
+from holdfast.lifecycle import DEFAULT, Lifecycles, Machine, Policy, State
 from holdfast.model import JobType, NewJob
 from holdfast.settings import Settings, load
 
@@ -83,6 +84,32 @@ async def test_a_setting_of_one_lifecycle_changes_no_other_and_wins_over_that_of
     assert (video.offline_seconds, video.no_progress_seconds) == (240, None)
     assert (image.lease_seconds, image.heartbeat_seconds, image.max_attempts) == (600, 30, 8)
     assert (plain.lease_seconds, plain.offline_seconds, plain.max_attempts) == (30, 90, 8)
+
+
+async def test_whoever_runs_a_job_or_watches_over_it_needs_no_settings(tmp_path: Path) -> None:
+    """R003-135, R003-137, R003-139, R003-140: what held when a job was created goes with it."""
+    alone = {"LEASE_SECONDS": "300", "MAX_ATTEMPTS": "2", "OFFLINE_SECONDS": "240", "NO_PROGRESS_SECONDS": "600"}
+    environment = {f"HOLDFAST_LIFECYCLE_TRANSCODE_{name}": value for name, value in alone.items()}
+    clock, place = MovableClock(), {"data_dir": str(tmp_path)}
+    creating = await open_engine(load(environment, NO_FILE, place), clock=clock)
+    engine = await open_engine(load({}, NO_FILE, place), clock=clock)
+    silent, beating = [(await engine.register()).id for _ in range(2)]
+    await creating.create_many([VIDEO, VIDEO])
+    [first], [second] = await engine.claim(silent), await engine.claim(beating)
+    assert (first.expires_at - clock.now()).total_seconds() == 300
+    reaped: dict[str, int] = {}
+    for seconds in range(10, 610, 10):
+        clock.advance(10)
+        await engine.heartbeat(beating, [Held(second.id, second.token)])
+        if seconds <= 200:
+            await engine.heartbeat(silent, [])
+        reaped |= {row["id"]: seconds for row in await engine.reap()}
+    assert reaped == {first.id: 440, second.id: 600}, "both its lease and its worker's silence; no progress"
+    [last] = [lease for lease in await engine.claim(beating, limit=2) if lease.id == first.id]
+    ended = await engine.fail(beating, last.id, last.token, "E")
+    assert (last.attempt, last.max_attempts, ended.state) == (2, 2, State.DEAD)
+    for each in (creating, engine):
+        await each.close()
 
 
 async def test_a_job_type_adds_error_codes_to_those_of_its_lifecycle() -> None:

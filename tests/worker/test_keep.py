@@ -119,6 +119,17 @@ async def test_the_shortest_lease_sets_the_pace(database: Database, board: Board
     assert database.shown[-1] == (Liveness.BUSY, 12)
 
 
+async def test_so_does_a_policy_that_wants_more_heartbeats(database: Database, board: Board, start: Start) -> None:
+    """R003-136: as its lifecycle's setting or its job type says; never fewer than the worker's own setting."""
+    board.put(lease(1), 3600.0, beat_seconds=1800)
+    slot = board.put(lease(2), 3600.0, beat_seconds=0.1)
+    board.show(Liveness.BUSY, 12)
+    start(heartbeat_seconds=900)
+    await until(lambda: len(database.beats) >= 4)
+    board.clear(slot)
+    assert {entry.beat_seconds for entry in board.entries()} == {1800}
+
+
 async def test_a_worker_that_holds_nothing_beats_seldom_and_soon_again_when_it_takes_a_job(
     database: Database, board: Board, start: Start
 ) -> None:

@@ -25,7 +25,7 @@ _NUMBER, _TIME, _TIMES = Struct("@q"), Struct("@d"), Struct("@dd")
 _TOP, _TICK, _POLLED, _STATE = 16, 24, 32, Struct("@qq")
 _BUSY, _STOPPING = 40, 56
 _FLAGS = 64
-_ENTRY = Struct("@36s36sddddq")  # job id, token, and the numbers of an Entry, in its order
+_ENTRY = Struct("@36s36sddddqd")  # job id, token, and the numbers of an Entry, in its order
 _ENTRY_BYTES = _ENTRY.size
 _SINCE, _RENEWED, _DEADLINE, _EXECUTOR = 72, 80, 96, 104
 
@@ -43,7 +43,8 @@ class Header(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """`deadline`: when the attempt must be over, 0 for never. `executor`: its process, 0 for the worker's own."""
+    """`deadline`: when the attempt must be over, 0 for never. `executor`: its process, 0 for the worker's own.
+    `beat_seconds`: how often its policy wants a heartbeat, 0 if it does not mind."""
 
     slot: int
     held: Held
@@ -52,6 +53,7 @@ class Entry(NamedTuple):
     lease_seconds: float
     deadline: float
     executor: int
+    beat_seconds: float
 
 
 class Board:
@@ -80,7 +82,7 @@ class Board:
 
     # -- the worker writes ------------------------------------------------------------------------------------
 
-    def put(self, held: Held | Lease, lease_seconds: float, deadline: float = 0.0) -> int:
+    def put(self, held: Held | Lease, lease_seconds: float, deadline: float = 0.0, *, beat_seconds: float = 0.0) -> int:
         """From now on the keeper renews it. The answer is its slot, or FULL."""
         if not self._free:
             return FULL
@@ -95,6 +97,7 @@ class Board:
             lease_seconds,
             deadline,
             0,
+            beat_seconds,
         )
         self._memory[_FLAGS + slot] = 1
         if slot >= self._top:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 from collections import Counter
@@ -143,7 +144,8 @@ class Beats:
     def _interval(self, entries: list[Entry]) -> float:
         if self._at_rest and not entries and not self._board.header().busy:
             return self._idle_seconds
-        return min([self._heartbeat_seconds, *(entry.lease_seconds / 3 for entry in entries)])
+        wanted = (min(entry.lease_seconds / 3, entry.beat_seconds or math.inf) for entry in entries)
+        return min([self._heartbeat_seconds, *wanted])
 
     # -- beating ----------------------------------------------------------------------------------------------
 

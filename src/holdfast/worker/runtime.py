@@ -306,7 +306,8 @@ class Worker:
         alone: list[Run] = []  # and no child process is free
         for lease, policy in claimed:
             handler = self._handlers[lease.type]
-            run = Run(lease, policy, handler, now=now, place=self._board.put(lease, policy.lease_seconds))
+            place = self._board.put(lease, policy.lease_seconds, beat_seconds=policy.heartbeat_seconds)
+            run = Run(lease, policy, handler, now=now, place=place)
             self._runs[lease.token] = run
             (fragile if run.fragile else self._buffer).append(run)
         for run in fragile:

@@ -66,7 +66,8 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
     try:
         app = named_app(options)
         extensions = () if app is None else app.extensions.values()
-        engine = await open_engine(settings, app=app_reference(options), extensions=extensions)
+        lifecycles = None if app is None else app.lifecycles
+        engine = await open_engine(settings, lifecycles=lifecycles, app=app_reference(options), extensions=extensions)
     except SchemaStale as error:
         return [*findings, fail("schema", error.full)]
     except HoldfastError as error:
