@@ -146,7 +146,7 @@ async def test_a_session_that_is_over_is_seen(engine: Engine, clock: MovableCloc
 async def note(engine: Engine, worker: str, *, times: int) -> None:
     """So many lines about it, at once."""
     for number in range(times):
-        await engine.heartbeat(worker, [], liveness=(Liveness.BUSY, Liveness.IDLE)[number % 2])
+        await engine.heartbeat(worker, [], liveness=(Liveness.ACTIVE, Liveness.IDLE)[number % 2])
         await engine.note_workers()
     await engine.swept()
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Cursor, Engine, Progress
+from holdfast.engine import Cursor, Engine, Held, Progress
 from holdfast.model import Liveness, NewJob
 from tests.engine.log import settled
 from tests.engine.steps import ask, run
@@ -21,7 +21,7 @@ async def lines(engine: Engine) -> list[tuple[str, int, str, str | None]]:
 async def test_each_change_of_a_worker_is_a_line(engine: Engine) -> None:
     """R003-118."""
     await engine.create(NewJob(type="t"))  # whose events are counted by themselves
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.register(name="w", kind="remote")).id
     said = []
     for step in (
         engine.note_workers,
@@ -45,6 +45,39 @@ async def test_each_change_of_a_worker_is_a_line(engine: Engine) -> None:
     ]
 
 
+async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engine) -> None:
+    """R003-29, R003-47, R003-63, R003-77, R003-118: as the worker's own page tells it, too."""
+    kinds = ("local", "remote", "local", "remote")
+    local, remote, *others = [(await engine.register(kind=kind)).id for kind in kinds]
+    await engine.heartbeat(local, [])
+    await engine.note_scope(remote, None, None)
+    told: dict[str, list[str]] = {}
+
+    async def noted() -> None:
+        await engine.note_workers()
+        for worker in await engine.workers():
+            told.setdefault(worker.id, []).append(worker.status)
+
+    await noted()
+    for worker in (local, remote):
+        lease = await run(engine, worker)
+        await noted()
+        await engine.heartbeat(worker, [Held(lease.id, lease.token)])
+        await engine.complete(worker, lease.id, lease.token)
+        await noted()
+    lost = await run(engine, local)
+    await engine.heartbeat(local, [Held(lost.id, lost.token)], liveness=Liveness.OFFLINE)
+    await noted()
+    said = await lines(engine)
+    assert [status for worker, _, status, _ in said if worker == local] == ["idle", "busy", "idle", "offline"]
+    assert [status for worker, _, status, _ in said if worker == remote] == ["idle", "busy", "idle"]
+    assert [(worker, status) for worker, _, status, _ in said if worker in others] == [
+        (worker, "online") for worker in sorted(others)
+    ]
+    assert told[local] == ["idle", "busy", "idle", "idle", "idle", "offline"]
+    assert told[remote] == ["idle", "idle", "idle", "busy", "idle", "idle"]
+
+
 async def test_a_line_says_which_worker_and_belongs_to_no_tenant(engine: Engine) -> None:
     worker = (await engine.register(name="w")).id
     await engine.note_workers()
@@ -54,7 +87,7 @@ async def test_a_line_says_which_worker_and_belongs_to_no_tenant(engine: Engine)
 
 
 async def test_of_each_worker_its_own_change_is_written(engine: Engine) -> None:
-    busy, disabled, idle = sorted([(await engine.register(name=f"w{n}")).id for n in range(3)])
+    busy, disabled, idle = sorted([(await engine.register(name=f"w{n}", kind="remote")).id for n in range(3)])
     await engine.note_workers()
     await engine.heartbeat(busy, [], liveness=Liveness.BUSY)
     await engine.disable(disabled)
@@ -90,7 +123,7 @@ async def test_lines_are_kept_for_a_day_and_the_last_one_for_its_number(
     for percent in range(9):  # a job with higher numbers
         await engine.progress(worker, Progress(id=busy.id, token=busy.token, percent=percent))
     await engine.note_workers()
-    for liveness in (Liveness.BUSY, Liveness.IDLE):
+    for liveness in (Liveness.OFFLINE, Liveness.BUSY):
         clock.advance(DAY / 2)
         await engine.heartbeat(worker, [], liveness=liveness)
         await engine.note_workers()
@@ -99,7 +132,7 @@ async def test_lines_are_kept_for_a_day_and_the_last_one_for_its_number(
     clock.advance(3 * DAY)
     assert await engine.prune_worker_log() == 1
     assert [line[1] for line in await lines(engine)] == [3]
-    await engine.heartbeat(worker, [], liveness=Liveness.BUSY)
+    await engine.heartbeat(worker, [], liveness=Liveness.OFFLINE)
     await engine.note_workers()
     assert [line[1] for line in await lines(engine)] == [3, 4]
 

@@ -67,6 +67,7 @@ PINNED = {
     "job": {"jobs_pkey"},
     "outlines": {"jobs_pkey"},
     "held_by_worker": {"jobs_running"},
+    "unsaid_workers": {"jobs_running"},
     "jobs_of_worker": {"jobs_running"},
     "successors": {"jobs_redriven"},
     "leases_long_over": {"jobs_running"},

@@ -1,10 +1,19 @@
 -- What workers do, as lines in the log of events: there `job_id` is a worker, and the tenant nobody's.
 
 -- name: unsaid_workers
--- Those of whom the log says something else than what is true now, or nothing.
-SELECT id, name, told, CASE WHEN NOT enabled THEN 'disabled' WHEN liveness = 'active' THEN 'online' ELSE liveness END AS status
-  FROM workers
- WHERE told IS DISTINCT FROM CASE WHEN NOT enabled THEN 'disabled' WHEN liveness = 'active' THEN 'online' ELSE liveness END
+-- Those of whom the log says something else than what is true now, or nothing. As `Worker.with_holding` has it: busy from
+-- the claim on, whatever the last heartbeat said, and idle from the report on.
+SELECT id, name, told, status
+  FROM (SELECT id, name, told,
+               CASE WHEN NOT enabled THEN 'disabled'
+                    WHEN liveness = 'offline' THEN 'offline'
+                    WHEN id IN (SELECT lease_worker FROM jobs WHERE state = 'running') THEN 'busy'
+                    WHEN claim_scopes IS NOT NULL OR kind = 'local' AND liveness = 'busy' THEN 'idle'
+                    WHEN liveness = 'active' THEN 'online'
+                    ELSE liveness
+                END AS status
+          FROM workers) AS seen
+ WHERE told IS DISTINCT FROM status
  ORDER BY id
  LIMIT {limit}
 {skip_locked}
