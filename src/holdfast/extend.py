@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import msgspec
 
 from holdfast.definitions import Creates, Definitions
+from holdfast.engine.audit import Deed, record
 from holdfast.engine.claim_hooked import Allow, Cancel, ClaimRequest, Defer, Reject
 from holdfast.engine.create_hooked import CreateRequest
 from holdfast.engine.hooked import MoveRequest
@@ -26,6 +27,7 @@ from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.manifest import Manifest
 from holdfast.model import key
 from holdfast.model.derived_key import derived_key
+from holdfast.model.json import encode_object
 from holdfast.model.names import kind_of, quoted
 from holdfast.observe.declared import (
     SECONDS,
@@ -36,10 +38,11 @@ from holdfast.observe.declared import (
     Family,
     Metrics,
     check_names,
+    same_form,
 )
 from holdfast.observe.serving import Serving
 from holdfast.observe.storage_metrics import storage_metrics
-from holdfast.observe.working import Working
+from holdfast.observe.working import FOR_EXTENSIONS, Working
 from holdfast.redaction import know
 from holdfast.server.answers import etag_of, file, html, ranged, redirect, stored, streamed, tagged_with
 from holdfast.server.extending import Mount, MountLimits, RouteOptions, extension_route, mount, together
@@ -85,6 +88,7 @@ __all__ = [
     "warn",
 ]
 
+AUDIT_BYTES_MAX = 4096  # of one line
 NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 # Beginnings of the platform's own settings, metrics, scopes and tables, and of variables that are not ours.
 RESERVED = key.RESERVED.union(
@@ -272,6 +276,21 @@ class Extension(Definitions):
             )
         return types
 
+    async def audit(self, tx: Tx, action: str, subject: str | None = None, **detail: Any) -> int:
+        """Write a line into the audit, in the transaction of a hook, a route or maintenance; the answer is its number.
+
+        Best as the last statement: whoever else writes into the audit waits for the end of the transaction.
+        """
+        wrong = f"extension {self.name!r}: a line in the audit:"
+        if not isinstance(action, str) or not action or not isinstance(subject, str | None):
+            raise Invalid(f"{wrong} its action and its subject are text", code="invalid_audit_line")
+        try:
+            said = {"action": action, "subject": subject, "detail": detail}
+            encode_object(said, "what it says", max_bytes=AUDIT_BYTES_MAX)
+        except Invalid as error:
+            raise Invalid(f"{wrong} {error.message}", code="invalid_audit_line") from None
+        return await record(tx, Deed(f"extension {self.name}", action, subject, detail))
+
     # -- tables and queries -----------------------------------------------------------------------------------
 
     def migrations(self, dialect: str) -> list[Migration]:
@@ -373,7 +392,9 @@ class Extension(Definitions):
             return
         core = (*Serving().instruments.values(), *Working().instruments.values())
         every = {f"the extension {each.name}": list(each.metrics.values()) for each in (*others, self)}
-        check_names({"the core": core, **every})
+        declared = {one.name: one for instruments in every.values() for one in instruments}
+        fed = [one for one in core if one.name in FOR_EXTENSIONS and same_form(one, declared.get(one.name))]
+        check_names({"the core": [one for one in core if one not in fed], **every})
 
     def open_storage(self, url: str, **options: Any) -> Storage:
         """As `holdfast.storage.open_storage`; its operations are counted in the metrics of S3."""

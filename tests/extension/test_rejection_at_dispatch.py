@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from holdfast import App
+import pytest
+
+from holdfast import App, JobFailed
+from holdfast import Reject as Verdict
+from holdfast.errors import Invalid
 from holdfast.extend import ClaimRequest, Extension, Reject, Tx
 from holdfast.model import Job
 from holdfast.settings import Settings
@@ -63,3 +67,43 @@ async def test_a_claim_guard_rejects_and_everybody_hears_of_it(store_url: str) -
         assert told[1:] == [{"verb": "reject", "from": "queued", "to": "rejected", "actor": "system"}]
         assert await served.engine.attempts(rejected["jobId"]) == []
         assert await post("gore") == rejected | {"status": "REJECTED"}
+
+
+async def test_a_rejection_has_its_line_in_the_audit_or_does_not_happen(store_url: str) -> None:
+    """R004-26: by the guard at dispatch and by the worker's own verdict, in the commit of the move."""
+    app, ext = App(Settings(database_url=store_url), name="studio"), Extension("moderation", package="tests")
+    tries: list[str] = []
+
+    @ext.job("GENERATE", lifecycle="generation")
+    async def generate(prompt: str) -> None:
+        raise Verdict("SAFE_BLOCK", "the provider's filter")
+
+    @ext.guard("claim", job_type="GENERATE")
+    async def moderate(_tx: Tx, request: ClaimRequest) -> Reject | None:
+        return Reject("SAFE_BLOCK") if request.job.payload["prompt"] == "gore" else None
+
+    @ext.effect("reject", job_type="GENERATE")
+    async def note(tx: Tx, _verb: str, job: Job) -> None:
+        await ext.audit(tx, "SAFE_BLOCK", job.id, attempts=job.attempt)
+        tries.append(job.payload["prompt"])
+        if tries.count("hare") == 1 and job.payload["prompt"] == "hare":
+            raise RuntimeError("not this time")
+
+    app.include(ext)
+    async with app, working(app):
+        jobs = {prompt: await generate.enqueue(prompt) for prompt in ("gore", "a fox", "hare")}
+        engine = await app.engine()
+        for job in jobs.values():
+            with pytest.raises(JobFailed, match="SAFE_BLOCK"):
+                await job.result(20)
+        assert tries.count("hare") > 1
+        page = await engine.audit()
+        assert {(line.actor, line.action) for line in page.lines} == {("extension moderation", "SAFE_BLOCK")}
+        told = sorted((line.subject, line.detail["attempts"]) for line in page.lines)
+        assert told == sorted([(jobs["gore"].id, 0), (jobs["a fox"].id, 1), (jobs["hare"].id, 1)])
+        assert (await engine.verify_audit()).wrong is None
+
+        for bad in ({"action": ""}, {"action": "X", "subject": 5}, {"action": "X", "text": "x" * 5000}):
+            with pytest.raises(Invalid, match="extension 'moderation'") as refused:
+                await engine.store.write(lambda tx, bad=bad: ext.audit(tx, **bad))  # type: ignore[misc]
+            assert refused.value.code == "invalid_audit_line"
