@@ -176,6 +176,7 @@ async def test_a_beat_says_how_the_worker_is(engine: Engine, worker: str) -> Non
     lease = await run(engine, worker)
     await engine.heartbeat(worker, [held(lease)], slots=4)
     assert await liveness() is Liveness.BUSY
+    await engine.complete(worker, lease.id, lease.token)
     await engine.heartbeat(worker, [])
     assert await liveness() is Liveness.IDLE
     await engine.heartbeat(worker, [], liveness=Liveness.ACTIVE)

@@ -21,6 +21,7 @@ from holdfast.observe.working import Working
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.testing import fake_context
+from holdfast.worker.figures import Figures
 from tests.cli.background import Background
 from tests.extension import toy
 from tests.server.steps import serving
@@ -107,6 +108,39 @@ def test_a_name_that_is_taken_is_an_error_at_include_that_names_both(
         app.include(pages)
     assert refused.value.code == "duplicate_metric"
     assert other in refused.value.message
+
+
+def test_what_the_core_only_names_is_fed_by_the_extension_that_declares_it(pages: Extension) -> None:
+    """R000-63, R000-68, R000-69: to the letter, or it collides."""
+    operation_seconds = (0.1, 0.3, 0.5, 1, 3, 5, 7, 10)
+    errors = pages.counter("image_processing_errors_total", "x", ["error_type"], exact=True)
+    took = pages.histogram(
+        "cloudfront_operation_duration_seconds", "x", ["operation"], buckets=operation_seconds, exact=True
+    )
+    failed = pages.counter("cloudfront_operation_errors_total", "x", ["operation", "error_code"], exact=True)
+    app = App(name="other")
+    app.include(pages)
+    errors.add(1, "corrupt")
+    took.observe(0.4, "invalidate")
+    failed.add(1, "invalidate", "throttled")
+    page = Page(Figures([], declarations=app.declarations()).registry.text().decode())
+    assert page.value("image_processing_errors_total", error_type="corrupt") == 1
+    assert page.value("cloudfront_operation_duration_seconds_bucket", operation="invalidate", le="0.5") == 1
+    assert page.value("cloudfront_operation_errors_total", operation="invalidate", error_code="throttled") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "options"),
+    [
+        ("counter", "image_processing_errors_total", {"labels": ["reason"]}),
+        ("histogram", "cloudfront_operation_duration_seconds", {"labels": ["operation"], "buckets": [1, 2]}),
+        ("counter", "s3_operation_errors_total", {"labels": ["operation", "bucket", "error_code"]}),
+    ],
+)
+def test_in_another_form_it_collides(pages: Extension, kind: str, name: str, options: dict[str, Any]) -> None:
+    getattr(pages, kind)(name, "x", exact=True, **options)
+    with pytest.raises(Invalid, match="of the core"):
+        App(name="other").include(pages)
 
 
 def test_after_include_nothing_is_declared(pages: Extension) -> None:
@@ -331,6 +365,7 @@ async def page_where(worker: Background, condition: Callable[[Page], bool]) -> P
 
 
 async def test_the_storage_of_an_extension_is_counted(pages: Extension, tmp_path: Path) -> None:
+    """R000-64: by itself."""
     storage = pages.open_storage(str(tmp_path / "objects"))
     app = App(name="other")
     app.include(pages)

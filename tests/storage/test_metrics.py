@@ -12,6 +12,7 @@ from holdfast.storage import Storage
 
 
 async def test_watched_storage_counts_its_operations_and_failures(opened: Callable[..., Storage], kind: str) -> None:
+    """R000-64, R000-65."""
     registry, storage, metrics = Working(), opened(kind), StorageMetrics()
     registry.adopt(metrics.instruments)
     storage.watch = metrics.of(storage.bucket)

@@ -295,6 +295,13 @@ def check_names(of_each: Mapping[str, Iterable[Instrument]]) -> None:
                     )
 
 
+def same_form(one: Instrument, other: Instrument | None) -> bool:
+    """Whether the second can stand in the place of the first: of the same kind, with the same labels and buckets."""
+    if other is None or isinstance(one, Counter) is not isinstance(other, Counter):
+        return False
+    return (one.labels, getattr(one, "buckets", ())) == (other.labels, getattr(other, "buckets", ()))
+
+
 def _written(instrument: Instrument) -> set[str]:
     if isinstance(instrument, Counter):
         base = instrument.name.removesuffix("_total")

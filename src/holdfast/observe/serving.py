@@ -6,6 +6,7 @@ They are never in one registry with those of a worker: `db_query_duration_second
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from mimetypes import MimeTypes
 
 from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
@@ -20,9 +21,9 @@ from holdfast.observe.queries import QueryTimes
 from holdfast.store.queries import Query
 
 SECONDS = (0.1, 0.3, 0.5, 1, 2, 5, 10)
-BYTES = tuple(2**power for power in range(10, 21))  # 1 KiB to 1 MiB, the longest body there is
+BYTES = tuple(2**power for power in range(10, 21))  # 1 KiB to 1 MiB, the longest body of a job
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-JSON = "application/json"
+MEDIA_TYPES = frozenset(MimeTypes().types_map[True].values())
 WEBHOOK = "webhook"
 REQUESTS_MAX = 5_000  # routes times statuses: clients cannot add to them
 QUEUES_MAX = 100  # told apart; the others are counted together
@@ -53,7 +54,7 @@ class Serving(Registry):
         self.requests_total = self.counter("http_requests_total", "Requests that were answered.", labels)
         self.requests.most = self.requests_total.most = REQUESTS_MAX
         self.uploads = self.histogram(
-            "upload_size_bytes", "How long the bodies were that jobs came in.", ("mime_type",), buckets=BYTES
+            "upload_size_bytes", "How long bodies of jobs and uploaded files were.", ("mime_type",), buckets=BYTES
         )
         self.streams = self.gauge("holdfast_streams", "Live streams that are open here.")
 
@@ -130,10 +131,10 @@ class Serving(Registry):
         """Before any handler was asked; in next to no time. Clients may call a method whatever they like."""
         self.requests.observe(0.0, method if method in METHODS else OTHER, route, str(status))
 
-    def uploaded(self, size: int, kind: bytes | None) -> None:
-        """Clients choose the kind, so only one is told by name."""
-        named = JSON if kind is None else kind.partition(b";")[0].strip().lower().decode("latin-1")
-        self.uploads.observe(size, JSON if named == JSON else OTHER)
+    def uploaded(self, size: int, kind: str) -> None:
+        """Clients choose the kind, so only those that are well known are told by name."""
+        named = kind.partition(";")[0].strip().lower()
+        self.uploads.observe(size, named if named in MEDIA_TYPES else OTHER)
 
     def sent(self, operation: str, seconds: float, status: int | None, outcome: str) -> None:
         """A webhook message or an alert, and what came back."""

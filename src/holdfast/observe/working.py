@@ -15,6 +15,12 @@ from holdfast.observe.storage_metrics import OPERATION_SECONDS, StorageMetrics
 OUR_SECONDS = declared.SECONDS
 SECONDS = (0.1, 0.3, 0.5, 0.7, 1, 3, 5, 7, 10)
 MILLISECONDS = (10, 30, 50, 70, 100, 300, 500, 700, 1000, *range(1500, 10_001, 500))
+# An extension that declares one of these under its exact name, with the same labels and buckets, feeds it.
+FOR_EXTENSIONS = (
+    "image_processing_errors_total",
+    "cloudfront_operation_duration_seconds",
+    "cloudfront_operation_errors_total",
+)
 DECLARED_MAX = 10_000  # sets of label values that the app declares: clients cannot add to them
 
 
@@ -59,7 +65,7 @@ class Working(Registry):
         self.retries = self.counter("retry_attempts_total", "Attempts that were not the first of their job.")
 
     def _of_what_apps_use(self) -> None:
-        """Nothing in the platform feeds these by itself; those of S3 are fed by the storage of extensions."""
+        """Nothing in the platform feeds these by itself: extensions do, those of S3 by their storage."""
         self.counter("image_processing_errors_total", "Images that could not be processed.", ("error_type",))
         self.adopt(StorageMetrics().instruments)
         self.histogram(

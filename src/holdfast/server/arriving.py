@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, UploadFile
 from starlette.datastructures import Headers as StarletteHeaders
 from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 
@@ -93,6 +93,14 @@ class Arriving:
         if self._kind != MULTIPART:
             raise Malformed(f"send a form: content-type: {MULTIPART}", code="unsupported_media_type")
         return await _Parts(headers, self.stream(), max_files=max_files, max_fields=max_fields).parse()
+
+    @property
+    def uploads(self) -> list[tuple[int, str]]:
+        """How much of what kind has come: each file of a form, else the whole body."""
+        if self._form is not None:
+            files = [value for _, value in self._form.multi_items() if isinstance(value, UploadFile)]
+            return [(file.size or 0, file.content_type or "") for file in files]
+        return [(self._size, self._kind)] if self._over else []
 
     async def close(self) -> None:
         if self._form is not None:

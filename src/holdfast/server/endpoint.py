@@ -104,7 +104,7 @@ class Endpoint:
     async def _body(self, scope: Any, receive: Any, headers: Headers) -> Any:
         data = await read_body(receive, headers, whole=WHOLE in scope, limit=self._route.body_max)
         if self._brings_jobs:
-            self._metrics.uploaded(len(data), headers.get(b"content-type"))
+            self._metrics.uploaded(len(data), headers.get(b"content-type", b"application/json").decode("latin-1"))
         return decoded(data, self._shape)
 
     async def _send_response(

@@ -216,6 +216,8 @@ async def _handle(called: _Called, server: Server, asked: Asked) -> Answer:
         raise
     finally:
         if asked.arriving is not None:
+            for size, kind in asked.arriving.uploads:
+                server.metrics.uploaded(size, kind)
             await asked.arriving.close()
 
 
