@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.clock import MovableClock
 from holdfast.engine import Progress
 from holdfast.lifecycle import BUILT_IN, STATUS, State
 from holdfast.model import JobType, Lease, NewJob, Part
 from holdfast.model.key import NewKey
 from holdfast.server import waiting
 from tests.engine.steps import ask, bring, stored
-from tests.server.steps import ADMIN, Served, bearer
+from tests.server.steps import ADMIN, Served, bearer, serving
 
 BODY: dict[str, Any] = {"jobType": "SEND", "payload": {"to": "a"}}
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
@@ -153,7 +154,7 @@ async def test_a_failure_shows_its_code_and_message_and_nothing_else(served: Ser
 
 
 SHOWN = {"jobId", "jobType", "status", "createdAt", "updatedAt", "progress", "counters", "result", "error"}
-SHOWN |= {"canceledAt", "partial"}
+SHOWN |= {"canceledAt", "partial", "durationSeconds"}
 CANARY = "canary-7f3a"
 
 
@@ -174,6 +175,32 @@ async def test_in_every_state_only_what_a_client_may_know_is_shown(served: Serve
     page = await served.http.get("/jobs", params={"limit": 500})
     assert all(view.keys() <= SHOWN for view in page.json()["jobs"])
     assert not [secret for secret in (CANARY, worker) if secret in page.text]
+
+
+async def test_a_job_that_ended_says_how_long_it_took(fresh_sqlite_url: str) -> None:
+    """R002-38: from its first start, over all its attempts; of a job that never started there is nothing to say."""
+    clock = MovableClock()
+    async with serving(fresh_sqlite_url, clock=clock) as served:
+        worker = (await served.engine.register()).id
+        job_id, waiting = await hand_in(served), await hand_in(served)
+
+        async def told(job_id: str) -> set[float | None]:
+            view, listed = await served.http.get(f"/jobs/{job_id}"), await served.http.get("/jobs")
+            whole = await served.http.get(f"/api/admin/jobs/{job_id}", headers=ADMIN)
+            [row] = [one for one in listed.json()["jobs"] if one["jobId"] == job_id]
+            return {seen.get("durationSeconds") for seen in (view.json(), row, whole.json())}
+
+        clock.advance(100)
+        [lease] = await served.engine.claim(worker)
+        clock.advance(5)
+        await served.engine.fail(worker, job_id, lease.token, "E", retry_after_seconds=0)
+        [lease] = await served.engine.claim(worker)
+        assert (lease.id, await told(job_id)) == (job_id, {None})
+        clock.advance(2.5)
+        await served.engine.complete(worker, job_id, lease.token)
+        await served.engine.cancel(waiting)
+        clock.advance(60)
+        assert (await told(job_id), await told(waiting)) == ({7.5}, {None})
 
 
 async def test_a_canceled_job_says_when_and_that_its_results_are_partial(served: Served, worker: str) -> None:

@@ -216,6 +216,13 @@ class Job(msgspec.Struct, frozen=True):
         """It was canceled after it had started: what it has reported is not all."""
         return self.state is State.CANCELED and self.started_at is not None
 
+    @property
+    def duration_seconds(self) -> float | None:
+        """From its first start to its end, the pauses between attempts included."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds()
+
     def derived(self, now: datetime) -> str | None:
         """What its claim and its error come to, in one of six words; None for jobs canceled or rejected."""
         match self.state:

@@ -62,6 +62,7 @@ def _told(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
         "derived": job.derived(now),
         "canceled_at": job.canceled_at,
         "partial": job.partial,
+        "duration_seconds": job.duration_seconds,
         "tags": job.tags or [],
         "lease": _lease(job),
         "last_worker_id": job.last_worker,

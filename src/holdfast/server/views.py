@@ -31,6 +31,7 @@ def job_view(outline: Outline) -> JobView:
         error=_error(outline) if outline.state in _UNHAPPY else None,
         canceled_at=outline.updated_at if canceled else None,  # its last change was its end
         partial=canceled and outline.started_at is not None,
+        duration_seconds=_duration(outline),
         parts=None if outline.parts is None else [part_progress(part) for part in decode(outline.parts)],
     )
 
@@ -61,6 +62,12 @@ def _progress(outline: Outline) -> ProgressView | None:
     if outline.eta_at is not None and outline.state is State.RUNNING:
         left = max(0.0, round((outline.eta_at - outline.now_at).total_seconds(), 3))
     return ProgressView(outline.percent, outline.step, left)
+
+
+def _duration(outline: Outline) -> float | None:
+    if not outline.final or outline.started_at is None:
+        return None
+    return (outline.updated_at - outline.started_at).total_seconds()  # its last change was its end
 
 
 def _error(outline: Outline) -> ErrorView:

@@ -77,7 +77,8 @@ class AdminJob(Answer):
     """A job as operators see it. `status` is one of the six words of clients, `state` the word of the job's
     lifecycle, `storedState` the platform's name for that state, the same in every lifecycle. `derived` is what its
     claim and its error say: Unclaimed, Claimed, Expired (its lease ran out), Retrying, Completed or Failed. `partial`:
-    it was canceled after it had started, and its counters, parts and checkpoint are not all."""
+    it was canceled after it had started, and its counters, parts and checkpoint are not all. `durationSeconds`: from
+    its first start to its end, once it has ended."""
 
     job_id: str
     tenant: str
@@ -105,6 +106,7 @@ class AdminJob(Answer):
     cancel_requested_at: Time | None = None
     canceled_at: Time | None = None
     partial: bool = False
+    duration_seconds: float | None = None
     derived: str | None = None
     lease: LeaseView | None = None
     last_worker_id: str | None = None

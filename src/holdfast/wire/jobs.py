@@ -61,7 +61,8 @@ class PartProgress(Answer):
 
 class JobView(Answer):
     """What a client may know of a job: never its payload, attempts, worker, lease or traces. `partial`: it was canceled
-    after it had started, and what it reported, its counters among it, is not all."""
+    after it had started, and what it reported, its counters among it, is not all. `durationSeconds`: from its first
+    start to its end, once it has ended."""
 
     job_id: str
     job_type: str
@@ -75,6 +76,7 @@ class JobView(Answer):
     error: ErrorView | None = None
     canceled_at: Time | None = None
     partial: bool = False
+    duration_seconds: float | None = None
     parts: list[PartProgress] | None = None
 
 

@@ -41,6 +41,7 @@ def job_view(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
         **camel_keys(rest),
         "canceledAt": job.canceled_at,
         "partial": job.partial,
+        "durationSeconds": job.duration_seconds,
         "progress": _progress(job),
         "lease": _lease(job),
         "lastWorkerId": job.last_worker,
