@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Permanent, Reject, Retry
-from holdfast.errors import Refused
+from holdfast.errors import HoldfastError, Refused, StorageDenied, StoreError, Unreachable
 from holdfast.settings import Settings
 from tests.app.steps import drained
 from tests.server.steps import ADMIN, Served, serving
@@ -19,6 +19,14 @@ PURPOSE = {
     "permanent": (Permanent, "E_NO_ADDRESS"),
     "retry": (Retry, "E_LATER"),
     "reject": (Reject, "E_POLICY"),
+}
+INFRASTRUCTURE: dict[str, tuple[HoldfastError, str]] = {
+    "database": (StoreError("the database refused it", full=SECRET), "the database refused it"),
+    "storage": (StorageDenied("storage refused it", full=SECRET), "storage refused it"),
+    "host": (
+        Unreachable("no answer", about="10.1.2.3:5432"),
+        "the job failed with an unexpected error (Unreachable)",
+    ),
 }
 
 
@@ -37,6 +45,8 @@ async def app(store_url: str) -> AsyncIterator[App]:
         if how in PURPOSE:
             kind, code = PURPOSE[how]
             raise kind(code, "said to the client")
+        if how in INFRASTRUCTURE:
+            raise INFRASTRUCTURE[how][0]
         if how == "ours":
             raise Refused("said to the client", code="E_OURS")
         raise (TimeoutError if how == "classified" else ConnectionError)(SECRET)
@@ -76,6 +86,17 @@ async def test_the_same_goes_for_a_remote_worker_and_for_errors_with_a_class(ser
     seen = await served.http.get(f"/jobs/{job}")
     assert seen.json()["error"]["message"] == "the job failed with an unexpected error (TimeoutError)"
     assert SECRET not in seen.text
+
+
+@pytest.mark.parametrize("how", INFRASTRUCTURE)
+async def test_neither_do_they_hear_of_databases_storage_and_hosts(served: Served, app: App, how: str) -> None:
+    """R001-53: errors of the platform that a handler met and did not expect."""
+    error, told = INFRASTRUCTURE[how]
+    job = await create(served, how)
+    assert await drained(app) == 1
+    seen = await served.http.get(f"/jobs/{job}")
+    assert seen.json()["error"] == {"code": error.code, "message": told}
+    assert "10.1.2.3" not in seen.text
 
 
 @pytest.mark.parametrize("how", [*PURPOSE, "ours"])

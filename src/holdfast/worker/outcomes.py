@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Invalid, OutcomeUnknown, StoreUnavailable
+from holdfast.errors import HoldfastError, Invalid, OutboundError, OutcomeUnknown, StoreUnavailable
 from holdfast.model.json import encode
 from holdfast.model.reports import CONTEXT_BYTES_MAX, RAISED
 
@@ -140,7 +140,7 @@ def of_error(error: BaseException, codes: Mapping[type[BaseException], str], *, 
             return Released(OUTAGE_SECONDS)
         case Invalid():
             return Failed(error.code, error.message, {"traceback": _told(error)}, permanent=True)
-        case HoldfastError():
+        case HoldfastError() if not isinstance(error, OutboundError):  # whose text names a host
             return Failed(code_of(error, codes), readable(error.message), {"traceback": _told(error)})
         case _:
             context = {RAISED: type(error).__name__, "traceback": _told(error)}
