@@ -29,6 +29,7 @@ async def claimed(engine: Engine, worker: str, job_type: str = "parent") -> list
 async def test_it_can_be_claimed_when_the_last_child_has_ended(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
+    """R002-48: a job that goes on with what its child jobs have made."""
     parent, children = await parent_of(engine, worker, 2)
     stranger = await engine.create(NewJob(type="stranger"))
     await wait(engine, worker, parent)

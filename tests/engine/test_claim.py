@@ -135,7 +135,7 @@ async def test_jobs_that_a_worker_may_not_take_do_not_stand_in_its_way(engine: E
 async def test_a_worker_defers_to_an_idle_one_that_the_job_prefers(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    """C-33, R003-40, R003-50, R003-107, R003-150: until the job has waited long enough; its age decides."""
+    """C-33, R003-40, R003-50, R003-107, R003-150, R003-163 (#264): until it has waited long enough; its age decides."""
     gpu = (await engine.register(capabilities={"gpu": True})).id
     await engine.heartbeat(gpu, [])
     await engine.create(job("cut", lifecycle="transcode", prefers=["gpu"]))
@@ -307,7 +307,7 @@ async def test_what_was_claimed_is_told_though_looking_for_more_failed(
 
 
 async def test_many_workers_at_once_never_share_a_job(engine: Engine, clock: MovableClock) -> None:
-    """R001-24, R001-74, R003-103, R003-146, R003-151, R003-160, S3."""
+    """R001-24, R001-74, R003-103, R003-146, R003-151, R003-160, R003-163 (#262), S3."""
     workers = [(await engine.register()).id for _ in range(8)]
     await engine.create_many([job(str(n)) for n in range(100)])
 

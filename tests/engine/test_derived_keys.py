@@ -50,7 +50,7 @@ async def asked(engine: Engine) -> list[str]:
 async def test_a_double_click_across_the_edge_of_a_minute_is_one_job(
     engine: Engine, clock: MovableClock, asked: list[str]
 ) -> None:
-    """R004-27, R004-29, C-18: the minute is a window that also matches the minute before."""
+    """R004-11, R004-27, R004-29, C-18: the minute is a window that also matches the minute before."""
     first = await engine.create(image())
     clock.advance(2)
     again = await engine.create(image(" a red  fox"))

@@ -105,6 +105,7 @@ async def test_of_a_hundred_failures_the_one_whose_effect_fails_waits(engine: En
 async def test_of_a_hundred_lost_jobs_the_one_whose_effect_fails_is_reaped_later(
     engine: Engine, worker: str, clock: MovableClock, way: str
 ) -> None:
+    """R003-110, R003-163 (#267): never the one without the other."""
     break_one(engine, way, "reap")
     leases = await hundred(engine, worker)
     await sweep(engine, clock, 60)
@@ -154,6 +155,7 @@ async def ten(engine: Engine, worker: str, **job: Any) -> list[Lease]:
 
 @SOME_WAYS
 async def test_one_release_waits(engine: Engine, worker: str, way: str) -> None:
+    """R003-110."""
     break_one(engine, way, "release")
     leases = await ten(engine, worker)
     answers = await engine.release_many(worker, [Freed(lease.id, lease.token) for lease in leases])

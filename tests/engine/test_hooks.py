@@ -108,6 +108,8 @@ async def test_an_effect_that_raises_takes_the_move_back(engine: Engine, worker:
 
 @pytest.mark.usefixtures("ledger")
 async def test_an_effect_commits_with_its_move(engine: Engine, worker: str) -> None:
+    """R003-110, R003-163 (#267): a job that is taken away and what depends on it, too."""
+
     @effect(engine, *VERBS, "reap")
     async def note(tx: Tx, verb: str, row: Job) -> None:
         await tx.one(WRITE, job=row.id, entry=f"{verb} {row.state}")
