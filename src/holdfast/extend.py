@@ -286,7 +286,7 @@ class Extension(Definitions):
             raise Invalid(f"{wrong} its action and its subject are text", code="invalid_audit_line")
         try:
             said = {"action": action, "subject": subject, "detail": detail}
-            encode_object(said, "context", max_bytes=AUDIT_BYTES_MAX)
+            encode_object(said, "metadata", max_bytes=AUDIT_BYTES_MAX)
         except Invalid as error:
             raise Invalid(f"{wrong} {error.message}", code="invalid_audit_line") from None
         return await record(tx, Deed(f"extension {self.name}", action, subject, detail))
