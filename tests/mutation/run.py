@@ -109,6 +109,7 @@ CLOSE = {
     "jobs_by_id": ["tests/engine/test_hooks.py"],
     **{query: ["tests/engine/test_needs.py"] for query in NEEDS},
     **{query: ["tests/engine/test_hook_failures.py"] for query in HOOK_FAILURES},
+    **{query: ["tests/server/test_app_lifecycles.py"] for query in ("job_types", "put_lifecycle")},
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
     **{query: ["tests/engine/test_parts.py"] for query in ("reopen_parts", "reset_parts", "tell_parts", "number_line")},
     **{

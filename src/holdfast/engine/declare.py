@@ -14,6 +14,8 @@ import msgspec
 
 from holdfast.engine.registry import Registry
 from holdfast.errors import Conflict, Invalid
+from holdfast.lifecycle import BUILT_IN
+from holdfast.lifecycle.render import to_data
 from holdfast.model import JobType, Liveness, Worker
 from holdfast.model.json import encode
 from holdfast.store import Row, Tx, q
@@ -49,6 +51,7 @@ class Contradiction(NamedTuple):
 async def declare(tx: Tx, registry: Registry, types: Sequence[JobType], app: str | None) -> list[Contradiction]:
     """Keep these, unless the database has them already or another app that is in use says otherwise."""
     rows = {row["name"]: row for row in await tx.all(q.job_types)}
+    await _keep_lifecycles(tx, registry, types, {row["lifecycle"]: row["machine"] for row in rows.values()})
     found = []
     for declared in types:
         contradiction = await _declare(tx, registry, declared.in_order, app, rows.get(declared.name))
@@ -56,6 +59,15 @@ async def declare(tx: Tx, registry: Registry, types: Sequence[JobType], app: str
         if contradiction is not None:
             found.append(contradiction)
     return found
+
+
+async def _keep_lifecycles(tx: Tx, registry: Registry, types: Sequence[JobType], kept: dict[str, str | None]) -> None:
+    """Those that are not built in: a server without the app creates, shows and filters their jobs too."""
+    machines = {declared.lifecycle: registry.machine_of(declared) for declared in types}
+    for name, machine in sorted(machines.items()):
+        body = msgspec.json.encode(to_data(machine), order="deterministic").decode()
+        if machine not in BUILT_IN and kept.get(name) != body:
+            await tx.one(q.put_lifecycle, name=name, body=body)
 
 
 async def _declare(

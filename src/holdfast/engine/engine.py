@@ -213,6 +213,12 @@ class Engine(Keyring, Mailing):
             return False
         return await self.store.read(lambda tx: _idempotency.is_repeat(tx, self.rules, job))
 
+    async def lifecycles(self) -> Lifecycles:
+        """Those of this process, and those of every app whose job types the database has."""
+        if self.rules.registry.types_age >= TYPES_FRESH_SECONDS:
+            await self.store.read(self.rules.registry.types)
+        return self.rules.lifecycles
+
     async def declared(self) -> dict[str, JobType]:
         """Every job type that some app has declared."""
         return await self.store.read(self.rules.registry.types)

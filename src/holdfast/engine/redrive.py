@@ -65,7 +65,7 @@ async def redrive(
 def _know(lifecycles: Lifecycles, machine: Machine) -> None:
     """A lifecycle that an app declared may not be known here, but each of its jobs brings it along."""
     if machine.name not in {known.name for known in lifecycles}:
-        lifecycles.declare(machine)
+        lifecycles.learn(machine)
 
 
 async def successors(tx: Tx, job_id: str) -> list[str]:

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.engine.policy_settings import PolicySettings
 from holdfast.errors import Invalid, StoreUnavailable, UnknownName
-from holdfast.lifecycle import Lifecycles, Machine, Policy, Reaping
+from holdfast.lifecycle import DEFAULT, Lifecycles, Machine, Policy, Reaping
 from holdfast.lifecycle.policy import readable
 from holdfast.lifecycle.render import from_stored, to_data
 from holdfast.model import JobType, NewJob
@@ -71,6 +71,7 @@ class Registry:
         self._settings = settings or PolicySettings()
         self._types: dict[str, JobType] = {}
         self._types_until = -1.0
+        self._learned: dict[str, str] = {}  # lifecycles of other apps, as the database has them
         self.declare_again: Callable[[Tx], Awaitable[None]] | None = None  # what this process has declared
         self._lost_types = False
         self._checks: dict[str, tuple[str, Check]] = {}
@@ -85,7 +86,7 @@ class Registry:
     def forget(self) -> None:
         """All that was read from the database, which may be another one by now."""
         self._types, self._types_until = {}, -1.0
-        self._resolved, self._snapshots, self._lost_types = {}, {}, True
+        self._resolved, self._snapshots, self._learned, self._lost_types = {}, {}, {}, True
         for listener in self.forgotten:
             listener()
 
@@ -107,8 +108,29 @@ class Registry:
 
     async def _types_kept(self, tx: Tx) -> dict[str, JobType]:
         """A row that cannot be read counts as not declared, and hides none of the others."""
-        found = [self.read_type(row) for row in await tx.all(q.job_types)]
+        rows = await tx.all(q.job_types)
+        for row in rows:
+            self._learn(row)
+        found = [self.read_type(row) for row in rows]
         return {declared.name: declared for declared in found if declared is not None}
+
+    def _learn(self, row: Row) -> None:
+        """The lifecycle of a type that another app has declared."""
+        name, body = row["lifecycle"], row["machine"]
+        if body is None or self._learned.get(name) == body:
+            return
+        self._learned[name] = body
+        try:
+            machine, ignored = from_stored(msgspec.json.decode(body), 0)
+        except (msgspec.DecodeError, UnicodeError):
+            machine, ignored = DEFAULT, ["lifecycle"]
+        if ignored:
+            self._warn(f"lifecycle {name!r}", [f"its {part} ({name})" for part in ignored])
+        if "lifecycle" not in ignored:
+            self._lifecycles.learn(machine)
+
+    def machine_of(self, declared: JobType) -> Machine:
+        return self._lifecycles[declared.lifecycle]
 
     def read_type(self, row: Row) -> JobType | None:
         try:

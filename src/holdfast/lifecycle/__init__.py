@@ -36,10 +36,12 @@ BUILT_IN = (DEFAULT, ORCHESTRATION, IMAGES, CRAWL, TRANSCODE, GENERATION)
 
 
 class Lifecycles:
-    """The lifecycles a process knows by name: the six built in, and those an app declares."""
+    """The lifecycles a process knows by name: the six built in, those its app declares, and those of other apps that
+    it has read in the database."""
 
     def __init__(self, *declared: Machine) -> None:
         self._machines = {machine.name: machine for machine in BUILT_IN}
+        self._learned: set[str] = set()
         for machine in declared:
             self.declare(machine)
 
@@ -47,6 +49,13 @@ class Lifecycles:
         if machine.name in {built_in.name for built_in in BUILT_IN}:
             raise Invalid(f"lifecycle {machine.name!r} is built in; choose another name", code="invalid_lifecycle")
         self._machines[machine.name] = machine
+        self._learned.discard(machine.name)
+
+    def learn(self, machine: Machine) -> None:
+        """One of another process. What this one declares itself stays as it is."""
+        if machine.name not in self._machines or machine.name in self._learned:
+            self._machines[machine.name] = machine
+            self._learned.add(machine.name)
 
     def __getitem__(self, name: str) -> Machine:
         if name not in self._machines:

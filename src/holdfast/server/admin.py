@@ -36,9 +36,9 @@ async def operate(
     return await engine.audited(lambda tx: work(tx, engine.rules), tell)
 
 
-def filter_of(server: Server, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
+async def filter_of(server: Server, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
     """`otherwise` are the states that are meant where neither state nor status is given."""
-    machines = server.engine.rules.lifecycles
+    machines = await server.engine.lifecycles()
     return Filter(
         tenant=asked_for.tenant,
         **state_filter(machines, state=asked_for.state, status=asked_for.status, otherwise=otherwise),

@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 async def cancel(server: Server, asked: Asked) -> Reply:
-    wanted = _wanted(server, asked.body, Cancel.states)
+    wanted = await _wanted(server, asked.body, Cancel.states)
     place = await _begin(server, asked.body, wanted)
     reason = check_name(asked.body.reason, "reason")
     return await _run(server, asked, wanted, place, Cancel(reason), None)
@@ -44,17 +44,17 @@ async def cancel(server: Server, asked: Asked) -> Reply:
 async def redrive(server: Server, asked: Asked) -> Reply:
     """A rate spreads when the new jobs may start, counted on from where the call before left off."""
     body: BulkRedriveBody = asked.body
-    wanted = _wanted(server, body, Redrive.states)
+    wanted = await _wanted(server, body, Redrive.states)
     place, now = await _begin(server, body, wanted), await server.engine.now()
     pace = None if body.rate_per_second is None else Pace(max(place.start or now, now), body.rate_per_second)
     return await _run(server, asked, wanted, place, Redrive(again=body.again, pace=pace), pace)
 
 
-def _wanted(server: Server, body: BulkBody, otherwise: tuple[State, ...]) -> Filter:
+async def _wanted(server: Server, body: BulkBody, otherwise: tuple[State, ...]) -> Filter:
     """A forgotten filter must not mean all jobs there are."""
     if not _given(body):
         raise Invalid("say which jobs: give a filter, such as jobType, queue or status", code="invalid_filter")
-    return filter_of(server, body, otherwise)
+    return await filter_of(server, body, otherwise)
 
 
 def _given(body: JobFilter) -> dict[str, object]:

@@ -36,7 +36,7 @@ from holdfast.wire import (
 
 async def page(server: Server, asked: Asked) -> Reply:
     query: AdminJobsQuery = asked.query
-    wanted, engine = filter_of(server, query), server.engine
+    wanted, engine = await filter_of(server, query), server.engine
     place = None if query.cursor is None else await server.cursors.place(query.cursor, wanted)
     found = await engine.page(wanted, cursor=place, limit=query.limit)
     snapshots = await engine.snapshots(found.jobs)

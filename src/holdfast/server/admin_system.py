@@ -23,12 +23,12 @@ from holdfast.wire import (
 
 
 async def lifecycles(server: Server, asked: Asked) -> Reply:
-    return Reply(200, LifecyclesAnswer([_view(machine) for machine in server.engine.rules.lifecycles]))
+    return Reply(200, LifecyclesAnswer([_view(machine) for machine in await server.engine.lifecycles()]))
 
 
 async def lifecycle(server: Server, asked: Asked) -> Reply:
     try:
-        return Reply(200, _view(server.engine.rules.lifecycles[asked.path["name"]]))
+        return Reply(200, _view((await server.engine.lifecycles())[asked.path["name"]]))
     except UnknownName as error:
         raise NotFound(error.message, code=error.code) from None
 

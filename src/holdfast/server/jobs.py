@@ -175,7 +175,7 @@ async def page(server: Server, asked: Asked) -> Reply:
         _check_statuses(query.status)
     wanted = Filter(
         tenant=asked.caller.tenant,
-        **state_filter(server.engine.rules.lifecycles, state=query.state, status=query.status),
+        **state_filter(await server.engine.lifecycles(), state=query.state, status=query.status),
         types=[query.job_type] if query.job_type is not None else None,
         queues=[query.queue] if query.queue is not None else None,
         tag=query.tag,

@@ -52,7 +52,7 @@ async def filter_of(engine: Engine, options: argparse.Namespace, states: tuple[S
 
     now = await engine.now()
     return Filter(
-        **state_filter(engine.rules.lifecycles, state=options.state, status=options.status, otherwise=states),
+        **state_filter(await engine.lifecycles(), state=options.state, status=options.status, otherwise=states),
         types=options.types,
         queues=options.queues,
         tag=options.tag,

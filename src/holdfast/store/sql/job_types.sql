@@ -14,7 +14,20 @@ VALUES (:name, :lifecycle, :queue, :policy, :requires, :prefers, :schema, :decla
 RETURNING name
 
 -- name: job_types
-SELECT name, lifecycle, queue, policy, requires, prefers, schema, needs, declared_by, conflict FROM job_types ORDER BY name
+-- `machine` is the lifecycle, unless it is built in.
+SELECT t.name, t.lifecycle, t.queue, t.policy, t.requires, t.prefers, t.schema, t.needs, t.declared_by, t.conflict,
+       l.body AS machine
+  FROM job_types t
+  LEFT JOIN lifecycles l ON l.name = t.lifecycle
+ ORDER BY t.name
+
+-- name: put_lifecycle
+INSERT INTO lifecycles (name, body, updated_at)
+VALUES (:name, :body, {now})
+    ON CONFLICT (name) DO UPDATE
+   SET body       = excluded.body,
+       updated_at = excluded.updated_at
+RETURNING name
 
 -- name: note_conflict
 UPDATE job_types SET conflict = :conflict WHERE name = :name RETURNING name

@@ -23,6 +23,13 @@ CREATE TABLE job_types (
     updated_at  timestamptz NOT NULL
 );
 
+-- Lifecycles that apps declare beside the built-in ones, so that processes without the app know them too.
+CREATE TABLE lifecycles (
+    name       text        PRIMARY KEY,
+    body       text        NOT NULL,
+    updated_at timestamptz NOT NULL
+);
+
 -- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.
 -- What the reaper judges by stands in columns, the rest of a policy in its body. `moves` are the legal moves of the
 -- lifecycle as bits: a process that cannot read the body, because a newer version wrote it, goes on by these.
