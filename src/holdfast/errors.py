@@ -74,7 +74,7 @@ class UnknownName(Invalid):
     @classmethod
     def of(cls, kind: str, name: str, known: list[str], *, where: str = "") -> UnknownName:
         near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}."
         place = f" in {where}" if where else ""
         return cls(f"unknown {kind} {name!r}{place}; {hint}", code=f"unknown_{kind}", name=name)
 

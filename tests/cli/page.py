@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast.assembly import open_engine
 from holdfast.engine import Engine
 from holdfast.settings import Settings
+from holdfast.store.queries import Query
 from tests.cli.processes import on_terminal, without_escapes
 from tests.cli.stories import dead, half_done, succeeded
 from tests.docs.pages import ROOT
@@ -60,6 +61,8 @@ async def _work(engine: Engine) -> None:
     await succeeded(engine, type="send-email", queue="mail", payload={"to": "a@example.com"})
     await dead(engine, "E_SMTP", "mailbox full", type="send-email", queue="mail", payload={"to": "b@example.com"})
     await half_done(engine, policy={"lease_seconds": 3600})  # however long it takes to type all examples
+    gone = Query("gone", "INSERT INTO extensions (name, seen_at) VALUES ('notes', {now-86400}) RETURNING name")
+    await engine.store.write(lambda tx: tx.all(gone))
 
 
 def run(command: str, folder: Path, **variables: str) -> str:

@@ -17,6 +17,7 @@ from holdfast.cli import main
 from holdfast.cli.doctor import jobs, postgres, sqlite
 from holdfast.clock import Clock
 from holdfast.engine import Engine
+from holdfast.engine.prune import Overdue
 from holdfast.model import NewJob
 from holdfast.store.checkup import Growth, PostgresState, SqliteState
 from tests.cli.conftest import Answer, Holdfast, Meanwhile
@@ -353,3 +354,9 @@ def test_a_lease_that_has_just_ended_is_left_to_maintenance(holdfast: Holdfast, 
     meanwhile(lambda engine: claimed(engine, policy={"lease_seconds": 0.05, "heartbeat_seconds": 0.01}))
     time.sleep(0.1)
     assert finding(holdfast("doctor"), "leases") == ("ok", "none is long over")
+
+
+def test_what_is_not_deleted_for_want_of_an_extension_is_told() -> None:
+    found = jobs._retention(Overdue(jobs=3), ["notes"])
+    assert (found.level, "; no live process has extension notes, without which" in found.says) == ("warn", True)
+    assert "notes" not in jobs._retention(Overdue(deliveries=3), ["notes"]).says

@@ -7,10 +7,10 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine import missing as module
-from holdfast.engine.missing import MISSING_SECONDS, told
+from holdfast.engine.missing import MISSING_SECONDS, needed, told
 from holdfast.model import JobType, NewJob
 from tests.engine.hooking import effect
-from tests.engine.steps import ask
+from tests.engine.steps import ask, run
 
 
 async def follow(*_: Any) -> None: ...
@@ -57,6 +57,21 @@ async def test_a_type_that_needs_nothing_any_more_may_have_jobs_that_do(engine: 
     await ask(engine, "UPDATE job_types SET needs = NULL WHERE name = 'n' RETURNING name")
     clock.advance(MISSING_SECONDS)
     assert await engine.missing_extensions() == {"toy": 1}
+
+
+async def test_one_that_only_finished_jobs_wait_for_is_known_to_be_needed(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """To delete these: `doctor` says so where their time is over."""
+    lease = await run(engine, worker, type="n")
+    await engine.complete(worker, lease.id, lease.token)
+    await engine.upkeep([])
+    assert await engine.store.read(needed) == []
+    clock.advance(MISSING_SECONDS)
+    assert await engine.missing_extensions() == {}
+    assert await engine.store.read(needed) == ["pages", "toy"]
+    await ask(engine, "UPDATE job_types SET needs = NULL WHERE name = 'n' RETURNING name")
+    assert await engine.store.read(needed) == ["pages"]
 
 
 async def test_many_are_counted_up_to_a_limit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

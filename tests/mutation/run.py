@@ -38,6 +38,10 @@ KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon"
 TASKS = ("take_task", "end_task", "note_task_failure", "forget_tasks", "add_tasks")
 SESSIONS = ("live_session", "end_session", "sessions_were_used", "prune_sessions")
 NEEDS = ("adopt_jobs", "adopt_lane", "free_jobs", "put_needs", "needs_of_type", "needs_of_types")
+FORGOTTEN = (
+    *("types_with_needs", "needs_that_name", "change_needs"),
+    *(f"forget_{what}" for what in ("extension", "tasks_of", "failures_of")),
+)
 HOOK_FAILURES = ("hooked_jobs", "hook_failures", "clear_hook_failures", "prune_hook_failures", "note_hook_failure")
 CLOSE = {
     "schema": ["tests/store/test_refusal.py"],
@@ -110,6 +114,8 @@ CLOSE = {
     **{query: ["tests/engine/test_needs.py"] for query in NEEDS},
     **{query: ["tests/engine/test_hook_failures.py"] for query in HOOK_FAILURES},
     **{query: ["tests/server/test_app_lifecycles.py"] for query in ("job_types", "put_lifecycle")},
+    "note_put_off": ["tests/engine/test_claim_guards.py"],
+    **{query: ["tests/engine/test_extensions.py"] for query in FORGOTTEN},
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
     **{query: ["tests/engine/test_parts.py"] for query in ("reopen_parts", "reset_parts", "tell_parts", "number_line")},
     **{

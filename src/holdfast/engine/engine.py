@@ -21,6 +21,7 @@ from holdfast.engine import create as _create
 from holdfast.engine import declare as _declare
 from holdfast.engine import depths as _depths
 from holdfast.engine import event_log as _event_log
+from holdfast.engine import extensions as _extensions
 from holdfast.engine import fail as _fail
 from holdfast.engine import heartbeat as _heartbeat
 from holdfast.engine import held as _held
@@ -590,6 +591,23 @@ class Engine(Keyring, Mailing):
     async def missing_extensions(self) -> dict[str, int]:
         """Which no live process has, and how many jobs need each of them."""
         return await self.store.read(_missing.missing)
+
+    async def extensions(self) -> list[_extensions.KnownExtension]:
+        """Those that this database knows, whether a live process has them or not."""
+        return await self.store.read(_extensions.known)
+
+    async def require_forgettable(self, name: str) -> _extensions.KnownExtension:
+        """An error while a live process has this extension."""
+        return await self.store.read(lambda tx: _extensions.require_forgettable(tx, name))
+
+    async def forget_extension(self, name: str, *, by: str | None = None) -> _extensions.Forgotten:
+        """That job types and unfinished jobs need its hooks, as when its app was renamed or is no more."""
+        batch = self.rules.limits.sweep_batch
+        return await self._by(
+            by,
+            lambda tx: _extensions.forget(tx, name, batch=batch),
+            lambda done: ("extension.forget", name, {"jobTypes": done.job_types, "jobs": done.jobs}),
+        )
 
     async def ask(self, probe: _probes.Probe) -> Any:
         """What an extension says, or `Failed`."""

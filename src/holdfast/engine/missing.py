@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from holdfast.store import Tx, q
 
 MISSING_SECONDS = 60.0  # a process that has an extension says so four times as often
@@ -13,6 +15,12 @@ COUNTED_MAX = 10_000
 async def stale(tx: Tx) -> list[str]:
     """Those that no live process has, whether a job needs them or not."""
     return [row["name"] for row in await tx.all(q.stale_extensions, seconds=MISSING_SECONDS)]
+
+
+async def needed(tx: Tx) -> list[str]:
+    """Those of them that a job type has hooks of: its finished jobs are not deleted meanwhile."""
+    types = [msgspec.json.decode(row["needs"]) for row in await tx.all(q.job_types) if row["needs"] is not None]
+    return [name for name in await stale(tx) if any(name in needs for needs in types)]
 
 
 async def missing(tx: Tx) -> dict[str, int]:

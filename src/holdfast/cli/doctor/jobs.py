@@ -23,7 +23,7 @@ LANES_SHOWN = 5
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
     from holdfast.assembly import retention
     from holdfast.engine.declare import contradictions
-    from holdfast.engine.missing import missing
+    from holdfast.engine.missing import missing, needed
     from holdfast.engine.why import unserved
     from holdfast.store import q
 
@@ -40,7 +40,8 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
             *_tasks(await tx.all(q.maintenance)),
         ]
 
-    return [*await engine.store.read(work), _retention(await engine.overdue(retention(settings)))]
+    absent = await engine.store.read(needed)
+    return [*await engine.store.read(work), _retention(await engine.overdue(retention(settings)), absent)]
 
 
 def _maintenance(sweep: Row | None) -> Finding:
@@ -57,7 +58,12 @@ def _missing(found: Mapping[str, int]) -> list[Finding]:
     from holdfast.engine.missing import told
 
     return [
-        warn(f"extension {name}", said, "run a worker or a server of an app that includes it")
+        warn(
+            f"extension {name}",
+            said,
+            "run a worker or a server of an app that includes it; if there is none any more: "
+            f"`holdfast extensions forget {name}`",
+        )
         for name, said in zip(found, told(found), strict=True)
     ]
 
@@ -126,11 +132,14 @@ def _job_types(found: list[Contradiction]) -> Finding:
     return warn("job types", found[0].text, f"and so {count(len(found) - 1, 'other type')}" if len(found) > 1 else "")
 
 
-def _retention(overdue: Overdue) -> Finding:
+def _retention(overdue: Overdue, absent: list[str]) -> Finding:
     if not overdue.jobs and not overdue.deliveries:
         return ok("retention", "nothing is left whose time is over")
     said = f"not deleted although their time is over: {_many(overdue.jobs, 'job')}, "
     said += _many(overdue.deliveries, "webhook delivery", "webhook deliveries")
+    if absent and overdue.jobs:
+        names = ", ".join(absent)
+        said += f"; no live process has extension {names}, without which jobs that have hooks of it are not deleted"
     return warn("retention", said, "run a worker and a server: they delete them; if they run, look at their logs")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # What to do about a condition that does not hold, where there is something to do.
 REMEDIES = {
     "extension": "Start a worker or a server of an app that includes it: `holdfast worker --app module:app`.",
-    "hook": "The log of the process that tried it has the traceback.",
+    "hook": "If it has failed, the log of the process that tried it has the traceback.",
     "due": "If it stays so, no worker is running: `holdfast worker --app module:app` starts one.",
     "queue": "`holdfast queues resume {queue}` opens it.",
     "workers": "`holdfast worker --app module:app` starts one, `holdfast workers list` shows those there are.",

@@ -78,3 +78,27 @@ UPDATE jobs
  WHERE jobs.id = picked.id
    AND jobs.finished_at IS NULL
 RETURNING jobs.id
+
+-- name: types_with_needs
+SELECT name, needs_by FROM job_types WHERE needs_by IS NOT NULL ORDER BY name
+
+-- name: needs_that_name
+-- What unfinished jobs need, where that names this extension.
+SELECT DISTINCT needs
+  FROM jobs
+ WHERE needs IS NOT NULL
+   AND finished_at IS NULL
+   AND EXISTS (SELECT 1 FROM {items:jobs.needs} AS need WHERE need.value = :extension)
+ ORDER BY needs
+
+-- name: change_needs
+-- An operator takes back what unfinished jobs need.
+WITH picked AS MATERIALIZED (
+    SELECT id
+      FROM jobs
+     WHERE needs = :before
+       AND finished_at IS NULL
+     LIMIT {limit}
+    {locked}
+)
+UPDATE jobs SET needs = :after WHERE id {in picked} RETURNING id

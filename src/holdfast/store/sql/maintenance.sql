@@ -63,3 +63,12 @@ SELECT count(*) AS jobs
            AND finished_at IS NULL
            AND EXISTS (SELECT 1 FROM {items:jobs.needs} AS need WHERE need.value = :extension)
          LIMIT {limit}) AS found
+
+-- name: forget_extension
+DELETE FROM extensions WHERE name = :name RETURNING name
+
+-- name: forget_tasks_of
+DELETE FROM maintenance WHERE extension = :name RETURNING task
+
+-- name: forget_failures_of
+DELETE FROM hook_failures WHERE extension = :name RETURNING job_id

@@ -1,0 +1,88 @@
+"""`holdfast extensions`: which extensions the jobs of this database need, and the end of one that is no more."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+
+from holdfast.cli.database import BY, with_engine
+from holdfast.cli.exits import FAILED
+from holdfast.cli.output import Cell, Styled, camel_keys, count, print_json, print_table, time_text
+from holdfast.cli.parser import command, group
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+    from holdfast.engine.extensions import KnownExtension
+
+
+def add_to(commands: Any) -> None:
+    verbs = group(commands, "extensions", about="list extensions, and forget one that is no more")
+    command(
+        verbs,
+        "list",
+        list_all,
+        about="list the extensions that the database knows: whether a live process has each, and what needs it",
+        examples=["holdfast extensions list", "holdfast extensions list --json"],
+    )
+    forgetting = command(
+        verbs,
+        "forget",
+        forget,
+        about="let jobs go on without the hooks of an extension that no process has any more",
+        more="For an extension that was renamed or retired. Its guards and effects do not run for these jobs, so that "
+        "what they keep in step with the jobs, such as credits, may have to be corrected by hand. The tables of the "
+        "extension stay. While a live process has it, nothing is forgotten.",
+        examples=["holdfast extensions forget notes", "holdfast extensions forget notes --yes --json"],
+    )
+    forgetting.add_argument("name", metavar="NAME", help="the name of the extension")
+    forgetting.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def list_all(options: argparse.Namespace) -> int:
+    async def work(engine: Engine) -> int:
+        found = await engine.extensions()
+        if options.json:
+            print_json({"extensions": [camel_keys(asdict(one)) for one in found]})
+        else:
+            print_table(["extension", "live", "seen", "job types", "unfinished jobs"], map(_row, found))
+        return 0
+
+    return with_engine(options, work)
+
+
+def _row(one: KnownExtension) -> list[Cell]:
+    seen = "never" if one.seen_at is None else f"{time_text(one.seen_at)} UTC"
+    live = Styled("yes", "green") if one.live else Styled("no", "red" if one.jobs else "dim")
+    return [one.name, live, seen, ", ".join(one.job_types) or "-", f"{one.jobs}"]
+
+
+def forget(options: argparse.Namespace) -> int:
+    asks = not options.yes
+    if asks and not sys.stdin.isatty():
+        raise Invalid("--yes is needed to forget an extension where nobody can be asked")
+    if asks and not _agreed(with_engine(options, lambda engine: engine.require_forgettable(options.name))):
+        print("nothing was done", file=sys.stderr)
+        return FAILED
+
+    async def work(engine: Engine) -> int:
+        done = await engine.forget_extension(options.name, by=BY)
+        if options.json:
+            print_json(camel_keys(asdict(done)))
+        else:
+            types = count(len(done.job_types), "job type")
+            print(f"extension {done.name!r} is forgotten: {types} and {count(done.jobs, 'job')} need it no more")
+        return 0
+
+    return with_engine(options, work)
+
+
+def _agreed(one: KnownExtension) -> bool:
+    """Asked outside the event loop, where Ctrl-C is heard at once."""
+    jobs = count(one.jobs, "unfinished job")
+    print(f"{jobs} will go on without the hooks of extension {one.name}.", file=sys.stderr)
+    print(f"forget {one.name}? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
