@@ -1,5 +1,6 @@
 """Guards on claim: they allow, put off, reject or cancel each job before a worker gets it."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -99,9 +100,76 @@ async def test_a_guard_that_refuses_puts_the_job_off(engine: Engine, worker: str
     await answering(engine, {"refuse": Refused("not now"), "allow": None})
     refused, fine = await engine.create_many([job("refuse"), job("allow")])
     assert [lease.id for lease in await engine.claim(worker)] == [fine.id]
-    assert await ask(engine, "SELECT job_id FROM hook_failures") == []
+    assert await put_off(engine) == {refused.id: ("claim", "toy", 0, "not now", REFUSED_SECONDS)}
     assert ((await engine.get(refused.id)).due, (await engine.get(refused.id)).reason) == (False, "refused")
     assert (await engine.get(refused.id)).run_at.timestamp() == clock.now().timestamp() + REFUSED_SECONDS
+
+
+async def put_off(engine: Engine) -> dict[str, tuple[Any, ...]]:
+    sql = "SELECT job_id, verb, extension, failures, error, next_at, {now} AS now_at FROM hook_failures"
+    rows = await ask(engine, sql)
+    return {row["job_id"]: (*tuple(row)[1:5], (row["next_at"] - row["now_at"]).total_seconds()) for row in rows}
+
+
+async def test_why_tells_the_reason_of_what_a_guard_has_put_off(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    verdicts: dict[str, Any] = {"busy": Defer(30, "over quota"), "later": Defer(90)}
+    await answering(engine, verdicts)
+    await engine.upkeep([])
+    busy, later = await engine.create_many([job("busy"), job("later")])
+
+    async def said(job_id: str) -> tuple[bool, str]:
+        return next((one.holds, one.says) for one in await engine.why(job_id) if one.name == "hook")
+
+    assert await engine.claim(worker) == []
+    toy = "extension toy has put off its claim until"
+    assert await said(busy.id) == (False, f"{toy} 00:00:30 UTC: over quota")
+    assert await said(later.id) == (False, f"{toy} 00:01:30 UTC: deferred")
+    clock.advance(30)
+    assert await said(busy.id) == (True, f"{toy} 00:00:30 UTC: over quota"), "now it waits for a worker"
+    verdicts["busy"] = RuntimeError("broken")
+    assert await engine.claim(worker) == []
+    assert (await said(busy.id))[1].startswith("extension toy has failed its claim once: RuntimeError: broken")
+    clock.advance(5)
+    verdicts["busy"] = Defer(7, "again")
+    engine.rules.hooks.guard("pay", ["claim"], ["n"], engine.rules.hooks.guards("claim", "n").pop().function)
+    assert await engine.claim(worker) == []
+    assert await put_off(engine) == {
+        busy.id: ("claim", "pay", 0, "again", 7),
+        later.id: ("claim", "toy", 0, "deferred", 55),
+    }
+    clock.advance(10)
+    verdicts["busy"] = None
+    [lease] = await engine.claim(worker)
+    assert [clause.name for clause in await engine.why(lease.id)] == ["state", "extension"]
+    assert set(await put_off(engine)) == {later.id}
+
+
+async def test_a_job_whose_acceptance_is_refused_is_asked_about_again_later_and_hides_no_other(
+    engine: Engine, clock: MovableClock
+) -> None:
+    engine.rules.limits = replace(engine.rules.limits, sweep_batch=1)
+    refused = "not paid"
+
+    @guard(engine, "accept", job_type="n")
+    async def decide(_tx: Tx, request: Any) -> None:
+        if refused and request.job.payload["verdict"] == "refuse":
+            raise Refused(refused)
+
+    await adopt(engine, "n")
+    odd, fine = await engine.create_many([job(name, "orchestration") for name in ("refuse", "allow")], accept=False)
+    for seconds in (100, 60):
+        clock.advance(seconds)
+        await engine.accept_orphans()
+        assert await put_off(engine) == {odd.id: ("accept", "toy", 0, refused, REFUSED_SECONDS)}
+        refused = "still not paid"
+        assert (await engine.accept_orphans()) == (seconds == 100)
+    assert (await engine.get(fine.id)).state is State.QUEUED
+    refused = ""
+    clock.advance(60)
+    assert await engine.accept_orphans() == 1
+    assert await put_off(engine) == {}
 
 
 async def test_a_waiting_retry_cannot_be_rejected(engine: Engine, worker: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,11 +14,11 @@ from holdfast.engine import Done, Engine, Failure, Retention
 from holdfast.engine.claim_hooked import Cancel, ClaimRequest, Defer, Reject
 from holdfast.engine.hooked import MoveRequest
 from holdfast.engine.insert import ready as ready_job
-from holdfast.errors import ExtensionMissing, HookFailed, Refused
+from holdfast.errors import ExtensionMissing, HookFailed, OutcomeUnknown, Refused, StoreUnavailable
 from holdfast.lifecycle import State
 from holdfast.model import Job, Lease, NewJob
 from holdfast.model.reports import Freed, Settled, Verdict
-from holdfast.store import Tx, open_store
+from holdfast.store import Tx, open_store, postgres
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteTx
 from tests.engine.hooking import adopt, effect, guard
@@ -47,6 +48,24 @@ async def takes_too_long(tx: Tx) -> None:
     await tx.all(Query("slow", endless if isinstance(tx, SqliteTx) else "SELECT pg_sleep(60)"))
 
 
+async def quotes_what_no_text_holds(_tx: Tx) -> None:
+    raise UnicodeError("NUL \x00 and half a character \ud800")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+async def says_nothing(_tx: Tx) -> None:
+    raise Mute
+
+
+async def exits(_tx: Tx) -> None:
+    sys.exit(3)
+
+
+ODD_WAYS = {"text": quotes_what_no_text_holds, "mute": says_nothing, "exit": exits}
 WAYS = {
     "raises": raises,
     "refuses": refuses,
@@ -70,10 +89,10 @@ def break_one(engine: Engine, way: str, *verbs: str) -> None:
     async def follow(tx: Tx, _verb: str, job: Job) -> None:
         await tx.run(Query("note", "INSERT INTO secrets (name, value) VALUES (:id, 'x')"), id=job.id)
         if job.payload["n"] == BAD:
-            await WAYS[way](tx)
+            await (WAYS | ODD_WAYS)[way](tx)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*WAYS, *ODD_WAYS])
 async def test_of_a_hundred_completions_the_one_whose_effect_fails_waits(engine: Engine, worker: str, way: str) -> None:
     break_one(engine, way, "complete")
     leases = await hundred(engine, worker)
@@ -127,6 +146,45 @@ async def test_of_a_hundred_cancellations_the_one_whose_effect_fails_is_refused(
     assert canceled["n"] == 99
 
 
+@pytest.mark.sqlite
+async def test_a_hook_that_makes_sqlite_undo_everything_moves_nothing(fresh_sqlite_url: str) -> None:
+    """As a full disk does: the savepoints are gone with the transaction, and nothing may be committed after it."""
+    engine = Engine(await open_store(fresh_sqlite_url))
+    worker = (await engine.register(name="w")).id
+
+    @effect(engine, "complete")
+    async def follow(tx: Tx, _verb: str, job: Job) -> None:
+        if job.payload["n"] == BAD:
+            await tx.all(Query("undo", "ROLLBACK"))
+
+    leases = await ten(engine, worker)
+    with pytest.raises(StoreUnavailable, match="nothing was written"):
+        await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+    assert await states(engine) == {"running": 10}
+    await engine.close()
+
+
+@pytest.mark.postgres
+async def test_a_batch_whose_commit_may_have_happened_is_not_moved_again(
+    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was moved already would be answered as done, though a failover may lose it."""
+    engine = Engine(await open_store(fresh_postgres_url))
+    worker = (await engine.register(name="w")).id
+    effect(engine, "complete")(follow_nothing)
+    leases = await ten(engine, worker)
+    unconfirmed = [OutcomeUnknown("the standby did not confirm it")]
+
+    def require_replication(_connection: Any) -> None:
+        if unconfirmed:
+            raise unconfirmed.pop()
+
+    monkeypatch.setattr(postgres, "require_replication", require_replication)
+    with pytest.raises(OutcomeUnknown):
+        await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+    await engine.close()
+
+
 async def test_a_claim_whose_effect_fails_gives_the_others_away(engine: Engine, worker: str) -> None:
     break_one(engine, "raises", "claim")
     await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(100)])
@@ -134,6 +192,51 @@ async def test_a_claim_whose_effect_fails_gives_the_others_away(engine: Engine, 
     assert len(leases) == 99
     [left] = await ask(engine, "SELECT due, state FROM jobs WHERE state <> 'running'")
     assert (bool(left["due"]), left["state"]) == (False, "queued"), "it left the claim index for a while"
+
+
+async def test_a_hook_that_writes_for_too_long_undoes_nothing_else(engine: Engine, worker: str) -> None:
+    """SQLite would undo the work of all others with a write that it interrupts."""
+    engine.rules.limits = replace(engine.rules.limits, hook_seconds=0.2)
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT max(i) FROM n"
+    write = Query("write", f"INSERT INTO secrets (name, value) VALUES (:name, ({numbers})) RETURNING name")
+
+    @effect(engine, "complete", job_type="n")
+    async def follow(tx: Tx, _verb: str, job: Job) -> None:
+        for n in range(100_000 if job.payload["n"] == BAD else 0):
+            await tx.all(write, name=f"{n}")
+
+    await engine.create_many([NewJob(type="n", payload={"n": n}) for n in (BAD - 1, BAD)])
+    leases = await engine.claim(worker, limit=2)
+    reports = [Done(lease.id, lease.token) for lease in leases]
+    answers, created = await asyncio.gather(engine.complete_many(worker, reports), engine.create(NewJob(type="plain")))
+    assert [type(answer) for answer in answers] == [Settled, HookFailed]
+    assert await ask(engine, "SELECT name FROM secrets") == []
+    assert (await engine.get(created.id)).state is State.QUEUED
+
+
+async def test_hooks_that_all_wait_for_one_lock_hold_up_the_others_no_longer_than_two_of_them_may(
+    engine: Engine, worker: str
+) -> None:
+    engine.rules.limits = replace(engine.rules.limits, hook_seconds=0.2)
+    called: list[str] = []
+
+    @effect(engine, "complete", "claim", job_type="n")
+    async def follow(tx: Tx, verb: str, _job: Job) -> None:
+        called.append(verb)
+        if verb == locked:
+            await takes_too_long(tx)
+
+    locked = "complete"
+    leases = await ten(engine, worker)
+    called.clear()
+    answers = await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+    assert all(isinstance(answer, HookFailed) for answer in answers)
+    assert 2 <= len(called) <= 4, "the others were left for another call"
+    locked = "claim"
+    await engine.create_many([NewJob(type="n") for _ in range(10)])
+    called.clear()
+    assert await engine.claim(worker) == []
+    assert 2 <= len(called) <= 4
 
 
 SOME_WAYS = pytest.mark.parametrize("way", ["raises", "sql later"])

@@ -12,6 +12,8 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Done, Engine, Failure, Verdict
 from holdfast.engine.create_hooked import CreateRequest
+from holdfast.engine.hooked import MoveRequest
+from holdfast.engine.insert import Created, ready
 from holdfast.errors import HoldfastError, HookFailed, LeaseLost, Refused, UnknownName
 from holdfast.lifecycle import Lifecycles, State
 from holdfast.model import Job, NewJob
@@ -19,7 +21,7 @@ from holdfast.store import Tx
 from holdfast.store.migrate import sqlite_path
 from holdfast.store.queries import Query
 from tests.engine.hooking import adopt, effect, guard
-from tests.engine.steps import ask, run, stored, sweep
+from tests.engine.steps import NOBODYS, ask, run, stored, sweep
 
 VERBS = ("create", "complete", "fail", "reject", "cancel")
 WRITE = Query("write_entry", "INSERT INTO ledger (job, entry) VALUES (:job, :entry) RETURNING entry")
@@ -206,6 +208,71 @@ async def test_a_repeated_request_gets_its_job_though_the_guard_would_refuse_it_
     await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
     with pytest.raises(Refused):
         await engine.create(request)  # its key is free again, so this would be a new job
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda request: request.set_key(""),
+        lambda request: request.set_key(7),
+        lambda request: request.answer_with(NOBODYS),
+        lambda request: request.answer_with(7),
+        lambda request: setattr(request, "job", None),
+    ],
+    ids=["empty key", "no text", "unknown job", "no id", "no job"],
+)
+async def test_a_guard_on_create_that_answers_wrongly_fails_its_own_request_alone(engine: Engine, mistake: Any) -> None:
+    @guard(engine, "create")
+    async def decide(_tx: Tx, request: CreateRequest) -> None:
+        if request.job.payload["n"] == 1:
+            mistake(request)
+
+    answers = await engine.create_each([ready(NewJob(type="n", payload={"n": n})) for n in range(3)])
+    assert [isinstance(answer, Created) for answer in answers] == [True, False, True]
+    assert isinstance(answers[1], HookFailed)
+    assert engine.rules.hook_failures["toy", "create"] == 1
+
+
+async def test_a_guard_answers_with_a_job_of_the_same_tenant(engine: Engine) -> None:
+    first = await engine.create(NewJob(type="plain", tenant="acme"))
+
+    @guard(engine, "create", job_type="n")
+    async def decide(_tx: Tx, request: CreateRequest) -> None:
+        request.answer_with(first.id)
+
+    assert await engine.create(NewJob(type="n", tenant="acme")) == Created(first.id, State.QUEUED, existed=True)
+    with pytest.raises(HookFailed):
+        await engine.create(NewJob(type="n"))
+
+
+async def test_hooks_on_accept_run_also_where_the_transaction_that_creates_a_job_accepts_it(
+    engine: Engine, worker: str
+) -> None:
+    """Where acceptance is a move of its own. If it is refused, nothing was created."""
+    seen: list[str] = []
+    guarded: list[str] = []
+
+    @effect(engine, "create", "accept", job_type="n")
+    async def follow(_tx: Tx, verb: str, job: Job) -> None:
+        seen.append(f"{verb}: {job.state}")
+
+    @guard(engine, "accept", job_type="n")
+    async def check(_tx: Tx, request: MoveRequest) -> None:
+        guarded.append(request.job.state)
+        if request.job.payload.get("bad"):
+            raise Refused("not paid")
+
+    wanted = NewJob(type="n", lifecycle="orchestration")
+    made = await engine.create(wanted)
+    assert (made.state, seen, guarded) == (State.QUEUED, ["create: created", "accept: queued"], ["created"])
+    assert [event.verb for event in await engine.history(made.id)] == ["create", "accept"]
+    assert [lease.id for lease in await engine.claim(worker)] == [made.id]
+    with pytest.raises(Refused, match="not paid"):
+        await engine.create(NewJob(type="n", lifecycle="orchestration", payload={"bad": True}))
+    assert [job.id for job in (await engine.page()).jobs] == [made.id]
+    seen.clear()
+    assert (await engine.create(wanted, accept=False)).state is State.CREATED
+    assert seen == ["create: created"]
 
 
 # -- the ledger -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Clause, Engine
+from holdfast.engine import Clause, Engine, Retention
 from holdfast.errors import HookFailed
 from holdfast.model import Job, JobType, NewJob
 from holdfast.store import Tx, open_store
@@ -60,6 +60,28 @@ async def test_what_a_hook_has_failed(engine: Engine, job: str, clock: MovableCl
             f"extension toy has failed its cancel {often}: ZeroDivisionError: a mistake; {again}",
         )
     assert "hook" not in await said(engine, other)
+    clock.advance(2)
+    holds, says = (await said(engine, job))["hook"]
+    assert (holds, says.endswith("; it may be tried again since 00:00:02 UTC")) == (True, True)
+
+
+async def test_a_failure_of_a_move_that_the_job_cannot_make_any_more_explains_nothing(
+    engine: Engine, job: str, worker: str
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    engine.rules.hooks.effect("toy", ["complete", "prune"], ["n"], fails)
+    [lease] = await engine.claim(worker)
+    with pytest.raises(HookFailed):
+        await engine.complete(worker, lease.id, lease.token)
+    assert "has failed its complete once" in (await said(engine, job))["hook"][1]
+    await engine.release(worker, lease.id, lease.token)
+    assert "hook" not in await said(engine, job)
+    [lease] = await engine.claim(worker)
+    await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
+    await engine.prune(Retention(dead=0))
+    assert "has failed its prune once" in (await said(engine, job))["hook"][1]
 
 
 async def test_of_a_job_that_runs_it_is_told_too(engine: Engine, job: str, worker: str) -> None:

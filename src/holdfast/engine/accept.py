@@ -41,6 +41,13 @@ async def _accept(tx: Tx, rules: Rules, waiting: list[Row], actor: Actor) -> tup
     return rows, refused
 
 
+async def accept_born(tx: Tx, rules: Rules, ids: list[str], *, actor: Actor) -> None:
+    """Jobs with hooks on this verb, accepted by the transaction that creates them. What these refuse or fail is raised:
+    then nothing was created."""
+    await ask_guards(tx, rules, "accept", {}, await tx.all(q.jobs_by_id, ids=ids))
+    await move(tx, rules, rules.mine(q.accept_jobs), actor=actor, ids=ids)
+
+
 async def accept_orphans(tx: Tx, rules: Rules) -> list[Row]:
     """Finish the acceptance of jobs whose creator died between its two commits, so that nothing is lost."""
     seconds = rules.limits.accept_orphans_seconds

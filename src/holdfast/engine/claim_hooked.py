@@ -7,7 +7,17 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.fail import check_words, stored_error
-from holdfast.engine.hooked import Found, defer_refused, each_by_itself, in_name_of, jobs_of, run_hook
+from holdfast.engine.hooked import (
+    Found,
+    Patience,
+    PutOff,
+    defer_refused,
+    each_by_itself,
+    in_name_of,
+    jobs_of,
+    put_off,
+    run_hook,
+)
 from holdfast.engine.hooks import Hook
 from holdfast.engine.lawful import require_move
 from holdfast.engine.move import move
@@ -80,7 +90,7 @@ async def _claim_in_rounds(tx: Tx, rules: Rules, wanted: dict[str, Any], holder:
             found = [Found(row["id"], row) for row in rows]
             answers = await claiming.claim_some(found, left) if found else {}
         leases += [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
-        if len(leases) == wanted["most"] or len(rows) < look:
+        if len(leases) == wanted["most"] or len(rows) < look or claiming.patience.is_over:
             break
     return leases
 
@@ -88,13 +98,14 @@ async def _claim_in_rounds(tx: Tx, rules: Rules, wanted: dict[str, Any], holder:
 class _Claiming:
     def __init__(self, tx: Tx, rules: Rules, holder: dict[str, Any]) -> None:
         self._tx, self._rules, self._holder = tx, rules, holder
+        self.patience = Patience(rules)
 
     async def claim_some(self, found: list[Found], left: int) -> dict[str, Row | HoldfastError | None]:
         """A job whose hook fails is deferred, so that it does not stand in front of the others."""
         answers: dict[str, Row | HoldfastError | None] = {}
-        while found and left:
+        while found and left and not self.patience.is_over:
             some, found = found[:left], found[left:]
-            settled = await each_by_itself(self._tx, self._rules, "claim", some, self.claim)
+            settled = await each_by_itself(self._tx, self._rules, "claim", some, self.claim, self.patience)
             left -= sum(not isinstance(answer, HoldfastError | None) for answer in settled.values())
             answers |= settled
         await defer_refused(self._tx, self._rules, answers)
@@ -103,14 +114,21 @@ class _Claiming:
     async def claim(self, found: list[Found]) -> dict[str, Row | None]:
         """A lease for each that the guards allow; None for those that they put off or end."""
         allowed: list[str] = []
+        deferred: list[PutOff] = []
         by_itself = len(found) == 1
         for job in await jobs_of(self._tx, "claim", [one.id for one in found]):
             refusal = await self._ask(job, by_itself=by_itself)
             if refusal is None:
                 allowed.append(job.id)
-            else:
-                with in_name_of(refusal[0]):
-                    await self._carry_out(job, refusal[1])
+                continue
+            hook, verdict = refusal
+            with in_name_of(hook):
+                if isinstance(verdict, Defer):
+                    deferred.append(_put_off(job.id, hook, verdict))
+                else:
+                    await self._carry_out(job, verdict)
+        if deferred:
+            await self._defer(deferred)
         query = self._rules.mine(q.claim_found)
         moved = []
         if allowed:
@@ -131,11 +149,8 @@ class _Claiming:
                 return hook, answer
         return None
 
-    async def _carry_out(self, job: Job, verdict: Defer | Reject | Cancel) -> None:
+    async def _carry_out(self, job: Job, verdict: Reject | Cancel) -> None:
         tx, rules = self._tx, self._rules
-        if isinstance(verdict, Defer):
-            await self._defer(job.id, verdict)
-            return
         machine = (await rules.registry.snapshot(tx, job.policy)).machine
         if isinstance(verdict, Reject):
             check_words(verdict.code, verdict.message, None)
@@ -149,11 +164,16 @@ class _Claiming:
             query = rules.mine(q.cancel_waiting)
             await move(tx, rules, query, actor=Actor.SYSTEM, ids=[job.id], reason=verdict.reason)
 
-    async def _defer(self, job_id: str, verdict: Defer) -> None:
-        check_number(verdict.seconds, "seconds", code="invalid_delay")
-        check_name(verdict.reason, "reason")
-        deferred = [(job_id, float(verdict.seconds), verdict.reason)]
+    async def _defer(self, moves: list[PutOff]) -> None:
+        deferred = [(move.job_id, move.seconds, move.reason) for move in moves]
         await self._tx.all(self._rules.mine(q.defer_jobs), deferred=deferred)
+        await put_off(self._tx, self._rules, "claim", moves)
+
+
+def _put_off(job_id: str, hook: Hook, verdict: Defer) -> PutOff:
+    check_number(verdict.seconds, "seconds", code="invalid_delay")
+    check_name(verdict.reason, "reason")
+    return PutOff(job_id, hook.extension, verdict.reason, float(verdict.seconds))
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.hooked import each_by_itself, run_hook
+from holdfast.engine.accept import accept_born
+from holdfast.engine.hooked import each_by_itself, in_name_of, run_hook
 from holdfast.engine.idempotency import key_holders, key_locked, owner_of
 from holdfast.engine.insert import Created, Ready, insert, prepare, ready
 from holdfast.engine.read import get
@@ -55,14 +56,10 @@ class _Item(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request after its guards, and as it was before them."""
+    """A request after its guards; `existing`: the job that one of them answered with."""
 
-    request: CreateRequest
-    before: Ready
-
-    @property
-    def ready(self) -> Ready:
-        return self.before if self.request.job is self.before.job else ready(self.request.job)
+    ready: Ready
+    existing: Created | None = None
 
 
 class _NotTogether(Exception):
@@ -94,10 +91,10 @@ class _Creation:
         if len(items) == 1:
             return {items[0].id: await self._one(items[0].one)}
         await self._require_free([item.one.job for item in items])
-        requests = [await self._ask(item.one.job) for item in items]
-        keyed = [request.job for request, item in zip(requests, items, strict=True) if request.job is not item.one.job]
+        asked = [await self._ask(item.one) for item in items]
+        keyed = [one.ready.job for one, item in zip(asked, items, strict=True) if one.ready is not item.one]
         await self._require_free(keyed)
-        made = await self._insert([_Asked(request, item.one) for request, item in zip(requests, items, strict=True)])
+        made = await self._insert(asked)
         return {item.id: answer for item, answer in zip(items, made, strict=True)}
 
     async def _require_free(self, jobs: list[NewJob]) -> None:
@@ -105,31 +102,34 @@ class _Creation:
             raise _NotTogether
 
     async def _insert(self, asked: list[_Asked]) -> list[Answer]:
-        new = [one.ready for one in asked if one.request.existing is None]
+        new = [one.ready for one in asked if one.existing is None]
         batch = await prepare(self._tx, self._rules, new, accept=self._accept)
         inserted = await insert(self._tx, self._rules, batch, actor=self._actor, which=self._rules.mine) if new else ()
         if len(inserted) < len(new):
             raise _NotTogether
-        rows = iter(batch.fresh)
-        existing = [one.request.existing for one in asked]
-        return [await self._existing(job_id) if job_id else batch.made(next(rows)) for job_id in existing]
+        made = [batch.made(row) for row in batch.fresh]
+        if self._accept and (waiting := [one.id for one in made if one.waits]):
+            await accept_born(self._tx, self._rules, waiting, actor=self._actor)
+            made = [one.accepted() for one in made]
+        rows = iter(made)
+        return [one.existing or next(rows) for one in asked]
 
-    async def _existing(self, job_id: str) -> Created:
-        job = await get(self._tx, job_id)
-        return Created(job.id, job.state, existed=True)
-
-    async def _ask(self, job: NewJob, *, repeats: bool = False) -> CreateRequest:
+    async def _ask(self, one: Ready, *, repeats: bool = False) -> _Asked:
         """All guards on one request. `repeats`: as soon as one of them sets a key, see whether it is held."""
-        request = CreateRequest(job)
-        for hook in self._rules.hooks.guards("create", job.type):
-            before = request.job
+        request = CreateRequest(one.job)
+        for hook in self._rules.hooks.guards("create", one.job.type):
             called = hook.function(self._tx, request)
             await run_hook(self._tx, self._rules, hook, called, guard=True, by_itself=repeats)
-            if request.existing is not None:
-                break
-            if repeats and request.job is not before and (found := await self._repeat(request.job)) is not None:
+            with in_name_of(hook):
+                if request.existing is not None:
+                    job = await get(self._tx, request.existing, one.job.tenant)
+                    return _Asked(one, Created(job.id, job.state, existed=True))
+                if request.job is one.job:
+                    continue
+                one = ready(request.job)
+            if repeats and (found := await self._repeat(one.job)) is not None:
                 raise _Settled(found)
-        return request
+        return _Asked(one)
 
     async def _one(self, one: Ready) -> Answer:
         for _ in range(TAKEOVERS_MAX):
@@ -147,8 +147,7 @@ class _Creation:
         return contended(one.job)
 
     async def _guarded(self, one: Ready) -> Answer:
-        request = await self._ask(one.job, repeats=True)
-        return (await self._insert([_Asked(request, one)]))[0]
+        return (await self._insert([await self._ask(one, repeats=True)]))[0]
 
     async def _repeat(self, job: NewJob) -> Answer | None:
         holder = (await key_holders(self._tx, [job])).get(owner_of(job))

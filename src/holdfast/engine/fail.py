@@ -13,7 +13,7 @@ from holdfast.engine.parts import reset_parts
 from holdfast.engine.rules import Rules, Which
 from holdfast.errors import Invalid
 from holdfast.lifecycle import Actor, State
-from holdfast.model.json import encode
+from holdfast.model.json import encode, readable
 from holdfast.model.names import check_name
 from holdfast.model.numbers import check_number
 from holdfast.model.reports import CONTEXT_BYTES_MAX, Failure, Settled, Verdict
@@ -132,7 +132,7 @@ async def discard(
 
 def shown(rules: Rules, message: str) -> str:
     """An over-long message is cut, not refused: the error that broke a job must not break its report too."""
-    text = message.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+    text = readable(message)
     return text if len(text) <= rules.limits.error_max_chars else text[: rules.limits.error_max_chars - 1] + "…"
 
 

@@ -13,16 +13,18 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.engine.hooks import Hook, log, warn_of_blocking
+from holdfast.engine.hooks import Hook, log, told, warn_of_blocking
 from holdfast.engine.lawful import extension_missing
 from holdfast.engine.rules import Rules, Which
-from holdfast.errors import HoldfastError, HookFailed, StoreError
+from holdfast.errors import HoldfastError, HookFailed, OutcomeUnknown, StoreError
 from holdfast.model import Job
 from holdfast.model.job import COLUMNS
+from holdfast.model.json import readable
 from holdfast.store import Row, Tx, q
 from holdfast.store.queries import Query
 
 REFUSED_SECONDS = 60.0  # until a sweep or a claim that a guard has refused is tried again
+_ASKED_AGAIN = ("accept", "claim", "requeue")  # by sweeps and claims: nobody hears why a guard said no
 
 
 class _Named(Protocol):
@@ -80,26 +82,53 @@ async def in_two_passes(
     return answers
 
 
+class Patience:
+    """How long failed tries of single jobs have taken in one call. Where all hooks wait for one lock, nothing else
+    would get on until each of them has given up: when two have, the other jobs wait for another call."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._most, self.seconds = 2 * rules.limits.hook_seconds, 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.seconds > self._most
+
+
 async def each_by_itself(
     tx: Tx,
     rules: Rules,
     verb: str,
     items: list[_Item],
     work: Callable[[list[_Item]], Awaitable[Mapping[str, _Answer]]],
+    patience: Patience | None = None,
 ) -> dict[str, _Answer | HoldfastError]:
     """An answer for each job that `work` moves, a refusal for each whose guard or effect raised."""
     answers: dict[str, _Answer | HoldfastError] = {}
+    patience, began = patience or Patience(rules), rules.clock.monotonic()
     try:
         async with tx.savepoint():
             answers.update(await work(items))
+    except OutcomeUnknown:  # of the commit: it may have happened
+        raise
     except Exception as failure:
         answers.clear()
         if len(items) > 1:
             for item in items:
-                answers |= await each_by_itself(tx, rules, verb, [item], work)
+                if patience.is_over:
+                    answers[item.id] = _left_out()
+                else:
+                    answers |= await each_by_itself(tx, rules, verb, [item], work, patience)
         else:
+            patience.seconds += rules.clock.monotonic() - began
             answers[items[0].id] = await _settle_failure(tx, rules, verb, items[0].id, _of_a_hook(rules, failure))
     return answers
+
+
+def _left_out() -> HookFailed:
+    return HookFailed(
+        "hooks on other jobs of this batch took too long; nothing was done about this one: try again",
+        retry_after_seconds=1.0,
+    )
 
 
 def _of_a_hook(rules: Rules, failure: Exception) -> Failed:
@@ -192,21 +221,23 @@ async def _found(tx: Tx, query: Query, wanted: dict[str, Any]) -> list[Found]:
 async def _settle_failure(tx: Tx, rules: Rules, verb: str, job_id: str, failure: Failed) -> HoldfastError:
     cause, hook = failure.__cause__, failure.hook
     if failure.refused and isinstance(cause, HoldfastError):
+        if verb in _ASKED_AGAIN:
+            await put_off(tx, rules, verb, [PutOff(job_id, hook.extension, cause.message, REFUSED_SECONDS)])
         return cause
-    told = f"{type(cause).__name__}: {cause}"[: rules.limits.error_max_chars]
+    says = told(cause, rules.limits.error_max_chars)
     rules.hook_failures[hook.extension, verb] += 1
     if verb == "create":  # nothing is left that could be tried again
-        log.warning("extension %s: create failed and was undone: %s", hook.name, told, exc_info=cause)
+        log.warning("extension %s: create failed and was undone: %s", hook.name, says, exc_info=cause)
         return HookFailed(
             f"a hook of extension {hook.extension!r} failed; the job was not created: try again later",
             extension=hook.extension,
             retry_after_seconds=1.0,
         )
-    row = await tx.one(q.note_hook_failure, job_id=job_id, verb=verb, extension=hook.extension, error=told)
+    row = await tx.one(q.note_hook_failure, job_id=job_id, verb=verb, extension=hook.extension, error=says)
     count = row["failures"] if row else 1
     log.warning(
         "extension %s: %s of job %s failed (%d times) and was undone, trying again: %s",
-        *(hook.name, verb, job_id, count, told),
+        *(hook.name, verb, job_id, count, says),
         exc_info=cause if count == 1 else None,
         extra={"job_id": job_id, "verb": verb, "extension": hook.extension},
     )
@@ -216,6 +247,22 @@ async def _settle_failure(tx: Tx, rules: Rules, verb: str, job_id: str, failure:
         extension=hook.extension,
         retry_after_seconds=float(min(2**count, 300)),
     )
+
+
+class PutOff(NamedTuple):
+    """A move that a guard wants to be asked about again after so many seconds, and why."""
+
+    job_id: str
+    extension: str
+    reason: str
+    seconds: float
+
+
+async def put_off(tx: Tx, rules: Rules, verb: str, moves: list[PutOff]) -> None:
+    """For `jobs why`; and a sweep leaves these out until then."""
+    most = rules.limits.error_max_chars
+    rows = [(move.job_id, move.extension, readable(move.reason)[:most], move.seconds) for move in moves]
+    await tx.all(q.note_put_off, verb=verb, told=rows)
 
 
 async def ask_guards(tx: Tx, rules: Rules, verb: str, reports: dict[str, Any], rows: Iterable[Row]) -> None:
@@ -259,7 +306,7 @@ async def run_hook(
         if by_itself:
             await tx.flush()
         return answer
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # also one that wants to end the process
         refused = guard and isinstance(error, HoldfastError) and not isinstance(error, StoreError)
         raise Failed(hook, refused=refused) from error
 
@@ -271,14 +318,14 @@ def in_name_of(hook: Hook) -> Iterator[None]:
         yield
     except StoreError:
         raise
-    except HoldfastError as error:
+    except (HoldfastError, TypeError, ValueError, AttributeError) as error:
         raise Failed(hook, refused=False) from error
 
 
 async def jobs_of(tx: Tx, verb: str, ids: list[str]) -> list[Job]:
     """That hooks on this verb are about. If one of them has failed before, that is over, unless it fails again: then
     all of this is undone."""
-    rows = await tx.all(q.hooked_jobs, ids=ids) if ids else []
+    rows = await tx.all(q.hooked_jobs, ids=ids, verb=verb) if ids else []
     if failed := [row["id"] for row in rows if row["failed"]]:
         await tx.run(q.clear_hook_failures, ids=failed, verb=verb)
     return [Job.from_row(islice(_values(row), len(COLUMNS))) for row in rows]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast.errors import Invalid, UnknownName
+from holdfast.model.json import readable
 from holdfast.store import Row, Tx
 
 GUARDED = ("create", "accept", "claim", "complete", "fail", "release", "reject", "cancel", "requeue")
@@ -107,6 +108,15 @@ class Hooks:
 
     def effects(self, verb: str, job_type: str) -> list[Hook]:
         return self._effects.get((verb, job_type), [])
+
+
+def told(error: BaseException | None, chars_max: int) -> str:
+    """An error of an extension's, as text that every database can keep."""
+    try:
+        says = f"{error}"
+    except Exception:
+        says = "what it says cannot be shown"
+    return readable(f"{type(error).__name__}: {says}")[:chars_max]
 
 
 def warn_of_blocking(extension: str, function: object, seconds: float) -> None:

@@ -106,7 +106,8 @@ async def prepare(tx: Tx, rules: Rules, jobs: list[Ready], *, accept: bool | Non
         number = numbers.setdefault(resolved, len(numbers))
         if number == len(batch.kinds):
             needs = _text(rules.hooks.needs_of(job.type))
-            batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept), needs))
+            hooked = rules.hooks.have("accept", job.type)
+            batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept, hooked=hooked), needs))
             ids_of = (resolved.lane, resolved.lane_digest, resolved.policy_id, resolved.policy_digest)
             batch.known.append((*ids_of, job.type, needs))
         batch.fresh.append((job_id, number or None, *_particulars(job, payload, trace)))
@@ -117,10 +118,13 @@ def _text(needs: list[str] | None) -> str | None:
     return None if needs is None else msgspec.json.encode(needs).decode()
 
 
-def _kind(resolved: Resolved, *, accept: bool | None) -> tuple[Any, ...]:
+def _kind(resolved: Resolved, *, accept: bool | None, hooked: bool) -> tuple[Any, ...]:
+    """`hooked`: hooks have a say in its acceptance."""
     machine, policy = resolved.machine, resolved.policy
-    if accept is None:
-        accept = not machine.accept_separately
+    if machine.accept_separately and (accept is None or hooked):
+        accept = False
+    elif accept is None:
+        accept = True
     state = State.QUEUED if accept else machine.initial
     both = machine.accept_separately and accept  # two lines of history; elsewhere an accepted job is born queued
     return (

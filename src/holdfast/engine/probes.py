@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from holdfast.engine.hooks import Hook, warn_of_blocking
+from holdfast.engine.hooks import Hook, told, warn_of_blocking
 from holdfast.store import Tx
 
 PROBE_SECONDS = 5.0
@@ -48,13 +48,13 @@ class Probe(NamedTuple):
 
 
 class Failed(NamedTuple):
-    error: Exception
+    error: BaseException
 
     @property
     def says(self) -> str:
         if isinstance(self.error, TimeoutError):
             return f"it took longer than {PROBE_SECONDS:g} s"
-        return f"{type(self.error).__name__}: {self.error}"[:500]
+        return told(self.error, 500)
 
 
 async def asked(tx: Tx, hook: Hook, *given: Any) -> Any:
@@ -66,7 +66,7 @@ async def asked(tx: Tx, hook: Hook, *given: Any) -> Any:
     try:
         async with tx.savepoint():
             return await tx.call(call(), PROBE_SECONDS, partial(warn_of_blocking, *hook))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Failed(error)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.hooks import warn_of_blocking
+from holdfast.engine.hooks import told, warn_of_blocking
 from holdfast.engine.rules import Rules
 from holdfast.store import Tx, q
 
@@ -102,9 +102,9 @@ async def run_task(tx: Tx, rules: Rules, task: Task) -> bool:
         return False
     try:
         async with tx.savepoint():
-            told = partial(warn_of_blocking, task.extension, task.function)
-            await tx.call(_called(task, tx), task.seconds, told)
-    except Exception as error:
+            blocked = partial(warn_of_blocking, task.extension, task.function)
+            await tx.call(_called(task, tx), task.seconds, blocked)
+    except (Exception, SystemExit) as error:
         await _note_failure(tx, rules, task, error, row["failures"] + 1)
     else:
         await tx.one(q.end_task, **task.named)
@@ -118,14 +118,14 @@ async def _called(task: Task, tx: Tx) -> None:
         raise TypeError(f"it returned {type(answer).__name__}; maintenance returns nothing")
 
 
-async def _note_failure(tx: Tx, rules: Rules, task: Task, error: Exception, failures: int) -> None:
+async def _note_failure(tx: Tx, rules: Rules, task: Task, error: BaseException, failures: int) -> None:
     pause = min(2.0 ** min(failures, 10), BACKOFF_MAX_SECONDS)
-    said = f"it took longer than {task.seconds:g} s" if isinstance(error, TimeoutError) else f"{error}"
-    told = f"{type(error).__name__}: {said}"[: rules.limits.error_max_chars]
-    await tx.one(q.note_task_failure, **task.named, error=told, seconds=pause)
+    late = f"TimeoutError: it took longer than {task.seconds:g} s"
+    says = late if isinstance(error, TimeoutError) else told(error, rules.limits.error_max_chars)
+    await tx.one(q.note_task_failure, **task.named, error=says, seconds=pause)
     log.warning(
         "extension %s: maintenance %s failed (%d times) and was undone, trying again in %.0f s: %s",
-        *(*task.key, failures, pause, told),
+        *(*task.key, failures, pause, says),
         exc_info=error if failures == 1 else None,
         extra=task.named,
     )

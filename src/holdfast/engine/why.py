@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from holdfast.engine.missing import stale
 from holdfast.engine.probes import Failed, asked
 from holdfast.engine.read import get
 from holdfast.engine.rules import Rules
-from holdfast.lifecycle import State
+from holdfast.lifecycle import Machine, State
 from holdfast.model import Job, Worker
 from holdfast.model.json import decode
 from holdfast.model.reports import WAITING_FOR_CHILDREN
@@ -34,7 +35,7 @@ async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> l
     job = await get(tx, job_id, tenant)
     machine = (await rules.registry.snapshot(tx, job.policy)).machine
     now = (await tx.one(q.clock) or {"now_at": rules.clock.now()})["now_at"]
-    clauses = [_state(job, machine.words[job.state]), *await of_extensions(tx, rules, job)]
+    clauses = [_state(job, machine.words[job.state]), *await of_extensions(tx, rules, job, machine, now)]
     if not clauses[0].holds:
         return clauses
     if job.reason == WAITING_FOR_CHILDREN and not job.due:
@@ -89,14 +90,14 @@ def _state(job: Job, word: str) -> Clause:
     return Clause("state", False, f"it is {word}, which is final ({job.reason or 'done'})")
 
 
-async def of_extensions(tx: Tx, rules: Rules, job: Job) -> list[Clause]:
-    """The extensions whose hooks its moves run, what these hooks have failed, and what extensions say themselves."""
+async def of_extensions(tx: Tx, rules: Rules, job: Job, machine: Machine, now: datetime) -> list[Clause]:
+    """The extensions whose hooks its moves run, what these hooks have failed or put off, and what extensions say
+    themselves."""
     absent = await stale(tx) if job.needs else []
     clauses = [_extension(rules, name, absent) for name in job.needs or ()]
-    for row in await tx.all(q.hook_failures, id=job.id):
-        often = "once" if row["failures"] == 1 else f"{row['failures']} times"
-        says = f"extension {row['extension']} has failed its {row['verb']} {often}: {row['error']}"
-        clauses.append(Clause("hook", False, f"{says}; the next try is at {row['next_at']:%H:%M:%S} UTC"))
+    verbs = {"prune"} if job.final else {move.verb for move in machine.moves if move.source is job.state}
+    rows = await tx.all(q.hook_failures, id=job.id)
+    clauses += [_hook(row, now) for row in rows if row["verb"] in verbs]
     for hook in rules.hooks.explanations(job.type):
         clauses += _explained(hook.extension, await asked(tx, hook, job))
     return clauses
@@ -107,6 +108,17 @@ def _extension(rules: Rules, name: str, absent: list[str]) -> Clause:
         return Clause("extension", False, f"it needs extension {name}, which no live process has")
     here = "" if name in rules.hooks.extensions else ", and this process does not"
     return Clause("extension", True, f"it needs extension {name}, which a live process has{here}")
+
+
+def _hook(row: Row, now: datetime) -> Clause:
+    """It holds once the time of the next try has come: from then on it is something else that keeps the job."""
+    is_over, at = row["next_at"] <= now, f"{row['next_at']:%H:%M:%S} UTC"
+    if not row["failures"]:
+        until = f"extension {row['extension']} has put off its {row['verb']} until {at}"
+        return Clause("hook", is_over, f"{until}: {row['error']}" if row["error"] else until)
+    often = "once" if row["failures"] == 1 else f"{row['failures']} times"
+    says = f"extension {row['extension']} has failed its {row['verb']} {often}: {row['error']}"
+    return Clause("hook", is_over, f"{says}; {'it may be tried again since' if is_over else 'the next try is at'} {at}")
 
 
 def _explained(extension: str, answer: Any) -> list[Clause]:

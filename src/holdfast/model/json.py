@@ -19,6 +19,11 @@ _encode = msgspec.json.Encoder().encode
 decode = msgspec.json.decode
 
 
+def readable(text: str) -> str:
+    """As text that every database can keep: an error may quote whatever it met."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
 def encode(value: Any, what: str, *, max_bytes: int) -> str:
     """Compact JSON text of `value`, or `Invalid` naming the part that cannot be stored."""
     _check(value, what)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +54,18 @@ class SqliteTx:
         self._clock = clock
         self._watch = watch
         self.callbacks: list[Callable[[], None]] = []
+        self._deadline: float | None = None  # of the hook that runs now
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
         statement = render(query, SQLITE, limit, filters)
+        run = self._run if self._deadline is None else partial(self._run_in_time, self._deadline)
         if self._watch is None:
-            return self._run(query, statement, params)
+            return run(query, statement, params)
         began = self._clock.monotonic()
         try:
-            rows = self._run(query, statement, params)
+            rows = run(query, statement, params)
         except BaseException as error:
             self._watch(query, self._clock.monotonic() - began, error)
             raise
@@ -81,6 +83,25 @@ class SqliteTx:
             return _rows(names[:-1], raw)
         return _rows(names, raw)
 
+    def _run_in_time(self, deadline: float, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
+        """SQLite asks after every so many of its own instructions whether to go on. A read that takes longer is
+        interrupted; a write comes to its end, because SQLite would undo the whole transaction with it."""
+        reads, late = query.operation == "select", False
+
+        def is_to_stop() -> bool:
+            nonlocal late
+            late = late or self._clock.monotonic() > deadline
+            return late and reads
+
+        self._connection.set_progress_handler(is_to_stop, INSTRUCTIONS)
+        try:
+            rows = self._run(query, statement, params)
+        finally:
+            self._connection.set_progress_handler(None, INSTRUCTIONS)
+        if late:
+            raise TimeoutError
+        return rows
+
     async def one(self, query: Query, **params: Any) -> Row | None:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
@@ -94,27 +115,33 @@ class SqliteTx:
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
         told = len(self.callbacks)
+        self._require_transaction()
         await self._execute("SAVEPOINT hooks")
         try:
             yield
         except BaseException:
             del self.callbacks[told:]
+            self._require_transaction()
             await self._execute("ROLLBACK TO hooks")
             await self._execute("RELEASE hooks")
             raise
         await self._execute("RELEASE hooks")
 
+    def _require_transaction(self) -> None:
+        """A full disk, for instance, undoes all of it, savepoints included: what follows would commit by itself."""
+        if not self._connection.in_transaction:
+            raise StoreUnavailable("SQLite undid the whole transaction, nothing was written")
+
     async def _execute(self, sql: str) -> None:
         self._connection.execute(sql)
 
     async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
-        """Statements that take longer are interrupted; SQLite asks after every so many of its own instructions."""
-        began = self._clock.monotonic()
-        self._connection.set_progress_handler(lambda: self._clock.monotonic() > began + seconds, INSTRUCTIONS)
+        began, outer = self._clock.monotonic(), self._deadline
+        self._deadline = began + seconds
         try:
             return finish(hook)
         finally:
-            self._connection.set_progress_handler(None, INSTRUCTIONS)
+            self._deadline = outer
             tell_blocked(self._clock.monotonic() - began, blocked)
 
     async def wait_for_locks(self) -> None:

@@ -21,7 +21,7 @@ from holdfast import errors
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Part
-from holdfast.model.json import encode
+from holdfast.model.json import encode, readable
 from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.observe.logs import configure
 from holdfast.observe.tracing import exported
@@ -61,7 +61,6 @@ from holdfast.worker.outcomes import (
     Rejected,
     Released,
     of_error,
-    readable,
 )
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError, Invalid, OutboundError, OutcomeUnknown, StoreUnavailable
-from holdfast.model.json import encode
+from holdfast.model.json import encode, readable
 from holdfast.model.reports import CONTEXT_BYTES_MAX, RAISED
 
 TRACEBACK_CHARS_MAX = 6000
@@ -189,11 +189,6 @@ def code_of(error: BaseException, codes: Mapping[type[BaseException], str]) -> s
         if kind in codes:
             return codes[kind]
     return error.code if isinstance(error, HoldfastError) else type(error).__name__
-
-
-def readable(text: str) -> str:
-    """As text that every database can keep: an error may quote whatever it met."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def _told(error: BaseException) -> str:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.model import Part, PartStatus
-from holdfast.worker.outcomes import Snooze, readable
+from holdfast.model.json import readable
+from holdfast.worker.outcomes import Snooze
 
 FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
 

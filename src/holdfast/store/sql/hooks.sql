@@ -9,6 +9,19 @@ VALUES (:job_id, :verb, :extension, 1, :error, {now+1})
        next_at   = {now+CASE WHEN hook_failures.failures < 8 THEN 1 << hook_failures.failures ELSE 300 END}
 RETURNING failures, next_at
 
+-- name: note_put_off
+-- A guard wants to be asked about these moves later. Nothing has failed, now that it could answer.
+INSERT INTO hook_failures (job_id, verb, extension, failures, error, next_at)
+SELECT told.id, :verb, told.extension, 0, told.reason, {now+told.seconds}
+  FROM {rows:told(id uuid, extension text, reason text, seconds float8)}
+ WHERE TRUE
+    ON CONFLICT (job_id, verb) DO UPDATE
+   SET extension = excluded.extension,
+       failures  = 0,
+       error     = excluded.error,
+       next_at   = excluded.next_at
+RETURNING job_id
+
 -- name: clear_hook_failures
 DELETE FROM hook_failures WHERE job_id {in:ids uuid} AND verb = :verb RETURNING job_id
 
@@ -16,8 +29,12 @@ DELETE FROM hook_failures WHERE job_id {in:ids uuid} AND verb = :verb RETURNING 
 SELECT verb, extension, failures, error, next_at FROM hook_failures WHERE job_id = :id ORDER BY verb
 
 -- name: hooked_jobs
--- For hooks. `failed`: a hook has failed on some job, perhaps on one of these.
-SELECT {job}, EXISTS (SELECT 1 FROM hook_failures) AS failed FROM jobs WHERE id {in:ids uuid} ORDER BY id
+-- For hooks. `failed`: one has failed this move of the job before, or put it off.
+SELECT {job},
+       EXISTS (SELECT 1 FROM hook_failures AS known WHERE known.job_id = jobs.id AND known.verb = :verb) AS failed
+  FROM jobs
+ WHERE id {in:ids uuid}
+ ORDER BY id
 
 -- name: prune_hook_failures
 DELETE FROM hook_failures WHERE job_id {in:ids uuid} RETURNING job_id

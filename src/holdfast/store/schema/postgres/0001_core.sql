@@ -392,7 +392,7 @@ CREATE TABLE maintenance (
     PRIMARY KEY (extension, task)
 );
 
--- Moves that a hook has failed: they are tried again at `next_at`.
+-- Moves that a hook has failed: they are tried again at `next_at`. Where `failures` is 0, a guard has put the move off.
 CREATE TABLE hook_failures (
     job_id    uuid        NOT NULL,
     verb      text        NOT NULL,

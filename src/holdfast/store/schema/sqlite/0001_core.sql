@@ -407,7 +407,7 @@ CREATE TABLE maintenance (
     PRIMARY KEY (extension, task)
 ) STRICT;
 
--- Moves that a hook has failed: they are tried again at `next_at`.
+-- Moves that a hook has failed: they are tried again at `next_at`. Where `failures` is 0, a guard has put the move off.
 CREATE TABLE hook_failures (
     job_id    text    NOT NULL,
     verb      text    NOT NULL,
