@@ -1,9 +1,15 @@
 """Which URLs and addresses extensions may request (SEC-30, K48). What holds for webhooks too is in tests/webhooks."""
 
+import asyncio
+import socket
+from threading import Event
+from typing import Any
+
 import pytest
 
 from holdfast.errors import Invalid
 from holdfast.net import AddressRefused, EgressRules
+from holdfast.net.rules import resolve
 from tests.webhooks.test_egress import EXAMPLE, INSIDE, REFUSED, answering
 
 OF_WEBHOOKS_ONLY = {"http://example.com/hook", "https://example.com:80/"}
@@ -56,6 +62,27 @@ async def test_a_name_may_not_stand_for_an_internal_address(address: str) -> Non
     rules = EgressRules(resolver=answering(EXAMPLE, address))
     with pytest.raises(AddressRefused):
         await rules.addresses(rules.check("https://example.com/"))
+
+
+async def test_names_that_are_slow_to_fail_keep_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, ask = Event(), socket.getaddrinfo
+
+    def slow(host: str, *args: Any, **words: Any) -> Any:
+        if host != "fast.example.com":
+            over.wait(60)
+        return ask("127.0.0.1", *args, **words)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    dead = [asyncio.create_task(resolve(f"dead-{n}.example.com", 80)) for n in range(60)]
+    try:
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(resolve("fast.example.com", 80), 30) == ["127.0.0.1"]
+        assert not any(task.done() for task in dead)
+    finally:
+        for task in dead:
+            task.cancel()
+        over.set()
+        await asyncio.gather(*dead, return_exceptions=True)
 
 
 def test_a_network_that_cannot_be_read_is_refused_at_once() -> None:

@@ -206,6 +206,18 @@ async def test_a_directory_that_is_gone_is_not_a_missing_object(storage: Storage
     assert await storage.read("a") == b"x"
 
 
+async def test_a_sweep_passes_over_files_that_others_put_there(
+    opened: Callable[..., Storage], root: Path, clock: MovableClock
+) -> None:
+    storage = opened("directory", clock=clock)
+    for name in (".DS_Store", "job/notes.txt", "job/x/data/a"):
+        path = root / ".holdfast/staging" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    clock.advance(100 * 365 * 86_400)
+    assert await storage.stale_staging(60) == []
+
+
 async def test_unfinished_uploads_of_dead_processes_are_swept(
     opened: Callable[..., Storage], root: Path, clock: MovableClock
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, ObjectChanged, ObjectNotFound
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, ObjectChanged, ObjectNotFound, StorageError
 from holdfast.storage import Storage
 from holdfast.storage.bucket import PART_BYTES
 from holdfast.storage.objects import CHUNK_BYTES
@@ -370,6 +370,29 @@ async def test_what_http_cannot_carry_is_refused(storage: Storage, given: dict[s
         await storage.put("a", b"x", **given)
     assert refused.value.code == code
     assert not await storage.exists("a")
+
+
+async def test_what_a_source_fails_with_is_no_failure_of_the_storage(
+    storage: Storage, told: list[tuple[str, BaseException | None]]
+) -> None:
+    """A client that hangs up in the middle of an upload must not look like an outage of S3."""
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await storage.put("a", broken())
+    with pytest.raises(Invalid):
+        await storage.put("a", chunks(b"x"), size=2)
+    assert told == [("put", None), ("put", None)]
+
+
+async def test_storage_that_was_closed_says_so(storage: Storage) -> None:
+    await storage.close()
+    for asked in (storage.put("a", b"x"), storage.put("a", chunks(b"x")), storage.head("a")):
+        with pytest.raises(StorageError, match="was closed"):
+            await asked
 
 
 async def test_who_watches_is_told_of_each_operation(

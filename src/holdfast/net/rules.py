@@ -6,8 +6,11 @@ import asyncio
 import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import NamedTuple
+from threading import Thread
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import AddressRefused, Invalid, Unreachable
@@ -51,10 +54,28 @@ class Target(NamedTuple):
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """Ask the system's resolver, once."""
+    """Ask the system's resolver, once. It blocks a thread for as long as it likes, also when its answer is not waited
+    for any more: in a pool of threads, names that are slow to fail would hold up all others."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[4][0]) for address in found))
+    found: asyncio.Future[list[str]] = loop.create_future()
+
+    def look_up() -> None:
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+            told = partial(_tell, found.set_result, addresses, found)
+        except Exception as error:
+            told = partial(_tell, found.set_exception, error, found)
+        with suppress(RuntimeError):  # the event loop has ended meanwhile
+            loop.call_soon_threadsafe(told)
+
+    Thread(target=look_up, name="holdfast-resolve", daemon=True).start()
+    return await found
+
+
+def _tell(set_it: Callable[[Any], None], answer: Any, found: asyncio.Future[list[str]]) -> None:
+    if not found.done():
+        set_it(answer)
 
 
 class EgressRules:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from holdfast.clock import Clock
+from holdfast.errors import ObjectChanged, ObjectNotFound, StorageError
 from holdfast.storage.backend import Backend, Description, ObjectInfo
 from holdfast.storage.checks import as_bytes, check_size
 from holdfast.storage.feed import Feed
@@ -58,6 +59,7 @@ class Objects:
 
     def __init__(self, backend: Backend, clock: Clock, watch: Watch | None = None) -> None:
         self.backend, self.clock, self.watch = backend, clock, watch
+        self._is_closed = False
         self._calls = ThreadPoolExecutor(CALLS, "holdfast-storage")
         self._puts = ThreadPoolExecutor(PUTS, "holdfast-storage-put")
 
@@ -120,7 +122,7 @@ class Objects:
             unfinished.unlink(missing_ok=True)
 
     def _start_put(self, *arguments: Any) -> asyncio.Future[str]:
-        return asyncio.get_running_loop().run_in_executor(self._puts, self.backend.put, *arguments)
+        return self._start(self._puts, self.backend.put, *arguments)
 
     async def head(self, key: str) -> ObjectInfo:
         with self._watched("head"):
@@ -152,18 +154,28 @@ class Objects:
         return await self._call(self.backend.sign, method, key, seconds)
 
     async def close(self) -> None:
+        self._is_closed = True
         self._calls.shutdown(wait=False)
         self._puts.shutdown(wait=False)
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._calls, function, *arguments)
+        return await self._start(self._calls, function, *arguments)
+
+    def _start(self, threads: ThreadPoolExecutor, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        if self._is_closed:
+            raise StorageError("object storage was closed", full=f"{self.backend.url}: object storage was closed")
+        return asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
 
     @contextmanager
     def _watched(self, operation: str) -> Iterator[None]:
         began, error = self.clock.monotonic(), None
         try:
             yield
-        except BaseException as failed:
+        except (
+            StorageError,
+            ObjectNotFound,
+            ObjectChanged,
+        ) as failed:  # else it is not the storage's fault
             error = failed
             raise
         finally:

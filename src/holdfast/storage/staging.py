@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from holdfast.storage.objects import Data, Download, Objects
 STAGING, UPLOADS = f"{RESERVED}/staging", f"{RESERVED}/uploads"
 DATA, MANIFEST = "data", "manifest"
 COPIES = 4  # at once
+_ATTEMPT = re.compile(rf"{re.escape(STAGING)}/([^/]+/\d+)/.")  # what else is there, Holdfast has not written
 
 # Asked before anything is published, and again before the keys are handed out. False, or an error, stops it.
 Fence = Callable[[], Awaitable[object]]
@@ -156,8 +158,8 @@ class Staging:
         before = self._objects.clock.now() - timedelta(seconds=older_than)
         found: dict[str, list[ObjectInfo]] = {}
         async for info in self._objects.list(STAGING):
-            _, _, job_id, epoch, _ = info.key.split("/", 4)
-            found.setdefault(f"{job_id}/{epoch}", []).append(info)
+            if attempt := _ATTEMPT.match(info.key):
+                found.setdefault(attempt[1], []).append(info)
         old = {attempt: infos for attempt, infos in found.items() if max(info.modified for info in infos) < before}
         return [await self._described(attempt, infos) for attempt, infos in old.items()]
 
