@@ -17,12 +17,15 @@ import asyncpg
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.base import Blocked, Row, T, Tx
+from holdfast.store.connecting import IDLE_IN_TRANSACTION_SECONDS
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteStore, finish
 
-HELD_SECONDS_MAX = 30.0  # between two statements, on SQLite, where all other writers wait
+HELD_SECONDS_MAX = IDLE_IN_TRANSACTION_SECONDS  # between two statements, also on SQLite, where all other writers wait
 
+# The last is what asyncpg says first of a connection that the server has closed.
+_OF_DATABASE = (sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _Step = Callable[[Tx], Awaitable[Any]]
 
 
@@ -38,9 +41,7 @@ async def transaction(store: PostgresStore | SqliteStore) -> AsyncIterator[Tx]:
             await running  # raises what kept it from beginning
         yield held.began.result()
     except BaseException as error:
-        held.end(
-            error if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | sqlite3.Error) else _Undone()
-        )
+        held.end(error if isinstance(error, _OF_DATABASE) else _Undone())
         await _ended(running)
         if running.cancelled() or isinstance(running.exception(), _Undone | None):
             raise
@@ -88,22 +89,24 @@ class _HeldSqlite:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.began: asyncio.Future[Tx] = self._loop.create_future()
+        self._over: asyncio.Future[None] = self._loop.create_future()  # no statement is done any more
         self._steps: queue.SimpleQueue[tuple[_Step, asyncio.Future[Any]] | BaseException | None] = queue.SimpleQueue()
 
     async def work(self, tx: Tx) -> None:
         self._loop.call_soon_threadsafe(_settle, self.began, _RemoteTx(tx, self._ask), None)
-        while True:
-            try:
-                step = self._steps.get(timeout=HELD_SECONDS_MAX)
-            except queue.Empty:
-                raise StoreUnavailable(
-                    f"a transaction was held open for {HELD_SECONDS_MAX:g} s without a statement; nothing was written"
-                ) from None
-            if step is None:
-                return
-            if isinstance(step, BaseException):
-                raise step
-            self._do(tx, *step)
+        try:
+            while (step := self._next()) is not None:
+                if isinstance(step, BaseException):
+                    raise step
+                self._do(tx, *step)
+        finally:
+            self._loop.call_soon_threadsafe(_settle, self._over, None, None)
+
+    def _next(self) -> tuple[_Step, asyncio.Future[Any]] | BaseException | None:
+        try:
+            return self._steps.get(timeout=HELD_SECONDS_MAX)
+        except queue.Empty:
+            raise StoreUnavailable(_idle()) from None
 
     def _do(self, tx: Tx, step: _Step, answer: asyncio.Future[Any]) -> None:
         try:
@@ -116,7 +119,13 @@ class _HeldSqlite:
     async def _ask(self, step: _Step) -> Any:
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._steps.put((step, answer))
-        return await answer
+        try:
+            await asyncio.wait({answer, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+        finally:
+            answer.cancel()
+        raise StoreUnavailable(_idle())
 
     def end(self, error: BaseException | None) -> None:
         if not self.began.done():
@@ -185,6 +194,13 @@ class _RemoteTx:
 async def _left(saved: AbstractAsyncContextManager[None], error: BaseException) -> None:
     with suppress(type(error)):  # it is raised where it belongs
         await saved.__aexit__(type(error), error, error.__traceback__)
+
+
+def _idle() -> str:
+    return (
+        f"a transaction was held open for {HELD_SECONDS_MAX:g} s without a statement; nothing was written. Await "
+        "nothing in it but its own statements: what else writes to this database waits for its end"
+    )
 
 
 def _rolled_back() -> StoreUnavailable:
