@@ -1,5 +1,6 @@
 """Routes of extensions: the same door, the same answers, the same descriptions as those of the core."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,9 +10,12 @@ from holdfast.errors import Invalid
 from holdfast.model.key import NewKey
 from holdfast.server.app import ROUTES as CORE
 from holdfast.server.extending import extension_route, mount, together
+from holdfast.server.request import Request
 from holdfast.store import Tx
 from tests.server import notes
 from tests.server.steps import ADMIN, Served, bearer, serving
+
+CONNECTIONS = 10  # of a server
 
 
 @pytest.fixture
@@ -58,6 +62,25 @@ async def test_a_row_that_the_database_refuses_is_told_in_our_words(noted: Serve
     assert (again.status_code, again.headers["content-type"]) == (503, "application/problem+json")
     assert await stored(noted) == [("same", "anybody")]
     assert await jobs_of(noted, "default") == ["same"]
+
+
+async def test_requests_that_hold_every_connection_still_enqueue(store_url: str) -> None:
+    """What is to be known of the job type they read in the transactions that they hold."""
+    if store_url.startswith("sqlite"):
+        pytest.skip("one writes at a time")
+    all_hold = asyncio.Barrier(CONNECTIONS)
+
+    async def create(request: Request) -> notes.Note:
+        async with request.tx():
+            await all_hold.wait()
+            served.engine.rules.registry.forget_types()
+            made = await request.enqueue("NOTE_INDEX", note_id="x")
+        return notes.Note("x", "x", made.id)
+
+    route = notes.route("POST", "/notes", create, answers={201: notes.Note})
+    async with serving(store_url, routes=[route]) as served, asyncio.timeout(60):
+        answers = await asyncio.gather(*(served.http.post("/notes") for _ in range(CONNECTIONS)))
+    assert [answer.status_code for answer in answers] == [201] * CONNECTIONS
 
 
 async def test_a_handler_that_takes_too_long_is_rolled_back(store_url: str) -> None:

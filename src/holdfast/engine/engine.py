@@ -183,36 +183,42 @@ class Engine(Keyring, Mailing):
         for declared, app in self._declared.values():
             await _declare.declare(tx, self.rules.registry, [declared], app)
 
-    async def check(self, jobs: Sequence[NewJob], *, refuse_unknown: bool) -> None:
+    async def check(self, jobs: Sequence[NewJob], *, refuse_unknown: bool, within: Tx | None = None) -> None:
         """Raise if a job contradicts what was declared about its type, or if that is unknown and must not be.
 
         A repeat is not asked again: what was once accepted under its key is its answer, whatever was declared since.
+
+        `within`: whoever holds a transaction open asks in it. To wait for a second connection while all are held so is
+        to wait for ever.
         """
         registry = self.rules.registry
         if registry.types_age >= TYPES_FRESH_SECONDS:
-            await self.store.read(registry.types)
+            await self._within(registry.types, within)
         for place, job in enumerate(jobs):
             try:
                 if refuse_unknown:
-                    await self._check_known(job.type)
+                    await self._check_known(job.type, within)
                 registry.check_lifecycle(job)
                 registry.check_payload(job)
             except Invalid as error:
-                if not await self._is_repeat(job):
+                if not await self._is_repeat(job, within):
                     error.fields["place"] = place
                     raise
 
-    async def _check_known(self, job_type: str) -> None:
+    async def _check_known(self, job_type: str, within: Tx | None) -> None:
         registry = self.rules.registry
         if not registry.knows(job_type) and registry.types_age >= UNKNOWN_FRESH_SECONDS:
             registry.forget_types()  # it may have been declared a moment ago
-            await self.store.read(registry.types)
+            await self._within(registry.types, within)
         registry.check_known(job_type)
 
-    async def _is_repeat(self, job: NewJob) -> bool:
+    async def _is_repeat(self, job: NewJob, within: Tx | None) -> bool:
         if job.idempotency_key is None:
             return False
-        return await self.store.read(lambda tx: _idempotency.is_repeat(tx, self.rules, job))
+        return await self._within(lambda tx: _idempotency.is_repeat(tx, self.rules, job), within)
+
+    async def _within(self, work: Callable[[Tx], Awaitable[_Answer]], within: Tx | None) -> _Answer:
+        return await (self.store.read(work) if within is None else work(within))
 
     async def lifecycles(self) -> Lifecycles:
         """Those of this process, and those of every app whose job types the database has."""
@@ -540,7 +546,8 @@ class Engine(Keyring, Mailing):
         )
 
     async def withdraw_within(self, tx: Tx, worker: str, asked: Withdrawal) -> Withdrawn:
-        return await _withdraw.withdraw(tx, self.rules, asked, worker=worker)
+        """The transaction must end with `hold_within` or `complete_within`."""
+        return await _withdraw.withdraw_unfenced(tx, self.rules, asked, worker=worker)
 
     async def redrive(
         self,

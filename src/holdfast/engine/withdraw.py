@@ -29,8 +29,16 @@ async def withdraw(
 ) -> Withdrawn:
     """Of a job of the same tenant; `LeaseLost` where the worker does not hold the job that it does this for. A job that
     has ended stays as it is."""
-    check_words(asked.reason, asked.message, None)
     await hold(tx, rules, asked.held)
+    return await withdraw_unfenced(tx, rules, asked, worker=worker, queues=queues)
+
+
+async def withdraw_unfenced(
+    tx: Tx, rules: Rules, asked: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
+) -> Withdrawn:
+    """In a transaction that makes sure of the lease before it commits. To lock the job until then would hold up the
+    heartbeats of its worker."""
+    check_words(asked.reason, asked.message, None)
     if await holder_of(tx, rules, asked.held) != worker:
         raise LeaseLost(f"job {asked.id} is held by another worker")
     tenant = (await get(tx, asked.id)).tenant

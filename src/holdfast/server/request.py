@@ -81,7 +81,8 @@ class Request:
         if new.trace is None and (trace := carried(self._asked.headers)):
             new = msgspec.structs.replace(new, trace=trace)
         engine = self._server.engine
-        await engine.check([new], refuse_unknown=self._server.settings.unknown_job_types == "refuse")
+        refuse_unknown = self._server.settings.unknown_job_types == "refuse"
+        await engine.check([new], refuse_unknown=refuse_unknown, within=self._tx)
         made = await (engine.create(new) if self._tx is None else engine.create_within(self._tx, new))
         if not made.existed:
             self._server.metrics.created.add(1, new.queue or engine.rules.registry.queue_of(new.type))
