@@ -130,3 +130,19 @@ async def test_only_what_waits_for_children_is_looked_at_so(engine: Engine, work
     assert await claimed(engine, worker) == []
     clock.advance(31)
     assert await claimed(engine, worker) == [parent.id]
+
+
+@pytest.mark.parametrize("lifecycle", ["default", "generation"])
+async def test_a_failure_of_that_name_is_tried_again_at_its_time(
+    engine: Engine, worker: str, clock: MovableClock, lifecycle: str
+) -> None:
+    parent = await run(engine, worker, type="parent", lifecycle=lifecycle)
+    child = await engine.create(NewJob(type="child", parent_id=parent.id))
+    await engine.create(NewJob(type="child", parent_id=parent.id))
+    await engine.fail(worker, parent.id, parent.token, "waiting_for_children", retry_after_seconds=60)
+    assert "children" not in [clause.name for clause in await engine.why(parent.id)]
+    await engine.cancel(child.id)
+    clock.advance(50)
+    assert await claimed(engine, worker) == []
+    clock.advance(11)
+    assert await claimed(engine, worker) == [parent.id]

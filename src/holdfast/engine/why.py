@@ -38,7 +38,7 @@ async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> l
     clauses = [_state(job, machine.words[job.state]), *await of_extensions(tx, rules, job, machine, now)]
     if not clauses[0].holds:
         return clauses
-    if job.reason == WAITING_FOR_CHILDREN and not job.due:
+    if job.state is State.QUEUED and job.reason == WAITING_FOR_CHILDREN and not job.due:
         return [*clauses, await _children(tx, job)]
     waits = (job.run_at - now).total_seconds()
     clauses.append(

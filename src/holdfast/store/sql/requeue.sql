@@ -7,7 +7,7 @@ WITH ripe AS MATERIALIZED (
        AND run_at <= {now}
        AND (state = 'queued' OR moves & {bit:retrying>running} <> 0)
        AND attempt < max_attempts
-       AND coalesce(reason, '') <> 'waiting_for_children'
+       AND NOT (state = 'queued' AND coalesce(reason, '') = 'waiting_for_children')
      ORDER BY run_at
      LIMIT {limit}
     {skip_locked}

@@ -267,6 +267,7 @@ BEGIN
                    FROM jobs
                   WHERE id = NEW.parent_id
                     AND NOT due
+                    AND state = 'queued'
                     AND reason = 'waiting_for_children'
                     AND run_at > NEW.updated_at
                     FOR UPDATE SKIP LOCKED);

@@ -278,6 +278,7 @@ BEGIN
        SET run_at = NEW.updated_at
      WHERE id = NEW.parent_id
        AND NOT due
+       AND state = 'queued'
        AND reason = 'waiting_for_children'
        AND run_at > NEW.updated_at;
 END;
