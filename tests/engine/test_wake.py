@@ -7,6 +7,7 @@ from holdfast.engine import Engine
 from holdfast.errors import Conflict, NotFound
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
+from holdfast.server.sse import for_client
 from holdfast.store import q
 from tests.engine.steps import NOBODYS, run
 
@@ -21,6 +22,7 @@ async def test_a_job_that_is_snoozed_or_delayed_can_be_claimed_at_once(engine: E
     job = await engine.get(lease.id)
     event = (await engine.history(lease.id))[-1]
     assert (job.reason, event.verb, event.from_state, event.to_state) == ("woken", "wake", None, None)
+    assert for_client(event, None).status == "PENDING"
     assert await engine.wake(lease.id) is True  # once more does no harm
     assert (await engine.get(lease.id)).version == job.version
     assert {claimed.id for claimed in await engine.claim(worker, limit=5)} == {lease.id, delayed.id}

@@ -77,14 +77,18 @@ def _common(event: Event, about: About | None) -> dict[str, Any]:
         "verb": event.verb,
         "job_type": about.type if about else None,
         "subject": about.subject if about else None,
-        # What moves nothing, a report or a wish, is about a job that runs.
-        "status": STATUS[State(event.to_state) if event.to_state else State.RUNNING],
+        "status": STATUS[State(event.to_state) if event.to_state else _unmoved(event)],
         "from_": _word(event.from_state, about),
         "to": _word(event.to_state, about),
         "reason": event.reason,
         "percent": event.percent,
         "step": event.step,
     }
+
+
+def _unmoved(event: Event) -> State:
+    """What moves nothing, a report or a wish, is about a job that runs; but who is woken waits."""
+    return State.QUEUED if event.verb == "wake" else State.RUNNING
 
 
 def _word(state: str | None, about: About | None) -> str | None:
