@@ -18,7 +18,7 @@ async def lines(engine: Engine) -> list[tuple[str, int, str, str | None]]:
     return [(e.job_id, e.seq, e.reason, e.data["was"]) for e in events if e.verb == "worker"]
 
 
-async def test_each_change_of_a_worker_is_a_line(engine: Engine) -> None:
+async def test_each_change_of_a_worker_is_a_line(engine: Engine, clock: MovableClock) -> None:
     """R003-118."""
     await engine.create(NewJob(type="t"))  # whose events are counted by themselves
     worker = (await engine.register(name="w", kind="remote")).id
@@ -33,6 +33,7 @@ async def test_each_change_of_a_worker_is_a_line(engine: Engine) -> None:
         lambda: engine.heartbeat(worker, [], liveness=Liveness.OFFLINE),
     ):
         await step()
+        clock.advance(5)
         said.append(await engine.note_workers())
     assert said == [0, 1, 1, 1, 0, 1, 1], "what a disabled worker does is not of interest"
     assert await lines(engine) == [
@@ -45,7 +46,7 @@ async def test_each_change_of_a_worker_is_a_line(engine: Engine) -> None:
     ]
 
 
-async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engine) -> None:
+async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engine, clock: MovableClock) -> None:
     """R003-29, R003-47, R003-63, R003-77, R003-118: as the worker's own page tells it, too."""
     kinds = ("local", "remote", "local", "remote")
     local, remote, *others = [(await engine.register(kind=kind)).id for kind in kinds]
@@ -54,6 +55,7 @@ async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engi
     told: dict[str, list[str]] = {}
 
     async def noted() -> None:
+        clock.advance(5)
         await engine.note_workers()
         for worker in await engine.workers():
             told.setdefault(worker.id, []).append(worker.status)
@@ -76,6 +78,26 @@ async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engi
     ]
     assert told[local] == ["idle", "busy", "idle", "idle", "idle", "offline"]
     assert told[remote] == ["idle", "idle", "idle", "busy", "idle", "idle"]
+
+
+async def test_one_that_is_busy_and_idle_by_turns_is_told_of_now_and_then(engine: Engine, clock: MovableClock) -> None:
+    worker = (await engine.register(name="w")).id
+    await engine.heartbeat(worker, [], liveness=Liveness.IDLE)
+    await engine.note_workers()
+    lease = await run(engine, worker)
+    assert await engine.note_workers() == 0
+    clock.advance(5)
+    assert await engine.note_workers() == 1
+    await engine.release(worker, lease.id, lease.token)
+    assert await engine.note_workers() == 0
+    await engine.disable(worker)
+    assert await engine.note_workers() == 1, "of all else at once"
+    await engine.enable(worker)
+    assert await engine.note_workers() == 1
+    clock.advance(-3600)  # a clock that was set back keeps nothing from being told
+    await engine.claim(worker)
+    assert await engine.note_workers() == 1
+    assert [line[2] for line in await lines(engine)] == ["idle", "busy", "disabled", "idle", "busy"]
 
 
 async def test_a_line_says_which_worker_and_belongs_to_no_tenant(engine: Engine) -> None:

@@ -9,17 +9,18 @@ from holdfast.store import Tx, q
 
 VERB = "worker"
 KEPT_SECONDS = 86_400.0
+CALM_SECONDS = 5.0  # between two lines that a worker is busy or idle
 PRUNED_EACH = 100  # lines of one worker at a time
 
 
 async def is_all_said(tx: Tx) -> bool:
     """Asked first, because it is so almost always, and asking takes no lock."""
-    return not await tx.all(q.unsaid_workers, limit=1)
+    return not await tx.all(q.unsaid_workers, limit=1, calm=CALM_SECONDS)
 
 
 async def note_workers(tx: Tx, rules: Rules) -> int:
     """Write down what has changed since the last line about each worker. One that others have locked is theirs."""
-    rows = await tx.all(q.unsaid_workers, limit=rules.limits.sweep_batch)
+    rows = await tx.all(q.unsaid_workers, limit=rules.limits.sweep_batch, calm=CALM_SECONDS)
     if not rows:
         return 0
     said = [

@@ -2,9 +2,10 @@
 
 -- name: unsaid_workers
 -- Those of whom the log says something else than what is true now, or nothing. As `Worker.with_holding` has it: busy from
--- the claim on, whatever the last heartbeat said, and idle from the report on.
+-- the claim on, whatever the last heartbeat said, and idle from the report on. Of one that is both by turns the log says
+-- so once in `calm` seconds: there may be many servers that look, and many workers.
 SELECT id, name, told, status
-  FROM (SELECT id, name, told,
+  FROM (SELECT id, name, told, told_at,
                CASE WHEN NOT enabled THEN 'disabled'
                     WHEN liveness = 'offline' THEN 'offline'
                     WHEN id IN (SELECT lease_worker FROM jobs WHERE state = 'running') THEN 'busy'
@@ -14,6 +15,9 @@ SELECT id, name, told, status
                 END AS status
           FROM workers) AS seen
  WHERE told IS DISTINCT FROM status
+   AND NOT (told IN ('busy', 'idle')
+            AND status IN ('busy', 'idle')
+            AND coalesce(told_at > {now-:calm} AND told_at <= {now}, FALSE))
  ORDER BY id
  LIMIT {limit}
 {skip_locked}
@@ -27,7 +31,8 @@ RETURNING job_id
 
 -- name: told_workers
 UPDATE workers
-   SET told = said.status
+   SET told    = said.status,
+       told_at = {now}
   FROM {rows:said(id uuid, status text)}
  WHERE workers.id = said.id
 RETURNING workers.id

@@ -46,6 +46,7 @@ CREATE INDEX claims_old ON claims (claimed_at);
 
 -- What was last written about a worker into the events: see `note_workers`.
 ALTER TABLE workers ADD COLUMN told text;
+ALTER TABLE workers ADD COLUMN told_at timestamptz;
 
 -- Each line holds a digest of itself and of the line before, so that a change or a gap shows.
 CREATE TABLE audit (
