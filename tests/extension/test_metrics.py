@@ -1,17 +1,21 @@
 """Metrics of extensions: declared once, fed anywhere, and told by each server and worker that has the extension."""
 
+import asyncio
 import logging
 import re
+import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import msgspec
 import pytest
 
 from holdfast import App
+from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.extend import Extension
 from holdfast.model import NewJob
@@ -22,9 +26,12 @@ from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.testing import fake_context
 from holdfast.worker.figures import Figures
+from holdfast.worker.frames import Counted, to_child, to_worker
+from holdfast.worker.process import Child
 from tests.cli.background import Background
 from tests.extension import toy
 from tests.server.steps import serving
+from tests.worker.in_process import until
 from tests.worker.stories.stage import eventually
 from tests.worker.test_metrics import Page
 
@@ -235,6 +242,21 @@ def test_what_a_child_counts_is_added_and_its_gauges_go_with_it(pages: Extension
     assert (here.metrics["read"].value("a"), here.metrics["open"].value()) == (3, 1)
 
 
+async def test_of_the_last_words_of_a_child_the_gauges_are_forgotten(pages: Extension) -> None:
+    pages.counter("read", "x")
+    pages.gauge("open", "x")
+    ours, theirs = socket.socketpair()
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass")
+    child = Child(process, await to_child(ours), Clock(), Declarations(pages.metrics.values()))
+    said = await to_worker(theirs)
+    await child.exited
+    await said.send(Counted(raw({"pages_read_total": [[[], 2]], "pages_open": [[[], 3]]})))
+    said.close()
+    assert await child._converse(cast(Any, None)) is None
+    child.channel.close()
+    assert (pages.metrics["read"].value(), pages.metrics["open"].value()) == (2, 0)
+
+
 @pytest.mark.parametrize(
     ("message", "said"),
     [
@@ -278,18 +300,24 @@ def test_what_a_process_of_another_version_says_is_dropped_with_one_line(
 # -- servers and workers ----------------------------------------------------------------------------------------
 
 
-async def test_a_server_tells_what_its_routes_count(fresh_sqlite_url: str) -> None:
-    async with serving(fresh_sqlite_url, app=toy.app) as served:
+async def test_a_server_tells_what_its_routes_hooks_and_maintenance_count(store_url: str) -> None:
+    """On SQLite hooks run in the thread of the writer."""
+    maintained = toy.indexed.value("maintenance")
+    async with serving(store_url, app=toy.app) as served:
 
         async def read() -> Page:
             return Page((await served.http.get("/metrics")).text)
 
+        await until(lambda: toy.indexed.value("maintenance") > maintained, seconds=60)
         before = await read()
         assert {"notes_indexed_total", "notes_length", "open_pages", "s3_operation_errors_total"} <= {*before.families}
         assert (await served.http.post("/notes", json={"text": "hello"})).status_code == 201
-        counted = (await read()).value("notes_indexed_total", place="route") or 0
-        assert counted - (before.value("notes_indexed_total", place="route") or 0) == 1
-    async with serving(fresh_sqlite_url) as without:
+        after = await read()
+        for place in ("route", "effect"):
+            counted = after.value("notes_indexed_total", place=place) or 0
+            assert counted - (before.value("notes_indexed_total", place=place) or 0) == 1
+        assert after.value("notes_indexed_total", place="maintenance") == maintained + 1
+    async with serving(store_url) as without:
         assert "notes_indexed" not in (await without.http.get("/metrics")).text
 
 
@@ -314,6 +342,7 @@ async def test_a_worker_tells_what_its_handlers_count_in_all_processes(app: App,
             lambda page: (
                 page.value("notes_indexed_total", place="worker") == 6
                 and page.value("notes_indexed_total", place="child") == 1
+                and page.value("notes_indexed_total", place="effect") == 7  # of their ends; another process made them
             ),
         )
         assert (page.value("notes_length_count"), page.value("notes_length_sum")) == (6, 30)

@@ -53,6 +53,7 @@ async def test_each_of_its_queries_runs(app: App) -> None:
 async def test_a_job_waits_for_its_children(app: App) -> None:
     async with working(app, concurrency=1):
         assert await (await toy.book.enqueue(["a", "bcd"])).result(30) == 4
+        assert await (await toy.book.enqueue([])).result(30) == 0
 
 
 async def test_its_guard_refuses(app: App) -> None:

@@ -198,6 +198,8 @@ class Child:
                     await self.channel.send(await _answer(message, line))
                 case Counted():
                     self._metrics.merge(self, message.metrics)
+                    if self.exited.done():  # its last words: what it counted stays, its gauges do not
+                        self._metrics.forget(self)
                 case Ended():
                     self._rss_bytes = message.rss_bytes
                     return message

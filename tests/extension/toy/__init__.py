@@ -57,8 +57,10 @@ async def copy(ctx: Context, text: str) -> int:
 async def book(ctx: Context, texts: list[str]) -> int:
     """Its notes are jobs of their own; it holds no slot while they run."""
     if not await ctx.children():
-        for text in texts:
-            await ctx.enqueue(index, text)
+        async with ctx.transaction() as tx:  # all of them or none: an execution that ends here makes none twice
+            for text in texts:
+                await tx.enqueue(index, text)
+    if not all(note.final for note in await ctx.children()):
         raise ctx.wait_for_children()
     return sum(note.result for note in await ctx.children())
 
@@ -92,6 +94,7 @@ async def not_before_it_is_woken(tx: Tx, request: ClaimRequest) -> Defer | None:
 
 @ext.effect("create", "complete", "fail", "reject", "cancel", "reap")
 async def keep_books(tx: Tx, verb: str, job: Job) -> None:
+    indexed.add(1, "effect")
     entry = "reserve" if verb == "create" else ENTRY.get(job.state)
     if entry is not None:
         await tx.run(ext.q.add_entry, job=job.id, entry=entry)
@@ -99,6 +102,7 @@ async def keep_books(tx: Tx, verb: str, job: Job) -> None:
 
 @ext.maintenance(every=60)
 async def sweep(tx: Tx) -> None:
+    indexed.add(1, "maintenance")
     await tx.run(ext.q.sweep)
 
 
