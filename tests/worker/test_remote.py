@@ -16,7 +16,7 @@ from holdfast.clock import Clock
 from holdfast.errors import JobFailed, StoreUnavailable, Unauthorized
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
-from holdfast.model import Liveness
+from holdfast.model import Liveness, NewJob
 from holdfast.model.reports import Held
 from holdfast.remote import HttpSource
 from holdfast.settings import Settings
@@ -131,6 +131,36 @@ async def test_its_parts_may_run_at_the_same_time_and_be_reopened(served: Served
         assert await job.result(timeout=30) == [True, False]
     parts = {part.name: (str(part.status), part.done) for part in await served.engine.parts(job.id)}
     assert parts == {"a": ("completed", 4), "b": ("completed", 4)}
+
+
+@pytest.mark.parametrize("pages", [2, 0])
+async def test_it_waits_for_child_jobs_without_a_slot(served: Served, app: App, pages: int) -> None:
+    """It has one slot, which its children need. They were made by others: it has no database to make them in."""
+    began, made = asyncio.Event(), asyncio.Event()
+
+    @app.job("page")
+    async def page(number: int) -> int:
+        return number
+
+    @app.job("book")
+    async def book(ctx: Context) -> str:
+        if ctx.checkpoint is None:
+            began.set()
+            await made.wait()
+            await ctx.save({"asked": True})
+            raise ctx.wait_for_children()
+        return f"attempt {ctx.attempt}, execution {ctx.fence}"
+
+    async with source_at(served) as source, working(source, app, concurrency=1):
+        job = await book.enqueue()
+        await asyncio.wait_for(began.wait(), 30)
+        children = [NewJob(type="page", payload={"number": number}, parent_id=job.id) for number in range(pages)]
+        made_of = await served.engine.create_many(children)
+        made.set()
+        assert await job.result(timeout=30) == "attempt 1, execution 2"
+    assert [(await served.engine.get(child.id)).state for child in made_of] == [State.SUCCEEDED] * pages
+    told = [(event.verb, event.reason) for event in await served.engine.history(job.id) if event.verb == "release"]
+    assert told == [("release", "waiting_for_children")]
 
 
 async def test_a_handler_that_wants_the_database_is_told_what_to_do(served: Served, app: App) -> None:
