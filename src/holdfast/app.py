@@ -34,7 +34,7 @@ from holdfast.opened import OpenedByLoop
 from holdfast.settings import Settings, load, refuse_same_variables
 from holdfast.store import SqliteStore
 from holdfast.store.sqlite import finish
-from holdfast.worker.context import ErrorHook, Middleware
+from holdfast.worker.context import ErrorHook, Middleware, in_transaction
 from holdfast.worker.handler import Handler, Surroundings
 
 P = ParamSpec("P")
@@ -264,9 +264,11 @@ class App(Definitions):
         return await self._create_inside(opened, new, connection)
 
     async def _create_among_others(self, new: list[NewJob]) -> list[Created]:
+        _check_outside(new[0])
         return [await (await self._here()).creates.put(new[0])]
 
     async def _create_together(self, new: list[NewJob]) -> list[Created]:
+        _check_outside(new[0] if new else None)
         return await (await self._here()).engine.create_all(new)
 
     def create_sync(self, new: NewJob, *, connection: Any = None) -> Created:
@@ -355,6 +357,14 @@ class App(Definitions):
     def close_sync(self) -> None:
         """Close what sync code has opened."""
         self._opened.close_sync()
+
+
+def _check_outside(new: NewJob | None) -> None:
+    if new is not None and in_transaction():
+        raise Invalid(
+            f"job type {new.type}: enqueued inside ctx.transaction(), but not as a part of it; use tx.enqueue(...)",
+            code="transaction_open",
+        )
 
 
 def _module_name(scope: dict[str, Any]) -> str:

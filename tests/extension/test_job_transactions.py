@@ -16,10 +16,13 @@ from holdfast.lifecycle import State
 from holdfast.model import Job
 from holdfast.model.reports import Held
 from holdfast.settings import Settings
+from holdfast.store import connecting
 from holdfast.store.migrate import migrate
 from holdfast.worker.children import Children
 from tests.extension import toy
 from tests.worker.in_process import until, working
+
+NESTED = [*["transaction_open"] * 4, "already_completed"]
 
 
 @pytest.fixture
@@ -137,15 +140,22 @@ async def test_a_lost_lease_commits_nothing(app: App, ext: Extension) -> None:
     assert await entries(app, ext) == []
 
 
-async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(app: App, ext: Extension, store_url: str) -> None:
+async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(
+    app: App, ext: Extension, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if store_url.startswith("sqlite"):
         pytest.skip("nobody else writes meanwhile")
+    monkeypatch.setattr(connecting, "IDLE_IN_TRANSACTION_SECONDS", 120.0)
     app.include(ext)
     inside, go_on = asyncio.Event(), asyncio.Event()
 
+    @app.job(queue="elsewhere")
+    async def victim() -> None: ...
+
     @app.job()
-    async def slow(ctx: Context) -> Any:
+    async def slow(ctx: Context, unwanted: str) -> Any:
         async with ctx.transaction() as tx:
+            await tx.withdraw(unwanted)
             inside.set()
             await go_on.wait()
             await tx.complete("held")
@@ -155,8 +165,8 @@ async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(app: App, ext
         await go_on.wait()
 
     engine = await app.engine()
-    async with working(app) as at_work:
-        job, other = await slow.enqueue(), await neighbour.enqueue()
+    async with working(app, queues=["default"]) as at_work:
+        job, other = await slow.enqueue((await victim.enqueue()).id), await neighbour.enqueue()
         await asyncio.wait_for(inside.wait(), 20)
         await until(lambda: len(at_work.worker.running()) == 2)
         held = [Held(run.lease.id, run.lease.token) for run in at_work.worker.running()]
@@ -223,18 +233,16 @@ async def test_reports_and_a_second_transaction_inside_are_refused(app: App, ext
     async def nested(ctx: Context) -> list[str]:
         codes = []
         async with ctx.transaction() as tx:
-            for inner in (lambda: ctx.progress(5), lambda: _opened(ctx), lambda: _twice(tx)):
+            started = asyncio.create_task(ctx.progress(5))
+            reports = (lambda: ctx.progress(5), lambda: started)
+            for inner in (*reports, nested.enqueue, lambda: _opened(ctx), lambda: _twice(tx)):
                 with pytest.raises(Invalid) as refused:
                     await inner()
                 codes.append(refused.value.code)
         return codes
 
     async with working(app):
-        assert await (await nested.enqueue()).result(20) == [
-            "transaction_open",
-            "transaction_open",
-            "already_completed",
-        ]
+        assert await (await nested.enqueue()).result(20) == NESTED
 
 
 async def _opened(ctx: Context) -> None:
@@ -243,8 +251,56 @@ async def _opened(ctx: Context) -> None:
 
 
 async def _twice(tx: Any) -> None:
-    await tx.complete(["transaction_open", "transaction_open", "already_completed"])
+    await tx.complete(NESTED)
     await tx.complete(2)
+
+
+async def test_a_sync_handler_is_refused_inside_and_goes_on_afterwards(app: App, ext: Extension) -> None:
+    app.include(ext)
+
+    @app.job()
+    def nested(ctx: SyncContext) -> None:
+        with ctx.transaction(), pytest.raises(Invalid, match=r"inside ctx\.transaction"):
+            ctx.progress(5)
+        ctx.save("saved")
+        with ctx.transaction() as tx:
+            tx.complete("done")
+
+    async with working(app):
+        job = await nested.enqueue()
+        assert await job.result(20) == "done"
+    assert (await job.get()).checkpoint == "saved"
+
+
+async def test_other_tasks_of_the_handler_go_on_beside_a_transaction(app: App, ext: Extension) -> None:
+    app.include(ext)
+
+    @app.job(max_attempts=1)
+    async def film(ctx: Context) -> str:
+        inside, begun = asyncio.Event(), asyncio.Event()
+
+        async def write() -> None:
+            async with ctx.transaction() as tx:
+                inside.set()
+                await begun.wait()
+                await tx.run(ext.q.add_entry, job=ctx.job_id, entry="written")
+
+        async def render() -> None:
+            await inside.wait()
+            begun.set()
+            async with ctx.part("720p") as part:
+                await part.progress(50)
+            async with ctx.transaction() as tx:
+                await tx.run(ext.q.add_entry, job=ctx.job_id, entry="rendered")
+
+        await asyncio.gather(write(), render())
+        return "both"
+
+    async with working(app):
+        job = await film.enqueue()
+        assert await job.result(20) == "both"
+    assert await entries(app, ext) == ["rendered", "written"]
+    assert [str(part.status) for part in await (await app.engine()).parts(job.id)] == ["completed"]
 
 
 async def test_a_handler_cancels_another_job_in_its_transaction(app: App, ext: Extension) -> None:

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,21 @@ from holdfast.worker.parts import PartInHand, SyncPartInHand
 _T = TypeVar("_T")
 NO_METRICS = Metrics()
 log = logging.getLogger("holdfast.job")
+
+
+class _Block:
+    """The block of a transaction, for as long as it is open."""
+
+    open = True
+
+
+# In the code inside the block and in the tasks that it starts, but not in those that run beside it.
+_block: ContextVar[_Block | None] = ContextVar("holdfast_transaction", default=None)
+
+
+def in_transaction() -> bool:
+    """Whether this is code inside the block of a `ctx.transaction()`."""
+    return (block := _block.get()) is not None and block.open
 
 
 class Line(Protocol):
@@ -131,7 +147,6 @@ class Context(_Facts):
     def __init__(self, lease: Lease, line: Line, state: Any = None, database: Database | None = None) -> None:
         super().__init__(lease, state)
         self._line, self._database = line, database
-        self._in_transaction = False
         self._known: dict[str, Part] | None = None
         self._asking = asyncio.Lock()
         self._unstored: dict[str, Any] = {}  # results of steps that ran, while they are not known to be stored
@@ -179,15 +194,15 @@ class Context(_Facts):
         """One transaction for own writes, new jobs and, with `tx.complete(result)`, the end of this job.
 
         It is committed at the end of the block, and only while the job is held: `LeaseLost` otherwise. Keep it short:
-        on SQLite nothing else is written meanwhile. What the handler reports waits until it is over.
+        on SQLite nothing else is written meanwhile. Reports are refused inside it; other tasks of the handler go on.
         """
-        database = self._reach("ctx.transaction()")
-        self._in_transaction = True
+        database, block = self._reach("ctx.transaction()"), _Block()
         try:
             async with database.transaction(self.lease) as tx:
+                _block.set(block)
                 yield tx
         finally:
-            self._in_transaction = False
+            block.open = False
         if tx.completed is not None:
             self.recorded_as = tx.completed
             await self._line.recorded(tx.completed)
@@ -211,7 +226,7 @@ class Context(_Facts):
         return self._database
 
     def _check_outside(self, what: str) -> None:
-        if self._in_transaction:
+        if in_transaction():
             raise Invalid(
                 f"job {self.lease.id}: {what} inside ctx.transaction() would wait for that transaction for ever; do it "
                 "before or after",
@@ -344,7 +359,8 @@ class SyncContext(_Facts):
     @contextmanager
     def transaction(self) -> Iterator[SyncJobTx]:
         held = self._context.transaction()
-        tx = self._wait(_entered(held))
+        tx, block = self._wait(_entered_block(held))
+        _block.set(block)  # in the handler's own thread
         try:
             yield SyncJobTx(tx, self._wait)
         except BaseException as error:
@@ -399,6 +415,10 @@ async def _next(each: AsyncIterator[PartInHand]) -> PartInHand | None:
 
 async def _entered(held: AbstractAsyncContextManager[_T]) -> _T:
     return await held.__aenter__()
+
+
+async def _entered_block(held: AbstractAsyncContextManager[_T]) -> tuple[_T, _Block | None]:
+    return await held.__aenter__(), _block.get()
 
 
 async def _left(held: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
