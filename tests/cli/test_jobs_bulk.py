@@ -47,6 +47,8 @@ def test_a_delayed_job_is_woken_and_one_that_runs_will_not_wait(holdfast: Holdfa
 
     waiting = meanwhile(delayed)
     _, lease = meanwhile(claimed)
+    told = holdfast("jobs", "wake", "--status", "PENDING,RUNNING", "--dry-run").out.splitlines()
+    assert told[2:] == ["1 job would be woken", "1 job would be left alone: it runs"]
     answer = holdfast("jobs", "wake", waiting, lease.id)
     assert (answer.code, answer.rows) == (0, [[waiting, "woken"], [lease.id, "runs"]])
     assert holdfast("jobs", "show", waiting, "--json").json["reason"] == "woken"

@@ -39,7 +39,7 @@ def add_to(verbs: Any) -> None:
         verbs,
         "wake",
         wake,
-        about="let jobs run now that are delayed, snoozed, or wait for a retry",
+        about="let jobs run now that are delayed, snoozed, or wait for a retry or for their children",
         more="By ids, or all that a filter finds; without --state, those that are queued or wait for a retry.",
         examples=["holdfast jobs wake ID", "holdfast jobs wake --type mail --yes"],
     )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 DID = {
     "canceled": "canceled",
     "cancel_requested": "asked to stop",
+    "woken": "woken",
+    "runs": "left alone: it runs",
     "redriven": "redriven",
     "already_redriven": "left alone: redriven before",
     "refused": "refused",
