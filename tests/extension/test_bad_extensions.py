@@ -110,6 +110,12 @@ def test_files_may_be_beside_a_module_that_is_in_no_package(tmp_path: Path) -> N
         assert each.q.a.text == "SELECT 1 AS one"
 
 
+def test_a_query_that_does_not_exist_suggests_the_nearest(tmp_path: Path) -> None:
+    ext = with_files(tmp_path, "pages", {"sql/a.sql": "-- name: all_pages\nSELECT 1 AS one"})
+    with pytest.raises(AttributeError, match=r"no query is called 'al_pages'; did you mean 'all_pages'\?"):
+        _ = ext.q.al_pages
+
+
 # -- hooks ------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from importlib.resources import files
 
@@ -103,7 +104,8 @@ class Queries:
         try:
             return self._queries[name]
         except KeyError:
-            raise AttributeError(f"no query is called {name!r}") from None
+            near = "".join(f"; did you mean {each!r}?" for each in get_close_matches(name, self._queries, n=1))
+            raise AttributeError(f"no query is called {name!r}{near}") from None
 
     def all(self) -> list[Query]:
         return list(self._queries.values())
