@@ -127,6 +127,8 @@ async def test_the_descriptions_and_the_metrics_name_them(noted: Served) -> None
         ("other", "GET", "/jobs/mine", "GET /jobs/{job_id} of the core"),
         ("other", "GET", "/notes/{note_id}", "GET /notes/{note_id} of the extension notes"),
         ("other", "GET", "/notes/search", "GET /notes/{note_id} of the extension notes"),
+        ("other", "POST", "/notes/search", "GET /notes/{note_id} of the extension notes"),
+        ("other", "PUT", "/jobs/mine/events", "GET /jobs/{job_id}/events of the core"),
         ("notes", "GET", "/notes", "GET /notes of the extension notes"),
         ("notes", "PUT", "/notes/{id}/text", "GET /notes/{note_id} of the extension notes"),
     ],
@@ -148,7 +150,11 @@ def test_an_extension_may_write_a_word_beside_its_own_parameter() -> None:
 
 
 def test_a_mount_has_its_place_alone() -> None:
-    for path, other in (("/jobs", "POST /jobs of the core"), ("/notes", "POST /notes of the extension notes")):
+    for path, other in (
+        ("/jobs", "POST /jobs of the core"),
+        ("/notes", "POST /notes of the extension notes"),
+        ("/notes/app", "GET /notes/{note_id} of the extension notes"),
+    ):
         with pytest.raises(Invalid, match=other):
             together(CORE, notes.ROUTES, [mount("pages", path, notes.get, scope=None)])
     both = [mount("pages", "/pages", notes.get, scope=None), mount("more", "/pages/more", notes.get, scope=None)]

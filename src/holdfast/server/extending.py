@@ -267,12 +267,13 @@ def _json(given: Any) -> bytes:
 def together(core: Sequence[Route], routes: Sequence[Route], mounts: Sequence[Mount]) -> tuple[Route, ...]:
     """All routes; two that would answer the same request are an error that names both."""
     everything = (*core, *routes)
-    by_words: dict[tuple[str, int], list[Route]] = defaultdict(list)
+    by_length: dict[int, list[Route]] = defaultdict(list)
     for route in everything:
-        for other in by_words[route.method, route.path.count("/")]:
+        alike = by_length[route.path.count("/")]
+        for other in sorted(alike, key=lambda one: one.method != route.method):
             if _collide(route, other):
                 raise _collision(route.extension, route.name, other.extension, other.name)
-        by_words[route.method, route.path.count("/")].append(route)
+        alike.append(route)
     _check_parameters(everything)
     for one in mounts:
         for route in everything:
@@ -285,11 +286,14 @@ def together(core: Sequence[Route], routes: Sequence[Route], mounts: Sequence[Mo
 
 
 def _collide(route: Route, other: Route) -> bool:
-    """One extension may have `/notes/{id}` and `/notes/search`; two may not."""
+    """One extension may have `/notes/{id}` and `/notes/search`; two may not, whatever the methods: the word takes every
+    request to `/notes/search`."""
     pairs = list(zip(route.path.split("/"), other.path.split("/"), strict=True))
-    if route.extension == other.extension:
-        return all(one == two or (_is_name(one) and _is_name(two)) for one, two in pairs)
-    return all(one == two or _is_name(one) or _is_name(two) for one, two in pairs)
+    if all(one == two or (_is_name(one) and _is_name(two)) for one, two in pairs):
+        return route.method == other.method
+    return route.extension != other.extension and all(
+        one == two or _is_name(one) or _is_name(two) for one, two in pairs
+    )
 
 
 def _check_parameters(routes: Iterable[Route]) -> None:
@@ -313,7 +317,9 @@ def _is_name(word: str) -> bool:
 
 
 def _is_below(path: str, mounted: str) -> bool:
-    return path == mounted or path.startswith(f"{mounted}/")
+    """A parameter may be any word, also that of the mount."""
+    words, above = path.split("/"), mounted.split("/")
+    return len(words) >= len(above) and all(one == two or _is_name(one) for one, two in zip(words, above, strict=False))
 
 
 def _collision(extension: str, name: str, other: str, its_name: str, why: str = "") -> Invalid:
