@@ -28,6 +28,12 @@ def test_the_web_may_be_requested(url: str) -> None:
     assert EgressRules().check(url).url == url
 
 
+def test_a_url_may_be_as_long_as_servers_read() -> None:
+    assert EgressRules().check(f"https://example.com/{'a' * 7980}").path.endswith("aaa")
+    with pytest.raises(AddressRefused, match="8000"):
+        EgressRules().check(f"https://example.com/{'a' * 7981}")
+
+
 def test_ports_are_those_of_the_web_unless_others_are_given() -> None:
     url = "http://example.com:9000/"
     with pytest.raises(AddressRefused, match="80, 443, 8080, 8443"):

@@ -122,6 +122,18 @@ async def test_a_fence_that_raises_is_heard(storage: Storage) -> None:
     assert await everything(storage) == []
 
 
+async def test_a_fence_need_not_be_async(storage: Storage) -> None:
+    """`ctx.progress` of a handler in a thread is not."""
+    answers = iter([None, None, None, False])
+    async with storage.staging(JOB, 1) as staged:
+        await staged.put("a", b"x")
+        published = await staged.publish("results", fence=lambda: next(answers))
+        await staged.put("b", b"x")
+        with pytest.raises(LeaseLost):
+            await staged.publish("results", fence=lambda: next(answers))
+    assert await visible(storage) == list(published.values())
+
+
 async def test_a_stale_attempt_that_wakes_up_late_never_overwrites_what_a_newer_one_published(
     storage: Storage,
 ) -> None:

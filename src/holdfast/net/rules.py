@@ -16,7 +16,6 @@ from urllib.parse import SplitResult, urlsplit
 from holdfast.errors import AddressRefused, Invalid, Unreachable
 from holdfast.net.public_addresses import is_public
 
-URL_MAX = 2048
 WEB_PORTS = frozenset({80, 443, 8080, 8443})
 RESOLVE_SECONDS = 5.0
 DEFAULT_PORT = {"https": 443, "http": 80}
@@ -85,6 +84,8 @@ class EgressRules:
     all the same (`["10.1.0.0/16"]`). `ports=None`: any port. `private=True`: any port and any address, for tests and
     for networks that are protected otherwise."""
 
+    url_max = 8000  # characters; servers need not read more (RFC 9110)
+
     def __init__(
         self,
         *,
@@ -135,8 +136,8 @@ class EgressRules:
         return any(address in network for network in self._allowed)
 
     def _read(self, url: str) -> Target:
-        if not isinstance(url, str) or len(url) > URL_MAX or not _PLAIN.fullmatch(url) or "\\" in url:
-            raise _refused(f"it must be 1 to {URL_MAX} printable ASCII characters; write other names as xn--...")
+        if not isinstance(url, str) or len(url) > self.url_max or not _PLAIN.fullmatch(url) or "\\" in url:
+            raise _refused(f"it must be 1 to {self.url_max} printable ASCII characters; write other names as xn--...")
         try:
             parts = urlsplit(url)
             port = parts.port

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from inspect import isawaitable
 
 from holdfast.errors import Invalid, LeaseLost, ObjectNotFound
 from holdfast.storage.backend import CONTENT_TYPE, Description, ObjectInfo
@@ -30,7 +31,7 @@ COPIES = 4  # at once
 _ATTEMPT = re.compile(rf"{re.escape(STAGING)}/([^/]+/\d+)/.")  # what else is there, Holdfast has not written
 
 # Asked before anything is published, and again before the keys are handed out. False, or an error, stops it.
-Fence = Callable[[], Awaitable[object]]
+Fence = Callable[[], Awaitable[object] | object]
 Recorded = Callable[[str], Awaitable[bool]]
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,8 @@ class Staged:
             raise failed.exceptions[0] from None
 
     async def _check(self, fence: Fence) -> None:
-        if await fence() is False:
+        answer = fence()
+        if (await answer if isawaitable(answer) else answer) is False:
             raise LeaseLost(f"job {self.job_id} is not with attempt {self.epoch} any more: nothing is published")
 
     def _key(self, name: str) -> str:

@@ -11,6 +11,8 @@ PORTS = {443, 8443}
 class Egress(EgressRules):
     """`private` takes http, any port and any address: for tests, and for networks that are protected otherwise."""
 
+    url_max = 2048
+
     def __init__(self, *, hosts: str = "", private: bool = False, resolver: Resolver = resolve) -> None:
         schemes = ("https", "http") if private else ("https",)
         super().__init__(schemes=schemes, ports=PORTS, hosts=hosts, private=private, resolver=resolver)
