@@ -2,7 +2,9 @@
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncIterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +256,18 @@ async def test_a_route_may_take_any_picture(media: Served) -> None:
 async def test_an_upload_costs_the_server_no_memory() -> None:
     """1 GiB is for `python -m benchmarks.upload`; what would grow with it shows at 48 MiB."""
     assert (await upload.measure(48 * upload.MIB)).grown < upload.GROWN_MAX
+
+
+async def test_the_documentation_shows_how_to_send_what_is_no_json(media: Served) -> None:
+    shown = html_text((await media.http.get("/docs")).text)
+    assert "Body: application/octet-stream" in shown
+    assert "/media/store \\\n  -H 'Authorization: Bearer holdfast_client_...'" in shown
+    assert "-H 'Content-Type: application/octet-stream' \\\n  --data-binary @FILE" in shown
+    assert "-F 'name=@FILE'" in shown
+
+
+def html_text(page: str) -> str:
+    return unescape(re.sub(r"<[^>]*>", "", page))
 
 
 # -- answers ------------------------------------------------------------------------------------------------------

@@ -110,6 +110,7 @@ async def point(request: Request) -> Any:
 
 async def test_a_dataclass_goes_in_and_a_typed_dict_comes_out(broken: Served) -> None:
     assert (await broken.http.post("/point", json={"x": 1})).json() == {"where": "at 1"}
+    assert (await broken.http.get("/docs")).status_code == 200
     for wrong, code in ((b"", "malformed_json"), (b'{"x": "a"}', "invalid_body"), (b"{}", "invalid_body")):
         answer = await broken.http.post("/point", content=wrong)
         assert answer.json()["code"] == code, answer.text
@@ -257,6 +258,7 @@ async def broken(fresh_sqlite_url: str) -> AsyncIterator[Served]:
     routes = [
         route("GET", "/broken/{mistake}", mistaken, answers={200: Point}),
         route("POST", "/point", point, body=Point, answers={200: Place}),
+        route("GET", "/points", point, query=Search),
     ]
     apps = {"/app": FRAMEWORK, "/unfinished": unfinished, "/silent": silent, "/echo": echo}
     mounts = [mount("broken", path, app, scope=None) for path, app in apps.items()]

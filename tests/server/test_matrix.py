@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from uuid import uuid4
 from zlib import crc32
 
@@ -20,9 +21,10 @@ from tests.extension import toy
 from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
 
 EVERY = (*ROUTES, *toy.ext.routes)  # those of an extension are found as those of the core are
-GUARDED = [route for route in EVERY if route.scope is not None]
-OPEN = [route for route in EVERY if route.scope is None]
-EXTENSION = sorted({route.scope for route in toy.ext.routes if route.scope is not None})
+MOUNTED = [replace(EVERY[-1], method="GET", path=f"{one.path}/x", scope=one.scope) for one in toy.ext.mounts]
+GUARDED = [route for route in (*EVERY, *MOUNTED) if route.scope is not None]
+OPEN = [route for route in (*EVERY, *MOUNTED) if route.scope is None]
+EXTENSION = sorted({route.scope for route in (*toy.ext.routes, *MOUNTED) if route.scope is not None})
 KINDS = {scope: kind for kind, scopes in SCOPES.items() for scope in scopes} | dict.fromkeys(EXTENSION, Kind.CLIENT)
 
 Headers = dict[str, str]

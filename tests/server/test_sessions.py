@@ -5,9 +5,10 @@ import pytest
 
 from holdfast.model import NewJob
 from holdfast.model.key import Kind, NewKey, text_of
-from holdfast.server import recent, throttle
+from holdfast.server import recent, stream, throttle
 from tests.clocks import WholeClock
 from tests.server.steps import Served, bearer, serving
+from tests.server.watching import watching
 
 JOB = {"jobType": "t", "payload": {}}
 
@@ -95,6 +96,17 @@ async def test_an_event_source_works_with_the_cookie_alone(served: Served) -> No
             if line.startswith("data:"):
                 assert job in line
                 break
+
+
+async def test_a_stream_ends_at_sign_out(served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.05)
+    served = served_on_sqlite
+    _, csrf = await signed_in(served)
+    cookie = {"Cookie": f"holdfast_session={served.http.cookies['holdfast_session']}"}
+    async with watching(served, "/events", headers=cookie) as reader:
+        await reader.block()
+        assert (await served.http.delete("/session", headers={"X-CSRF-Token": csrf})).status_code == 204
+        assert await reader.next() is None
 
 
 async def test_a_key_in_the_header_wins_over_the_cookie(served_on_sqlite: Served) -> None:

@@ -145,11 +145,17 @@ def _operation(method: str, path: str, operation: Json, document: Json) -> Html:
     if parameters := operation.get("parameters"):
         parts += [_tag("h4", "Parameters"), _tag("dl", *map(_parameter, parameters))]
     if body := operation.get("requestBody"):
-        [content] = body["content"].values()
-        parts += [_tag("h4", "Body: ", _kind(content["schema"])), _fields(_resolved(content["schema"], document))]
+        parts += _body(body, document)
     parts += [_tag("h4", "Answers"), *_answers(operation["responses"])]
     parts += [_tag("h4", "Example"), _tag("pre", _curl(method, path, operation)), *_example(operation["responses"])]
     return _tag("section", *parts)
+
+
+def _body(body: Json, document: Json) -> list[Html]:
+    [(media, content)] = body["content"].items()
+    if "$ref" not in content["schema"]:
+        return [_tag("h4", "Body: ", _tag("code", media))]
+    return [_tag("h4", "Body: ", _kind(content["schema"])), _fields(_resolved(content["schema"], document))]
 
 
 def _who(security: list[Json]) -> Html:
@@ -237,9 +243,17 @@ def _curl(method: str, path: str, operation: Json) -> str:
         [scope] = operation["security"][0]["key"]
         lines.append(f"-H 'Authorization: Bearer holdfast_{KINDS.get(scope.partition(':')[0], 'client')}_...'")
     if body is not None:
-        [content] = body["content"].values()
-        lines += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(json.dumps(content['example']))}"]
+        lines += _sent(body)
     return " \\\n  ".join(lines)
+
+
+def _sent(body: Json) -> list[str]:
+    [(media, content)] = body["content"].items()
+    if "example" in content:
+        return ["-H 'Content-Type: application/json'", f"-d {shlex.quote(json.dumps(content['example']))}"]
+    if media == "multipart/form-data":
+        return ["-F 'name=@FILE'"]
+    return [f"-H {shlex.quote(f'Content-Type: {media}')}", "--data-binary @FILE"]
 
 
 KINDS = {"jobs": "client", "work": "worker", "admin": "admin"}  # of keys, by the first word of a scope
