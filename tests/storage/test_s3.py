@@ -88,6 +88,16 @@ async def test_what_goes_wrong_has_a_code_and_shows_no_secret(
         assert "127.0.0.1" not in failed.value.message
 
 
+async def test_nothing_is_deleted_in_a_bucket_that_is_not_there(s3_server: S3Server) -> None:
+    url = f"s3://no-such-bucket?endpoint={s3_server.url}"
+    async with open_storage(url, retries=0, **s3_server.credentials) as storage:
+        for keys in (["a"], ["a", "b"]):
+            with pytest.raises(StorageError, match="no such bucket"):
+                await storage.delete(*keys)
+        with pytest.raises(StorageError, match="no such bucket"):
+            await storage.check()
+
+
 async def test_storage_that_works_has_nothing_to_say(storage: Storage) -> None:
     await storage.check()
     await storage.put("a", b"x")

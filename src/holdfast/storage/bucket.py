@@ -26,6 +26,7 @@ BATCH = 1000
 CONNECT_SECONDS = 5
 
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_NO_BUCKET = "NoSuchBucket"
 _OF_THE_MACHINE = "/latest/api/token"  # where the role of a machine in AWS is asked for
 _STATUS = re.compile(r"status code: (\d{3})")
 
@@ -121,7 +122,7 @@ class Bucket:
             self._obstore.copy(self._store, source, target)
 
     def delete(self, keys: list[str]) -> None:
-        with self._told(keys[0] if keys else ""), contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(ObjectNotFound), self._told(keys[0] if keys else ""):
             self._obstore.delete(self._store, keys)
 
     def list(self, prefix: str) -> Iterator[list[ObjectInfo]]:
@@ -147,9 +148,8 @@ class Bucket:
         try:
             yield
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
-                message = "object storage has no such bucket"
-                raise StorageError(message, full=f"{self.url}: {message}") from None
+            if _NO_BUCKET in str(error):
+                raise _storage_error(self.url, error, errors) from None
             raise ObjectNotFound(f"there is no object {key!r}", key=key) from None
         except errors.PreconditionError:
             raise ObjectChanged(f"object {key!r} was replaced while it was read; read it again", key=key) from None
@@ -166,6 +166,9 @@ def _storage_error(url: str, error: Exception, errors: Any) -> StorageError:
     if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or words[:3] in ("401", "403"):
         message, full = "object storage refused the request", f"check credentials and policy ({words})"
         return StorageDenied(message, full=f"{url}: {message}; {full}")
+    if _NO_BUCKET in text:
+        message = "object storage has no such bucket"
+        return StorageError(message, full=f"{url}: {message}")
     if _OF_THE_MACHINE in text:
         message = "object storage has no credentials"
         return StorageDenied(message, full=f"{url}: {message}: none are given, and this machine has no role")
