@@ -303,7 +303,7 @@ async def test_a_copy_has_all_that_the_object_has_and_outlives_it(storage: Stora
 
 
 BAD_KEYS = [
-    *("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/..", "a/./b", "a\0b", "a\nb", "a\x7fb"),
+    *("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/..", "a/./b", "a\0b", "a\nb", "a\x7fb", "a\\b"),
     *("x" * 1025, "é" * 513, "\ud800", ".holdfast/staging/1", ".holdfast", 7, None),
 ]
 

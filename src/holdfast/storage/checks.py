@@ -119,6 +119,8 @@ def _fault(key: Any) -> str:
         return f"it has {size} bytes; at least 1 and at most {KEY_BYTES_MAX} are allowed"
     if any(ord(char) < 32 or ord(char) == 127 for char in key):
         return "it has a control character"
+    if "\\" in key:
+        return "it has a backslash, which some stores take for a slash"
     segments = key.split("/")
     if "" in segments:
         return "it begins or ends with a slash, or has two in a row"
