@@ -67,8 +67,10 @@ async def open_engine(
     `hooks` are those of its extensions.
     """
     settings, clock, ids = settings or load(), clock or Clock(), ids or Ids()
-    policies = policy_settings(settings)
-    policies.check(lifecycles or Lifecycles())
+    policies, own = policy_settings(settings), lifecycles or Lifecycles()
+    all_are_ours = policies.are_of(own)
+    if all_are_ours:
+        policies.check(own)
     engine = Engine(
         await open_store(settings.url, clock, ids, migrate=migrate_command(settings, app), extensions=extensions),
         lifecycles=lifecycles,
@@ -87,9 +89,20 @@ async def open_engine(
     )
     if (log := job_lines()) is not None:
         engine.rules.observers.append(Moves(log, engine.rules.lifecycles))
+    if not all_are_ours:
+        await _check_all(policies, engine)
     with suppress(StoreError):  # then maintenance does it, or the first use of the engine says what is wrong
         await engine.rebase_event_log()
     return engine
+
+
+async def _check_all(policies: PolicySettings, engine: Engine) -> None:
+    """Settings of a lifecycle that this process does not know: another app may have declared it."""
+    try:
+        policies.check(await engine.lifecycles())
+    except BaseException:
+        await engine.close()
+        raise
 
 
 def policy_settings(settings: Settings) -> PolicySettings:

@@ -149,6 +149,21 @@ async def test_a_lifecycle_of_the_app_has_settings_too(tmp_path: Path) -> None:
     assert job.max_attempts == 2
 
 
+async def test_a_process_without_the_app_takes_settings_of_its_lifecycles(tmp_path: Path) -> None:
+    """R003-140: once the app has declared it in the database; a server may create such jobs, too."""
+    lifecycles = Lifecycles(Machine("night-shift", words=DEFAULT.words, moves=map(str, DEFAULT.moves)))
+    place = {"data_dir": str(tmp_path)}
+    settings = load({"HOLDFAST_LIFECYCLE_NIGHT_SHIFT_MAX_ATTEMPTS": "2"}, NO_FILE, place)
+    with pytest.raises(UnknownName, match="lifecycle_night_shift_max_attempts"):
+        await open_engine(settings)
+    app = await open_engine(load({}, NO_FILE, place), lifecycles=lifecycles)
+    await app.declare(JobType(name="a", lifecycle="night-shift"))
+    await app.close()
+    engine = await open_engine(settings)
+    assert (await engine.get((await engine.create(NewJob(type="a"))).id)).max_attempts == 2
+    await engine.close()
+
+
 def test_only_succeeded_jobs_are_pruned_unless_a_setting_says_so() -> None:
     assert retention(Settings()) == Retention(succeeded=1_209_600, dead=None, canceled=None, rejected=None)
     assert not retention(Settings(retain_succeeded_seconds=None)).deletes

@@ -35,6 +35,10 @@ class PolicySettings:
             knobs["heartbeat_seconds"] = lease / 3
         return knobs
 
+    def are_of(self, machines: Iterable[Machine]) -> bool:
+        """Whether each lifecycle that something is set for is one of these."""
+        return self.alone.keys() <= {setting_word(machine.name) for machine in machines}
+
     def check(self, machines: Iterable[Machine]) -> None:
         """Refuse settings of a lifecycle that does not exist, and those that make no policy together."""
         known = {setting_word(machine.name): machine for machine in machines}
