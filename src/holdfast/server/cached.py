@@ -29,14 +29,16 @@ log = logging.getLogger(__name__)
 class Copy(Watch):
     """A copy that this server has made. When something happens to its job, it is made anew."""
 
-    __slots__ = ("_changed", "_rung_any", "asked", "until")
+    __slots__ = ("_changed", "_rung_any", "asked", "changes", "until")
 
     def __init__(self, asked: Asked, changed: dict[Asked, Copy], rung: asyncio.Event) -> None:
         super().__init__(of_job(asked[0]))
         self.asked, self._changed, self._rung_any = asked, changed, rung
         self.until = 0.0
+        self.changes = 0
 
     def ring(self, behind: Place) -> None:
+        self.changes += 1
         self._changed[self.asked] = self
         self._rung_any.set()
 
@@ -120,22 +122,23 @@ class Cached:
             self._changed.pop(asked, None)
 
     async def _make(self, copies: list[Copy]) -> bool:
-        """None lasts longer than its job is watched. What cannot be copied stays among what has changed."""
-        read_at = self._clock.monotonic()
-        for copy in copies:
-            self._changed.pop(copy.asked, None)
+        """None lasts longer than its job is watched. Until it is made, its job is among what has changed: no old copy
+        answers meanwhile."""
+        read_at, before = self._clock.monotonic(), [copy.changes for copy in copies]
+        self._changed.update({copy.asked: copy for copy in copies if copy.asked in self._copies})
         try:
             found = await self._engine.outlines([copy.asked for copy in copies])
         except HoldfastError as error:  # the old ones last as long as they may
             log.debug("cannot read what has changed: %s", error)
-            return self._later(copies)
+            return False
         made = [
             (copy.asked[1], outline, min(self._cache.seconds, copy.until - read_at))
             for copy, outline in zip(copies, found, strict=True)
             if isinstance(outline, Outline) and copy.until > read_at
         ]
-        return not made or await self._cache.put(made, read_at) or self._later(copies)
-
-    def _later(self, copies: list[Copy]) -> bool:
-        self._changed.update({copy.asked: copy for copy in copies if copy.asked in self._copies})
-        return False
+        if made and not await self._cache.put(made, read_at):
+            return False
+        for copy, changes in zip(copies, before, strict=True):
+            if copy.changes == changes and self._changed.get(copy.asked) is copy:
+                self._changed.pop(copy.asked, None)
+        return True
