@@ -181,6 +181,8 @@ def statuses(route: Route) -> set[int]:
         refused |= set(WITH_BODY)
     if route.query is not None:
         refused |= set(WITH_QUERY)
+    if route.extension and "{" in route.path:  # a database or a storage may not take what stands there
+        refused.add(422)
     return refused - route.answers.keys()
 
 
