@@ -1,4 +1,5 @@
-"""`Manifest`: what an installed extension says of itself. Importing it needs none of the extension's extras."""
+"""`Manifest`: what an installed extension says of itself. Importing it needs none of the extension's extras, and little
+of Holdfast: every process may have to."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from functools import cached_property
 
 import msgspec
 
-from holdfast.extension_settings import Section
+from holdfast.extension_settings import Secret, Section
 from holdfast.lifecycle import Machine
+
+__all__ = ["Manifest", "Secret"]
 
 
 @dataclass(frozen=True, kw_only=True)

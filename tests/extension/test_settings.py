@@ -21,7 +21,7 @@ from tests.extension import toy
 MANIFEST = """
 from typing import Annotated
 from msgspec import Meta, Struct
-from holdfast.extend import Manifest, Secret
+from holdfast.manifest import Manifest, Secret
 
 class Settings(Struct):
     storage_url: Secret = ""
