@@ -23,7 +23,7 @@ from holdfast.store.queries import Query
 SECONDS = (0.1, 0.3, 0.5, 1, 2, 5, 10)
 BYTES = tuple(2**power for power in range(10, 21))  # 1 KiB to 1 MiB, the longest body of a job
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-MEDIA_TYPES = frozenset(MimeTypes().types_map[True].values())
+MEDIA_TYPES = frozenset({"application/gzip", *(kind for known in MimeTypes().types_map for kind in known.values())})
 WEBHOOK = "webhook"
 REQUESTS_MAX = 5_000  # routes times statuses: clients cannot add to them
 QUEUES_MAX = 100  # told apart; the others are counted together
