@@ -109,7 +109,8 @@ class _Declared:
 
 class Extension(Definitions):
     """`name` is the prefix of its tables, settings, metrics and scopes. `package` holds `schema/postgres/0001_x.sql`,
-    `schema/sqlite/0001_x.sql` and `sql/x.sql`, where there are such; by default it is the package that makes it.
+    `schema/sqlite/0001_x.sql` and `sql/x.sql`, where there are such; by default it is the package that makes it, or the
+    folder of a module that is in no package.
     `settings` is a struct: its field `keep_days` is `HOLDFAST_NAME_KEEP_DAYS`, or `keep_days` under `[name]` in
     holdfast.toml."""
 

@@ -182,7 +182,8 @@ async def test_a_waiting_retry_cannot_be_rejected(engine: Engine, worker: str) -
     await engine.fail(worker, lease.id, lease.token, "E")
     verdicts["later"] = Reject("SAFE_BLOCK")
     assert await engine.claim(worker) == []
-    assert (await engine.get(made.id)).state is State.RETRYING
+    waits = await engine.get(made.id)
+    assert (waits.state, waits.due, waits.reason) == (State.RETRYING, False, "E"), "why it is tried again stays"
     assert len(await ask(engine, "SELECT job_id FROM hook_failures")) == 1
 
 
