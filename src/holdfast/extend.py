@@ -238,7 +238,7 @@ class Extension(Definitions):
         return types
 
     def _check_function(self, what: str, function: Callable[..., object], arguments: int, code: str) -> None:
-        if not inspect.iscoroutinefunction(function):
+        if not inspect.iscoroutinefunction(function) or not hasattr(function, "__name__"):  # as a partial has none
             raise Invalid(f"extension {self.name!r}: a {what} is an async function, got {kind_of(function)}", code=code)
         try:
             inspect.signature(function).bind(*range(arguments))

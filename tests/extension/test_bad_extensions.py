@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -128,6 +129,7 @@ def test_a_query_that_does_not_exist_suggests_the_nearest(tmp_path: Path) -> Non
         (lambda ext: ext.guard(hook), "extension 'pages': name the verbs of a guard: create, "),
         (lambda ext: ext.effect("create")(hook), "extension 'pages': effect hook must take 3 arguments"),
         (lambda ext: ext.guard("create")(lambda tx, r: None), "a guard is an async function"),
+        (lambda ext: ext.guard("create")(partial(hook)), "a guard is an async function, got a partial"),
         (lambda ext: ext.guard("create", job_type=work)(hook), "job_type= of a guard is the name of a job type"),
         (lambda ext: ext.mount("/pages", "x", scope=None), "mount /pages: an ASGI application is a callable, got"),
     ],
