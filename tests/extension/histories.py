@@ -7,6 +7,7 @@ and engines die in the middle of what they do. Whatever happens: each job is res
 import argparse
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import random
@@ -16,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Done, Engine, Failure, Retention
@@ -255,24 +256,31 @@ async def live(url: str, seed: int, *, has_it: bool) -> None:
     engine = await process.engine()
     story._worker = (await engine.register(name=f"live{seed}")).id
     print("ready", flush=True)
+    sys.stdin.readline()
     steps = [story._create, story._claim, story._report, story._report, story._cancel, story._operate]
-    while True:
+    for done in itertools.count(1):
         with contextlib.suppress(HoldfastError):
-            await story._chance.choice(steps)(engine)
-        await engine.reap(gone=["i"] if story._chance.random() < 0.3 else None)
+            await (story._create if done == 1 else story._chance.choice(steps))(engine)
+            await engine.reap(gone=["i"] if story._chance.random() < 0.3 else None)
+        if done == 5:
+            print("busy", flush=True)
 
 
 async def killed(url: str, seed: int, rounds: int) -> int:
     """Processes with and without the extension, each killed in the middle of something, again and again."""
     chance = random.Random(seed)
     for number in range(rounds):
-        # One after the other: before the first has declared the type, it needs no extension.
-        living = [await _start(url, seed * 1000 + number * 10 + n, has_it=n < 2) for n in range(3)]
-        for process in living:
-            await asyncio.sleep(chance.random() * 0.4)
-            process.send_signal(signal.SIGKILL)
-        for process in living:
-            await process.wait()
+        # One before the others: until it has declared the type, that needs no extension.
+        seeds = [seed * 1000 + number * 10 + n for n in range(3)]
+        living = [await _start(url, seeds[0], has_it=True)]
+        try:
+            living += await asyncio.gather(*(_start(url, seeds[n], has_it=n < 2) for n in (1, 2)))
+            await _kill(living, chance)
+        finally:
+            for process in living:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
     story = Histories(url)
     try:
         await story.check(f"after {rounds} rounds of kills")
@@ -281,17 +289,33 @@ async def killed(url: str, seed: int, rounds: int) -> int:
         await story.close()
 
 
+async def _kill(living: list[asyncio.subprocess.Process], chance: random.Random) -> None:
+    for process in living:  # together: one that must wait for busy others would take long to start
+        cast(asyncio.StreamWriter, process.stdin).write(b"go\n")
+    for process in living:
+        await _hear(process, b"busy")
+    for process in living:
+        await asyncio.sleep(chance.random() * 0.4)
+        assert process.returncode is None, "it ended by itself"
+        process.send_signal(signal.SIGKILL)
+
+
 async def _start(url: str, seed: int, *, has_it: bool) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.extension.histories", "--live", str(seed), "--url", url),
         *(() if has_it else ("--without-it",)),
         cwd=Path(__file__).parents[2],
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    assert (await process.stdout.readline()).strip() == b"ready"
+    await _hear(process, b"ready")
     return process
+
+
+async def _hear(process: asyncio.subprocess.Process, word: bytes) -> None:
+    assert process.stdout is not None
+    assert (await process.stdout.readline()).strip() == word
 
 
 async def soak(number: int, first: int) -> None:
