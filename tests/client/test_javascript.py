@@ -93,12 +93,12 @@ async def test_a_worker_in_javascript_lets_go_when_told(served: Served, client: 
     assert await endless.cancel() == "RUNNING"
     with pytest.raises(JobFailed, match="CANCELED"):
         await endless.result(timeout=60)
-    last = await client.create("count", {"to": 10})
+    last = await client.create("count", {"to": 40})
     await until(lambda: runs(client, last.id), seconds=60)
     javascript.process.terminate()
     after = await client.create("sum", {"numbers": [1]})
     assert await javascript.ended() == (0, "")
-    assert await last.result(timeout=5) == 10
+    assert await last.result(timeout=60) == 40
     stored = await served.engine.get(after.id)
     assert (stored.status, stored.lease_token) in [("PENDING", None), ("COMPLETED", None)]
 
