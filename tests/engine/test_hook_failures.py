@@ -18,7 +18,7 @@ from holdfast.errors import ExtensionMissing, HookFailed, OutcomeUnknown, Refuse
 from holdfast.lifecycle import State
 from holdfast.model import Job, Lease, NewJob
 from holdfast.model.reports import Freed, Settled, Verdict
-from holdfast.store import Tx, open_store, postgres
+from holdfast.store import Tx, open_store, postgres, q
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteTx
 from tests.engine.hooking import adopt, effect, guard
@@ -454,6 +454,20 @@ async def test_a_failure_is_forgotten_when_that_move_of_that_job_works(
     clock.advance(100)
     await engine.prune(Retention(succeeded=1))
     assert await known() == {(leases[1].id, verb) for verb in ("complete", "release")}
+
+
+async def test_what_was_failed_before_is_known_of_each_job_and_move(engine: Engine) -> None:
+    """So that nothing is deleted where nothing has failed."""
+    break_one(engine, "raises", "cancel")
+    bad, other = [one.id for one in await engine.create_many([NewJob(type="n", payload={"n": BAD})] * 2)]
+    with pytest.raises(HookFailed):
+        await engine.cancel(bad)
+
+    async def failed(verb: str) -> list[bool]:
+        rows = await engine.store.read(lambda tx: tx.all(q.hooked_jobs, ids=[bad, other], verb=verb))
+        return [bool(row["failed"]) for row in rows]
+
+    assert (await failed("cancel"), await failed("claim")) == ([True, False], [False, False])
 
 
 async def follow_nothing(_tx: Tx, _verb: str, _job: Job) -> None:

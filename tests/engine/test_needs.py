@@ -15,7 +15,7 @@ from holdfast.errors import ExtensionMissing
 from holdfast.ids import Ids
 from holdfast.loops import Maintenance
 from holdfast.model import Job, JobType, NewJob
-from holdfast.store import Tx, open_store
+from holdfast.store import Tx, open_store, q
 from holdfast.store.queries import Query
 
 Opens = Callable[..., Awaitable[Engine]]
@@ -60,6 +60,25 @@ async def test_a_job_that_is_there_already_needs_the_hooks_of_an_app_that_starts
     assert await needs(app) == (["toy"], [["toy"]] * 3)
     with pytest.raises(ExtensionMissing):
         await plain.complete(worker, first.id, first.token)
+
+
+async def test_hooks_on_one_type_are_needed_by_no_other(opens: Opens) -> None:
+    app = await opens("toy")
+    await app.declare(JobType(name="m"), JobType(name="n"), app="a")
+    assert {name: declared.needs for name, declared in (await app.declared()).items()} == {"m": None, "n": ["toy"]}
+    app.rules.hooks.effect("pay", ["claim"], ["m"], nothing)
+    await app.declare(JobType(name="m"), app="a")
+    job = await app.create(NewJob(type="n"))
+    assert await app.store.write(partial(_declare.free, job_types=["m", "n"], limit=10)) == 0
+    assert (await app.get(job.id)).needs == ["toy"]
+
+
+async def test_what_another_app_has_said_meanwhile_is_not_overwritten(opens: Opens) -> None:
+    app = await opens("toy", app="a")
+    told = {"name": "n", "needs": None, "needs_by": None}
+    for before in (None, '{"b":["toy"]}'):
+        assert await app.store.write(lambda tx, before=before: tx.one(q.put_needs, before=before, **told)) is None
+    assert await needs(app) == (["toy"], [])
 
 
 async def test_no_app_takes_back_what_another_has_said(opens: Opens) -> None:

@@ -71,12 +71,12 @@ WITH picked AS MATERIALIZED (
        AND jobs.finished_at IS NULL
        AND jobs.needs <> coalesce(t.needs, '')
      LIMIT {limit}
+    {locked}
 )
 UPDATE jobs
    SET needs = picked.needs
   FROM picked
  WHERE jobs.id = picked.id
-   AND jobs.finished_at IS NULL
 RETURNING jobs.id
 
 -- name: types_with_needs
