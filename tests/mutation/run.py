@@ -115,7 +115,7 @@ CLOSE = {
     **{query: ["tests/engine/test_hook_failures.py"] for query in HOOK_FAILURES},
     **{query: ["tests/server/test_app_lifecycles.py"] for query in ("job_types", "put_lifecycle")},
     "note_put_off": ["tests/engine/test_claim_guards.py"],
-    **{query: ["tests/engine/test_extensions.py"] for query in FORGOTTEN},
+    **{query: ["tests/engine/test_extensions.py", "tests/store/test_plans.py"] for query in FORGOTTEN},
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
     **{query: ["tests/engine/test_parts.py"] for query in ("reopen_parts", "reset_parts", "tell_parts", "number_line")},
     **{

@@ -76,6 +76,7 @@ PINNED = {
     "vitals": {"jobs_created", "jobs_claim", "jobs_waiting", "jobs_running", "jobs_unhappy"},
     "depths": {"jobs_claim", "jobs_waiting", "jobs_created", "jobs_running"},
     "jobs_that_need": {"jobs_needs"},
+    "needs_that_name": {"jobs_needs"},
     "top_held": {"jobs_running"},
     "top_running": {"jobs_running"},
     "top_flow": {"jobs_pkey"},
