@@ -83,15 +83,18 @@ async def in_two_passes(
 
 
 class Patience:
-    """How long failed tries of single jobs have taken in one call. Where all hooks wait for one lock, nothing else
-    would get on until each of them has given up: when two have, the other jobs wait for another call."""
+    """Where all hooks wait for one lock, nothing else would get on until each of them has given up: when two single
+    jobs of one call have, the others wait for another call."""
 
     def __init__(self, rules: Rules) -> None:
-        self._most, self.seconds = 2 * rules.limits.hook_seconds, 0.0
+        self._seconds, self._given_up = rules.limits.hook_seconds, 0
+
+    def failed_after(self, seconds: float) -> None:
+        self._given_up += seconds >= self._seconds
 
     @property
     def is_over(self) -> bool:
-        return self.seconds > self._most
+        return self._given_up > 1
 
 
 async def each_by_itself(
@@ -119,7 +122,7 @@ async def each_by_itself(
                 else:
                     answers |= await each_by_itself(tx, rules, verb, [item], work, patience)
         else:
-            patience.seconds += rules.clock.monotonic() - began
+            patience.failed_after(rules.clock.monotonic() - began)
             answers[items[0].id] = await _settle_failure(tx, rules, verb, items[0].id, _of_a_hook(rules, failure))
     return answers
 
