@@ -66,8 +66,8 @@ async def forget(tx: Tx, name: str, *, batch: int) -> Forgotten:
     jobs = 0
     for row in await tx.all(q.needs_that_name, extension=name):
         after = _json([need for need in msgspec.json.decode(row["needs"]) if need != name])
-        while changed := await tx.all(q.change_needs, before=row["needs"], after=after, limit=batch):
-            jobs += len(changed)
+        for _ in range(0, row["jobs"], batch):
+            jobs += len(await tx.all(q.change_needs, before=row["needs"], after=after, limit=batch))
     for query in (q.forget_extension, q.forget_tasks_of, q.forget_failures_of):
         await tx.all(query, name=name)
     return Forgotten(name, types, jobs)

@@ -83,12 +83,13 @@ RETURNING jobs.id
 SELECT name, needs_by FROM job_types WHERE needs_by IS NOT NULL ORDER BY name
 
 -- name: needs_that_name
--- What unfinished jobs need, where that names this extension.
-SELECT DISTINCT needs
+-- What unfinished jobs need, where that names this extension, and how many need it.
+SELECT needs, count(*) AS jobs
   FROM jobs
  WHERE needs IS NOT NULL
    AND finished_at IS NULL
    AND EXISTS (SELECT 1 FROM {items:jobs.needs} AS need WHERE need.value = :extension)
+ GROUP BY needs
  ORDER BY needs
 
 -- name: change_needs
