@@ -80,7 +80,7 @@ def nothing_odd_is_captured(request: pytest.FixtureRequest, monkeypatch: pytest.
     """pytest-xdist ends where what a test has logged holds half a character."""
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and callspec.params.get("way") == "text":
-        monkeypatch.setattr(logging.getLogger("holdfast.hooks"), "propagate", False)
+        monkeypatch.setattr(logging.getLogger("holdfast.hooks"), "disabled", True)
 
 
 async def hundred(engine: Engine, worker: str, **job: Any) -> list[Lease]:
