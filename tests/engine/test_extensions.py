@@ -94,7 +94,7 @@ async def test_jobs_go_on_without_the_one_that_is_forgotten(
 
     changed = {"n": None, "b": ["pay"], "p": ["pay"], "plain": None, runs: None, waits: None, both: ["pay"]}
     assert await needs(plain) == changed | {done: ["toy"], pays: ["pay"], free: None}
-    assert [one.name for one in await plain.extensions()] == ["pay"]
+    assert [(one.name, one.seen_at is not None) for one in await plain.extensions()] == [("pay", True)]
     assert {row["extension"] for row in await ask(plain, "SELECT extension FROM maintenance")} == {"pay"}
     assert {row["extension"] for row in await ask(plain, "SELECT extension FROM hook_failures")} == {"pay"}
     [line] = (await plain.audit()).lines

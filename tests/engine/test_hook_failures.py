@@ -500,8 +500,13 @@ async def test_a_process_without_the_extension_leaves_its_jobs_alone(
         assert await other.claim(worker) == []
         assert not (await other.look(worker)).any
         [lease] = await engine.claim(worker)
-        answers = await other.complete_many(worker, [Done(lease.id, lease.token)])
-        assert isinstance(answers[0], ExtensionMissing)
+        for answers in (
+            await other.complete_many(worker, [Done(lease.id, lease.token)]),
+            await other.release_many(worker, [Freed(lease.id, lease.token)]),
+            await other.fail_many(worker, [Failure(id=lease.id, token=lease.token, code="E")]),
+            await other.reject_many(worker, [Verdict(id=lease.id, token=lease.token, code="E")]),
+        ):
+            assert isinstance(answers[0], ExtensionMissing)
         clock.advance(100_000)
         for _ in range(3):
             clock.advance(500)

@@ -66,7 +66,7 @@ CLOSE = {
     **{query: ["tests/engine/test_claim_guards.py"] for query in ("claimable_jobs", "defer_jobs")},
     "claim_found": ["tests/engine/test_withdraw.py", "tests/engine/test_claim_guards.py"],
     **{query: ["tests/engine/test_wake.py"] for query in ("wake_waiting", "wake_running")},
-    "release_jobs": ["tests/engine/test_wake.py", "tests/engine/test_children.py", *GUARDS],
+    "release_jobs": [*(f"tests/engine/test_{what}.py" for what in ("wake", "children", "hook_failures")), *GUARDS],
     **{query: ["tests/engine/test_children.py"] for query in ("ripen_parents", "children", "unfinished_children")},
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
     **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
