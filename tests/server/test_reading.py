@@ -158,6 +158,7 @@ async def test_only_json_is_read(served: Served) -> None:
 
 QUERIES = {
     "limit=x": (422, "invalid_query"),
+    "createdAfter=null": (422, "invalid_query"),
     "limit=" + "9" * 5000: (422, "invalid_query"),
     "limit=0": (422, "invalid_limit"),
     "limit=501": (422, "invalid_limit"),

@@ -206,7 +206,12 @@ def query_of(raw: bytes, shape: type[T]) -> T:
 
 
 def _query(said: Mapping[str, str], shape: type[T]) -> T:
+    named = _in_camel(dict(said), shape)
     try:
-        return msgspec.convert(_in_camel(dict(said), shape), shape, strict=False)
+        found = msgspec.convert(named, shape, strict=False)
     except msgspec.ValidationError as error:
         raise Invalid(f"the query is not what this route takes: {_cut(str(error))}", code="invalid_query") from None
+    for field, name in zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True):  # type: ignore[attr-defined]
+        if name in named and getattr(found, field) is None:  # a query has no null, but msgspec reads one
+            raise Invalid(f"the query says {name}=null: leave out what has no value", code="invalid_query")
+    return found
