@@ -25,6 +25,7 @@ NO_TESTS_FAILED, SOME_FAILED = 0, 1
 
 # The tests that are run against each mutant on every store: those closest to it, then all that could notice.
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
+HOOKS = ["tests/store/test_hook_guards.py"]
 KNOWN = {
     "orphans": ["tests/known/test_orphans_behind_jobs_of_others.py"],
     "spoilt": ["tests/known/test_one_poisoned_row.py"],
@@ -63,8 +64,10 @@ CLOSE = {
     "recent_deaths": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "hold_job": ["tests/store/test_guards.py"],
     "lock_job": ["tests/engine/test_withdraw.py"],
-    **{query: ["tests/engine/test_claim_guards.py"] for query in ("claimable_jobs", "defer_jobs")},
+    "claimable_jobs": [*HOOKS, "tests/engine/test_claim_guards.py"],
+    "defer_jobs": ["tests/engine/test_claim_guards.py"],
     "claim_found": ["tests/engine/test_withdraw.py", "tests/engine/test_claim_guards.py"],
+    "ripe_retries": HOOKS,
     **{query: ["tests/engine/test_wake.py"] for query in ("wake_waiting", "wake_running")},
     "release_jobs": [*(f"tests/engine/test_{what}.py" for what in ("wake", "children", "hook_failures")), *GUARDS],
     **{query: ["tests/engine/test_children.py"] for query in ("ripen_parents", "children", "unfinished_children")},
@@ -201,11 +204,16 @@ def timed_killer(mutant: Mutant) -> tuple[str | None, float]:
 
 
 def killer_of(mutant: Mutant) -> str | None:
-    for tests in (CLOSE.get(mutant.area, GUARDS), EVERY):
+    for tests in (close_to(mutant), EVERY):
         for store in mutant.stores:
             if failed := first_failure(tests, store, mutant):
                 return failed
     return None
+
+
+def close_to(mutant: Mutant) -> list[str]:
+    about_hooks = HOOKS if "{mine" in mutant.name or "{not held back" in mutant.name else []
+    return [*about_hooks, *CLOSE.get(mutant.area, GUARDS)]
 
 
 def first_failure(tests: list[str], store: str, mutant: Mutant | None = None) -> str | None:

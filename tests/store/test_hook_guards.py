@@ -1,0 +1,204 @@
+"""Jobs that need hooks, and each statement that moves jobs or looks for them: a process without the hooks gets none."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine
+from holdfast.lifecycle import State
+from holdfast.lifecycle.default import DEFAULT
+from holdfast.model import NewJob
+from holdfast.store import Row, q
+from holdfast.store.queries import Query
+from tests.engine.steps import ask, bring, stored
+from tests.engine.steps import run as claimed
+from tests.known.test_one_poisoned_row import spoil
+from tests.store.test_guards import BY_LEASE, BY_STATE, BY_TOKEN_ALONE, running_job
+
+WITHOUT = ((), ("billing",))  # the extensions of processes that cannot move the job
+GUARDED = [name for name in (*BY_LEASE, *BY_TOKEN_ALONE) if "{mine}" in getattr(q, name).text]
+LONG = 10_000  # seconds
+
+
+async def need_hooks(engine: Engine, job_id: str) -> None:
+    await ask(engine, """UPDATE jobs SET needs = '["notes"]' WHERE id = :id RETURNING id""", id=job_id)
+
+
+async def run(engine: Engine, query: Query, **params: Any) -> list[Row]:
+    if query.recorded:
+        params["actor"] = "worker" if "worker" in params else "system"
+    return await engine.store.write(lambda tx: tx.all(query, **params))
+
+
+def with_hooks(query: Query, extensions: tuple[str, ...]) -> Query:
+    return query.with_hooks(extensions) if extensions else query
+
+
+async def check(engine: Engine, query: Query, job_id: str, params: dict[str, Any]) -> None:
+    """Only a process that has the hooks moves or finds this job; others, with or without hooks, move nothing."""
+    before = await stored(engine, job_id)
+    for extensions in WITHOUT:
+        assert await run(engine, with_hooks(query, extensions), **params) == [], extensions
+    assert await stored(engine, job_id) == before
+    assert [row["id"] for row in await run(engine, query.with_hooks(("billing", "notes")), **params)] == [job_id]
+
+
+@pytest.mark.parametrize("name", GUARDED)
+async def test_a_running_job(engine: Engine, worker: str, name: str) -> None:
+    lease = await running_job(engine, worker, canceling="cancel" in name)
+    await need_hooks(engine, lease.id)
+    who = {"worker": worker} if name in BY_LEASE else {}
+    await check(engine, getattr(q, name), lease.id, {**(BY_LEASE | BY_TOKEN_ALONE)[name](lease.id, lease.token), **who})
+
+
+@pytest.mark.parametrize("name", BY_STATE)
+async def test_a_job_in_its_state(engine: Engine, worker: str, name: str) -> None:
+    source, _, params = BY_STATE[name]
+    job = await bring(engine, worker, DEFAULT, source)
+    await need_hooks(engine, job.id)
+    await check(engine, getattr(q, name), job.id, params(job.id))
+
+
+# -- what sweeps and claims look for ---------------------------------------------------------------------------------
+
+Brings = Callable[[Engine, str, MovableClock], Awaitable[tuple[str, dict[str, Any]]]]
+
+
+async def orphan(engine: Engine, _: str, clock: MovableClock) -> tuple[str, dict[str, Any]]:
+    made = await engine.create(NewJob(type="n", lifecycle="orchestration"), accept=False)
+    clock.advance(LONG)
+    return made.id, {"seconds": 60.0, "not_ours": [], "limit": 9}
+
+
+async def lost(engine: Engine, worker: str, clock: MovableClock) -> tuple[str, dict[str, Any]]:
+    lease = await running_job(engine, worker)
+    clock.advance(LONG)
+    return lease.id, {"queues": None, "gone": [], "unheard": 0.0, "in_grace": False, "limit": 9}
+
+
+async def ripe(engine: Engine, worker: str, clock: MovableClock) -> tuple[str, dict[str, Any]]:
+    lease = await claimed(engine, worker, lifecycle="orchestration")
+    await engine.fail(worker, lease.id, lease.token, "E_HICCUP", retry_after_seconds=5)
+    clock.advance(5)
+    return lease.id, {"limit": 9}
+
+
+async def due(engine: Engine, worker: str, _: MovableClock) -> tuple[str, dict[str, Any]]:
+    made = await engine.create(NewJob(type="n"))
+    lane = (await ask(engine, "SELECT lane FROM jobs WHERE id = :id", id=made.id))[0]["lane"]
+    return made.id, {"lane": lane, "floor": -100, "waits": 0.0, "most": 9}
+
+
+async def claimable(engine: Engine, worker: str, clock: MovableClock) -> tuple[str, dict[str, Any]]:
+    job_id, params = await due(engine, worker, clock)
+    return job_id, {**params, "worker": worker, "instance": "one", "limit": 9}
+
+
+SOUGHT: dict[str, tuple[Brings, str | None]] = {  # how one comes to be, and the verb that a hook may have failed
+    "orphans": (orphan, "accept"),
+    "lost_jobs": (lost, "reap"),
+    "ripe_retries": (ripe, None),
+    "requeue_due": (ripe, None),
+    "claimable_jobs": (due, None),
+    "claim_jobs": (claimable, None),
+}
+
+
+@pytest.mark.parametrize("name", SOUGHT)
+async def test_a_job_that_is_looked_for(engine: Engine, worker: str, clock: MovableClock, name: str) -> None:
+    brings, verb = SOUGHT[name]
+    job_id, params = await brings(engine, worker, clock)
+    await need_hooks(engine, job_id)
+    if verb is not None:
+        await check_failed(engine, getattr(q, name), job_id, verb, params)
+    await check(engine, getattr(q, name), job_id, params)
+
+
+async def check_failed(engine: Engine, query: Query, job_id: str, verb: str, params: dict[str, Any]) -> None:
+    """A job whose hook has failed this move is left alone until its time; another move does not count."""
+    ours = query.with_hooks(("notes",))
+    for failed, found in ((verb, []), ("claim", [job_id])):
+        await ask(
+            engine,
+            "INSERT INTO hook_failures (job_id, verb, extension, failures, error, next_at)"
+            " VALUES (:id, :verb, 'notes', 1, 'boom', {now+60}) RETURNING job_id",
+            id=job_id,
+            verb=failed,
+        )
+        assert [row["id"] for row in await run(engine, ours, **params)] == found
+        await ask(engine, "DELETE FROM hook_failures WHERE job_id = :id RETURNING job_id", id=job_id)
+
+
+PRUNED: dict[str, tuple[State, dict[str, Any]]] = {
+    "prunable_succeeded": (State.SUCCEEDED, {"bound": "f" * 8 + "-ffff-7fff-bfff-" + "f" * 12}),
+    "prunable_unhappy": (State.DEAD, {"state": "dead"}),
+}
+
+
+@pytest.mark.parametrize("name", PRUNED)
+async def test_a_finished_job(engine: Engine, worker: str, clock: MovableClock, name: str) -> None:
+    state, besides = PRUNED[name]
+    job_id = await finished(engine, worker, state)
+    clock.advance(1)
+    params = {"keep_seconds": 0.0, "besides": [], "seen_seconds": 60.0, "limit": 9, **besides}
+    await check_failed(engine, getattr(q, name), job_id, "prune", params)
+    await check(engine, getattr(q, name), job_id, params)
+
+
+async def test_prune_jobs(engine: Engine, worker: str) -> None:
+    job_id = await finished(engine, worker, State.SUCCEEDED)
+    await check(engine, q.prune_jobs, job_id, {"ids": [job_id]})
+
+
+async def finished(engine: Engine, worker: str, state: State) -> str:
+    """It needs hooks from before its end: a finished row never changes."""
+    lease = await running_job(engine, worker)
+    await need_hooks(engine, lease.id)
+    await ask(
+        engine,
+        """INSERT INTO job_types (name, lifecycle, queue, policy, requires, prefers, needs, updated_at)
+           VALUES ('echo', 'default', 'default', :policy, '[]', '[]', '["notes"]', {now}) RETURNING name""",
+        policy="{}",
+    )
+    name = "complete_jobs" if state is State.SUCCEEDED else "bury_jobs"
+    rows: list[Row] = await run(
+        engine, getattr(q, name).with_hooks(("notes",)), **BY_LEASE[name](lease.id, lease.token), worker=worker
+    )
+    assert [row["id"] for row in rows] == [lease.id]
+    return lease.id
+
+
+# -- the other conditions of what is looked for ------------------------------------------------------------------------
+
+
+async def test_ripe_retries_are_those_that_are_queued_again(
+    engine: Engine, worker: str, clock: MovableClock, store_url: str
+) -> None:
+    """Not before their time, not in other states, not where the lifecycle claims a retry directly, not used up."""
+    leases = [await claimed(engine, worker, lifecycle=name) for name in ("orchestration", "default")]
+    leases += [await claimed(engine, worker, lifecycle="orchestration") for _ in range(3)]
+    for lease, seconds in zip(leases, (5, 5, 6, 5, 5), strict=True):
+        await engine.fail(worker, lease.id, lease.token, "E_HICCUP", retry_after_seconds=seconds)
+    delayed = await engine.create(NewJob(type="n", lifecycle="orchestration", delay_seconds=5))
+    clock.advance(5)
+    ripe, _, _, spoilt, again = leases
+    await spoil(engine, store_url, spoilt.id)
+    assert len(await run(engine, q.requeue_jobs, ids=[again.id], reason="requeued")) == 1
+    for job_id in (*(lease.id for lease in leases), delayed.id):
+        await need_hooks(engine, job_id)
+    found = await run(engine, q.ripe_retries.with_hooks(("notes",)), limit=9)
+    assert [row["id"] for row in found] == [ripe.id]
+
+
+async def test_claimable_jobs_have_an_attempt_left(
+    engine: Engine, worker: str, clock: MovableClock, store_url: str
+) -> None:
+    spoilt, _ = await due(engine, worker, clock)
+    good, params = await due(engine, worker, clock)
+    await spoil(engine, store_url, spoilt)
+    for job_id in (spoilt, good):
+        await need_hooks(engine, job_id)
+    found = await run(engine, q.claimable_jobs.with_hooks(("notes",)), **params)
+    assert [row["id"] for row in found] == [good]
