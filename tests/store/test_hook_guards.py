@@ -18,7 +18,8 @@ from tests.known.test_one_poisoned_row import spoil
 from tests.store.test_guards import BY_LEASE, BY_STATE, BY_TOKEN_ALONE, running_job
 
 WITHOUT = ((), ("billing",))  # the extensions of processes that cannot move the job
-GUARDED = [name for name in (*BY_LEASE, *BY_TOKEN_ALONE) if "{mine}" in getattr(q, name).text]
+FREE = ("advance_jobs", "renew_leases", "hold_job")  # they move nothing
+GUARDED = [name for name in (*BY_LEASE, *BY_TOKEN_ALONE) if name not in FREE]
 LONG = 10_000  # seconds
 
 
@@ -129,6 +130,37 @@ async def check_failed(engine: Engine, query: Query, job_id: str, verb: str, par
         )
         assert [row["id"] for row in await run(engine, ours, **params)] == found
         await ask(engine, "DELETE FROM hook_failures WHERE job_id = :id RETURNING job_id", id=job_id)
+
+
+async def test_an_idle_worker_sees_nothing_to_do(engine: Engine, worker: str, clock: MovableClock) -> None:
+    delayed = await engine.create(NewJob(type="delayed", delay_seconds=5))
+    lease = await running_job(engine, worker)
+    clock.advance(LONG)
+    waiting = await engine.create(NewJob(type="waiting"))
+    for job_id in (delayed.id, lease.id, waiting.id):
+        await need_hooks(engine, job_id)
+    for extensions in WITHOUT:
+        seen = await seen_by(engine, worker, extensions)
+        assert not any(seen.values()), (extensions, seen)
+    seen = await seen_by(engine, worker, ("billing", "notes"))
+    assert all(seen.values()), seen
+
+
+async def seen_by(engine: Engine, worker: str, extensions: tuple[str, ...]) -> dict[str, bool]:
+    async def rows(query: Query, **params: Any) -> list[Row]:
+        return await run(engine, with_hooks(query, extensions), **params)
+
+    scope: dict[str, Any] = {"queues": None, "types": None}
+    [look] = await rows(q.look, worker=worker, **scope)
+    [overdue] = await rows(q.overdue, worker=worker, queues=None)
+    [later] = await rows(q.not_yet_open)
+    return {
+        "open_lanes": bool(await rows(q.open_lanes, worker=worker, limit=9, **scope)),
+        "openings": bool(await rows(q.openings, limit=9, **scope)),
+        **{f"look.{column}": bool(look[column]) for column in ("due", "next_at", "lost")},
+        **{f"overdue.{column}": bool(overdue[column]) for column in ("ripe", "lost")},
+        **{f"not_yet_open.{column}": bool(later[column]) for column in ("next_at", "lost")},
+    }
 
 
 PRUNED: dict[str, tuple[State, dict[str, Any]]] = {
