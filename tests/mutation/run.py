@@ -1,4 +1,4 @@
-"""`python -m tests.mutation.run [--all | --tenth | NAME ...]`: switch each mutant on and see whether a test notices.
+"""`python -m tests.mutation.run [--all | --sample | NAME ...]`: switch each mutant on and see whether a test notices.
 
 Each mutant gets a test run of its own, which stops at the first failure: that is a kill. A run that stays green is a
 survivor, and the command fails and names it.
@@ -21,6 +21,7 @@ from tests.servers.postgres import running
 ROOT = Path(__file__).parents[2]
 DATABASE = "HOLDFAST_TEST_DATABASE_URL"
 PARALLEL = 2
+SAMPLES = 20  # that all mutants are divided into
 NO_TESTS_FAILED, SOME_FAILED = 0, 1
 
 # The tests that are run against each mutant on every store: those closest to it, then all that could notice.
@@ -158,12 +159,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.mutation.run", description=__doc__)
     parser.add_argument("names", nargs="*", help="mutants whose name contains one of these")
     parser.add_argument("--all", action="store_true", help="every mutant")
-    parser.add_argument("--tenth", action="store_true", help="a tenth of them, chosen by the commit")
+    parser.add_argument("--sample", action="store_true", help="a few of them, chosen by the commit")
     parser.add_argument("--list", action="store_true", help="only list them")
     options = parser.parse_args(arguments)
     mutants = list(all_mutants().values())
-    if options.tenth:
-        mutants = tenth(mutants, commit())
+    if options.sample:
+        mutants = sample(mutants, commit())
     elif not options.all:
         mutants = [mutant for mutant in mutants if any(name in mutant.name for name in options.names)]
     if options.list:
@@ -240,10 +241,10 @@ def commit() -> str:
     return head.stdout.strip() or "no commit"
 
 
-def tenth(mutants: list[Mutant], seed: str) -> list[Mutant]:
-    """Over ten commits or so, every mutant gets its turn."""
-    turn = int(sha256(seed.encode()).hexdigest(), 16) % 10
-    return [mutant for mutant in mutants if int(sha256(mutant.name.encode()).hexdigest(), 16) % 10 == turn]
+def sample(mutants: list[Mutant], seed: str) -> list[Mutant]:
+    """Over twenty commits or so, every mutant gets its turn."""
+    turn = int(sha256(seed.encode()).hexdigest(), 16) % SAMPLES
+    return [mutant for mutant in mutants if int(sha256(mutant.name.encode()).hexdigest(), 16) % SAMPLES == turn]
 
 
 if __name__ == "__main__":
