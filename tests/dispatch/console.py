@@ -36,8 +36,8 @@ class Console:
         return sum(int(attributes[f"ApproximateNumberOfMessages{how}"]) for how in ("", "NotVisible", "Delayed"))
 
     async def holds(self, queue: str, count: int) -> None:
-        """In the end."""
-        for _ in range(600):
+        """In the end: what a worker had in hand when it stopped is seen again after the queue's time."""
+        for _ in range(2400):
             if await self.messages(queue) == count:
                 return
             await asyncio.sleep(0.05)
