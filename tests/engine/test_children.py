@@ -9,6 +9,7 @@ from holdfast.engine import Engine
 from holdfast.engine.prune import Retention
 from holdfast.model import Lease, NewJob
 from holdfast.model.reports import Freed, Verdict
+from holdfast.store import q
 from tests.engine.steps import run, sweep
 
 
@@ -146,3 +147,27 @@ async def test_a_failure_of_that_name_is_tried_again_at_its_time(
     assert await claimed(engine, worker) == []
     clock.advance(11)
     assert await claimed(engine, worker) == [parent.id]
+
+
+async def test_a_sweep_looks_only_at_those_that_wait_and_whose_time_has_come(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """Once: what may be claimed is not looked at again. Not at other jobs that wait for their time."""
+
+    async def found() -> list[str]:
+        rows = await engine.store.write(lambda tx: tx.all(q.ripen_parents, limit=9, pause=60.0))
+        return [row["id"] for row in rows]
+
+    waits, [child] = await parent_of(engine, worker, 1)
+    ready, _ = await parent_of(engine, worker, 0)
+    await engine.create(NewJob(type="delayed", delay_seconds=1))
+    clock.advance(1)
+    for parent in (waits, ready):
+        await wait(engine, worker, parent)
+    assert sorted(await found()) == sorted([waits.id, ready.id])
+    assert await found() == []
+    clock.advance(61)
+    assert await found() == [waits.id]
+    await engine.cancel(child)
+    assert await found() == [waits.id]
+    assert await found() == []

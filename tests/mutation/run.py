@@ -39,7 +39,7 @@ SET_BACK = ("leases", "retries", "delays", "workers", "counts", "sweeps", "deliv
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
 TASKS = ("take_task", "end_task", "note_task_failure", "forget_tasks", "add_tasks")
 SESSIONS = ("live_session", "end_session", "sessions_were_used", "prune_sessions")
-NEEDS = ("adopt_jobs", "adopt_lane", "free_jobs", "put_needs", "needs_of_type", "needs_of_types")
+NEEDS = ("adopt_jobs", "adopt_lane", "free_jobs", "put_needs", "needs_of_type")
 FORGOTTEN = (
     *("types_with_needs", "needs_that_name", "change_needs"),
     *(f"forget_{what}" for what in ("extension", "tasks_of", "failures_of")),
@@ -68,13 +68,13 @@ CLOSE = {
     "claimable_jobs": [*HOOKS, "tests/engine/test_claim_guards.py"],
     "defer_jobs": ["tests/engine/test_claim_guards.py"],
     "claim_found": ["tests/engine/test_withdraw.py", "tests/engine/test_claim_guards.py"],
-    "ripe_retries": HOOKS,
+    **dict.fromkeys(("ripe_retries", "needs_of_types"), HOOKS),
     **{query: ["tests/engine/test_wake.py"] for query in ("wake_waiting", "wake_running")},
     "release_jobs": [*(f"tests/engine/test_{what}.py" for what in ("wake", "children", "hook_failures")), *GUARDS],
     **{query: ["tests/engine/test_children.py"] for query in ("ripen_parents", "children", "unfinished_children")},
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
     **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
-    "vitals": ["tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
+    "vitals": [*HOOKS, "tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "beat_worker": ["tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     **{query: ["tests/engine/test_tasks.py"] for query in TASKS},
     "stale_extensions": ["tests/engine/test_missing.py"],
@@ -93,6 +93,7 @@ CLOSE = {
     "accept_jobs": [*GUARDS, "tests/known/test_clock_set_back.py"],
     "orphans": [*KNOWN["orphans"], "tests/known/test_clock_set_back.py", "tests/store/test_plans.py"],
     "insert_jobs": [
+        *HOOKS,
         "tests/known/test_restored_database.py",
         "tests/known/test_pruned_jobs.py",
         "tests/engine/test_create.py",

@@ -7,10 +7,12 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
+from holdfast.engine.hooks import Hooks
+from holdfast.errors import ExtensionMissing
 from holdfast.lifecycle import State
 from holdfast.lifecycle.default import DEFAULT
-from holdfast.model import NewJob
-from holdfast.store import Row, q
+from holdfast.model import Job, NewJob
+from holdfast.store import Row, Tx, open_store, q
 from holdfast.store.queries import Query
 from tests.engine.steps import ask, bring, stored
 from tests.engine.steps import run as claimed
@@ -184,16 +186,22 @@ async def test_prune_jobs(engine: Engine, worker: str) -> None:
     await check(engine, q.prune_jobs, job_id, {"ids": [job_id]})
 
 
+async def declare(engine: Engine, name: str, needs: str | None) -> None:
+    await ask(
+        engine,
+        """INSERT INTO job_types (name, lifecycle, queue, policy, requires, prefers, needs, updated_at)
+           VALUES (:name, 'default', 'default', :policy, '[]', '[]', :needs, {now}) RETURNING name""",
+        name=name,
+        needs=needs,
+        policy="{}",
+    )
+
+
 async def finished(engine: Engine, worker: str, state: State) -> str:
     """It needs hooks from before its end: a finished row never changes."""
     lease = await running_job(engine, worker)
     await need_hooks(engine, lease.id)
-    await ask(
-        engine,
-        """INSERT INTO job_types (name, lifecycle, queue, policy, requires, prefers, needs, updated_at)
-           VALUES ('echo', 'default', 'default', :policy, '[]', '[]', '["notes"]', {now}) RETURNING name""",
-        policy="{}",
-    )
+    await declare(engine, "echo", '["notes"]')
     name = "complete_jobs" if state is State.SUCCEEDED else "bury_jobs"
     rows: list[Row] = await run(
         engine, getattr(q, name).with_hooks(("notes",)), **BY_LEASE[name](lease.id, lease.token), worker=worker
@@ -234,3 +242,58 @@ async def test_claimable_jobs_have_an_attempt_left(
         await need_hooks(engine, job_id)
     found = await run(engine, q.claimable_jobs.with_hooks(("notes",)), **params)
     assert [row["id"] for row in found] == [good]
+
+
+# -- new jobs, and the version of the schema ---------------------------------------------------------------------------
+
+
+async def test_insert_jobs_of_a_type_whose_hooks_are_missing(engine: Engine) -> None:
+    """Other types, with hooks or without, are no reason to refuse."""
+    await declare(engine, "plain", None)
+    await declare(engine, "other", '["billing"]')
+    await engine.create(NewJob(type="plain"))
+    await declare(engine, "hooked", '["notes"]')
+    await engine.create(NewJob(type="plain"))
+    with pytest.raises(ExtensionMissing, match="notes"):
+        await engine.create(NewJob(type="hooked"))
+    assert {job.type for job in (await engine.page()).jobs} == {"plain"}
+
+
+async def test_insert_jobs_with_the_hooks_of_their_type(store_url: str, clock: MovableClock) -> None:
+    hooks = Hooks()
+    hooks.effect("notes", ["create"], ["hooked", "both"], nothing)
+    engine = Engine(await open_store(store_url, clock), clock=clock, hooks=hooks)
+    try:
+        await declare(engine, "other", '["billing"]')
+        await declare(engine, "hooked", '["notes"]')
+        await declare(engine, "both", '["notes", "billing"]')
+        await engine.create(NewJob(type="hooked"))
+        with pytest.raises(ExtensionMissing, match="billing"):
+            await engine.create(NewJob(type="both"))
+        assert [job.type for job in (await engine.page()).jobs] == ["hooked"]
+    finally:
+        await engine.close()
+
+
+async def nothing(_tx: Tx, _verb: str, _job: Job) -> None:
+    pass
+
+
+async def test_needs_of_types_are_those_of_the_types_asked_for(engine: Engine) -> None:
+    for name, needs in (("plain", None), ("hooked", '["notes"]'), ("other", '["billing"]')):
+        await declare(engine, name, needs)
+    rows = await run(engine, q.needs_of_types, names=["plain", "hooked"])
+    assert [tuple(row) for row in rows] == [("hooked", '["notes"]')]
+
+
+async def test_vitals_count_the_migrations_of_the_platform(engine: Engine) -> None:
+    """An extension that has many does not make up for one that is missing."""
+
+    async def counted() -> int:
+        [row] = await run(engine, q.vitals, limit=9, seconds=60.0)
+        return int(row["migrations"])
+
+    before = await counted()
+    columns = "extension, number, name"
+    await ask(engine, f"INSERT INTO holdfast_migrations ({columns}) VALUES ('notes', 1, 'first') RETURNING number")
+    assert await counted() == before
