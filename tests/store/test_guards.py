@@ -32,6 +32,7 @@ BY_LEASE: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "advance_jobs": lambda job, token: {"told": [(job, token, "step", 5.0, None, None, None)]},
     "renew_leases": lambda job, token: {"held": [(job, token)]},
     "held_jobs": lambda job, token: {"held": [(job, token)]},
+    "held_counters": lambda job, token: {"held": [(job, token)]},
 }
 BY_TOKEN_ALONE: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "reap_to_retry": lambda job, token: {"gone": [(job, token, 1, "lease_expired", ERROR, 0.0)]},

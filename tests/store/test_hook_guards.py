@@ -20,7 +20,7 @@ from tests.known.test_one_poisoned_row import spoil
 from tests.store.test_guards import BY_LEASE, BY_STATE, BY_TOKEN_ALONE, running_job
 
 WITHOUT = ((), ("billing",))  # the extensions of processes that cannot move the job
-FREE = ("advance_jobs", "renew_leases", "hold_job")  # they move nothing
+FREE = ("advance_jobs", "renew_leases", "hold_job", "held_counters")  # they move nothing
 GUARDED = [name for name in (*BY_LEASE, *BY_TOKEN_ALONE) if name not in FREE]
 LONG = 10_000  # seconds
 
