@@ -152,7 +152,8 @@ async def test_a_failure_of_that_name_is_tried_again_at_its_time(
 async def test_a_sweep_looks_only_at_those_that_wait_and_whose_time_has_come(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    """Once: what may be claimed is not looked at again. Not at other jobs that wait for their time."""
+    """Once: what may be claimed is not looked at again. Not at other jobs that wait for their time, whose own sweep
+    passes over parents."""
 
     async def found() -> list[str]:
         rows = await engine.store.write(lambda tx: tx.all(q.ripen_parents, limit=9, pause=60.0))
@@ -160,13 +161,15 @@ async def test_a_sweep_looks_only_at_those_that_wait_and_whose_time_has_come(
 
     waits, [child] = await parent_of(engine, worker, 1)
     ready, _ = await parent_of(engine, worker, 0)
-    await engine.create(NewJob(type="delayed", delay_seconds=1))
+    delayed = await engine.create(NewJob(type="delayed", delay_seconds=1))
     clock.advance(1)
     for parent in (waits, ready):
         await wait(engine, worker, parent)
     assert sorted(await found()) == sorted([waits.id, ready.id])
     assert await found() == []
     clock.advance(61)
+    ripened = await engine.store.write(lambda tx: tx.all(q.ripen_jobs, limit=9))
+    assert [row["id"] for row in ripened] == [delayed.id]
     assert await found() == [waits.id]
     await engine.cancel(child)
     assert await found() == [waits.id]

@@ -54,7 +54,8 @@ CLOSE = {
         "tests/store/test_guards.py",
         "tests/known/test_clock_set_back.py",
     ],
-    **{query: [*KNOWN["spoilt"], *GUARDS] for query in ("ripen_jobs", "retry_jobs", "reap_to_retry")},
+    **{query: [*KNOWN["spoilt"], *GUARDS] for query in ("retry_jobs", "reap_to_retry")},
+    "ripen_jobs": ["tests/engine/test_children.py", *KNOWN["spoilt"], *GUARDS],
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
     **{read: ["tests/engine/test_look.py", "tests/store/test_plans.py"] for read in ("look", "held_by", "going_on")},
     "instances": ["tests/store/test_plans.py", "tests/engine/test_look.py", "tests/known/test_instance_names.py"],
@@ -68,7 +69,8 @@ CLOSE = {
     "claimable_jobs": [*HOOKS, "tests/engine/test_claim_guards.py"],
     "defer_jobs": ["tests/engine/test_claim_guards.py"],
     "claim_found": ["tests/engine/test_withdraw.py", "tests/engine/test_claim_guards.py"],
-    **dict.fromkeys(("ripe_retries", "needs_of_types"), HOOKS),
+    "ripe_retries": [*HOOKS, "tests/store/test_plans.py"],
+    "needs_of_types": HOOKS,
     **{query: ["tests/engine/test_wake.py"] for query in ("wake_waiting", "wake_running")},
     "release_jobs": [*(f"tests/engine/test_{what}.py" for what in ("wake", "children", "hook_failures")), *GUARDS],
     **{query: ["tests/engine/test_children.py"] for query in ("ripen_parents", "children", "unfinished_children")},
@@ -215,8 +217,10 @@ def killer_of(mutant: Mutant) -> str | None:
 
 
 def close_to(mutant: Mutant) -> list[str]:
-    about_hooks = HOOKS if "{mine" in mutant.name or "{not held back" in mutant.name else []
-    return [*about_hooks, *CLOSE.get(mutant.area, GUARDS)]
+    close = HOOKS if "{mine" in mutant.name or "{not held back" in mutant.name else []
+    if "child_ended" in mutant.name:
+        close = ["tests/engine/test_children.py"]
+    return [*close, *CLOSE.get(mutant.area, GUARDS)]
 
 
 def first_failure(tests: list[str], store: str, mutant: Mutant | None = None) -> str | None:

@@ -62,6 +62,7 @@ PINNED = {
     "ripen_parents": {"jobs_waiting", "jobs_pkey", "jobs_of_parent"},
     "children": {"jobs_of_parent"},
     "requeue_due": {"jobs_retrying", "jobs_pkey"},
+    "ripe_retries": {"jobs_retrying"},
     "orphans": {"jobs_created"},
     "jobs_by_key": {"jobs_key_once", "jobs_pkey"},
     "job": {"jobs_pkey"},
@@ -97,6 +98,7 @@ NEEDED = {
     "ripen_jobs": "jobs_waiting",
     "ripen_parents": "jobs_waiting",
     "requeue_due": "jobs_retrying",
+    "ripe_retries": "jobs_retrying",
     "jobs_by_key": "jobs_key_once",
 }
 
