@@ -171,6 +171,14 @@ async def test_a_sweep_looks_only_at_those_that_wait_and_whose_time_has_come(
     ripened = await engine.store.write(lambda tx: tx.all(q.ripen_jobs, limit=9))
     assert [row["id"] for row in ripened] == [delayed.id]
     assert await found() == [waits.id]
-    await engine.cancel(child)
+    other, [first, second] = await parent_of(engine, worker, 2)
+    await wait(engine, worker, other)
+    assert await found() == [other.id]
+    await engine.cancel(child)  # its own parent is looked at, no other
     assert await found() == [waits.id]
     assert await found() == []
+    await engine.cancel(first)
+    looked_at = (await engine.get(other.id)).run_at
+    clock.advance(1)
+    await engine.cancel(second)
+    assert (await engine.get(other.id)).run_at == looked_at, "the first end has called for a look already"

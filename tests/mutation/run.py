@@ -220,6 +220,8 @@ def close_to(mutant: Mutant) -> list[str]:
     close = HOOKS if "{mine" in mutant.name or "{not held back" in mutant.name else []
     if "child_ended" in mutant.name:
         close = ["tests/engine/test_children.py"]
+    if "verb = " in mutant.name:  # of an index
+        close = ["tests/store/test_plans.py"]
     return [*close, *CLOSE.get(mutant.area, GUARDS)]
 
 

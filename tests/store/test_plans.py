@@ -208,6 +208,8 @@ async def test_postgres_finds_failures_in_the_log_by_their_index(store: Postgres
     plan = await plan_on_postgres(store, "failures")
     found = {node.get("Index Name") for node in nodes(plan) if node.get("Relation Name") == "events"}
     assert found == {"events_failures"}
+    index = await postgres.fetchval("SELECT indexdef FROM pg_indexes WHERE indexname = 'events_failures'")
+    assert "WHERE ((verb = 'fail'::text) OR (verb = 'reap'::text))" in index, "no other event pays for it"
 
 
 def test_sqlite_finds_failures_in_the_log_by_their_index(sqlite: sqlite3.Connection) -> None:

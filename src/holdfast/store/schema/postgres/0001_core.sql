@@ -266,7 +266,6 @@ BEGIN
      WHERE id = (SELECT id
                    FROM jobs
                   WHERE id = NEW.parent_id
-                    AND NOT due
                     AND state = 'queued'
                     AND reason = 'waiting_for_children'
                     AND run_at > NEW.updated_at
@@ -275,7 +274,7 @@ BEGIN
 END $$;
 
 CREATE TRIGGER jobs_child_ended BEFORE UPDATE OF finished_at ON jobs FOR EACH ROW
-    WHEN (NEW.parent_id IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL)
+    WHEN (NEW.parent_id IS NOT NULL)
     EXECUTE FUNCTION holdfast_child_ended();
 
 CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs FOR EACH ROW

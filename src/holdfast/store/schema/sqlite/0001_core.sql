@@ -272,12 +272,11 @@ END;
 
 -- A job that waits for its children is looked at when one of them ends, however it ends.
 CREATE TRIGGER jobs_child_ended AFTER UPDATE OF finished_at ON jobs
-    WHEN NEW.parent_id IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL
+    WHEN NEW.parent_id IS NOT NULL
 BEGIN
     UPDATE jobs
        SET run_at = NEW.updated_at
      WHERE id = NEW.parent_id
-       AND NOT due
        AND state = 'queued'
        AND reason = 'waiting_for_children'
        AND run_at > NEW.updated_at;
