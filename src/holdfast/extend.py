@@ -280,7 +280,7 @@ class Extension(Definitions):
     async def audit(self, tx: Tx, action: str, subject: str | None = None, **detail: Any) -> int:
         """Write a line into the audit, in the transaction of a hook, a route or maintenance; the answer is its number.
 
-        Best as the last statement: whoever else writes into the audit waits for the end of the transaction.
+        Best as the last statement: other writers to the audit wait for the end of the transaction.
         """
         wrong = f"extension {self.name!r}: a line in the audit:"
         if not isinstance(action, str) or not action or not isinstance(subject, str | None):

@@ -30,7 +30,7 @@ def test_one_is_listed_and_forgotten(holdfast: Holdfast, meanwhile: Meanwhile) -
     asked = holdfast("extensions", "forget", "notes")
     assert (asked.code, asked.err) == (
         2,
-        "holdfast: --yes is needed to forget an extension where nobody can be asked\n",
+        "holdfast: --yes is needed to forget an extension when standard input is not a terminal\n",
     )
     done = holdfast("extensions", "forget", "notes", "--yes")
     assert (done.code, done.out) == (0, "extension 'notes' is forgotten: 1 job type and 1 job need it no more\n")

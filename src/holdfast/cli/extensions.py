@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from holdfast.cli.confirm import confirmed, require_terminal
 from holdfast.cli.database import BY, with_engine
 from holdfast.cli.exits import FAILED
 from holdfast.cli.output import Cell, Styled, camel_keys, count, print_json, print_table, time_text
 from holdfast.cli.parser import command, group
-from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -61,12 +60,10 @@ def _row(one: KnownExtension) -> list[Cell]:
 
 
 def forget(options: argparse.Namespace) -> int:
-    asks = not options.yes
-    if asks and not sys.stdin.isatty():
-        raise Invalid("--yes is needed to forget an extension where nobody can be asked")
-    if asks and not _agreed(with_engine(options, lambda engine: engine.require_forgettable(options.name))):
-        print("nothing was done", file=sys.stderr)
-        return FAILED
+    if not options.yes:
+        require_terminal("forget an extension")
+        if not _confirmed(with_engine(options, lambda engine: engine.require_forgettable(options.name))):
+            return FAILED
 
     async def work(engine: Engine) -> int:
         done = await engine.forget_extension(options.name, by=BY)
@@ -80,9 +77,6 @@ def forget(options: argparse.Namespace) -> int:
     return with_engine(options, work)
 
 
-def _agreed(one: KnownExtension) -> bool:
-    """Asked outside the event loop, where Ctrl-C is heard at once."""
+def _confirmed(one: KnownExtension) -> bool:
     jobs = count(one.jobs, "unfinished job")
-    print(f"{jobs} will go on without the hooks of extension {one.name}.", file=sys.stderr)
-    print(f"forget {one.name}? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return confirmed(f"{jobs} will go on without the hooks of extension {one.name}.\nforget {one.name}?")

@@ -188,7 +188,7 @@ class Engine(Keyring, Mailing):
 
         A repeat is not asked again: what was once accepted under its key is its answer, whatever was declared since.
 
-        `within`: whoever holds a transaction open asks in it. To wait for a second connection while all are held so is
+        `within`: the transaction that the caller holds open. To wait for a second connection while all are held so is
         to wait for ever.
         """
         registry = self.rules.registry

@@ -24,7 +24,7 @@ from holdfast.store import Row, Tx, q
 from holdfast.store.queries import Query
 
 REFUSED_SECONDS = 60.0  # until a sweep or a claim that a guard has refused is tried again
-_ASKED_AGAIN = ("accept", "claim", "requeue")  # by sweeps and claims: nobody hears why a guard said no
+_ASKED_AGAIN = ("accept", "claim", "requeue")  # by sweeps and claims: no caller hears why a guard said no
 
 
 class _Named(Protocol):

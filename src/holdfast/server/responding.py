@@ -14,7 +14,7 @@ STRICT_POLICY = (
     b"default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; font-src 'self'; "
     b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-# For XML, such as a picture in SVG: it may carry scripts, and somebody may have uploaded it.
+# For XML, such as a picture in SVG: it may carry scripts, and come from an upload.
 PICTURE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
 _PAGES = (b"text/html", b"application/xhtml+xml")
 _NOT_WITH_304 = (b"content-length", b"content-type", b"content-range")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.apps import named_app
+from holdfast.cli.confirm import confirmed, require_terminal
 from holdfast.cli.database import settings_of, with_engine
 from holdfast.cli.exits import FAILED
 from holdfast.cli.output import count, print_json, print_table
 from holdfast.cli.parser import command
-from holdfast.errors import Invalid
 from holdfast.redaction import without_password
 from holdfast.settings import Settings, load
 
@@ -68,10 +68,8 @@ def run(options: argparse.Namespace) -> int:
         settings = msgspec.structs.replace(settings, database_url=options.database)
     others = with_engine(options, _other_work, may_be_first=True)
     if others and not options.yes:
-        if not sys.stdin.isatty():
-            raise Invalid(f"--yes is needed where nobody can be asked: {others}")
-        if not _agreed(others):
-            print("nothing was done", file=sys.stderr)
+        require_terminal("measure beside other work", f": {others}")
+        if not confirmed(f"{others}; both would be slower. Measure all the same?"):
             return FAILED
     measured = asyncio.run(_measure(options, settings))
     if options.json:
@@ -95,12 +93,6 @@ async def _other_work(engine: Engine) -> str:
     said = [count(jobs, "unfinished job")] if jobs else []
     said += [f"{count(len(workers), 'worker')}, last heard of less than 90 s ago"] if workers else []
     return f"this database has other work: {' and '.join(said)}" if said else ""
-
-
-def _agreed(others: str) -> bool:
-    """Asked outside the event loop, where Ctrl-C is heard at once."""
-    print(f"{others}; both would be slower. Measure all the same? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 async def _measure(options: argparse.Namespace, settings: Settings) -> Measured:

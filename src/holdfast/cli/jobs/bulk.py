@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
+from holdfast.cli.confirm import confirmed, require_terminal
 from holdfast.cli.database import with_engine
 from holdfast.cli.exits import FAILED
 from holdfast.cli.ids import job_ids
@@ -107,13 +108,10 @@ def _run(options: argparse.Namespace, verb: Verb) -> int:
             f"say which jobs, by id or by a filter such as --type; `holdfast jobs {verb.name} --help` lists them"
         )
     asks = not (options.jobs or options.yes or options.dry_run)
-    if asks and not sys.stdin.isatty():
-        raise Invalid(
-            f"--yes is needed to {verb.name} by filter where nobody can be asked; --dry-run shows what would be"
-        )
+    if asks:
+        require_terminal(f"{verb.name} by filter", "; --dry-run shows what would be done")
     found = with_engine(options, lambda engine: _find(engine, options, verb))
-    if asks and found.total and not _agreed(verb, found.total):
-        print("nothing was done", file=sys.stderr)
+    if asks and found.total and not confirmed(f"{verb.name} {count(found.total, 'job')}?"):
         return FAILED
     return with_engine(options, lambda engine: _each(engine, options, verb, found))
 
@@ -134,12 +132,6 @@ async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Fou
         wanted = replace(wanted, created_before=await engine.now())
     number = sum(jobs for *_, jobs in await engine.counts(wanted))
     return _Found(wanted, min(number, options.limit or number))
-
-
-def _agreed(verb: Verb, total: int) -> bool:
-    """Asked outside the event loop, where Ctrl-C is heard at once."""
-    print(f"{verb.name} {count(total, 'job')}? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 async def _each(engine: Engine, options: argparse.Namespace, verb: Verb, found: _Found) -> int:
