@@ -70,7 +70,7 @@ bench-dispatch: setup ## Measure brokers beside the database: wake-ups, throughp
 	$(BIN)/python -m benchmarks.idle
 	$(BIN)/python -m benchmarks.outage
 
-bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/performance.md.
+bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/internals/performance.md.
 	$(BIN)/python -m benchmarks.peers --publish
 
 soak: setup ## Let workers run under random faults for SECONDS=600 (SEED=1), then HISTORIES=10000 of jobs under a ledger.

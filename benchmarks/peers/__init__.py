@@ -1,1 +1,1 @@
-"""Holdfast beside its peers in one run on one machine. `make bench-peers` runs it; docs/performance.md shows it."""
+"""Compares Holdfast with its peers on one machine (`make bench-peers`); docs/internals/performance.md shows it."""

@@ -3,7 +3,8 @@
     python -m benchmarks.peers [--only holdfast,pgqueuer] [--cells drain-1,latency] [--rounds 2] [--quick] [--publish]
 
 Peers take turns: a cell is measured for all of them, then the next, and all that again; the best round counts. With
---publish the results go to docs/performance/ and into docs/performance.md. Exit status 1 says that a cell failed.
+--publish the results go to docs/internals/performance/ and docs/internals/performance.md. Exit status 1 says that a
+cell failed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table on the terminal and in docs/performance.md, from the results."""
+"""The table on the terminal and in docs/internals/performance.md, from the results."""
 
 from __future__ import annotations
 

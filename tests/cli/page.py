@@ -1,4 +1,4 @@
-"""docs/commands.md: its examples, how they are run, and how their output is written again.
+"""docs/reference/cli.md: its examples, how they are run, and how their output is written again.
 
 `python -m tests.cli.page` runs every example and puts what it printed into the page.
 """
@@ -21,7 +21,7 @@ from tests.cli.processes import on_terminal, without_escapes
 from tests.cli.stories import dead, half_done, succeeded
 from tests.docs.pages import ROOT
 
-PAGE = ROOT / "docs" / "commands.md"
+PAGE = ROOT / "docs" / "reference" / "cli.md"
 _BLOCK = re.compile(r"(?ms)^```console\n(.*?)^```$")
 _COMMAND = re.compile(r"(?m)^\$ (.*)\n((?:(?!\$ ).*\n)*)")
 _ID = re.compile(r"\b(?:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{16})\b")

@@ -1,4 +1,4 @@
-"""docs/commands.md: each example prints what the page says, and each command has its section."""
+"""docs/reference/cli.md: each example prints what the page says, and each command has its section."""
 
 from pathlib import Path
 

@@ -15,7 +15,7 @@ from tests.docs.pages import PAGES, blocks
 from tests.docs.test_admin_http_page import check
 from tests.server.steps import Served, bearer
 
-SCALING, ALERTS = "docs/scaling.md", "docs/alerts.md"
+SCALING, ALERTS = "docs/operate/scaling.md", "docs/operate/alerts.md"
 SAID = [yaml.safe_load(block.text) for block in blocks(SCALING, "yaml")]
 TRIGGERS = [trigger for said in SAID for trigger in said.get("triggers", ())]
 COMMANDS = re.findall(r"(?m)(?:`|^)(holdfast (?!worker\b|serve\b)[^`\n]+)(?:`|$)", PAGES[ALERTS] + PAGES[SCALING])

@@ -19,7 +19,7 @@ VARIABLES = DASHBOARD["templating"]["list"]
 ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 SCRAPING = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yml").read_text(encoding="utf-8"))
-RUNBOOK = "docs/alerts.md"
+RUNBOOK = "docs/operate/alerts.md"
 GRAFANAS_OWN = {"__rate_interval": "5m", "__range": "1h", "__interval": "30s"}
 
 
@@ -55,7 +55,7 @@ def test_every_alert_asks_for_what_is_there(scrape: Scrape) -> None:
 
 
 def test_every_query_of_the_page_on_scaling_asks_for_what_is_there(scrape: Scrape) -> None:
-    queries = re.findall(r"(?m)^\| [\w ]+ \| `(.+)` \|$", section("docs/scaling.md", "By a metric"))
+    queries = re.findall(r"(?m)^\| [\w ]+ \| `(.+)` \|$", section("docs/operate/scaling.md", "By a metric"))
     assert len(queries) == 3
     for query in queries:
         labels_of(query, scrape)

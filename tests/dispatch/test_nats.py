@@ -341,7 +341,7 @@ async def test_a_wrong_password_is_an_error_that_does_not_show_it() -> None:
 
 async def test_a_user_needs_no_other_rights_than_those_on_the_page(tmp_path: Path) -> None:
     """SEC-23"""
-    (granted,) = [block.text for block in blocks("docs/dispatch.md", "text") if block.heading == "NATS"]
+    (granted,) = [block.text for block in blocks("docs/operate/brokers.md", "text") if block.heading == "NATS"]
     (tmp_path / "nats.conf").write_text(granted)
     with NatsServer.started("--config", str(tmp_path / "nats.conf")) as server:
         broker = NatsBroker(server.url.replace("//", "//holdfast:PASSWORD@"), "one")

@@ -280,7 +280,8 @@ async def test_what_sqs_will_not_do_is_an_error_with_its_code(
 
 async def test_it_does_nothing_that_the_rights_on_the_page_do_not_allow(opened: Opener) -> None:
     """SEC-23"""
-    (policy,) = [json.loads(block.text) for block in blocks("docs/dispatch.md", "json") if block.heading == "SQS"]
+    found = [block for block in blocks("docs/operate/brokers.md", "json") if block.heading == "SQS"]
+    (policy,) = [json.loads(block.text) for block in found]
     granted = {action for statement in policy["Statement"] for action in statement["Action"]}
     done: set[str] = set()
     broker = await opened()

@@ -13,7 +13,7 @@ from tests.docs.pages import PAGES
 from tests.server.operating import dead, operator
 from tests.server.steps import SECRET, serving
 
-PAGE = "docs/admin-http.md"
+PAGE = "docs/operate/admin-api.md"
 TYPED = re.findall(r"(?ms)^```sh\n(.*?)^```$(?:\s*^```json\n(.*?)^```$)?", PAGES[PAGE])
 
 

@@ -14,4 +14,4 @@ def test_every_table_is_explained_and_every_explained_table_exists() -> None:
         for migration in migrations(dialect)
         for table in re.findall(r"(?m)^CREATE TABLE (\w+)", migration.sql)
     }
-    assert set(first_cells(PAGES["docs/database.md"])) == {*made, "holdfast_migrations"}
+    assert set(first_cells(PAGES["docs/reference/database-schema.md"])) == {*made, "holdfast_migrations"}

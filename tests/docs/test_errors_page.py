@@ -8,7 +8,7 @@ from holdfast.engine.reap import _WHY
 from tests.docs.error_codes import SOURCE, codes_in, error_codes
 from tests.docs.pages import PAGES, first_cells, section
 
-PAGE = "docs/errors.md"
+PAGE = "docs/reference/errors.md"
 REASONS, FAILURES = "Reasons on a job", "Codes of failures"
 
 

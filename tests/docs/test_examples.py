@@ -28,8 +28,8 @@ POSTGRES = "postgresql://localhost/jobs"
 PYTHON = [block for page in PAGES for block in blocks(page, "python")]
 SCRIPTS = [block for block in PYTHON if not block.file]
 PROGRAMS = [block for block in PYTHON if block.file and "__main__" in block.text]
-# docs/commands.md has a test of its own: it looks at a system that was prepared for it.
-TYPED = [block for page in PAGES if page != "docs/commands.md" for block in blocks(page, "console")]
+# docs/reference/cli.md has a test of its own: it looks at a system that was prepared for it.
+TYPED = [block for page in PAGES if page != "docs/reference/cli.md" for block in blocks(page, "console")]
 TERMINALS = [list(typed) for _, typed in groupby(TYPED, key=lambda block: (block.page, block.heading))]
 
 

@@ -7,7 +7,7 @@ from holdfast.observe.serving import Serving
 from holdfast.observe.working import MILLISECONDS, OUR_SECONDS, SECONDS, Working
 from tests.docs.pages import PAGES
 
-PAGE = PAGES["docs/metrics.md"]
+PAGE = PAGES["docs/reference/metrics.md"]
 ROW = re.compile(r"(?m)^\| `(\w+)` \| (counter|gauge|histogram) \| (.*?) ?\|")
 
 

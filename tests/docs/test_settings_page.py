@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.settings import NAMES, RANGES, Settings
 from tests.docs.pages import PAGES, first_cells
 
-PAGE = "docs/settings.md"
+PAGE = "docs/reference/settings.md"
 ROWS = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \| (.*?) \|", PAGES[PAGE])
 UNLIMITED = 10**9 - 1
 

@@ -30,7 +30,7 @@ def project(folder: Path, template: str, url: str) -> None:
     alembic(folder, "init", "--template", template, "migrations")
     settings = folder / "alembic.ini"
     settings.write_text(settings.read_text().replace("driver://user:pass@localhost/dbname", url))
-    [revision] = blocks("docs/alembic.md", "py")
+    [revision] = blocks("docs/guides/frameworks/alembic.md", "py")
     (folder / "migrations" / "versions" / "0001_holdfast.py").write_text(revision.text)
 
 

@@ -1,4 +1,4 @@
-"""docs/outbound.md names every limit, rule and error as the code has it. That its examples run, tests/docs shows."""
+"""docs/guides/outbound-http.md names every limit, rule and error as the code has it; tests/docs runs its examples."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ from holdfast.net import EgressRules, Limits
 from holdfast.server.problems import status_of
 from tests.docs.pages import blocks, first_cells, section
 
-PAGE = "docs/outbound.md"
+PAGE = "docs/guides/outbound-http.md"
 
 
 def test_its_apps_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +36,7 @@ def test_every_rule_is_on_the_page() -> None:
 
 def test_every_error_is_on_the_page_of_errors() -> None:
     kinds = [errors.OutboundError, *errors.OutboundError.__subclasses__()]
-    assert {kind.code for kind in kinds} == set(first_cells(section("docs/errors.md", "Outbound HTTP")))
+    assert {kind.code for kind in kinds} == set(first_cells(section("docs/reference/errors.md", "Outbound HTTP")))
 
 
 def test_the_route_of_an_extension_answers_with_a_status_that_fits() -> None:

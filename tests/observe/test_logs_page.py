@@ -1,4 +1,4 @@
-"""docs/logs.md: its tables have the fields that lines have."""
+"""docs/operate/logs.md: its tables have the fields that lines have."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from holdfast.worker.outcomes import Failed
 from tests.docs.pages import PAGES, blocks
 from tests.observe.hearing import hearing
 
-PAGE = "docs/logs.md"
+PAGE = "docs/operate/logs.md"
 EXAMPLES = [json.loads(block.text) for block in blocks(PAGE, "json")]
 
 

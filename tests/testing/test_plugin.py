@@ -1,4 +1,4 @@
-"""The plugin as its users have it: found by pytest in a project of theirs. The project of docs/testing.md is one."""
+"""The plugin as users have it: pytest finds it in their project. The project of docs/guides/testing.md is one."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
 
 def test_the_examples_of_the_page_are_a_project_whose_tests_pass(pytester: pytest.Pytester) -> None:
     files = {}
-    for block in blocks("docs/testing.md", "py"):
+    for block in blocks("docs/guides/testing.md", "py"):
         name, _, _ = block.text.partition("\n")
         files[name.removeprefix("# ")] = block.text
     assert {"shop.py", "conftest.py", "test_sign_up.py", "test_failures.py"} <= files.keys()

@@ -1,4 +1,4 @@
-"""docs/webhooks.md does what it says: what is typed there works, and what checks a signature there checks it."""
+"""docs/guides/webhooks.md does what it says: what is typed there works, and what checks a signature there checks it."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.docs.pages import PAGES, blocks, first_cells
 from tests.server.steps import SECRET, Served, serving
 from tests.webhooks.receiver import Receiver
 
-PAGE = "docs/webhooks.md"
+PAGE = "docs/guides/webhooks.md"
 BODY = '{"type":"job.completed","data":{"jobType":"Übersetzung"}}'.encode()
 
 Check = Callable[[str, dict[str, str], bytes], bool]
@@ -85,7 +85,7 @@ async def served(fresh_sqlite_url: str) -> AsyncIterator[Served]:
 
 async def test_what_is_typed_there_works(served: Served, receiver: Receiver, tmp_path: Path) -> None:
     variables = {"HOLDFAST_ADMIN_SECRET": SECRET, "PATH": "/usr/bin:/bin"}
-    begin = next(blocks("docs/admin-http.md", "sh")).text.replace("http://127.0.0.1:8080", served.url)
+    begin = next(blocks("docs/operate/admin-api.md", "sh")).text.replace("http://127.0.0.1:8080", served.url)
 
     async def type_in(command: str) -> str:
         process = await asyncio.create_subprocess_shell(

@@ -14,7 +14,7 @@ from holdfast.server.openapi import document
 from holdfast.server.route import JSON, Asked, Reply
 from holdfast.server.server import Server
 
-CODES = "codes.json"  # written from docs/errors.md by `python -m tests.docs.generate`
+CODES = "codes.json"  # written from docs/reference/errors.md by `python -m tests.docs.generate`
 _HTML = b"text/html; charset=utf-8"
 _HOST = re.compile(rb"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _STYLE_HASH = b64encode(hashlib.sha256(STYLE.encode()).digest())
