@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from holdfast.worker.context import Context, SyncContext
     from holdfast.worker.outcomes import Permanent, Reject, Retry, Snooze
 
+    __version__: str
+
 __all__ = [
     "App",
     "Client",
@@ -28,6 +30,7 @@ __all__ = [
     "Snooze",
     "SyncClient",
     "SyncContext",
+    "__version__",
     "migrate_connection",
     "trace_headers",
 ]
@@ -50,7 +53,13 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when asked for: a process that only needs a part does not pay for the rest."""
+    """Each name is imported on first use, so that a process pays only for the parts it needs."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("holdfast")
     if name not in _HOME:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
