@@ -7,7 +7,7 @@
     -- gives: lease             it answers with the columns of a lease
     -- (anything else)          for the reader
 
-`note:` is a line of history without a change of state; `create` is the birth of jobs. `render.py` explains the markers.
+`note:` is a line of history without a change of state; `create` is the birth of jobs. `render` explains the markers.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ class Queries:
         try:
             return self._queries[name]
         except KeyError:
-            near = "".join(f"; did you mean {each!r}?" for each in get_close_matches(name, self._queries, n=1))
-            raise AttributeError(f"no query is called {name!r}{near}") from None
+            near = get_close_matches(name, self._queries)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise AttributeError(f"no query is called {name!r}{hint}") from None
 
     def all(self) -> list[Query]:
         return list(self._queries.values())

@@ -30,7 +30,7 @@ from holdfast.store.hook_calls import tell_blocked, work_waits
 from holdfast.store.identity import FILE, Identities, Identity, file_of, of_file, other_database
 from holdfast.store.queries import Query
 from holdfast.store.refusals import Named, refusal
-from holdfast.store.render import SQLITE, Statement, history_of, render
+from holdfast.store.render import SQLITE, Statement, history_afterwards, render
 
 GROUP_MAX = 64  # pieces of work in one commit
 BUSY_SECONDS = 30  # how long another process may hold the file before we give up
@@ -165,8 +165,7 @@ class SqliteTx:
     def _record(self, query: Query, moved: list[int], params: dict[str, Any]) -> None:
         """The rows themselves now hold everything that their history says."""
         rowids = _encode(moved).decode()
-        for insert in history_of(query):
-            text = insert.sql("jobs", "rowid IN (SELECT value FROM json_each(:moved))")
+        for text in history_afterwards(query):
             self._connection.execute(text, {"moved": rowids, "actor": params.get("actor")})
 
 

@@ -173,7 +173,7 @@ def certain(query: Query) -> dict[str, str | None]:
 
 
 def _with_history(query: Query, text: str) -> str:
-    """PostgreSQL writes rows, events and attempts in one statement; SQLite cannot, and runs `history_of` afterwards."""
+    """PostgreSQL writes rows, events and attempts in one statement; SQLite cannot: see `history_afterwards`."""
     steps = [f"moved AS (\n{text}\n)"]
     inserts = [insert.placed() for insert in history_of(query)]
     steps += [f"history{n} AS ({insert.sql('moved', 'TRUE')})" for n, insert in enumerate(inserts)]
@@ -216,6 +216,12 @@ def history_of(query: Query) -> tuple[Insert, ...]:
         )
     event = _event("version", query.move or "", "came_from", "state", worker, query, data=query.data or "NULL")
     return (event, _attempt(query)) if query.ends else (event,)
+
+
+@lru_cache(maxsize=256)
+def history_afterwards(query: Query) -> tuple[str, ...]:
+    """What SQLite runs after the query, on the rows that it moved."""
+    return tuple(insert.sql("jobs", "rowid IN (SELECT value FROM json_each(:moved))") for insert in history_of(query))
 
 
 def _event(

@@ -1,0 +1,24 @@
+"""The SQL of the statements that run most often, as files: what a change does to them shows in its diff.
+
+`python -m tests.store.golden` writes them anew.
+"""
+
+from pathlib import Path
+
+from holdfast.store.render import POSTGRES, SQLITE
+from holdfast.store.render.__main__ import sql_of
+
+HOT = (
+    *("insert_jobs", "insert_jobs.heard.for_one"),
+    *("open_lanes", "claim_jobs", "overdue"),
+    *("renew_leases", "beat_worker", "advance_jobs"),
+    *("complete_jobs", "complete_jobs.heard.for_one", "release_jobs", "cancel_waiting"),
+    *("held_jobs", "retry_jobs", "bury_jobs"),
+    *("lost_jobs", "reap_to_retry", "ripen_jobs", "requeue_due"),
+    *("look", "openings", "chores"),
+)
+
+
+def golden() -> dict[Path, str]:
+    folder = Path(__file__).parent
+    return {folder / dialect / f"{name}.sql": sql_of(name, dialect) for dialect in (POSTGRES, SQLITE) for name in HOT}

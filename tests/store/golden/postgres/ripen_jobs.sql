@@ -1,0 +1,16 @@
+WITH ripe AS MATERIALIZED (
+    SELECT id
+      FROM jobs
+     WHERE NOT due
+       AND run_at <= coalesce($1::timestamptz, statement_timestamp())
+       AND (state = 'queued' OR moves & 4 <> 0)
+       AND attempt < max_attempts
+       AND NOT (state = 'queued' AND coalesce(reason, '') = 'waiting_for_children')
+     ORDER BY run_at
+     LIMIT 100
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE jobs
+   SET due = TRUE
+ WHERE id = ANY(ARRAY(SELECT id FROM ripe))
+RETURNING id, queue, type, priority;

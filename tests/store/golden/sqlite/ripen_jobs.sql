@@ -1,0 +1,16 @@
+WITH ripe AS MATERIALIZED (
+    SELECT id
+      FROM jobs
+     WHERE NOT due
+       AND run_at <= :now
+       AND (state = 'queued' OR moves & 4 <> 0)
+       AND attempt < max_attempts
+       AND NOT (state = 'queued' AND coalesce(reason, '') = 'waiting_for_children')
+     ORDER BY run_at
+     LIMIT 100
+    
+)
+UPDATE jobs
+   SET due = TRUE
+ WHERE id IN (SELECT id FROM ripe)
+RETURNING id, queue, type, priority;
