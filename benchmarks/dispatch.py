@@ -29,12 +29,12 @@ from benchmarks.report import ROOT, arguments, print_table, rounds_of, write_res
 from benchmarks.rounds import Contestant, Score, one_by_one, race, say, turned
 from benchmarks.sides import Ours
 from benchmarks.work import empty, filled
-from holdfast.app import App
-from holdfast.assembly import Opened
-from holdfast.direct import DirectSource
+from holdfast.assembly.engine import Opened
 from holdfast.engine import Engine
 from holdfast.model import NewJob
+from holdfast.sdk.app import App
 from holdfast.settings import Settings
+from holdfast.worker.sources.database import DirectSource
 from tests.dispatch.stories import creating, listening
 
 TARGET = 0.8  # of the rates without a broker

@@ -25,7 +25,7 @@ from benchmarks.sides import Ours
 from benchmarks.work import create, empty
 from holdfast.clock import Clock
 from holdfast.store import PostgresStore
-from holdfast.store.hints import Notifier, by_queue
+from holdfast.store.notify import Notifier, by_queue
 from holdfast.store.presence import open_presence
 
 TARGET = 0.95  # of the rate without wake-ups

@@ -23,8 +23,8 @@ from benchmarks.rounds import Contestant, race
 from benchmarks.sides import TYPE, Ours, Side
 from benchmarks.work import create, drain, empty, filled
 from holdfast.engine import Engine
-from holdfast.engine.create_hooked import CreateRequest
-from holdfast.engine.hooks import Hooks
+from holdfast.engine.hooks.create import CreateRequest
+from holdfast.engine.hooks.hooks import Hooks
 from holdfast.errors import Refused
 from holdfast.model import Job, JobType
 from holdfast.store import Tx, open_store

@@ -24,7 +24,7 @@ from benchmarks.report import arguments, print_table, write_results
 from benchmarks.rounds import say
 from benchmarks.sides import PAYLOAD, RawPostgres
 from benchmarks.streams import Server, serving
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.model import NewJob
 from holdfast.model.key import NewKey
 from holdfast.settings import Settings

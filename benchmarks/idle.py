@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from benchmarks.report import ROOT, arguments, print_table, write_results
-from holdfast.app import App
+from holdfast.sdk.app import App
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import PostgresServer, running
 from tests.servers.redis import RedisServer

@@ -31,15 +31,15 @@ from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, 
 from benchmarks.rounds import Contestant, Score, one_by_one
 from benchmarks.sides import Ours
 from benchmarks.work import filled
+from holdfast.assembly.worker import measure
 from holdfast.clock import Clock
-from holdfast.observe.forms import Json
+from holdfast.observe.log_formats import Json
 from holdfast.observe.logs import Log, Logs
-from holdfast.observe.moves import Moves
 from holdfast.observe.traces import Ration, Traces
-from holdfast.running import measure
+from holdfast.observe.transition_log import Moves
 from holdfast.settings import Settings
-from holdfast.worker.attempts import Attempts
-from holdfast.worker.figures import Figures
+from holdfast.worker.attempt_log import Attempts
+from holdfast.worker.metrics import Figures
 from holdfast.worker.runtime import Plan, Worker
 from holdfast.worker.source import Source
 

@@ -22,7 +22,7 @@ from benchmarks.brokers import Ways, ways
 from benchmarks.databases import Host, host
 from benchmarks.report import arguments, print_table, write_results
 from benchmarks.rounds import say
-from holdfast.assembly import Opened
+from holdfast.assembly.engine import Opened
 from tests.dispatch.crew import heard
 from tests.dispatch.places import Place
 from tests.dispatch.stories import Hand, creating, hand, idle, jobs, until

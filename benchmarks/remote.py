@@ -26,15 +26,15 @@ from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, 
 from benchmarks.rounds import Contestant, race
 from benchmarks.sides import TYPE, Ours
 from benchmarks.work import filled
-from holdfast.app import App
 from holdfast.client.client import Client
 from holdfast.clock import Clock
-from holdfast.direct import DirectSource
 from holdfast.ids import Ids
-from holdfast.remote import HttpSource
+from holdfast.sdk.app import App
 from holdfast.store.presence import open_presence
 from holdfast.worker.runtime import Plan, Worker
 from holdfast.worker.source import Source
+from holdfast.worker.sources.database import DirectSource
+from holdfast.worker.sources.http import HttpSource
 
 TARGET = 0.3  # of the rate on the database
 SLOTS = (10, 100)

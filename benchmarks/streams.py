@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.databases import Database, Host, host
 from benchmarks.report import arguments, chosen_stores, print_table, write_results
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.engine import Done, Engine
 from holdfast.model import NewJob
 from holdfast.settings import Settings

@@ -21,9 +21,9 @@ import httpx2
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
-from holdfast.server.extending import extension_route
-from holdfast.server.request import Request
-from holdfast.server.route import Reply
+from holdfast.server.extensions.request import Request
+from holdfast.server.extensions.routes import extension_route
+from holdfast.server.http.route import Reply
 from holdfast.settings import Settings
 
 MIB = 1 << 20
@@ -45,8 +45,8 @@ async def take(request: Request) -> Reply:
 
 
 async def serve(url: str) -> None:
-    from holdfast.assembly import open_server
-    from holdfast.server.serving import served
+    from holdfast.assembly.server import open_server
+    from holdfast.server.http.server import served
 
     words: dict[str, Any] = {"body": "application/octet-stream", "answers": {200: "application/json"}}
     route = extension_route("bench", "POST", "/bench/upload", take, scope=None, body_max=2**40, **words)

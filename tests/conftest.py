@@ -18,7 +18,7 @@ import pytest_asyncio
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.ids import SeededIds
-from holdfast.outages import outage
+from holdfast.outage_log import outage
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from tests.mutation.mutants import switch_on_from_environment

@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.app import App
     from holdfast.client.client import Client
     from holdfast.client.sync.client import SyncClient
     from holdfast.errors import JobFailed
-    from holdfast.handle import JobHandle
     from holdfast.observe.tracing import trace_headers
+    from holdfast.sdk.app import App
+    from holdfast.sdk.handle import JobHandle
     from holdfast.store.migrate_connection import migrate_connection
     from holdfast.worker.context import Context, SyncContext
     from holdfast.worker.outcomes import Permanent, Reject, Retry, Snooze
@@ -36,11 +36,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "App": "holdfast.app",
+    "App": "holdfast.sdk.app",
     "Client": "holdfast.client.client",
     "Context": "holdfast.worker.context",
     "JobFailed": "holdfast.errors",
-    "JobHandle": "holdfast.handle",
+    "JobHandle": "holdfast.sdk.handle",
     "Permanent": "holdfast.worker.outcomes",
     "Reject": "holdfast.worker.outcomes",
     "Retry": "holdfast.worker.outcomes",

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
-from holdfast.definitions import Creates, Definitions
-from holdfast.engine.audit import Deed, record
-from holdfast.engine.claim_hooked import Allow, Cancel, ClaimRequest, Defer, Reject
-from holdfast.engine.create_hooked import CreateRequest
-from holdfast.engine.hooked import MoveRequest
-from holdfast.engine.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
-from holdfast.engine.probes import Checked, Probe, fail, ok, warn
-from holdfast.engine.tasks import Task
-from holdfast.engine.why import Clause
+from holdfast.engine.admin.audit import Deed, record
+from holdfast.engine.hooks.claim import Allow, Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.hooks.create import CreateRequest
+from holdfast.engine.hooks.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
+from holdfast.engine.hooks.moves import MoveRequest
+from holdfast.engine.maintenance.extension_tasks import Task
+from holdfast.engine.reads.extension_checks import Checked, Probe, fail, ok, warn
+from holdfast.engine.reads.why import Clause
 from holdfast.errors import Invalid, UnknownName
-from holdfast.extension_files import ExtensionFiles
 from holdfast.extension_settings import Secret, Section, Shown
 from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.manifest import Manifest
@@ -29,7 +27,7 @@ from holdfast.model import key
 from holdfast.model.derived_key import derived_key
 from holdfast.model.json import encode_object
 from holdfast.model.names import kind_of, quoted
-from holdfast.observe.declared import (
+from holdfast.observe.extension_metrics import (
     SECONDS,
     AnyDeclared,
     DeclaredCounter,
@@ -40,16 +38,18 @@ from holdfast.observe.declared import (
     check_names,
     same_form,
 )
-from holdfast.observe.serving import Serving
+from holdfast.observe.server_metrics import Serving
 from holdfast.observe.storage_metrics import storage_metrics
-from holdfast.observe.working import FOR_EXTENSIONS, Working
+from holdfast.observe.worker_metrics import FOR_EXTENSIONS, Working
 from holdfast.redaction import know
-from holdfast.server.answers import etag_of, file, html, ranged, redirect, stored, streamed, tagged_with
-from holdfast.server.extending import Mount, MountLimits, RouteOptions, extension_route, mount, together
-from holdfast.server.request import Request
-from holdfast.server.route import Reply, Route
+from holdfast.sdk.definitions import Creates, Definitions
+from holdfast.server.extensions.request import Request
+from holdfast.server.extensions.responses import etag_of, file, html, ranged, redirect, stored, streamed, tagged_with
+from holdfast.server.extensions.routes import Mount, MountLimits, RouteOptions, extension_route, mount, together
+from holdfast.server.http.route import Reply, Route
 from holdfast.settings import NAMES, load_section, shown_section
 from holdfast.store import Tx
+from holdfast.store.extension_files import ExtensionFiles
 from holdfast.store.migrate import Migration
 from holdfast.store.queries import Queries, Query
 from holdfast.worker.handler import Handler
@@ -349,7 +349,7 @@ class Extension(Definitions):
         if not self.routes and not self.mounts:
             return
         from holdfast.server.app import ROUTES
-        from holdfast.server.openapi import check_types
+        from holdfast.server.openapi.document import check_types
 
         every = (*others, self)
         routes, mounts = [one for each in every for one in each.routes], [one for each in every for one in each.mounts]

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, Invalid, UnknownName
 from holdfast.extension_settings import FILE, OFF, PREFIX, Section, Shown, installed, installed_names, secret_in
-from holdfast.lifecycle_settings import by_lifecycle, flat, flattened, names_like, setting_like
+from holdfast.lifecycle.settings import by_lifecycle, flat, flattened, names_like, setting_like
 from holdfast.redaction import HIDDEN, passwords_in, without_password
 
 # Not ours: the test suite's own variables, and what Kubernetes sets for a service called holdfast.

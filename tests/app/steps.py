@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from holdfast import App
-from holdfast.direct import DirectSource
 from holdfast.store.presence import open_presence
 from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.sources.database import DirectSource
 
 
 class Emptied(DirectSource):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, Permanent, Reject, Snooze, SyncContext
+from holdfast.assembly.worker import Wish, work
 from holdfast.lifecycle import State
-from holdfast.running import Wish, work
 from tests.app.steps import drained
 
 Next = Callable[[], Awaitable[Any]]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, JobHandle, Retry, SyncContext
-from holdfast.definitions import Definition
 from holdfast.errors import Invalid, LeaseLost
 from holdfast.lifecycle import State
 from holdfast.model import PartStatus
 from holdfast.model.history import PART_BYTES_MAX
+from holdfast.sdk.definitions import Definition
 from holdfast.worker.runtime import Worker
 from tests.app.steps import drained
 from tests.worker.in_process import until, working

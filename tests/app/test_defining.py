@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, SyncContext
-from holdfast.definitions import Definition
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle import Machine
+from holdfast.sdk.definitions import Definition
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobHandle, SyncContext
-from holdfast.definitions import Definition
 from holdfast.errors import Invalid, KeyReused, StoreError
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
+from holdfast.sdk.definitions import Definition
 from holdfast.settings import Settings
 from tests.app.steps import drained, jobs_in
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.batches import Batches
-from holdfast.definitions import Definition
+from holdfast.batching import Batches
 from holdfast.errors import HoldfastError, Invalid, StoreUnavailable
+from holdfast.sdk.definitions import Definition
 from tests.app.steps import jobs_in
 from tests.engine.steps import ask
 from tests.worker.in_process import until

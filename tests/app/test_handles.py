@@ -10,10 +10,10 @@ import pydantic
 import pytest
 
 from holdfast import App, Context, JobFailed, JobHandle, Permanent, Reject, SyncContext
-from holdfast.definitions import Definition
 from holdfast.engine import Retention
 from holdfast.errors import Invalid, NotFound
 from holdfast.lifecycle import State
+from holdfast.sdk.definitions import Definition
 from tests.app.steps import drained
 from tests.engine.steps import NOBODYS
 from tests.worker.in_process import working

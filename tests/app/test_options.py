@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast import App, JobHandle
-from holdfast.definitions import Definition
 from holdfast.errors import Invalid
 from holdfast.lifecycle import Policy, State
 from holdfast.model import Job
+from holdfast.sdk.definitions import Definition
 from tests.app.steps import drained, jobs_in
 
 FAR = datetime(2036, 1, 1, tzinfo=UTC)

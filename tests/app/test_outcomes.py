@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, Permanent, Reject, Retry, Snooze, SyncContext
-from holdfast.definitions import Definition
 from holdfast.lifecycle import State
+from holdfast.sdk.definitions import Definition
 from tests.app.steps import drained
 
 WORDS = {

@@ -20,8 +20,8 @@ from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmake
 from sqlalchemy.pool import NullPool
 
 from holdfast import App
-from holdfast.definitions import Definition
 from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.sdk.definitions import Definition
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate, sqlite_path
 from tests.app.steps import drained, jobs_in

@@ -11,7 +11,7 @@ import pytest
 from holdfast import App
 from holdfast.errors import Invalid
 from holdfast.lifecycle import Policy
-from holdfast.options import JobOptions, Options, PolicyOptions
+from holdfast.sdk.options import JobOptions, Options, PolicyOptions
 
 APP = """
 from dataclasses import dataclass

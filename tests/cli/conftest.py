@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.cli import main
 from holdfast.engine import Engine
 from holdfast.settings import Settings

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.bench.app import NAME
-from holdfast.cli.bench.crew import crew
 from holdfast.cli.bench.figures import MEANINGS, percentile
+from holdfast.cli.bench.workers import crew
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import State

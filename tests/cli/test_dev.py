@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import App
 from holdfast.cli.dev import _hello
-from holdfast.cli.narrator import LINES_MAX, Narrator
+from holdfast.cli.event_printer import LINES_MAX, Narrator
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from tests.cli.background import Background, until

@@ -17,9 +17,9 @@ from holdfast.cli import main
 from holdfast.cli.doctor import jobs, postgres, sqlite
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.prune import Overdue
+from holdfast.engine.maintenance.prune import Overdue
 from holdfast.model import NewJob
-from holdfast.store.checkup import Growth, PostgresState, SqliteState
+from holdfast.store.diagnostics import Growth, PostgresState, SqliteState
 from tests.cli.conftest import Answer, Holdfast, Meanwhile
 from tests.cli.stories import claimed, dead, succeeded
 from tests.servers.redis import RedisServer

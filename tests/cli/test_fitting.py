@@ -3,10 +3,10 @@
 from rich.cells import cell_len
 from rich.console import Console
 
-from holdfast.cli.cutting import cut_end, cut_middle, told_apart
-from holdfast.cli.fitting import facts, fitted
 from holdfast.cli.output import Styled
 from holdfast.cli.table import lines
+from holdfast.cli.table_layout import facts, fitted
+from holdfast.cli.truncate import cut_end, cut_middle, told_apart
 
 JOB = "01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f"
 

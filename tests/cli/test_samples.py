@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import App, Context
-from holdfast.cli.samples import sample
+from holdfast.cli.sample_payload import sample
 
 
 class Colour(Enum):

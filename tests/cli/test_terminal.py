@@ -82,7 +82,7 @@ def test_long_work_shows_a_bar(tmp_path: Path) -> None:
     script = "; ".join(
         [
             "import asyncio",
-            "from holdfast.assembly import open_engine",
+            "from holdfast.assembly.engine import open_engine",
             "from holdfast.model import NewJob",
             "engine = asyncio.run(open_engine())",
             "asyncio.run(engine.create_many([NewJob(type='a')] * 600))",

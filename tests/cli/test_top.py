@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from holdfast.cli.top import watch as watching
-from holdfast.cli.top.frame import EndedLine, Frame, QueueLine, RunningLine, WorkerLine, totals_of
-from holdfast.cli.top.picture import picture, shared
-from holdfast.cli.top.watch import Counts, Watch
+from holdfast.cli.top import collector as watching
+from holdfast.cli.top.collector import Counts, Watch
+from holdfast.cli.top.render import picture, shared
+from holdfast.cli.top.snapshot import EndedLine, Frame, QueueLine, RunningLine, WorkerLine, totals_of
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.model import NewJob

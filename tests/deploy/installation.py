@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 
 from holdfast.observe.instruments import Registry
-from holdfast.observe.serving import Serving
-from holdfast.observe.working import Working
+from holdfast.observe.server_metrics import Serving
+from holdfast.observe.worker_metrics import Working
 from tests.cli.background import Background, until
 from tests.deploy.manifests import of_kind
 from tests.deploy.promql import Scrape

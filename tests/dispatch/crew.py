@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from holdfast.assembly import Opened
+from holdfast.assembly.engine import Opened
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Engine
 from holdfast.lifecycle import FINAL

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, NamedTuple
 
-from holdfast.app import App
 from holdfast.engine import Engine
 from holdfast.model import Job, NewJob
+from holdfast.sdk.app import App
 from holdfast.worker.context import Context
 from holdfast.worker.outcomes import Permanent, Retry
 from tests.worker.stories.diary import VARIABLE, note

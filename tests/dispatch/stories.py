@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from holdfast.assembly import Opened, open_all, open_presence
+from holdfast.assembly.engine import Opened, open_all, open_presence
 from holdfast.clock import Clock
-from holdfast.direct import DirectSource, Hints, NoBroker
 from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
@@ -20,7 +19,8 @@ from holdfast.lifecycle import Lifecycles
 from holdfast.model import NewJob
 from holdfast.model.reports import Done
 from holdfast.settings import Settings
-from holdfast.store.hints import by_queue
+from holdfast.store.notify import by_queue
+from holdfast.worker.sources.database import DirectSource, Hints, NoBroker
 
 SECONDS = 30.0  # for whatever must happen in the end
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.dispatch.breaker import CALM_SECONDS, PAUSE_MAX_SECONDS, PAUSE_SECONDS, Breaker
-from holdfast.dispatch.telling import Telling
+from holdfast.dispatch.outage_log import Telling
 from holdfast.ids import SeededIds
 from tests.clocks import WholeClock
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import brokers
+from holdfast.assembly import brokers
 from holdfast.settings import Settings
 from tests.dispatch.crew import Books, Crew, all_ended, crew_at
 from tests.dispatch.errands import PRIORITIES, QUEUES, Errands

@@ -7,10 +7,10 @@ import msgspec
 import nats
 import pytest
 
-from holdfast.assembly import Opened
+from holdfast.assembly.engine import Opened
 from holdfast.dispatch import nats as module
 from holdfast.dispatch.dispatch import kind_of_worker
-from holdfast.dispatch.listening import FLOOR_MAX_SECONDS
+from holdfast.dispatch.listener import FLOOR_MAX_SECONDS
 from holdfast.dispatch.nats import SUBJECTS, NatsBroker
 from holdfast.dispatch.nats_pull import STREAM
 from holdfast.model.hint import Hint

@@ -12,7 +12,7 @@ import pytest
 from holdfast.dispatch import nats, redis, sqs
 from holdfast.dispatch.broker import Delivery
 from holdfast.dispatch.dispatch import kind_of_worker
-from holdfast.dispatch.listening import FLOOR_MAX_SECONDS
+from holdfast.dispatch.listener import FLOOR_MAX_SECONDS
 from holdfast.model.hint import Hint
 from tests.dispatch.crew import Books, all_ended, heard
 from tests.dispatch.errands import PRIORITIES, QUEUES, Errands

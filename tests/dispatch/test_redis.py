@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.clock import Clock
-from holdfast.dispatch import redis, redis_tidy
+from holdfast.dispatch import redis, redis_cleanup
 from holdfast.dispatch.broker import BrokerError, Delivery, Missing
 from holdfast.dispatch.messages import written
 from holdfast.dispatch.redis import LENGTH_MAX, STREAMS, RedisBroker
-from holdfast.dispatch.redis_line import Line
+from holdfast.dispatch.redis_connection import Line
 from holdfast.ids import Ids
 from holdfast.model.hint import Hint
 from tests.docs.pages import PAGES
@@ -336,8 +336,8 @@ async def test_groups_and_readers_that_nobody_uses_are_removed(
     leaver, reader = await brokers(), await brokers()
     await leaver.receive(0.01, 1)
     await asyncio.sleep(0.2)
-    monkeypatch.setattr(redis_tidy, "GONE_SECONDS", 0.1)
-    redis_server.say("DEL", redis_tidy.TIDIED)
+    monkeypatch.setattr(redis_cleanup, "GONE_SECONDS", 0.1)
+    redis_server.say("DEL", redis_cleanup.TIDIED)
     reader._take_over_at = 0.0
     for stream in STREAMS.values():  # a word from the one who is still there
         redis_server.say("XREADGROUP", "GROUP", "kind", reader._reader, "STREAMS", stream, ">")
@@ -345,4 +345,4 @@ async def test_groups_and_readers_that_nobody_uses_are_removed(
     for stream in STREAMS.values():
         assert names(redis_server.say("XINFO", "GROUPS", stream)) == ["kind"]
         assert names(redis_server.say("XINFO", "CONSUMERS", stream, "kind")) == [reader._reader]
-    assert redis_server.say("TTL", redis_tidy.TIDIED) > 0, "and nobody else need do it for a minute"
+    assert redis_server.say("TTL", redis_cleanup.TIDIED) > 0, "and nobody else need do it for a minute"

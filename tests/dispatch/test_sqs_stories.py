@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.dispatch import sqs as module
-from holdfast.dispatch.listening import FLOOR_MAX_SECONDS
+from holdfast.dispatch.listener import FLOOR_MAX_SECONDS
 from holdfast.dispatch.sqs import SqsBroker
 from holdfast.model.hint import Hint
 from holdfast.settings import Settings
@@ -58,7 +58,7 @@ async def test_a_hint_goes_both_ways_and_is_gone_when_somebody_has_looked(store_
 
 async def test_a_job_starts_because_sqs_said_so(by_sqs: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no notice of the database is heard, and nobody looks by himself for a minute."""
-    monkeypatch.setattr("holdfast.direct.POLL_FIRST_SECONDS", FLOOR_MAX_SECONDS)
+    monkeypatch.setattr("holdfast.worker.sources.database.POLL_FIRST_SECONDS", FLOOR_MAX_SECONDS)
     seldom = msgspec.structs.replace(by_sqs, poll_seconds=FLOOR_MAX_SECONDS)
     async with creating(seldom) as creator, hand(seldom) as worker:
         await until(lambda: worker.dispatch.up and worker.hints._receiving)

@@ -13,7 +13,7 @@ import pytest
 from holdfast.clock import Clock
 from holdfast.dispatch import redis
 from holdfast.dispatch.dispatch import kind_of_worker
-from holdfast.dispatch.listening import FLOOR_MAX_SECONDS, Listener
+from holdfast.dispatch.listener import FLOOR_MAX_SECONDS, Listener
 from holdfast.dispatch.redis import STREAMS, RedisBroker
 from holdfast.ids import Ids
 from holdfast.model import NewJob

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.assembly import open_all
+from holdfast.assembly.engine import open_all
+from holdfast.assembly.worker import Wish, work
 from holdfast.cli import main
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import kind_of_worker
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
-from holdfast.running import Wish, work
-from holdfast.server import room
+from holdfast.server.live import long_poll
 from holdfast.settings import Settings
 from holdfast.worker.runtime import Worker
 from tests.dispatch import stories
@@ -89,7 +89,7 @@ def test_workers_that_may_take_the_same_jobs_are_of_one_kind() -> None:
 async def test_a_claim_that_waits_at_a_server_is_woken_through_redis(
     fresh_postgres_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "FLOOR_SECONDS", 3600.0)  # nobody looks without a hint
+    monkeypatch.setattr(long_poll, "FLOOR_SECONDS", 3600.0)  # nobody looks without a hint
     by_redis = {"dispatch": "redis", "redis_url": redis_server.url}
     async with (
         creating(Settings(database_url=fresh_postgres_url, **by_redis)) as creator,

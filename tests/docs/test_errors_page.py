@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from holdfast.engine.reap import _WHY
+from holdfast.engine.maintenance.reap import _WHY
 from tests.docs.error_codes import SOURCE, codes_in, error_codes
 from tests.docs.pages import PAGES, first_cells, section
 

@@ -3,8 +3,8 @@
 import re
 
 from holdfast.observe.instruments import Instrument, Registry
-from holdfast.observe.serving import Serving
-from holdfast.observe.working import MILLISECONDS, OUR_SECONDS, SECONDS, Working
+from holdfast.observe.server_metrics import Serving
+from holdfast.observe.worker_metrics import MILLISECONDS, OUR_SECONDS, SECONDS, Working
 from tests.docs.pages import PAGES
 
 PAGE = PAGES["docs/reference/metrics.md"]

@@ -11,9 +11,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Progress, Retention, why
+from holdfast.engine import Engine, Progress, Retention
+from holdfast.engine.reads import why
 from holdfast.errors import LeaseLost
 from holdfast.lifecycle import State
 from holdfast.model import Lease, NewJob

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 import pytest
 
-from holdfast.assembly import open_engine, retention
+from holdfast.assembly.engine import open_engine, retention
 from holdfast.clock import MovableClock
 from holdfast.engine import Held, Retention
 from holdfast.errors import Invalid, UnknownName

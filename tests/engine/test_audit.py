@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.engine.audit import Deed, record
+from holdfast.engine.admin.audit import Deed, record
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.store import Tx
 from tests.engine.steps import ask

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.prune import Retention
+from holdfast.engine.maintenance.prune import Retention
 from holdfast.model import Lease, NewJob
 from holdfast.model.reports import Freed, Verdict
 from holdfast.store import q

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Verdict
-from holdfast.engine.chores import Chores
+from holdfast.engine.maintenance.due_work import Chores
 from holdfast.model import Liveness, NewJob
 from tests.engine.steps import ask, run, sweep
 

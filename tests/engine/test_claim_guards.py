@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.claim_hooked import Cancel, ClaimRequest, Defer, Reject
-from holdfast.engine.hooked import REFUSED_SECONDS
+from holdfast.engine.hooks.claim import Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.hooks.moves import REFUSED_SECONDS
 from holdfast.errors import Refused
 from holdfast.lifecycle import State
 from holdfast.model import NewJob

@@ -9,8 +9,8 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Created, Engine, Limits
 from holdfast.engine.insert import ready
+from holdfast.engine.maintenance.prune import SEEN_SECONDS, Retention
 from holdfast.engine.policy_settings import PolicySettings
-from holdfast.engine.prune import SEEN_SECONDS, Retention
 from holdfast.errors import HoldfastError, Invalid, KeyReused, NotFound, StoreUnavailable
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import Actor, State

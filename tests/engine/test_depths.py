@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine import depths as counting
-from holdfast.engine.depths import NAMES_MAX, PATIENCE_SECONDS, Depth, Depths
+from holdfast.engine.reads import queue_stats as counting
+from holdfast.engine.reads.queue_stats import NAMES_MAX, PATIENCE_SECONDS, Depth, Depths
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
 from holdfast.lifecycle.default import DEFAULT

@@ -8,7 +8,7 @@ import pytest
 from holdfast import App
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.create_hooked import CreateRequest
+from holdfast.engine.hooks.create import CreateRequest
 from holdfast.errors import Invalid
 from holdfast.lifecycle import State
 from holdfast.model import NewJob

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Limits, Retention
-from holdfast.engine.extensions import KnownExtension
-from holdfast.engine.missing import MISSING_SECONDS
-from holdfast.engine.tasks import Task
+from holdfast.engine.admin.extensions import KnownExtension
+from holdfast.engine.maintenance.extension_tasks import Task
+from holdfast.engine.reads.missing_extensions import MISSING_SECONDS
 from holdfast.errors import Conflict, HookFailed, UnknownName
 from holdfast.model import JobType, NewJob
 from holdfast.store import open_store

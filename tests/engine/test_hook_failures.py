@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Done, Engine, Failure, Retention
-from holdfast.engine.claim_hooked import Cancel, ClaimRequest, Defer, Reject
-from holdfast.engine.hooked import MoveRequest
+from holdfast.engine.hooks.claim import Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.hooks.moves import MoveRequest
 from holdfast.engine.insert import ready as ready_job
 from holdfast.errors import ExtensionMissing, HookFailed, OutcomeUnknown, Refused, StoreUnavailable
 from holdfast.lifecycle import State

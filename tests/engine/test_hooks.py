@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Done, Engine, Failure, Verdict
-from holdfast.engine.create_hooked import CreateRequest
-from holdfast.engine.hooked import MoveRequest
+from holdfast.engine.hooks.create import CreateRequest
+from holdfast.engine.hooks.moves import MoveRequest
 from holdfast.engine.insert import Created, ready
 from holdfast.errors import HoldfastError, HookFailed, LeaseLost, Refused, UnknownName
 from holdfast.lifecycle import Lifecycles, State

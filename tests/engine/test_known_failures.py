@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Done, Engine, Failure, Freed, Progress, Retention, Verdict
-from holdfast.engine.reap import reap
+from holdfast.engine.maintenance.reap import reap
 from holdfast.errors import Conflict, HoldfastError, LeaseLost
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import FINAL, Lifecycles, State

@@ -12,11 +12,11 @@ from holdfast.engine import Engine, Limits, Retention
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
-from holdfast.loops import Maintenance
+from holdfast.maintenance.maintainer import Maintenance
+from holdfast.maintenance.rotation import Turns
 from holdfast.model import Liveness, NewJob
 from holdfast.model.reports import Fleet
 from holdfast.store import open_store
-from holdfast.turns import Turns
 from tests.engine.steps import run
 
 BATCH = 5

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine import missing as module
-from holdfast.engine.missing import MISSING_SECONDS, needed, told
+from holdfast.engine.reads import missing_extensions as module
+from holdfast.engine.reads.missing_extensions import MISSING_SECONDS, needed, told
 from holdfast.model import JobType, NewJob
 from tests.engine.hooking import effect
 from tests.engine.steps import ask, run

@@ -10,10 +10,10 @@ import pytest
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine, Retention
 from holdfast.engine import declare as _declare
-from holdfast.engine.hooks import Hooks
+from holdfast.engine.hooks.hooks import Hooks
 from holdfast.errors import ExtensionMissing
 from holdfast.ids import Ids
-from holdfast.loops import Maintenance
+from holdfast.maintenance.maintainer import Maintenance
 from holdfast.model import Job, JobType, NewJob
 from holdfast.store import Tx, open_store, q
 from holdfast.store.queries import Query

@@ -3,10 +3,10 @@
 import pytest
 
 from holdfast.engine import Engine, Filter
-from holdfast.engine import read as _read
+from holdfast.engine.reads import read as _read
 from holdfast.errors import Invalid, NotFound
 from holdfast.model import NewJob
-from holdfast.model.outline import Outline
+from holdfast.model.summary import Outline
 
 
 async def test_many_are_asked_after_at_once_and_each_tenant_finds_its_own(engine: Engine) -> None:

@@ -8,8 +8,8 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Progress
 from holdfast.lifecycle import State
 from holdfast.model import Lease, NewJob, Part, PartStatus
-from holdfast.server.sse import for_client
-from holdfast.server.views import job_view
+from holdfast.server.api.views import job_view
+from holdfast.server.live.sse import for_client
 from tests.engine.steps import sweep
 
 EACH = [

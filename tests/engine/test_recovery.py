@@ -10,13 +10,13 @@ from holdfast.engine import Engine, Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
+from holdfast.maintenance.crash_detector import LOOK_SECONDS, SETTLE_SECONDS, WINDOW_SECONDS, DeathWatch
+from holdfast.maintenance.rotation import Turns
 from holdfast.model import NewJob
 from holdfast.model.reports import Fleet
-from holdfast.recovery import LOOK_SECONDS, SETTLE_SECONDS, WINDOW_SECONDS, DeathWatch
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from holdfast.store.presence import Presence, open_presence
-from holdfast.turns import Turns
 from tests.engine.steps import held, run
 from tests.servers.postgres import running
 from tests.store.alive import living

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.tasks import BACKOFF_MAX_SECONDS, FORGET_SECONDS, SEEN_SECONDS, Task
+from holdfast.engine.maintenance.extension_tasks import BACKOFF_MAX_SECONDS, FORGET_SECONDS, SEEN_SECONDS, Task
 from holdfast.ids import SeededIds
-from holdfast.loops import ExtensionMaintenance
+from holdfast.maintenance.maintainer import ExtensionMaintenance
 from holdfast.store import Tx, open_store
 from holdfast.store.queries import Query
 from tests.engine.steps import ask

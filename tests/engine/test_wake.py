@@ -7,7 +7,7 @@ from holdfast.engine import Engine
 from holdfast.errors import Conflict, NotFound
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
-from holdfast.server.sse import for_client
+from holdfast.server.live.sse import for_client
 from holdfast.store import q
 from tests.engine.steps import NOBODYS, run
 

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Verdict
-from holdfast.engine.why import unserved
+from holdfast.engine.reads.why import unserved
 from holdfast.lifecycle import Lifecycles, State
 from holdfast.model import NewJob
 from tests.engine.steps import bring, run

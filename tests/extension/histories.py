@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Done, Engine, Failure, Retention
-from holdfast.engine.hooks import Hooks
+from holdfast.engine.hooks.hooks import Hooks
 from holdfast.errors import ExtensionMissing, HoldfastError
 from holdfast.lifecycle import FINAL
 from holdfast.model import Job, JobType, Lease, NewJob

@@ -17,13 +17,13 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import HookFailed, Invalid
 from holdfast.extend import Extension, Request, Tx
-from holdfast.extension_files import ExtensionFiles
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import Machine
-from holdfast.loops import ExtensionMaintenance
+from holdfast.maintenance.maintainer import ExtensionMaintenance
 from holdfast.model import NewJob
 from holdfast.settings import Settings
-from holdfast.worker import blocking
+from holdfast.store.extension_files import ExtensionFiles
+from holdfast.worker import loop_watch
 from tests.server.steps import Served, serving
 
 TABLE = "CREATE TABLE pages_page (id text);"
@@ -318,7 +318,7 @@ async def test_a_route_answers_with_what_it_declares_or_is_named(
 async def test_a_route_or_mount_that_blocks_is_named(
     served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.hook_calls.BLOCKED_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.store.hook_guard.BLOCKED_SECONDS", 0.05)
     with caplog.at_level(logging.WARNING):
         assert (await served.http.get("/slow")).status_code == 200
         assert (await served.http.get("/mounted")).status_code == 204
@@ -330,7 +330,7 @@ def test_a_handler_that_blocks_is_named_with_its_extension() -> None:
     ext = extension()
     ext.job("SCAN")(work)
     run: Any = SimpleNamespace(lease=SimpleNamespace(id="7", type="SCAN"), handler=ext.handlers["SCAN"])
-    assert blocking._named(run) == "job 7 (SCAN of extension pages)"
+    assert loop_watch._named(run) == "job 7 (SCAN of extension pages)"
 
 
 def test_an_app_is_not_made_of_a_url() -> None:

@@ -16,9 +16,9 @@ from holdfast.lifecycle import State
 from holdfast.model import Job, NewJob
 from holdfast.model.key import NewKey, Scope
 from holdfast.model.reports import Withdrawal
-from holdfast.remote import HttpSource
 from holdfast.settings import Settings
 from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.sources.http import HttpSource
 from tests.engine.steps import NOBODYS
 from tests.server.steps import ADMIN, Served, bearer, serving
 from tests.worker.in_process import until, working

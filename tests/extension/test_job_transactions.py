@@ -16,9 +16,9 @@ from holdfast.lifecycle import State
 from holdfast.model import Job
 from holdfast.model.reports import Held
 from holdfast.settings import Settings
-from holdfast.store import connecting
+from holdfast.store import connect
 from holdfast.store.migrate import migrate
-from holdfast.worker.children import Children
+from holdfast.worker.processes.process_pool import Children
 from tests.extension import toy
 from tests.worker.in_process import until, working
 
@@ -146,7 +146,7 @@ async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(
 ) -> None:
     if store_url.startswith("sqlite"):
         pytest.skip("nobody else writes meanwhile")
-    monkeypatch.setattr(connecting, "IDLE_IN_TRANSACTION_SECONDS", 120.0)
+    monkeypatch.setattr(connect, "IDLE_IN_TRANSACTION_SECONDS", 120.0)
     app.include(ext)
     inside, go_on = asyncio.Event(), asyncio.Event()
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.assembly.worker import Wish, work
 from holdfast.cli import main
 from holdfast.engine import Engine
 from holdfast.errors import Invalid
 from holdfast.extend import Extension
-from holdfast.running import Wish, work
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate

@@ -19,15 +19,15 @@ from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.extend import Extension
 from holdfast.model import NewJob
-from holdfast.observe.declared import COMBINATIONS_MAX, Declarations
+from holdfast.observe.extension_metrics import COMBINATIONS_MAX, Declarations
 from holdfast.observe.instruments import Registry
-from holdfast.observe.working import Working
+from holdfast.observe.worker_metrics import Working
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.testing import fake_context
-from holdfast.worker.figures import Figures
-from holdfast.worker.frames import Counted, to_child, to_worker
-from holdfast.worker.process import Child
+from holdfast.worker.metrics import Figures
+from holdfast.worker.processes.child_process import Child
+from holdfast.worker.processes.child_protocol import Counted, to_child, to_worker
 from tests.cli.background import Background
 from tests.extension import toy
 from tests.server.steps import serving

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.server import pulse
+from holdfast.server import health_monitor
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from tests.engine.steps import ask
@@ -19,8 +19,8 @@ async def test_what_is_missing_is_told(
     store_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pulse, "EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(pulse, "EXTENSIONS_SECONDS", 0.05)
+    monkeypatch.setattr(health_monitor, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(health_monitor, "EXTENSIONS_SECONDS", 0.05)
     toy.app.settings = Settings(database_url=store_url)
     await migrate(store_url, toy.app.extensions.values())
     await toy.index.enqueue("hello")

@@ -14,8 +14,8 @@ from holdfast.engine.claim import claim
 from holdfast.engine.complete import complete
 from holdfast.engine.fail import fail
 from holdfast.engine.heartbeat import heartbeat
+from holdfast.engine.maintenance.reap import reap
 from holdfast.engine.progress import progress
-from holdfast.engine.reap import reap
 from holdfast.engine.release import release
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.lifecycle import FINAL, Lifecycles, State

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import asyncpg
 
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.settings import Settings
 from tests.cli.processes import PROGRAM, environment, holdfast
 

@@ -7,10 +7,10 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Limits, Retention
-from holdfast.engine import set_back as set_back_module
+from holdfast.engine.maintenance import clock_correction as set_back_module
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
-from holdfast.loops import Maintenance
+from holdfast.maintenance.maintainer import Maintenance
 from holdfast.model import NewJob
 from holdfast.store import q
 from holdfast.store.queries import Query

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from holdfast import App
-from holdfast.store.hints import CHANNEL
+from holdfast.store.notify import CHANNEL
 from tests.cli.processes import environment
 from tests.docs.pages import blocks
 from tests.docs.test_examples import POSTGRES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from holdfast.model.key import NewKey

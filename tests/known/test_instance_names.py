@@ -5,8 +5,8 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
+from holdfast.maintenance.crash_detector import WINDOW_SECONDS, DeathWatch
 from holdfast.model import NewJob
-from holdfast.recovery import WINDOW_SECONDS, DeathWatch
 from holdfast.store.presence import open_presence
 from tests.engine.steps import run
 from tests.server.hands import hand

@@ -7,11 +7,11 @@ import time
 import asyncpg
 import pytest
 
-from holdfast.assembly import open_engine
-from holdfast.keeping import Spec, _source
+from holdfast.assembly.engine import open_engine
+from holdfast.assembly.heartbeat_process import Spec, _source
 from holdfast.model import Liveness
 from holdfast.settings import Settings
-from holdfast.store import session
+from holdfast.store import listen_connection
 from holdfast.store.migrate import migrate
 from holdfast.store.presence import key_of, open_presence
 from tests.servers.postgres import running
@@ -118,8 +118,8 @@ async def test_an_event_loop_that_is_blocked_in_pieces_keeps_its_session(
     fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer to a ping came while the event loop was blocked: then it did come."""
-    monkeypatch.setattr(session, "PING_SECONDS", 0.01)
-    monkeypatch.setattr(session, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(listen_connection, "PING_SECONDS", 0.01)
+    monkeypatch.setattr(listen_connection, "ANSWER_SECONDS", 0.5)
     presence = await open_presence(fresh_postgres_url)
     era = presence.era
     for _ in range(4):

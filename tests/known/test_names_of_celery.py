@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import App, JobHandle
-from holdfast.celery_names import INSTEAD
-from holdfast.definitions import Definition
+from holdfast.sdk.celery_names import INSTEAD
+from holdfast.sdk.definitions import Definition
 
 app = App()
 

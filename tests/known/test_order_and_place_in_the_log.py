@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
 from holdfast.engine.cancel import cancel
-from holdfast.engine.event_log import rebase_within
-from holdfast.engine.read import Cursor
+from holdfast.engine.maintenance.event_log import rebase_within
+from holdfast.engine.reads.read import Cursor
 from holdfast.errors import Locked
 from holdfast.ids import Ids
-from holdfast.loops import Maintenance
+from holdfast.maintenance.maintainer import Maintenance
 from holdfast.model import NewJob
 from holdfast.settings import Settings
 from holdfast.store import Tx, open_store

@@ -16,7 +16,7 @@ import pydantic
 import pytest
 
 from holdfast import App
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.cli.serve import server_of
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
@@ -230,7 +230,7 @@ def test_serve_with_an_app_refuses_unknown_types_and_without_one_accepts_them(
         ) as s:
             return s.settings.unknown_job_types
 
-    monkeypatch.setattr("holdfast.server.secure.dev_secret", lambda _: "secret")
+    monkeypatch.setattr("holdfast.server.startup_checks.dev_secret", lambda _: "secret")
     assert asyncio.run(wanted(True)) == "refuse"
     assert asyncio.run(wanted(False)) == "accept"
     assert asyncio.run(wanted(True, unknown_job_types="accept")) == "accept"

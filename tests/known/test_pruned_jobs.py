@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from holdfast.assembly import retention
+from holdfast.assembly.engine import retention
+from holdfast.assembly.startup_log import what_is_deleted
 from holdfast.clock import MovableClock
 from holdfast.engine import Created, Engine, Limits, Retention
-from holdfast.engine.prune import SEEN_SECONDS
+from holdfast.engine.maintenance.prune import SEEN_SECONDS
 from holdfast.errors import KeyReused, Locked, NotFound
 from holdfast.model import NewJob
 from holdfast.settings import Settings, load
-from holdfast.starting import what_is_deleted
 from holdfast.store.queries import q
 from tests.engine.steps import ask, run
 

@@ -4,12 +4,12 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Limits, Retention
-from holdfast.engine.prune import UNREAD_SECONDS, Overdue
+from holdfast.engine.maintenance.prune import UNREAD_SECONDS, Overdue
 from holdfast.ids import SeededIds
-from holdfast.loops import Maintenance
+from holdfast.maintenance.maintainer import Maintenance
 from holdfast.model import NewJob
 from holdfast.store.queries import q
-from holdfast.webhooks import courier
+from holdfast.webhooks import deliverer
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import Sender
 from tests.engine.log import settled
@@ -102,7 +102,7 @@ async def test_a_backlog_of_finished_jobs_is_deleted_in_one_round_of_maintenance
 async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courier(
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(courier, "PRUNE_SECONDS", 0.0)
+    monkeypatch.setattr(deliverer, "PRUNE_SECONDS", 0.0)
     engine.rules.limits = Limits(sweep_batch=2)
     webhook = await subscribe(engine)
     await read(engine)
@@ -112,7 +112,7 @@ async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courie
     await engine.change_webhook(webhook, enabled=False)
     clock.advance(8 * DAY)
 
-    await courier.Courier(engine, clock, SeededIds(1), Sender(Egress(private=True))).prune_now_and_then()
+    await deliverer.Courier(engine, clock, SeededIds(1), Sender(Egress(private=True))).prune_now_and_then()
 
     assert await ask(engine, "SELECT id FROM deliveries") == []
 

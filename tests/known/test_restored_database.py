@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.engine import Engine
 from holdfast.engine.insert import ready
 from holdfast.model import JobType, NewJob

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.engine import Engine
 from holdfast.lifecycle import State
 from holdfast.settings import Settings

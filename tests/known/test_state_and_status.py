@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdfast.engine import Engine, Filter
-from holdfast.engine.states import state_filter
+from holdfast.engine.reads.states import state_filter
 from holdfast.lifecycle import DEFAULT, Machine, State
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile, holdfast, meanwhile

@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.engine.webhooks import READER
+from holdfast.engine.webhooks.webhooks import READER
 from holdfast.model import NewJob
 from holdfast.model.reports import Held
-from holdfast.store import connecting, half_open, open_store, q
+from holdfast.store import connect, dead_connections, open_store, q
 from holdfast.store.base import Tx
 from holdfast.store.postgres import PostgresStore
 from tests.servers.proxy import Proxy
@@ -39,7 +39,7 @@ async def engine(fresh_postgres_url: str) -> AsyncIterator[Engine]:
 async def test_jobs_that_a_vanished_machine_had_locked_can_be_written_again(
     engine: Engine, wire: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connecting, "IDLE_IN_TRANSACTION_SECONDS", 1.0)
+    monkeypatch.setattr(connect, "IDLE_IN_TRANSACTION_SECONDS", 1.0)
     worker = (await engine.register()).id
     await engine.create(NewJob(type="echo"))
     [lease] = await engine.claim(worker)
@@ -65,7 +65,7 @@ async def test_webhooks_go_on_soon_after_the_server_that_was_making_deliveries_h
     engine: Engine, wire: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had locked the row that says how far the events were read, and all other servers leave that row alone."""
-    monkeypatch.setattr(connecting, "IDLE_IN_TRANSACTION_SECONDS", 1.0)
+    monkeypatch.setattr(connect, "IDLE_IN_TRANSACTION_SECONDS", 1.0)
     webhook = await subscribe(engine)
     job = await create(engine)
     lost = await open_store(wire.url)
@@ -109,7 +109,7 @@ async def test_a_transaction_that_the_server_ended_for_being_idle_is_run_again(
     fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event loop that was blocked inside a transaction: nothing was written, and the caller need not know."""
-    monkeypatch.setattr(connecting, "IDLE_IN_TRANSACTION_SECONDS", 0.2)
+    monkeypatch.setattr(connect, "IDLE_IN_TRANSACTION_SECONDS", 0.2)
     store = await open_store(fresh_postgres_url)
     runs = 0
 
@@ -222,8 +222,8 @@ async def _slow(tx: Tx) -> None:
 async def test_a_statement_that_the_server_works_on_is_waited_for(
     fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(half_open, "UNANSWERED_SECONDS", 0.2)
-    monkeypatch.setattr(half_open, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(dead_connections, "UNANSWERED_SECONDS", 0.2)
+    monkeypatch.setattr(dead_connections, "LOOK_SECONDS", 0.1)
     store: Any = await open_store(fresh_postgres_url)
     blocker = await asyncpg.connect(fresh_postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE sweeps IN ACCESS EXCLUSIVE MODE")

@@ -9,12 +9,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import starting
+from holdfast.assembly import startup_log
 from holdfast.cli.serve import server_of
-from holdfast.server import pulse
+from holdfast.server import health_monitor
 from holdfast.settings import Settings
-from holdfast.store import checkup
-from holdfast.store.checkup import sqlite_defect
+from holdfast.store import diagnostics
+from holdfast.store.diagnostics import sqlite_defect
 from holdfast.store.queries import Query
 from tests.cli.background import Background
 from tests.conftest import administer
@@ -34,7 +34,7 @@ async def weaken(url: str, value: str) -> None:
 
 async def start(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """As `holdfast serve` does."""
-    with caplog.at_level(logging.WARNING, "holdfast.starting"):
+    with caplog.at_level(logging.WARNING, "holdfast.assembly.startup_log"):
         async with server_of(Settings(database_url=url, admin_secret=SECRET), None, "127.0.0.1") as server:
             await server.engine.now()
 
@@ -53,8 +53,8 @@ async def checked(served: Served) -> dict[str, Any]:
 async def test_a_server_warns_at_its_start_and_in_health_of_settings_that_can_lose_jobs(
     fresh_postgres_url: str, value: str, said: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(starting, "_said", set())
-    monkeypatch.setattr(pulse, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(startup_log, "_said", set())
+    monkeypatch.setattr(health_monitor, "EVERY_SECONDS", 0.05)
     await weaken(fresh_postgres_url, value)
     await start(fresh_postgres_url, caplog)
     async with serving(fresh_postgres_url) as served:
@@ -68,9 +68,9 @@ async def test_a_server_warns_at_its_start_and_in_health_of_settings_that_can_lo
 async def test_a_server_on_sqlite_warns_of_a_version_that_can_damage_its_log(
     fresh_sqlite_url: str, version: str, said: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(starting, "_said", set())
-    monkeypatch.setattr(pulse, "EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(checkup, "_VERSION", Query("checkup_version", f"SELECT '{version}' AS version"))
+    monkeypatch.setattr(startup_log, "_said", set())
+    monkeypatch.setattr(health_monitor, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(diagnostics, "_VERSION", Query("checkup_version", f"SELECT '{version}' AS version"))
     await start(fresh_sqlite_url, caplog)
     async with serving(fresh_sqlite_url) as served:
         health = await checked(served)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.net import EgressRules, Limits
-from holdfast.server.problems import status_of
+from holdfast.server.http.problems import status_of
 from tests.docs.pages import blocks, first_cells, section
 
 PAGE = "docs/guides/outbound-http.md"

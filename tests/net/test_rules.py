@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.net import AddressRefused, EgressRules
-from holdfast.net.rules import resolve
+from holdfast.net.egress_rules import resolve
 from tests.webhooks.test_egress import EXAMPLE, INSIDE, REFUSED, answering
 
 OF_WEBHOOKS_ONLY = {"http://example.com/hook", "https://example.com:80/"}

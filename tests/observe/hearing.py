@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.observe.forms import Form, Json
+from holdfast.observe.log_formats import Form, Json
 from holdfast.observe.logs import ATTEMPTS, MOVES, Log, Logs
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe import lines as lines_module
-from holdfast.observe.lines import PIECE_BYTES, Lines
+from holdfast.observe import log_writer as lines_module
+from holdfast.observe.log_writer import PIECE_BYTES, Lines
 
 PROMPT_SECONDS = 20  # far more than it takes, far less than for ever
 KIB = 1024
@@ -138,7 +138,7 @@ def test_where_the_pipe_cannot_be_opened_again_it_is_asked_first(monkeypatch: py
 
 WRITER = """
 import sys
-from holdfast.observe.lines import Lines
+from holdfast.observe.log_writer import Lines
 lines = Lines(2, lambda count: b"dropped")
 for number in range(300):
     lines.put((sys.argv[1] * 299 + "\\n").encode() * 20)

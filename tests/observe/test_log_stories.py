@@ -133,7 +133,9 @@ async def test_every_line_is_json_and_tells_what_became_of_jobs(
         ("succeeded", "succeeded"),
     ]
     assert attempts_of(lines, jobs["long"])[-1][:2] == ("released", "canceled")
-    told = [line for line in lines if line["logger"] != "holdfast.starting"]  # of the database, which is weak in tests
+    told = [
+        line for line in lines if line["logger"] != "holdfast.assembly.startup_log"
+    ]  # of the database, which is weak in tests
     assert [line["level"] for line in told].count("warning") == 5, "what failed is not told twice; a child's is one"
     said = str(lines)
     assert not [word for word in (PASSWORD, "canary", SECRET) if word in said]
@@ -181,7 +183,9 @@ async def test_a_level_leaves_what_is_worth_it(fresh_sqlite_url: str, tmp_path: 
     with Background("worker", "--app", APP, folder=tmp_path, **variables) as worker:
         await ended(open_sqlite, *(job.id for job in jobs))
         worker.end()
-    lines = [line for line in json_lines(worker.said) if line["logger"] != "holdfast.starting"]  # of SQLite's version
+    lines = [
+        line for line in json_lines(worker.said) if line["logger"] != "holdfast.assembly.startup_log"
+    ]  # of SQLite's version
     assert [(line["level"], line["outcome"]) for line in lines] == [("warning", "failed")]
 
 

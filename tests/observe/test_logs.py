@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.lifecycle import Lifecycles, State
 from holdfast.model.reports import Settled
-from holdfast.observe.forms import Json, Terminal, Text, told
+from holdfast.observe.log_formats import Json, Terminal, Text, told
 from holdfast.observe.logs import ATTEMPTS
-from holdfast.worker.attempts import Attempts
+from holdfast.worker.attempt_log import Attempts
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Released
 from tests.observe.hearing import hearing, json_lines
 
@@ -241,7 +241,7 @@ LIBRARY = """
 import asyncio, logging
 before = logging.getLogger().level, list(logging.getLogger().handlers)
 from holdfast import App
-from holdfast.running import Wish, work
+from holdfast.assembly.worker import Wish, work
 from tests.observe.logged_app import app
 import sys, threading
 hooks = sys.excepthook, threading.excepthook

@@ -9,8 +9,8 @@ from holdfast.engine import Engine
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.model.reports import Settled
-from holdfast.observe.moves import Moves
-from holdfast.worker.attempts import Attempts
+from holdfast.observe.transition_log import Moves
+from holdfast.worker.attempt_log import Attempts
 from holdfast.worker.outcomes import Failed
 from tests.docs.pages import PAGES, blocks
 from tests.observe.hearing import hearing

@@ -12,9 +12,9 @@ from holdfast.engine import Engine
 from holdfast.errors import HookFailed
 from holdfast.lifecycle import BUILT_IN, Lifecycles, State
 from holdfast.model import NewJob
-from holdfast.observe import moves
-from holdfast.observe.forms import Text
-from holdfast.observe.moves import Moves
+from holdfast.observe import transition_log
+from holdfast.observe.log_formats import Text
+from holdfast.observe.transition_log import Moves
 from holdfast.store import q
 from holdfast.store.render import given
 from tests.engine.hooking import effect
@@ -123,7 +123,7 @@ async def test_a_level_above_info_leaves_only_what_was_lost(
 async def test_names_that_clients_choose_do_not_fill_the_memory(
     engine: Engine, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moves, "KNOWN_MAX", 5)
+    monkeypatch.setattr(transition_log, "KNOWN_MAX", 5)
     [observer] = engine.rules.observers
     for number in range(20):
         await engine.create(NewJob(type=f"type {number}"))

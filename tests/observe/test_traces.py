@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from holdfast import App, Client, Permanent, trace_headers
 from holdfast.errors import HoldfastError
 from holdfast.model import NewJob
-from holdfast.observe.exporting import Exporting, Following
+from holdfast.observe.otel_export import Exporting, Following
 from holdfast.observe.traces import Ration, Traces, origin_of
 from holdfast.observe.tracing import traces
 from holdfast.settings import Settings
@@ -445,7 +445,8 @@ def test_without_the_extra_a_process_says_what_to_install(command: list[str], tm
 
 
 def test_nothing_of_opentelemetry_is_loaded_unless_it_is_wanted() -> None:
-    program = "import sys, holdfast.assembly, holdfast.running, holdfast.worker.child, holdfast.client.client, json;"
+    modules = "holdfast.assembly.worker, holdfast.worker.processes.child_main, holdfast.client.client"
+    program = f"import sys, json, {modules};"
     program += "print(json.dumps([name for name in sys.modules if name.startswith('opentelemetry')]))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(done.stdout) == []

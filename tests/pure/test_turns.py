@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.ids import SeededIds
+from holdfast.maintenance.rotation import FEW, WAIT_MAX_SECONDS, Turns
 from holdfast.model.reports import Fleet
-from holdfast.turns import FEW, WAIT_MAX_SECONDS, Turns
 
 EVERY, TOGETHER = 10.0, 5.0
 START = datetime(2026, 1, 1, tzinfo=UTC)

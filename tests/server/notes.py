@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.errors import Conflict, NotFound
-from holdfast.server.extending import extension_route
-from holdfast.server.request import Request
-from holdfast.server.route import Reply
+from holdfast.server.extensions.request import Request
+from holdfast.server.extensions.routes import extension_route
+from holdfast.server.http.route import Reply
 from holdfast.store.queries import Query
 
 PUT = Query("put_note", "INSERT INTO notes_note (id, owner, text) VALUES (:id, :owner, :text) RETURNING id")

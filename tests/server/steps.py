@@ -12,12 +12,12 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
-from holdfast.model.hosts import is_loopback
 from holdfast.model.key import NewKey
-from holdfast.server.extending import Mount
-from holdfast.server.route import Route
-from holdfast.server.server import Server
-from holdfast.server.serving import served
+from holdfast.model.loopback import is_loopback
+from holdfast.server.extensions.routes import Mount
+from holdfast.server.http.route import Route
+from holdfast.server.http.server import served
+from holdfast.server.state import Server
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 
@@ -64,7 +64,7 @@ async def serving(
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """On the database of that URL. Several may stand before one database. `app`: serve it and its extensions."""
-    from holdfast.assembly import open_server
+    from holdfast.assembly.server import open_server
 
     settings = {"admin_secret": SECRET, **settings}
     if app is not None:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from holdfast.engine import Engine, NewWorker
-from holdfast.engine.keys import LiveKey
+from holdfast.engine.admin.keys import LiveKey
 from holdfast.errors import Forbidden, HoldfastError, Malformed, StoreUnavailable, Unauthorized
 from holdfast.model.key import SCOPES, Kind, NewKey, Scope, text_of
-from holdfast.server import recent
-from holdfast.server.auth import ANYBODY, NOBODY, OPERATOR, Auth, Caller
-from holdfast.server.recent import Recent
+from holdfast.server.auth import ttl_cache
+from holdfast.server.auth.authenticator import ANYBODY, NOBODY, OPERATOR, Auth, Caller
+from holdfast.server.auth.ttl_cache import Recent
 from tests.clocks import WholeClock
 from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
 
@@ -57,7 +57,7 @@ async def test_this_machine_may_come_in_until_the_first_client_key(
     assert await knock(auth, LOCAL, Scope.ADMIN_READ) == "unauthorized"
     assert await knock(auth, LOCAL, Scope.WORK) == "unauthorized"
     key, _ = await engine.create_key(NewKey())
-    clock.advance(recent.BELIEVED_SECONDS)
+    clock.advance(ttl_cache.BELIEVED_SECONDS)
     assert await knock(auth, LOCAL) == "unauthorized"
     await engine.revoke_key(key.id)
     clock.advance(60)
@@ -282,7 +282,7 @@ async def test_whoever_came_in_without_a_key_is_asked_for_one_later(
     await auth.still(ANYBODY)
     await auth.still(await auth.admit(with_secret(SECRET), "", Scope.ADMIN_READ))
     await engine.create_key(NewKey())
-    clock.advance(recent.BELIEVED_SECONDS)
+    clock.advance(ttl_cache.BELIEVED_SECONDS)
     with pytest.raises(Unauthorized):
         await auth.still(ANYBODY)
 
@@ -346,7 +346,7 @@ async def test_nobody_waits_for_what_is_asked_again_in_time(clock: WholeClock) -
     known = Recent(database.ask, clock)
     assert await known.get("key") == "key 1"
     database.let_go.clear()
-    clock.advance(recent.ASK_AGAIN_SECONDS)
+    clock.advance(ttl_cache.ASK_AGAIN_SECONDS)
     assert [await known.get("key") for _ in range(3)] == ["key 1"] * 3
     await turn()
     assert len(database.asked) == 2
@@ -362,7 +362,7 @@ async def test_what_is_too_old_is_not_believed(clock: WholeClock) -> None:
     known = Recent(database.ask, clock)
     await known.get("key")
     database.fails = True
-    clock.advance(recent.BELIEVED_SECONDS)
+    clock.advance(ttl_cache.BELIEVED_SECONDS)
     with pytest.raises(StoreUnavailable):
         await known.get("key")
     database.fails = False
@@ -376,7 +376,7 @@ async def test_strangers_keep_no_connections_from_those_who_work(clock: WholeClo
     known = Recent(database.ask, clock)
     await known.get("key")
     database.let_go.clear()
-    clock.advance(recent.BELIEVED_SECONDS)
+    clock.advance(ttl_cache.BELIEVED_SECONDS)
     strangers = [asyncio.create_task(known.get(f"stranger {n}")) for n in range(50)]
     await turn()
     friend = asyncio.create_task(known.get("key"))
@@ -387,7 +387,7 @@ async def test_strangers_keep_no_connections_from_those_who_work(clock: WholeClo
 
 
 async def test_what_is_remembered_does_not_grow_for_ever(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(ttl_cache, "REMEMBERED_MAX", 10)
     database = Database()
     database.let_go.set()
     known: Recent[Any] = Recent(database.ask, clock)

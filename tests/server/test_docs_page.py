@@ -8,12 +8,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.server import descriptions
+from holdfast.server.api.docs_routes import codes
 from holdfast.server.app import ROUTES
-from holdfast.server.docs_page import SERVER, page
-from holdfast.server.openapi import document
-from holdfast.server.pages import codes
-from holdfast.server.samples import ELSEWHERE, LEFT_OUT
+from holdfast.server.openapi import descriptions
+from holdfast.server.openapi.docs_page import SERVER, page
+from holdfast.server.openapi.document import document
+from holdfast.server.openapi.examples import ELSEWHERE, LEFT_OUT
 from tests.docs import generate
 from tests.server.steps import serving
 

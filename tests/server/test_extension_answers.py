@@ -17,12 +17,12 @@ from starlette.routing import Route as StarletteRoute
 
 from benchmarks import upload
 from holdfast.model.key import NewKey
-from holdfast.server import arriving
-from holdfast.server.answers import file, html, ranged, redirect, stored, streamed, tagged_with
-from holdfast.server.extending import extension_route, mount
-from holdfast.server.mounting import CALLER
-from holdfast.server.request import Request
-from holdfast.server.route import Reply
+from holdfast.server.extensions.mounts import CALLER
+from holdfast.server.extensions.request import Request
+from holdfast.server.extensions.responses import file, html, ranged, redirect, stored, streamed, tagged_with
+from holdfast.server.extensions.routes import extension_route, mount
+from holdfast.server.http import streamed_body
+from holdfast.server.http.route import Reply
 from holdfast.storage import open_storage
 from tests.server.steps import Served, bearer, serving
 from tests.server.test_metrics import scraped
@@ -164,7 +164,7 @@ async def test_a_body_of_another_kind_is_refused(media: Served) -> None:
 
 
 async def test_a_sender_who_is_too_slow_is_not_waited_for(media: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "BODY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(streamed_body, "BODY_SECONDS_MAX", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(media.url.rpartition(":")[2]))
     head = f"POST /media/store HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {BINARY}\r\ncontent-length: 9\r\n\r\n"
     writer.write(head.encode() + b"x")

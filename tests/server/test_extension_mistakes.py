@@ -16,10 +16,10 @@ from starlette.routing import Route as StarletteRoute
 
 from holdfast.errors import NotFound
 from holdfast.server import app as core
-from holdfast.server.extending import extension_route, mount
-from holdfast.server.openapi import document
-from holdfast.server.request import Request
-from holdfast.server.route import Reply
+from holdfast.server.extensions.request import Request
+from holdfast.server.extensions.routes import extension_route, mount
+from holdfast.server.http.route import Reply
+from holdfast.server.openapi.document import document
 from tests.clocks import WholeClock
 from tests.server.steps import Served, serving
 

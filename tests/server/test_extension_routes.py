@@ -9,8 +9,8 @@ from holdfast.engine import Filter
 from holdfast.errors import Invalid
 from holdfast.model.key import NewKey
 from holdfast.server.app import ROUTES as CORE
-from holdfast.server.extending import extension_route, mount, together
-from holdfast.server.request import Request
+from holdfast.server.extensions.request import Request
+from holdfast.server.extensions.routes import extension_route, mount, together
 from holdfast.store import Tx
 from tests.server import notes
 from tests.server.steps import ADMIN, Served, bearer, serving

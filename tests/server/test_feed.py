@@ -7,15 +7,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.clock import Clock, MovableClock
-from holdfast.engine import Engine, queues
+from holdfast.engine import Engine
+from holdfast.engine.admin import queues
 from holdfast.engine.cancel import cancel
-from holdfast.engine.read import Extent
+from holdfast.engine.reads.read import Extent
 from holdfast.errors import StoreError
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob
-from holdfast.server import feed as feeds
-from holdfast.server.feed import Feed
-from holdfast.server.ring import Line, Ring
+from holdfast.server.live import feed as feeds
+from holdfast.server.live.event_buffer import Line, Ring
+from holdfast.server.live.feed import Feed
 from holdfast.store import Tx
 from tests.engine.steps import NOBODYS
 from tests.server.steps import Served, serving

@@ -32,8 +32,8 @@ from holdfast.engine.policy_settings import PolicySettings
 from holdfast.model import NewJob
 from holdfast.model.key import SCOPES, Kind, NewKey, text_of
 from holdfast.server.app import ROUTES
-from holdfast.server.openapi import document
-from holdfast.server.route import EVENT_STREAM, Route
+from holdfast.server.http.route import EVENT_STREAM, Route
+from holdfast.server.openapi.document import document
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from tests.cli.background import Background

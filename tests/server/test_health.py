@@ -9,17 +9,17 @@ import httpx2
 import msgspec
 import pytest
 
+from holdfast.assembly.worker_health import POLLS_MISSED_MAX, WorkerHealth
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.vitals import COUNTED_MAX, Vitals
+from holdfast.engine.reads.health import COUNTED_MAX, Vitals
 from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
-from holdfast.server import pulse
-from holdfast.server.pulse import Pulse
-from holdfast.worker.line import STOP, Told
+from holdfast.server import health_monitor
+from holdfast.server.health_monitor import Pulse
+from holdfast.worker.processes.supervisor import Supervisor
+from holdfast.worker.processes.supervisor_protocol import STOP, Told
 from holdfast.worker.runtime import WAIT_SECONDS
-from holdfast.worker.supervise import Supervisor
-from holdfast.worker_health import POLLS_MISSED_MAX, WorkerHealth
 from tests.server.steps import Served, serving
 
 
@@ -42,7 +42,7 @@ class Time(Clock):
 
 @pytest.fixture
 async def quick(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
-    monkeypatch.setattr(pulse, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(health_monitor, "EVERY_SECONDS", 0.05)
     async with serving(store_url) as served:
         yield served
 
@@ -80,7 +80,7 @@ async def test_a_server_is_alive_and_soon_ready(quick: Served) -> None:
 
 async def test_a_server_whose_database_is_gone_says_so_at_once(quick: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """/readyz and /health turn, /livez does not, and none of them waits for the database."""
-    monkeypatch.setattr(pulse, "STALE_SECONDS", 0.3)
+    monkeypatch.setattr(health_monitor, "STALE_SECONDS", 0.3)
     asked = asyncio.Event()
 
     async def gone() -> Vitals:
@@ -123,7 +123,7 @@ async def test_what_was_heard_long_ago_says_nothing_about_now(engine: Engine, tm
     await beating.beat()
     assert beating.complaint() is None
     assert beating.storage is not None, "of the file system where the folder would be"
-    clock.seconds = pulse.STALE_SECONDS + 0.1
+    clock.seconds = health_monitor.STALE_SECONDS + 0.1
     assert not beating.alive
     assert beating.complaint() is not None
 
@@ -170,7 +170,7 @@ async def test_disabled_and_silent_workers_are_not_active(engine: Engine, worker
 
 async def test_nothing_is_counted_beyond_the_limit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert COUNTED_MAX == 10_000, "as docs and `wire.JobCounts` say"
-    monkeypatch.setattr("holdfast.engine.vitals.COUNTED_MAX", 3)
+    monkeypatch.setattr("holdfast.engine.reads.health.COUNTED_MAX", 3)
     await engine.create_many([NewJob(type="a") for _ in range(5)] + [NewJob(type="a", delay_seconds=9)] * 5)
     seen = await engine.vitals()
     assert (seen.waiting, seen.later) == (3, 3)
@@ -193,7 +193,7 @@ class Said:
 
 
 async def test_a_worker_is_ready_while_every_process_looks_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker_health.HOST", "127.0.0.1")
+    monkeypatch.setattr("holdfast.assembly.worker_health.HOST", "127.0.0.1")
     clock, supervisor = Time(), Supervisor(["holdfast"], 2, grace_seconds=1)
     well, slow = Told(100.0, False, msgspec.Raw(b"{}")), POLLS_MISSED_MAX * WAIT_SECONDS + 1
     async with WorkerHealth(supervisor, clock).told_at(0) as url, httpx2.AsyncClient() as http:

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.errors import Invalid, UnknownName
 from holdfast.model import NewJob
-from holdfast.server import endpoint
 from holdfast.server.app import ROUTES
+from holdfast.server.http import endpoint
 from tests.engine.steps import NOBODYS
 from tests.server.steps import ADMIN, Served, serving
 from tests.webhooks.receiver import OK, Got, Receiver, answer, receiving

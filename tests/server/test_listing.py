@@ -3,7 +3,7 @@
 import base64
 
 from holdfast.model import NewJob
-from holdfast.server.cursors import MAC_BYTES
+from holdfast.server.api.cursors import MAC_BYTES
 from tests.engine.steps import NOBODYS
 from tests.server.steps import Served, bearer, client_key
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
-from holdfast.server import room, seats
+from holdfast.server.live import long_poll, waiting_claims
 from holdfast.store.presence import Presence
 from tests.logs import logged
 from tests.server.hands import Hand, hand, held, waiting_there
@@ -20,7 +20,7 @@ from tests.server.steps import Served, serving
 @pytest.fixture
 def only_by_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host looks when there was a hint and at no other time: a story that passes needed no luck."""
-    monkeypatch.setattr(room, "FLOOR_SECONDS", 3600.0)
+    monkeypatch.setattr(long_poll, "FLOOR_SECONDS", 3600.0)
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ async def test_whoever_cannot_have_a_job_does_not_stand_in_its_way(
 @pytest.mark.usefixtures("only_by_hints")
 async def test_whoever_gets_stuck_does_not_hold_up_the_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one whose request fails."""
-    monkeypatch.setattr(seats, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(waiting_claims, "ANSWER_SECONDS", 0.1)
     stuck, failing, me = [await hand(served) for _ in range(3)]
     waiting = []
     for place, each in enumerate((stuck, failing, me)):
@@ -211,7 +211,7 @@ async def test_whoever_gets_stuck_does_not_hold_up_the_others(served: Served, mo
 async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
 ) -> None:
-    monkeypatch.setattr(room, "FLOOR_SECONDS", 0.05)
+    monkeypatch.setattr(long_poll, "FLOOR_SECONDS", 0.05)
     me, original, failed = await hand(served), served.engine.openings, list[Exception]()
 
     async def openings(*wanted: Any) -> Any:

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast import supervised
+from holdfast import background
+from holdfast.background import Loops
 from holdfast.clock import Clock
 from holdfast.ids import Ids
-from holdfast.server.room import Room
-from holdfast.supervised import Loops
+from holdfast.server.live.long_poll import Room
 from tests.logs import logged
 from tests.server.steps import Served
 
@@ -19,10 +19,10 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervised, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(supervised, "PAUSE_MAX_SECONDS", 0.05)
-    monkeypatch.setattr(supervised, "STEADY_SECONDS", 0.5)
-    monkeypatch.setattr(supervised, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(background, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(background, "PAUSE_MAX_SECONDS", 0.05)
+    monkeypatch.setattr(background, "STEADY_SECONDS", 0.5)
+    monkeypatch.setattr(background, "PATIENCE_SECONDS", 0.0)
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -46,7 +46,7 @@ async def test_a_loop_that_dies_is_started_again_and_that_is_said_once(caplog: p
     async def is_well() -> bool:
         return runs == 5 and loops.complaint() is None
 
-    with caplog.at_level(logging.INFO, "holdfast.supervised"):
+    with caplog.at_level(logging.INFO, "holdfast.background"):
         async with loops.running({"the loop": loop}):
             await until(is_well)
     assert logged(caplog) == ["the loop has died and is started again: unforeseen", "the loop runs again"]

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.model import NewJob
-from holdfast.server import feed as feeds
+from holdfast.server.live import feed as feeds
 from tests.engine.steps import ask
 from tests.server.steps import Served, serving
 

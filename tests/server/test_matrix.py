@@ -13,10 +13,10 @@ import pytest
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from holdfast.model.key import SCOPES, Kind, NewKey, Scope, text_of
-from holdfast.server import throttle
 from holdfast.server.app import ROUTES
-from holdfast.server.openapi import statuses
-from holdfast.server.route import Route
+from holdfast.server.auth import rate_limit
+from holdfast.server.http.route import Route
+from holdfast.server.openapi.document import statuses
 from tests.extension import toy
 from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
 
@@ -34,7 +34,7 @@ Row = Callable[[Engine], Awaitable[Headers]]
 @pytest.fixture
 async def closed(fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """A server that has a client's key, so that nobody comes in without one; and nobody is slowed down."""
-    monkeypatch.setattr(throttle, "FAILURES_MAX", 10**9)
+    monkeypatch.setattr(rate_limit, "FAILURES_MAX", 10**9)
     async with serving(fresh_sqlite_url, app=toy.app) as served:
         assert served.server.routes == EVERY
         await served.engine.create_key(NewKey())

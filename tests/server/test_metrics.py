@@ -9,13 +9,13 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.clock import Clock
-from holdfast.engine.depths import Depth, Depths
+from holdfast.engine.reads.queue_stats import Depth, Depths
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.model import JobType, Liveness, NewJob
 from holdfast.model.key import Kind, NewKey
 from holdfast.observe.instruments import LABELS_MAX
-from holdfast.observe.serving import OUTCOMES, QUEUES_MAX, STATES, STATUSES, Serving
-from holdfast.server import metrics
+from holdfast.observe.server_metrics import OUTCOMES, QUEUES_MAX, STATES, STATUSES, Serving
+from holdfast.server.api import metrics
 from holdfast.server.app import ROUTES
 from holdfast.store.queries import Query
 from tests.server.hands import hand, held

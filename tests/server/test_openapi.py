@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 from holdfast import wire
 from holdfast.model.key import parse
 from holdfast.server.app import ROUTES
-from holdfast.server.openapi import document
-from holdfast.server.route import Route
+from holdfast.server.http.route import Route
+from holdfast.server.openapi.document import document
 from tests.docs import generate
 from tests.server.steps import Served, serving
 

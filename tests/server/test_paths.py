@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.server.paths import Paths
+from holdfast.server.http.router import Paths
 
 PATHS = Paths({path: path for path in ("/", "/jobs", "/jobs/batch", "/jobs/{job}", "/jobs/{job}/events", "/a/{b}/{c}")})
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.server.reading import read_body
+from holdfast.server.http.request_body import read_body
 from tests.server.steps import Served, serving
 
 JSON = {"Content-Type": "application/json"}

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.engine import Engine, NewWorker
 from holdfast.errors import Invalid
-from holdfast.model.hosts import is_loopback
 from holdfast.model.key import Kind, NewKey
-from holdfast.server.secure import dev_secret, refuse_insecure
+from holdfast.model.loopback import is_loopback
+from holdfast.server.startup_checks import dev_secret, refuse_insecure
 from holdfast.settings import Settings
 
 GOOD, SHORT = "0123456789abcdef", "0123456789abcde"

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.model import NewJob
-from holdfast.server import connection, reading, serving
-from holdfast.server.serving import address, listen
+from holdfast.server.http import protocol, request_body, server
+from holdfast.server.http.server import address, listen
 from tests.server.steps import Served, bearer
 from tests.server.steps import serving as served_at
 
@@ -79,9 +79,9 @@ async def wire(served: Served) -> AsyncIterator[Wire]:
 async def quick(fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """A server whose patience is short."""
     for name in ("HEAD_SECONDS_MAX", "LINGER_SECONDS", "SEND_SECONDS_MAX"):
-        monkeypatch.setattr(connection, name, SOON)
-    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", SOON)
-    monkeypatch.setattr(reading, "BODY_SECONDS_MAX", SOON)
+        monkeypatch.setattr(protocol, name, SOON)
+    monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", SOON)
+    monkeypatch.setattr(request_body, "BODY_SECONDS_MAX", SOON)
     async with served_at(fresh_sqlite_url) as served:
         yield served
 

@@ -5,7 +5,8 @@ import pytest
 
 from holdfast.model import NewJob
 from holdfast.model.key import Kind, NewKey, text_of
-from holdfast.server import recent, stream, throttle
+from holdfast.server.api import streams
+from holdfast.server.auth import rate_limit, ttl_cache
 from tests.clocks import WholeClock
 from tests.server.steps import Served, bearer, serving
 from tests.server.watching import watching
@@ -99,7 +100,7 @@ async def test_an_event_source_works_with_the_cookie_alone(served: Served) -> No
 
 
 async def test_a_stream_ends_at_sign_out(served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(streams, "CHECK_SECONDS", 0.05)
     served = served_on_sqlite
     _, csrf = await signed_in(served)
     cookie = {"Cookie": f"holdfast_session={served.http.cookies['holdfast_session']}"}
@@ -138,7 +139,7 @@ async def test_a_session_ends_with_its_time_and_with_its_key(store_url: str) -> 
         key, _ = await signed_in(served)
         assert (await served.http.get("/jobs")).status_code == 200
         await served.engine.revoke_key(key)
-        clock.advance(recent.BELIEVED_SECONDS)
+        clock.advance(ttl_cache.BELIEVED_SECONDS)
         assert (await served.http.get("/jobs")).status_code == 401
         assert (await served.http.get("/session")).json()["code"] == "session_over"
         await signed_in(served, expires_in=50)
@@ -147,13 +148,13 @@ async def test_a_session_ends_with_its_time_and_with_its_key(store_url: str) -> 
         await signed_in(served)
         clock.advance(99)
         assert (await served.http.get("/jobs")).status_code == 200
-        clock.advance(1 + recent.BELIEVED_SECONDS)
+        clock.advance(1 + ttl_cache.BELIEVED_SECONDS)
         assert (await served.http.get("/jobs")).status_code == 401
 
 
 async def test_whoever_tries_keys_is_slowed_down(served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     served = served_on_sqlite
-    monkeypatch.setattr(throttle, "FAILURES_MAX", 3)
+    monkeypatch.setattr(rate_limit, "FAILURES_MAX", 3)
     _, good = await served.engine.create_key(NewKey())
     wrong = text_of(Kind.CLIENT, "0" * 16, "0" * 64)
     tried = [await sign_in(served, key) for key in (wrong, "gibberish", wrong, wrong)]

@@ -12,14 +12,14 @@ import redis
 
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
-from holdfast.dispatch.redis_line import connect
-from holdfast.dispatch.status import COPY_BYTES_MAX, StatusCache, key_of
+from holdfast.dispatch.redis_connection import connect
+from holdfast.dispatch.redis_status import COPY_BYTES_MAX, StatusCache, key_of
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model import NewJob
-from holdfast.model.outline import Outline
 from holdfast.model.reports import Progress
-from holdfast.server import feed as feeds
+from holdfast.model.summary import Outline
+from holdfast.server.live import feed as feeds
 from holdfast.settings import Settings
 from tests.server.steps import Served, bearer, client_key, serving
 from tests.servers.redis import RedisServer
@@ -86,7 +86,7 @@ async def copied(served: Served, server: RedisServer, job_id: str, **headers: st
 async def as_stored(served: Served, job_id: str) -> Any:
     """What a server without a cache would say."""
     [outline] = await served.engine.outlines([(job_id, "default")])
-    from holdfast.server.views import job_view
+    from holdfast.server.api.views import job_view
 
     assert isinstance(outline, Outline)
     return json.loads(msgspec.json.encode(job_view(outline)))

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.server.extending import mount
-from holdfast.server.signed_files import SignedFiles
+from holdfast.server.extensions.routes import mount
+from holdfast.server.extensions.signed_files import SignedFiles
 from holdfast.storage import Signer, Storage, open_storage
 from tests.server.steps import Served, serving
 

@@ -9,7 +9,8 @@ from holdfast.engine import Engine, Progress
 from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
 from holdfast.model.key import Kind, NewKey
-from holdfast.server import endpoint, stream
+from holdfast.server.api import streams
+from holdfast.server.http import endpoint
 from tests.logs import logged
 from tests.server.steps import ADMIN, Served, bearer, serving
 from tests.server.watching import Watching, watching
@@ -172,7 +173,7 @@ class TestOfAll:
     async def test_who_comes_back_after_very_much_has_happened_gets_all_of_it(
         self, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("holdfast.server.ring.LINES_MAX", 50)
+        monkeypatch.setattr("holdfast.server.live.event_buffer.LINES_MAX", 50)
         async with watching(served, "/events") as reader:
             start = (await reader.block()).id
         made = await served.engine.create_many([NewJob(type="t") for _ in range(250)])
@@ -270,7 +271,7 @@ class TestLimits:
         self, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """SEC-37."""
-        monkeypatch.setattr(stream, "STREAMS_PER_KEY", 2)
+        monkeypatch.setattr(streams, "STREAMS_PER_KEY", 2)
         mine, other = bearer(await key_of(served, "us")), bearer(await key_of(served, "us"))
         async with watching(served, "/events", headers=mine), watching(served, "/events", headers=mine):
             refused = await served.http.get("/events", headers=mine)
@@ -305,7 +306,7 @@ class TestLimits:
     async def test_a_database_that_is_away_for_a_while_ends_no_stream(
         self, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(stream, "CHECK_SECONDS", 0.01)
+        monkeypatch.setattr(streams, "CHECK_SECONDS", 0.01)
         asked = []
 
         async def away(caller: object) -> None:

@@ -2,7 +2,7 @@
 
 from holdfast.engine import Engine, Retention
 from holdfast.model import NewJob
-from holdfast.server.sse import place_of, place_text
+from holdfast.server.live.sse import place_of, place_text
 from tests.engine.log import settled
 from tests.engine.steps import ask
 from tests.server.steps import Served

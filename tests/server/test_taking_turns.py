@@ -9,7 +9,7 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.errors import StoreUnavailable
 from holdfast.model.reports import Fleet
-from holdfast.server.pulse import Pulse
+from holdfast.server.health_monitor import Pulse
 from tests.worker.holder import until
 
 

@@ -7,9 +7,9 @@ import pytest
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, TooMany
 from holdfast.model.key import Kind, NewKey, Scope, text_of
-from holdfast.server import throttle
-from holdfast.server.auth import Auth, Caller
-from holdfast.server.throttle import FAILURES_MAX, FAILURES_SECONDS, Failures, Rates, source_of
+from holdfast.server.auth import rate_limit
+from holdfast.server.auth.authenticator import Auth, Caller
+from holdfast.server.auth.rate_limit import FAILURES_MAX, FAILURES_SECONDS, Failures, Rates, source_of
 from tests.server.steps import ADMIN, SECRET, bearer, serving
 from tests.server.test_auth import LOCAL, WholeClock, with_key, with_secret
 
@@ -62,7 +62,7 @@ def test_whoever_waits_as_told_gets_in(clock: WholeClock, per_second: float) -> 
 
 
 def test_what_is_remembered_of_rates_does_not_grow(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(rate_limit, "REMEMBERED_MAX", 10)
     rates = Rates(clock)
     for number in range(100):
         rates.take(f"{number}", 1)
@@ -71,7 +71,7 @@ def test_what_is_remembered_of_rates_does_not_grow(clock: WholeClock, monkeypatc
 
 def test_what_is_remembered_of_failures_does_not_grow(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-7: and whoever goes on failing is not forgotten among the many names he invents."""
-    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(rate_limit, "REMEMBERED_MAX", 10)
     failures = Failures(clock)
     for number in range(100):
         failures.add("192.0.2.1", f"key {number}")

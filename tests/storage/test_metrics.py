@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.errors import ObjectNotFound
 from holdfast.observe.storage_metrics import StorageMetrics
-from holdfast.observe.working import Working
+from holdfast.observe.worker_metrics import Working
 from holdfast.storage import Storage
 
 

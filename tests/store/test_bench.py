@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.cli.bench.app import NAME
-from holdfast.cli.bench.tidy import remove_finished
+from holdfast.cli.bench.cleanup import remove_finished
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.ids import uuid7_floor
@@ -11,7 +11,7 @@ from holdfast.lifecycle import State
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.model import NewJob
 from holdfast.store import Row, q
-from holdfast.store.ceiling import TAKEN_AT_ONCE, Ceiling
+from holdfast.store.bench_baseline import TAKEN_AT_ONCE, Ceiling
 from holdfast.store.queries import Query
 from tests.engine.steps import ask as ask_by_hand
 from tests.engine.steps import bring

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from holdfast.clock import Clock, MovableClock
-from holdfast.store.connections import IDLE_SECONDS_MAX, Connections
+from holdfast.store.pool import IDLE_SECONDS_MAX, Connections
 from tests.worker.in_process import until
 
 

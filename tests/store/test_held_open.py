@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store import Tx, connecting, open_store
-from holdfast.store.held_open import transaction
+from holdfast.store import Tx, connect, open_store
 from holdfast.store.migrate import migrate
+from holdfast.store.open_transaction import transaction
 from holdfast.store.queries import Query
 from tests.worker.in_process import until
 
@@ -20,7 +20,7 @@ OPEN = Query(
 async def test_on_sqlite_one_that_waits_for_itself_ends_and_says_so(
     fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.held_open.HELD_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("holdfast.store.open_transaction.HELD_SECONDS_MAX", 0.1)
     await migrate(fresh_sqlite_url)
     store = await open_store(fresh_sqlite_url)
 
@@ -47,7 +47,7 @@ async def test_on_postgres_one_that_does_nothing_is_rolled_back_and_says_so(
 ) -> None:
     if store_url.startswith("sqlite"):
         pytest.skip("see above")
-    monkeypatch.setattr(connecting, "IDLE_IN_TRANSACTION_SECONDS", 0.2)
+    monkeypatch.setattr(connect, "IDLE_IN_TRANSACTION_SECONDS", 0.2)
     store = await open_store(store_url)
 
     async def is_over() -> bool:

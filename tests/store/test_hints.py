@@ -15,7 +15,7 @@ from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import PostgresStore, open_store
-from holdfast.store.hints import CHANNEL, Ear, Notifier, by_queue
+from holdfast.store.notify import CHANNEL, Ear, Notifier, by_queue
 from holdfast.store.presence import Presence, open_presence
 from tests.servers.postgres import running
 from tests.worker.in_process import until

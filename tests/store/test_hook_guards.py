@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.hooks import Hooks
+from holdfast.engine.hooks.hooks import Hooks
 from holdfast.errors import ExtensionMissing
 from holdfast.lifecycle import State
 from holdfast.lifecycle.default import DEFAULT

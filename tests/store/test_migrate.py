@@ -12,6 +12,7 @@ import pytest
 from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.store import migrate as migrating
 from holdfast.store import open_store, q
+from holdfast.store.error_mapping import unreachable
 from holdfast.store.migrate import (
     Migration,
     as_sql,
@@ -22,7 +23,6 @@ from holdfast.store.migrate import (
     require_current,
     sqlite_path,
 )
-from holdfast.store.refusals import unreachable
 
 NAMES = [migration.name for migration in migrations("postgres")]
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store import session
+from holdfast.store import listen_connection
 from holdfast.store.migrate import migrate, sqlite_path
 from holdfast.store.presence import Presence, key_of, open_presence
 from tests.servers.postgres import PostgresServer, running
@@ -236,8 +236,8 @@ async def test_a_session_whose_other_end_is_silent_is_given_up(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K13: half-open sockets. The new session need not wait for the lock of the old one."""
-    monkeypatch.setattr(session, "PING_SECONDS", 0.2)
-    monkeypatch.setattr(session, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(listen_connection, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(listen_connection, "ANSWER_SECONDS", 0.5)
     presence = await open_presence(server.dsn())
     era = presence.era
     connection = await asyncpg.connect(server.dsn())
@@ -259,16 +259,16 @@ async def test_one_among_many_asks_seldom_whether_its_session_is_there(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All together they ask about as often as one would alone."""
-    monkeypatch.setattr(session, "PING_SECONDS", 0.02)
+    monkeypatch.setattr(listen_connection, "PING_SECONDS", 0.02)
     presence = await open_presence(server.dsn())
     pings: list[str] = []
-    rows = session.Session.rows
+    rows = listen_connection.Session.rows
 
-    async def counted(self: session.Session, sql: str, *values: object) -> list[object]:
+    async def counted(self: listen_connection.Session, sql: str, *values: object) -> list[object]:
         pings.append(sql)
         return await rows(self, sql, *values)
 
-    monkeypatch.setattr(session.Session, "rows", counted)
+    monkeypatch.setattr(listen_connection.Session, "rows", counted)
 
     async def often() -> bool:
         return len(pings) >= 5

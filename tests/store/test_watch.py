@@ -9,7 +9,7 @@ import pytest
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import NewJob
-from holdfast.observe.queries import error_code
+from holdfast.observe.query_metrics import error_code
 from holdfast.store import Store, open_store
 from holdfast.store.base import BEGIN, COMMIT, CONNECT
 from holdfast.store.queries import Query, q

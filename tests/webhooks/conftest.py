@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.webhooks.courier import Courier
+from holdfast.webhooks.deliverer import Courier
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import Sender
 from tests.engine.log import settled

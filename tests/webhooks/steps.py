@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.engine import Engine
-from holdfast.engine.webhooks import NewWebhook
+from holdfast.engine.webhooks.webhooks import NewWebhook
 from holdfast.model import NewJob
 from holdfast.model.webhook import EVENTS, Delivery, Wanted
-from holdfast.webhooks.courier import Courier
+from holdfast.webhooks.deliverer import Courier
 from tests.engine.log import settled
 
 NOWHERE = "http://127.0.0.1:9/hook"  # nobody listens on that port

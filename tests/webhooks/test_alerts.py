@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.assembly import open_courier
+from holdfast.assembly.server import open_courier
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PATTERN_SECONDS, Watch
-from holdfast.engine.missing import MISSING_SECONDS
+from holdfast.engine.reads.missing_extensions import MISSING_SECONDS
+from holdfast.engine.webhooks.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PATTERN_SECONDS, Watch
 from holdfast.errors import UnknownName
 from holdfast.model import NewJob
 from holdfast.settings import Settings
 from holdfast.webhooks.alerts import AlertsTo, kinds_of, shaped
-from holdfast.webhooks.courier import Courier
+from holdfast.webhooks.deliverer import Courier
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import Sender
 from tests.engine.hooking import adopt, effect
@@ -324,7 +324,7 @@ async def test_a_server_without_a_url_leaves_alerts_to_those_that_have_one(
 async def test_what_is_remembered_of_failures_does_not_grow_for_ever(
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.alerts.REMEMBERED_MAX", 3)
+    monkeypatch.setattr("holdfast.engine.webhooks.alerts.REMEMBERED_MAX", 3)
     await engine.fan_out_webhooks(Watch(ALL))
     for number in range(6):
         await fail(engine, worker, type=f"T{number}")

@@ -9,11 +9,11 @@ from standardwebhooks import Webhook
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.deliveries import LEASE_SECONDS
-from holdfast.engine.webhooks import NewWebhook
+from holdfast.engine.webhooks.deliveries import LEASE_SECONDS
+from holdfast.engine.webhooks.webhooks import NewWebhook
 from holdfast.errors import StoreUnavailable
-from holdfast.webhooks import courier as couriers_module
-from holdfast.webhooks.courier import AT_ONCE_EACH, TRIES_MAX, Courier
+from holdfast.webhooks import deliverer as couriers_module
+from holdfast.webhooks.deliverer import AT_ONCE_EACH, TRIES_MAX, Courier
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import Sender
 from tests.webhooks.conftest import Couriers

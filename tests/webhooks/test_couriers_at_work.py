@@ -6,7 +6,7 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.ids import SeededIds
 from holdfast.store import open_store
-from holdfast.webhooks.courier import Courier
+from holdfast.webhooks.deliverer import Courier
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import Sender
 from tests.webhooks.conftest import Couriers

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.deliveries import KEPT_SECONDS, LEASE_SECONDS, Errand, Outcome
+from holdfast.engine.webhooks.deliveries import KEPT_SECONDS, LEASE_SECONDS, Errand, Outcome
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.ids import SeededIds
 from holdfast.model.webhook import Try

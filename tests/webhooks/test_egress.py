@@ -222,7 +222,7 @@ async def test_a_name_that_cannot_be_resolved_is_refused(monkeypatch: pytest.Mon
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr("holdfast.net.rules.RESOLVE_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.net.egress_rules.RESOLVE_SECONDS", 0.01)
     for resolver in (failing, silent, answering()):
         egress = Egress(resolver=resolver)
         with pytest.raises(Unreachable, match="cannot be resolved"):

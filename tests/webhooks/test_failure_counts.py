@@ -6,9 +6,10 @@ import asyncpg
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, failure_counts
-from holdfast.engine.failure_counts import FailureCounts
-from holdfast.engine.prune import Retention
+from holdfast.engine import Engine
+from holdfast.engine.maintenance.prune import Retention
+from holdfast.engine.webhooks import failure_counts
+from holdfast.engine.webhooks.failure_counts import FailureCounts
 from holdfast.store import PostgresStore
 from tests.engine.log import settled
 from tests.engine.steps import run, sweep

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.alerts import Watch
-from holdfast.engine.fan_out import fan_out, skip
+from holdfast.engine.webhooks.alerts import Watch
+from holdfast.engine.webhooks.fan_out import fan_out, skip
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import ORCHESTRATION, State
 from holdfast.model import NewJob
@@ -215,8 +215,8 @@ async def test_pruned_events_do_not_turn_the_reader_back(engine: Engine, worker:
 
 
 async def test_a_page_is_full_when_there_may_be_more(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.fan_out.PAGE", 2)
-    monkeypatch.setattr("holdfast.engine.fan_out.BATCH", 1)
+    monkeypatch.setattr("holdfast.engine.webhooks.fan_out.PAGE", 2)
+    monkeypatch.setattr("holdfast.engine.webhooks.fan_out.BATCH", 1)
     webhook = await subscribe(engine)
     for _ in range(3):
         await create(engine)

@@ -11,7 +11,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from holdfast.clock import Clock
-from holdfast.engine.alerts import KINDS
+from holdfast.engine.webhooks.alerts import KINDS
 from holdfast.ids import Ids
 from holdfast.model.webhook import EVENTS, SECRET_BITS, secret_of
 from holdfast.server.app import ROUTES

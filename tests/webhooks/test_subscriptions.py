@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.webhooks import NewWebhook
+from holdfast.engine.webhooks.webhooks import NewWebhook
 from holdfast.errors import Conflict, Invalid, NotFound, UnknownName
 from holdfast.ids import SeededIds
 from holdfast.model.webhook import ENDINGS, Wanted
@@ -137,7 +137,7 @@ async def test_a_deleted_webhook_is_gone_and_its_neighbour_is_not(engine: Engine
 
 
 async def test_there_is_an_end_to_how_many(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.webhooks.WEBHOOKS_MAX", 1)
+    monkeypatch.setattr("holdfast.engine.webhooks.webhooks.WEBHOOKS_MAX", 1)
     await subscribe(engine)
     with pytest.raises(Conflict) as refused:
         await subscribe(engine)

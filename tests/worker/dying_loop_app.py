@@ -4,8 +4,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from holdfast import App, supervised
-from holdfast.loops import Maintenance
+from holdfast import App, background
+from holdfast.maintenance.maintainer import Maintenance
 
 app = App()
 
@@ -25,5 +25,5 @@ async def die(self: Maintenance) -> None:
 
 
 Maintenance.run = die  # type: ignore[method-assign]
-supervised.FIRST_PAUSE_SECONDS = supervised.PAUSE_MAX_SECONDS = 0.05
-supervised.PATIENCE_SECONDS, supervised.STEADY_SECONDS = 0.0, 0.5
+background.FIRST_PAUSE_SECONDS = background.PAUSE_MAX_SECONDS = 0.05
+background.PATIENCE_SECONDS, background.STEADY_SECONDS = 0.0, 0.5

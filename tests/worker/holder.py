@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from holdfast.model.reports import Held
-from holdfast.worker.board import Board
-from holdfast.worker.keeper import Keeper, News
+from holdfast.worker.heartbeat.heartbeater import Keeper, News
+from holdfast.worker.heartbeat.lease_table import Board
 
 PATIENCE_SECONDS = 60
 QUIET: Any = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.DEVNULL)

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.app import App
 from holdfast.clock import Clock
-from holdfast.direct import DirectSource
 from holdfast.ids import Ids
-from holdfast.store.hints import by_queue
+from holdfast.sdk.app import App
+from holdfast.store.notify import by_queue
 from holdfast.store.presence import open_presence
-from holdfast.worker.children import Children
-from holdfast.worker.figures import Figures
+from holdfast.worker.metrics import Figures
+from holdfast.worker.processes.process_pool import Children
 from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.sources.database import DirectSource
 
 
 class Breakable(DirectSource):

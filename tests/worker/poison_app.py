@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.app import App
+from holdfast.sdk.app import App
 from holdfast.worker.context import Context, SyncContext
 from holdfast.worker.outcomes import Permanent
 

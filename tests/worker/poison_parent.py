@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from holdfast.clock import Clock
-from holdfast.worker.children import Children
+from holdfast.worker.processes.process_pool import Children
 from tests.worker.poison_app import app
 from tests.worker.test_children import Recorder, lease_on
 

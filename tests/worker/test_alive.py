@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.worker.alive import Process, state_of
+from holdfast.worker.processes.process_state import Process, state_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux shows a process's state")
 

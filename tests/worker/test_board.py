@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model import Liveness
 from holdfast.model.reports import Held
-from holdfast.worker.board import FULL, Board, Entry
+from holdfast.worker.heartbeat.lease_table import FULL, Board, Entry
 
 
 def lease(number: int) -> Held:
@@ -133,7 +133,7 @@ def test_what_changes_while_it_is_read_is_left_for_the_next_look(board: Board, n
 WRITER = """
 import sys
 from holdfast.model.reports import Held
-from holdfast.worker.board import Board
+from holdfast.worker.heartbeat.lease_table import Board
 board, number = Board(int(sys.argv[1])), 0
 while True:
     slots = [board.put(Held(f"{n:036d}", f"{n:036d}"), float(n), float(n)) for n in range(number, number + 32)]

@@ -18,11 +18,11 @@ from holdfast.errors import LeaseLost, NotFound
 from holdfast.lifecycle import State
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.reports import Progress, Withdrawal, Withdrawn
-from holdfast.worker import process
-from holdfast.worker.children import Children, Execution
 from holdfast.worker.handler import Handler
-from holdfast.worker.limits import rss_bytes
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Released
+from holdfast.worker.processes import child_process
+from holdfast.worker.processes.process_pool import Children, Execution
+from holdfast.worker.processes.rlimits import rss_bytes
 from tests.worker.poison_app import app
 
 APP = "tests.worker.poison_app:app"
@@ -592,7 +592,7 @@ async def test_an_app_that_ends_its_process_when_imported_does_not_hang(text: st
 
 async def test_an_app_that_takes_too_long_to_start_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow.py").write_text("import time; time.sleep(600)")
-    monkeypatch.setattr(process, "START_SECONDS", 0.5)
+    monkeypatch.setattr(child_process, "START_SECONDS", 0.5)
     async with pool_of("slow:app", path=[str(tmp_path), *sys.path]) as pool:
         failed = failure_of(await pool.run("add", a=1, b=2))
 

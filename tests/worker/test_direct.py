@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.clock import Clock, MovableClock
-from holdfast.direct import POLL_SECONDS, DirectSource
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from holdfast.store import open_store
+from holdfast.worker.sources.database import POLL_SECONDS, DirectSource
 
 
 class Scripted:

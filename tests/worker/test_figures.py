@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, Snooze
+from holdfast.assembly.worker import measure
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
 from holdfast.model import NewJob
 from holdfast.model.reports import Held
 from holdfast.observe.instruments import LABELS_MAX
-from holdfast.observe.working import Working
-from holdfast.running import measure
+from holdfast.observe.worker_metrics import Working
 from holdfast.settings import Settings
 from holdfast.store import PostgresStore
-from holdfast.worker.figures import DEPTH_SECONDS, Figures
-from holdfast.worker.keeper import News
+from holdfast.worker.heartbeat.heartbeater import News
+from holdfast.worker.metrics import DEPTH_SECONDS, Figures
 from tests.engine.steps import ask
 from tests.worker.in_process import until, working
 

@@ -10,9 +10,9 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.model import Liveness
 from holdfast.model.reports import Beat, Fleet, Held
-from holdfast.worker.board import Board
-from holdfast.worker.keep import keep
-from holdfast.worker.keeper import News
+from holdfast.worker.heartbeat.heartbeater import News
+from holdfast.worker.heartbeat.lease_table import Board
+from holdfast.worker.heartbeat.loop import keep
 from tests.worker.holder import until
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.assembly import open_engine
+from holdfast.assembly.engine import open_engine
 from holdfast.engine import Engine
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.model.reports import Held
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
-from holdfast.worker.alive import Process, state_of
+from holdfast.worker.processes.process_state import Process, state_of
 from tests.servers.postgres import running
 from tests.worker.holder import PATIENCE_SECONDS, Holder, until
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.model import NewJob
 from holdfast.observe.instruments import Histogram
-from holdfast.observe.working import Working
+from holdfast.observe.worker_metrics import Working
 from tests.worker.counted_app import app as counted
 from tests.worker.stories.conftest import stage
 from tests.worker.stories.stage import Command, Stage, eventually

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.app import App
 from holdfast.errors import Locked, StoreUnavailable
-from holdfast.outages import LoopFailures, Outage, outage
+from holdfast.outage_log import LoopFailures, Outage, outage
+from holdfast.sdk.app import App
 from holdfast.settings import Settings
-from holdfast.worker.keeper import News
+from holdfast.worker.heartbeat.heartbeater import News
 from tests.worker.in_process import until, working
 
 

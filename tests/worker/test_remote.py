@@ -18,9 +18,9 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob
 from holdfast.model.reports import Held
-from holdfast.remote import HttpSource
 from holdfast.settings import Settings
 from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.sources.http import HttpSource
 from tests.cli.processes import holdfast
 from tests.client.between import Gate
 from tests.server.steps import Served, serving

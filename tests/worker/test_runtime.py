@@ -15,8 +15,8 @@ from holdfast.errors import NotFound, Refused, StoreError, StoreUnavailable
 from holdfast.lifecycle import State
 from holdfast.model.reports import Held
 from holdfast.settings import Settings
-from holdfast.worker.keeper import News
-from holdfast.worker.pace import AHEAD_MAX, Pace
+from holdfast.worker.heartbeat.heartbeater import News
+from holdfast.worker.prefetch import AHEAD_MAX, Pace
 from tests.engine.hooking import effect, guard
 from tests.worker.in_process import until, working
 

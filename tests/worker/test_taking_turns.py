@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import running
-from holdfast.app import App
-from holdfast.assembly import open_engine
+from holdfast.assembly import worker
+from holdfast.assembly.engine import open_engine
+from holdfast.assembly.worker import Wish, work
+from holdfast.maintenance.rotation import Turns
 from holdfast.model.reports import Fleet
-from holdfast.running import Wish, work
+from holdfast.sdk.app import App
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.store.presence import Presence
-from holdfast.turns import Turns
 from tests.worker.holder import until
 
 pytestmark = pytest.mark.slow
@@ -40,13 +40,13 @@ async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._presence, name)
 
-    opened = running.open_presence
+    opened = worker.open_presence
 
     async def open_presence(*given: Any, **more: Any) -> Any:
         return Among(await opened(*given, **more))
 
-    monkeypatch.setattr(running, "Turns", Listening)
-    monkeypatch.setattr(running, "open_presence", open_presence)
+    monkeypatch.setattr(worker, "Turns", Listening)
+    monkeypatch.setattr(worker, "open_presence", open_presence)
     await migrate(store_url)
     settings = Settings(database_url=store_url)
     engine = await open_engine(settings)

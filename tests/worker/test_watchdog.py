@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.model.reports import Held
-from holdfast.worker.board import Board
-from holdfast.worker.watchdog import Watchdog
+from holdfast.worker.heartbeat.lease_table import Board
+from holdfast.worker.heartbeat.watchdog import Watchdog
 
 JOB = Held("01a1de03-b562-720c-ae13-288bddb0d36e", "a7b6faab-771e-47ef-8805-061c0bb91a56")
 

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.assembly.worker_health import WorkerHealth
 from holdfast.observe.instruments import LABELS_MAX
-from holdfast.worker.figures import Figures
-from holdfast.worker.line import READY, TELL, Line, Told
-from holdfast.worker.supervise import Supervisor
-from holdfast.worker_health import WorkerHealth
+from holdfast.worker.metrics import Figures
+from holdfast.worker.processes.supervisor import Supervisor
+from holdfast.worker.processes.supervisor_protocol import READY, TELL, Line, Told
 from tests.worker.in_process import until
 from tests.worker.test_metrics import Page
 
@@ -101,7 +101,7 @@ async def test_a_scrape_before_the_first_process_is_ready_waits_for_its_job_type
 async def test_a_scrape_does_not_wait_for_ever_for_a_process_that_does_not_begin(
     parent: Parent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker_health.START_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.assembly.worker_health.START_SECONDS", 0.0)
     assert "job_active_count" in (await parent.told()).families
 
 

@@ -28,10 +28,10 @@ from holdfast.cli import (
     worker,
     workers,
 )
-from holdfast.cli.exits import PIPE_CLOSED, code_of
+from holdfast.cli.exit_codes import PIPE_CLOSED, code_of
 from holdfast.cli.parser import Parser, Usage
 from holdfast.errors import HoldfastError
-from holdfast.model.role import name_process
+from holdfast.model.process_role import name_process
 from holdfast.observe.logs import is_json
 from holdfast.redaction import printable
 

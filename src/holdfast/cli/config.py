@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from holdfast.cli.apps import named_app
+from holdfast.cli.app_option import named_app
 from holdfast.cli.database import check_lifecycles, origins_of, settings_of
 from holdfast.cli.output import print_json, print_table
 from holdfast.cli.parser import command, group

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.cli.apps import named_app
+from holdfast.cli.app_option import named_app
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
@@ -48,7 +48,7 @@ def origins_of(options: argparse.Namespace) -> dict[str, str]:
 
 def check_lifecycles(options: argparse.Namespace, settings: Settings) -> None:
     """As whoever opens the database does: settings of a lifecycle that does not exist are refused."""
-    from holdfast.assembly import policy_settings
+    from holdfast.assembly.engine import policy_settings
     from holdfast.lifecycle import Lifecycles
 
     app = named_app(options)
@@ -81,7 +81,7 @@ def with_engine(
     Workers hear of the jobs it makes. A SQLite file that is not there is made, with a warning, unless the command may
     well be the first one on a database.
     """
-    from holdfast.assembly import open_all
+    from holdfast.assembly.engine import open_all
     from holdfast.clock import Clock
     from holdfast.ids import Ids
     from holdfast.lifecycle import Lifecycles

@@ -15,18 +15,18 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.lasting import end_at_once, stop_on_signals
 from holdfast.cli.parser import command
-from holdfast.cli.samples import sample
+from holdfast.cli.sample_payload import sample
 from holdfast.cli.serve import add_address_arguments, server_of
+from holdfast.cli.service import end_at_once, stop_on_signals
 from holdfast.cli.worker import add_arguments, app_of, ended, figures_of, work_until
 from holdfast.observe.logs import hush_jobs
 from holdfast.redaction import without_password
 from holdfast.settings import load
 
 if TYPE_CHECKING:
-    from holdfast.app import App
-    from holdfast.worker.figures import Figures
+    from holdfast.sdk.app import App
+    from holdfast.worker.metrics import Figures
 
 EXAMPLE = "holdfast.example:app"
 PORTS_TRIED = 20  # where the first is taken, as by another of these
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(app: App, options: argparse.Namespace) -> int:
-    from holdfast.cli.narrator import narrated
+    from holdfast.cli.event_printer import narrated
 
     stop = asyncio.Event()
     stop_on_signals(stop, signal.SIGINT, signal.SIGTERM)
@@ -124,7 +124,7 @@ async def _leave() -> None:
 @asynccontextmanager
 async def _served(app: App, options: argparse.Namespace, figures: Figures) -> AsyncIterator[str]:
     """With a server beside us, at the address that is handed out. The worker does without it."""
-    from holdfast.server.serving import served
+    from holdfast.server.http.server import served
 
     unknown = "accept" if options.example else "refuse"  # a newcomer may try anything
     async with (

@@ -9,13 +9,13 @@ from msgspec.structs import asdict
 
 from holdfast.cli.confirm import confirmed, require_terminal
 from holdfast.cli.database import BY, with_engine
-from holdfast.cli.exits import FAILED
+from holdfast.cli.exit_codes import FAILED
 from holdfast.cli.output import Cell, Styled, camel_keys, count, print_json, print_table, time_text
 from holdfast.cli.parser import command, group
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
-    from holdfast.engine.extensions import KnownExtension
+    from holdfast.engine.admin.extensions import KnownExtension
 
 
 def add_to(commands: Any) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from holdfast.cli.apps import named_app
+from holdfast.cli.app_option import named_app
 from holdfast.cli.database import BY, with_engine
 from holdfast.cli.ids import ambiguous, begins
 from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
@@ -131,7 +131,7 @@ def _scopes_of_app(options: argparse.Namespace) -> dict[str, Collection[str]]:
     """Of each extension of the app that `--app` names."""
     if (app := named_app(options)) is None:
         return {}
-    from holdfast.server.extending import scopes_of
+    from holdfast.server.extensions.routes import scopes_of
 
     found: dict[str, Collection[str]] = dict.fromkeys(app.extensions, ())
     for each in app.extensions.values():

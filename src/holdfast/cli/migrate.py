@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from typing import Any
 
-from holdfast.cli.apps import named_app
+from holdfast.cli.app_option import named_app
 from holdfast.cli.database import settings_of
 from holdfast.cli.output import print_json
 from holdfast.cli.parser import command

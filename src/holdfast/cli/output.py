@@ -78,8 +78,8 @@ def _print_fitted(
 ) -> None:
     from rich.console import Console
 
-    from holdfast.cli.fitting import facts, fitted
     from holdfast.cli.table import lines
+    from holdfast.cli.table_layout import facts, fitted
 
     console = Console(highlight=False)
     layout = fitted(rows, titles, console.width, droppable) if titles else facts(rows)

@@ -15,7 +15,7 @@ from holdfast.lifecycle import State
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
-    from holdfast.engine.queues import Queue
+    from holdfast.engine.admin.queues import Queue
 
 
 def add_to(commands: Any) -> None:

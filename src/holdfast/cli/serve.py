@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.apps import named_app
+from holdfast.cli.app_option import named_app
 from holdfast.cli.database import settings_of
-from holdfast.cli.lasting import log_as, stop_on_signals
 from holdfast.cli.parser import command
+from holdfast.cli.service import log_as, stop_on_signals
 from holdfast.redaction import know
 from holdfast.settings import Settings, load
 
 if TYPE_CHECKING:
-    from holdfast.app import App
-    from holdfast.server.server import Server
+    from holdfast.sdk.app import App
+    from holdfast.server.state import Server
 
 COLLECT_AFTER = 20_000  # objects more than were there the last time
 
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _run(settings: Settings, app: App | None, options: argparse.Namespace) -> int:
     from holdfast.observe.tracing import exported
-    from holdfast.server.serving import serve
+    from holdfast.server.http.server import serve
 
     stop = asyncio.Event()
     stop_on_signals(stop, signal.SIGINT, signal.SIGTERM, waits_for="the requests under way")
@@ -93,14 +93,14 @@ async def server_of(
 
     `unknown_types`: what is done with them where the settings leave it open and there is an app.
     """
-    from holdfast.assembly import open_server
+    from holdfast.assembly.server import open_server
+    from holdfast.assembly.startup_log import say_at_start
     from holdfast.clock import Clock
     from holdfast.engine.declare import refuse_severe
     from holdfast.ids import Ids
     from holdfast.lifecycle import Lifecycles
-    from holdfast.model.hosts import is_loopback
-    from holdfast.server.secure import dev_secret, refuse_insecure
-    from holdfast.starting import say_at_start
+    from holdfast.model.loopback import is_loopback
+    from holdfast.server.startup_checks import dev_secret, refuse_insecure
 
     local = is_loopback(host)
     if local and not settings.admin_secret:

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.fitting import GAP, Column, Layout, needed
 from holdfast.cli.output import Styled
+from holdfast.cli.table_layout import GAP, Column, Layout, needed
 
 INDENT = 4  # of what stands below its row
 

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.apps import required_app
-from holdfast.cli.exits import code_of_signal
-from holdfast.cli.lasting import end_at_once, log_as, stop_on_signals
+from holdfast.cli.app_option import required_app
+from holdfast.cli.exit_codes import code_of_signal
 from holdfast.cli.parser import command, names
+from holdfast.cli.service import end_at_once, log_as, stop_on_signals
 from holdfast.errors import Invalid, Unauthorized
 from holdfast.observe.logs import hush_moves
 from holdfast.observe.tracing import require_traces
 from holdfast.settings import Settings, load
-from holdfast.worker.deaf import hear
-from holdfast.worker.line import NOW, READY, STOP, TELL, Answering
-from holdfast.worker.supervise import Supervisor
+from holdfast.worker.processes.signal_mask import hear
+from holdfast.worker.processes.supervisor import Supervisor
+from holdfast.worker.processes.supervisor_protocol import NOW, READY, STOP, TELL, Answering
 
 if TYPE_CHECKING:
-    from holdfast.app import App
-    from holdfast.worker.figures import Figures
+    from holdfast.sdk.app import App
+    from holdfast.worker.metrics import Figures
     from holdfast.worker.runtime import Worker
 
 log = logging.getLogger("holdfast.worker")
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         command_line = [sys.executable, "-m", "holdfast.cli", *sys.argv[1:], "--supervised"]
         grace = settings.stop_grace_seconds + AFTER_GRACE_SECONDS
         return asyncio.run(_supervise(command_line, options, grace))
-    from holdfast.worker.dying import die_with_parent
+    from holdfast.worker.processes.parent_death import die_with_parent
 
     line = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what a handler starts must not read what our parent says
@@ -103,7 +103,7 @@ async def _supervise(command_line: list[str], options: argparse.Namespace, grace
     supervisor = Supervisor(command_line, options.processes, grace_seconds=grace_seconds)
     async with contextlib.AsyncExitStack() as stack:
         if options.metrics_port is not None:
-            from holdfast.worker_health import WorkerHealth  # nobody else needs a web server here
+            from holdfast.assembly.worker_health import WorkerHealth  # nobody else needs a web server here
 
             await stack.enter_async_context(WorkerHealth(supervisor).told_at(options.metrics_port))
         code = await supervisor.run()
@@ -180,7 +180,7 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
 
 def figures_of(app: App, *, extensions: bool = True) -> Figures:
     """`extensions`: with the metrics that they declare, unless a server in the same process tells them."""
-    from holdfast.worker.figures import Figures
+    from holdfast.worker.metrics import Figures
 
     return Figures(sorted(app.handlers), app.clock, app.lifecycles, app.declarations() if extensions else None)
 
@@ -195,7 +195,7 @@ async def work_until(
     server: str | None = None,
     figures: Figures | None = None,
 ) -> Worker:
-    from holdfast.running import Wish, work
+    from holdfast.assembly.worker import Wish, work
 
     wish = Wish(
         queues=options.queues,

@@ -6,7 +6,7 @@ import logging
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import Invalid
-from holdfast.model.hosts import is_loopback
+from holdfast.model.loopback import is_loopback
 
 log = logging.getLogger("holdfast.client")
 

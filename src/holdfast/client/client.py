@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.client.job import FINAL, RemoteJob
-from holdfast.client.work import Work
+from holdfast.client.worker_api import Work
 from holdfast.errors import Invalid, NotFound
 from holdfast.model.job import PAYLOAD_BYTES_MAX
 from holdfast.model.json import encode_object

@@ -10,8 +10,8 @@ import httpx2
 import msgspec
 
 from holdfast.client.address import checked_address, checked_key
-from holdfast.client.patience import Patience
 from holdfast.client.problems import error_of, lost, unreadable
+from holdfast.client.retry import Patience
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.ids import Ids

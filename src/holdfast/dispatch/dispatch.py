@@ -12,11 +12,11 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.broker import Broker
-from holdfast.dispatch.listening import Listener
+from holdfast.dispatch.listener import Listener
 from holdfast.dispatch.mode import MODES
+from holdfast.dispatch.outage_log import Telling
+from holdfast.dispatch.probe import Watch
 from holdfast.dispatch.sender import Sender, Tally, Wake
-from holdfast.dispatch.telling import Telling
-from holdfast.dispatch.watching import Watch
 from holdfast.ids import Ids
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.dispatch.broker import BrokerError, Delivery
 from holdfast.dispatch.messages import LEVELS, level_of, read, written
-from holdfast.dispatch.redis_line import CALL_SECONDS, Command, Line
-from holdfast.dispatch.redis_tidy import tidy
+from holdfast.dispatch.redis_cleanup import tidy
+from holdfast.dispatch.redis_connection import CALL_SECONDS, Command, Line
 from holdfast.ids import Ids
 from holdfast.model.hint import Hint
 

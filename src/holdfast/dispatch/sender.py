@@ -13,7 +13,7 @@ from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.broker import Broker, BrokerError
 from holdfast.dispatch.mode import Mode
 from holdfast.model.hint import Hint
-from holdfast.store.hints import pause_after
+from holdfast.store.notify import pause_after
 
 WAITING_MAX = 10_000
 BATCH_MAX = 500

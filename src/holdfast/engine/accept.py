@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.engine.hooked import Found, ask_guards, moved_or_refused
-from holdfast.engine.lawful import movable
+from holdfast.engine.context import Rules, Which
+from holdfast.engine.hooks.moves import Found, ask_guards, moved_or_refused
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules, Which
+from holdfast.engine.preconditions import movable
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor, State
 from holdfast.store import Row, Tx, q

@@ -6,11 +6,11 @@ from functools import partial
 
 import msgspec
 
-from holdfast.engine.hooked import by_itself
-from holdfast.engine.lawful import require_move
+from holdfast.engine.context import Rules, Which
+from holdfast.engine.hooks.moves import by_itself
 from holdfast.engine.move import move
-from holdfast.engine.read import get
-from holdfast.engine.rules import Rules, Which
+from holdfast.engine.preconditions import require_move
+from holdfast.engine.reads.read import get
 from holdfast.errors import Conflict
 from holdfast.lifecycle import Actor, State
 from holdfast.model import Job

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.claim_hooked import claim_with_hooks
+from holdfast.engine.context import Rules
 from holdfast.engine.declare import adopt_lane
 from holdfast.engine.fail import fail
-from holdfast.engine.held import check_worker
+from holdfast.engine.hooks.claim import claim_with_hooks
+from holdfast.engine.leases import check_worker
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules
 from holdfast.errors import Invalid, NotFound, WorkerDisabled
 from holdfast.lifecycle import Actor
 from holdfast.model import Lease

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.engine.held import Refusal, check_worker, settle_or_refuse, token_rows
-from holdfast.engine.hooked import ask_guards, in_two_passes
+from holdfast.engine.context import Rules, Which
+from holdfast.engine.hooks.moves import ask_guards, in_two_passes
+from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules, Which
 from holdfast.lifecycle import Actor, State
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode

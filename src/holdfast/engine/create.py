@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.engine.create_hooked import create_with_hooks
+from holdfast.engine.context import Rules
+from holdfast.engine.hooks.create import create_with_hooks
 from holdfast.engine.idempotency import key_holders, key_locked, owner_of
 from holdfast.engine.insert import (
     FINGERPRINT,
@@ -20,9 +21,8 @@ from holdfast.engine.insert import (
     not_inserted,
     prepare,
 )
+from holdfast.engine.key_conflicts import TAKEOVERS_MAX, contended, repeat_of
 from holdfast.engine.registry import NeedsTransaction
-from holdfast.engine.repeats import TAKEOVERS_MAX, contended, repeat_of
-from holdfast.engine.rules import Rules
 from holdfast.errors import HoldfastError, Invalid, Locked
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob

@@ -13,57 +13,56 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.engine import accept as _accept
 from holdfast.engine import cancel as _cancel
-from holdfast.engine import chores as _chores
 from holdfast.engine import claim as _claim
-from holdfast.engine import claims as _claims
+from holdfast.engine import claim_requests as _claims
 from holdfast.engine import complete as _complete
 from holdfast.engine import create as _create
 from holdfast.engine import declare as _declare
-from holdfast.engine import depths as _depths
-from holdfast.engine import event_log as _event_log
-from holdfast.engine import extensions as _extensions
 from holdfast.engine import fail as _fail
+from holdfast.engine import group_create as _many_callers
 from holdfast.engine import heartbeat as _heartbeat
-from holdfast.engine import held as _held
 from holdfast.engine import idempotency as _idempotency
-from holdfast.engine import look as _look
-from holdfast.engine import many_callers as _many_callers
-from holdfast.engine import missing as _missing
-from holdfast.engine import openings as _openings
-from holdfast.engine import probes as _probes
+from holdfast.engine import leases as _held
 from holdfast.engine import progress as _progress
-from holdfast.engine import prune as _prune
-from holdfast.engine import queues as _queues
-from holdfast.engine import read as _read
-from holdfast.engine import reap as _reap
 from holdfast.engine import redrive as _redrive
 from holdfast.engine import reject as _reject
 from holdfast.engine import release as _release
-from holdfast.engine import requeue as _requeue
-from holdfast.engine import secrets as _secrets
-from holdfast.engine import set_back as _set_back
-from holdfast.engine import tasks as _tasks
-from holdfast.engine import vitals as _vitals
 from holdfast.engine import wake as _wake
-from holdfast.engine import why as _why
 from holdfast.engine import withdraw as _withdraw
-from holdfast.engine import worker_log as _worker_log
-from holdfast.engine import workers as _workers
-from holdfast.engine.held import in_rounds
-from holdfast.engine.hooks import Hooks
+from holdfast.engine.admin import extensions as _extensions
+from holdfast.engine.admin import queues as _queues
+from holdfast.engine.admin import server_secrets as _secrets
+from holdfast.engine.admin import workers as _workers
+from holdfast.engine.admin.keyring import Keyring
+from holdfast.engine.context import Limits, Rules
+from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.insert import Created, Ready
-from holdfast.engine.keyring import Keyring
-from holdfast.engine.mailing import Mailing
+from holdfast.engine.leases import in_rounds
+from holdfast.engine.maintenance import clock_correction as _set_back
+from holdfast.engine.maintenance import due_work as _chores
+from holdfast.engine.maintenance import event_log as _event_log
+from holdfast.engine.maintenance import extension_tasks as _tasks
+from holdfast.engine.maintenance import open_work as _openings
+from holdfast.engine.maintenance import polls as _look
+from holdfast.engine.maintenance import prune as _prune
+from holdfast.engine.maintenance import reap as _reap
+from holdfast.engine.maintenance import requeue as _requeue
+from holdfast.engine.maintenance import worker_events as _worker_log
 from holdfast.engine.policy_settings import PolicySettings
+from holdfast.engine.reads import extension_checks as _probes
+from holdfast.engine.reads import health as _vitals
+from holdfast.engine.reads import missing_extensions as _missing
+from holdfast.engine.reads import queue_stats as _depths
+from holdfast.engine.reads import read as _read
+from holdfast.engine.reads import why as _why
 from holdfast.engine.registry import TYPES_FRESH_SECONDS, NeedsTransaction, Registry, Snapshot, unless_stale
-from holdfast.engine.rules import Limits, Rules
+from holdfast.engine.webhooks.mailing import Mailing
 from holdfast.errors import HoldfastError, Invalid, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Lease, Liveness, NewJob, Part, Worker
 from holdfast.model.hint import Hint
 from holdfast.model.names import check_name
-from holdfast.model.outline import Outline
 from holdfast.model.reports import (
     Advanced,
     Beat,
@@ -77,9 +76,10 @@ from holdfast.model.reports import (
     Withdrawal,
     Withdrawn,
 )
+from holdfast.model.summary import Outline
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow, q
-from holdfast.store.checkup import weak_settings
-from holdfast.store.later import LaterHints
+from holdfast.store.deferred_hints import LaterHints
+from holdfast.store.diagnostics import weak_settings
 
 _Answer = TypeVar("_Answer")
 ADOPTING_SECONDS = 300.0  # a transaction that began before the declaration has ended by then

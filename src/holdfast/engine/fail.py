@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.engine.context import Rules, Which
 from holdfast.engine.decide import Decision, after_failure
-from holdfast.engine.held import ErrorOf, Refusal, Same, check_worker, settle_or_refuse, token_rows
-from holdfast.engine.hooked import Found, ask_guards, in_two_passes, moved_rows
-from holdfast.engine.lawful import movable
+from holdfast.engine.hooks.moves import Found, ask_guards, in_two_passes, moved_rows
+from holdfast.engine.leases import ErrorOf, Refusal, Same, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.parts import reset_parts
-from holdfast.engine.rules import Rules, Which
+from holdfast.engine.preconditions import movable
 from holdfast.errors import Invalid
 from holdfast.lifecycle import Actor, State
 from holdfast.model.json import encode, readable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.held import check_worker, token_rows
+from holdfast.engine.leases import check_worker, token_rows
 from holdfast.errors import Invalid, NotFound
 from holdfast.model import Liveness
 from holdfast.model.names import quoted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from holdfast.engine.rules import Rules
+from holdfast.engine.context import Rules
 from holdfast.errors import Locked
 from holdfast.lifecycle import Idempotency, Policy, State
 from holdfast.model import NewJob

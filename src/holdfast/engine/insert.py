@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.lawful import type_needs
+from holdfast.engine.context import Rules, Which
 from holdfast.engine.move import move
+from holdfast.engine.preconditions import type_needs
 from holdfast.engine.registry import Resolved
-from holdfast.engine.rules import Rules, Which
 from holdfast.errors import Invalid
 from holdfast.lifecycle import STATUS, Actor, State
 from holdfast.model import NewJob

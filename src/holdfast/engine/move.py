@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.hooked import run_effects
-from holdfast.engine.rules import Rules
+from holdfast.engine.context import Rules
+from holdfast.engine.hooks.moves import run_effects
 from holdfast.lifecycle import Actor
 from holdfast.store import Row, Tx
 from holdfast.store.queries import Query

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.context import Rules
 from holdfast.engine.fail import shown
-from holdfast.engine.held import check_worker, settle_or_refuse, token_rows
+from holdfast.engine.leases import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.lifecycle import Actor
 from holdfast.model import Part, PartStatus

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.context import Rules
 from holdfast.engine.create import create
 from holdfast.engine.insert import Created
-from holdfast.engine.read import get
-from holdfast.engine.rules import Rules
+from holdfast.engine.reads.read import get
 from holdfast.errors import Conflict
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import Actor, Lifecycles, Machine

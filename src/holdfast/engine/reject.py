@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from holdfast.engine.context import Rules, Which
 from holdfast.engine.fail import check_words, failed_error, stored_error
-from holdfast.engine.held import Refusal, check_worker, settle_or_refuse, token_rows
-from holdfast.engine.hooked import Found, ask_guards, in_two_passes, moved_rows
-from holdfast.engine.lawful import movable, require_move
+from holdfast.engine.hooks.moves import Found, ask_guards, in_two_passes, moved_rows
+from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
-from holdfast.engine.rules import Rules, Which
+from holdfast.engine.preconditions import movable, require_move
 from holdfast.lifecycle import Actor, State
 from holdfast.model.reports import Settled, Verdict
 from holdfast.store import Row, Tx, q

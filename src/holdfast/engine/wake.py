@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.engine.context import Rules
+from holdfast.engine.maintenance.requeue import requeue
 from holdfast.engine.move import move
-from holdfast.engine.read import get
-from holdfast.engine.requeue import requeue
-from holdfast.engine.rules import Rules
+from holdfast.engine.reads.read import get
 from holdfast.errors import Conflict
 from holdfast.lifecycle import Actor, State
 from holdfast.model import Job

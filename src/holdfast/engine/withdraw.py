@@ -7,13 +7,13 @@ what workers may do. A retry that waits is given up; what waits in the queue is 
 from __future__ import annotations
 
 from holdfast.engine.cancel import cancel
+from holdfast.engine.context import Rules
 from holdfast.engine.fail import check_words, discard, fail, stored_error
-from holdfast.engine.held import hold, holder_of
-from holdfast.engine.hooked import each_by_itself
-from holdfast.engine.lawful import extension_missing, require_move
+from holdfast.engine.hooks.moves import each_by_itself
+from holdfast.engine.leases import hold, holder_of
 from holdfast.engine.move import move
-from holdfast.engine.read import get
-from holdfast.engine.rules import Rules
+from holdfast.engine.preconditions import extension_missing, require_move
+from holdfast.engine.reads.read import get
 from holdfast.errors import Forbidden, HoldfastError, LeaseLost
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import Actor, Machine, State

@@ -10,9 +10,9 @@ from holdfast.errors import (
     Unreachable,
 )
 from holdfast.net.client import DEFAULT_HEADERS, GuardedClient
+from holdfast.net.egress_rules import EgressRules, Resolver, Target
 from holdfast.net.limits import Limits
 from holdfast.net.responses import Response, StreamedResponse
-from holdfast.net.rules import EgressRules, Resolver, Target
 
 __all__ = [
     "DEFAULT_HEADERS",

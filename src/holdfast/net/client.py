@@ -14,11 +14,11 @@ from msgspec import UNSET
 
 from holdfast.errors import TooManyRedirects
 from holdfast.net.connections import Connection, Connections
-from holdfast.net.failures import outbound
+from holdfast.net.egress_rules import EgressRules, Target
+from holdfast.net.error_mapping import outbound
 from holdfast.net.limits import Limits
 from holdfast.net.requests import IDEMPOTENT, Outgoing, checked, outgoing, redirected, without_fragment
 from holdfast.net.responses import Response, StreamedResponse
-from holdfast.net.rules import EgressRules, Target
 
 DEFAULT_HEADERS = {"user-agent": "holdfast", "accept-encoding": "gzip, deflate"}
 DRAINED_BYTES = 16_384  # of a redirect's body, so that the next request may use its connection

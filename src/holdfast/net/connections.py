@@ -12,8 +12,8 @@ import httpcore2
 import httpx2
 
 from holdfast.errors import AnswerTooLarge
+from holdfast.net.egress_rules import EgressRules, Target
 from holdfast.net.limits import Limits
-from holdfast.net.rules import EgressRules, Target
 
 
 class BoundedStream(httpcore2.AsyncNetworkStream):

@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 
 from holdfast.errors import AddressRefused, Invalid
-from holdfast.net.rules import EgressRules, Target
+from holdfast.net.egress_rules import EgressRules, Target
 from holdfast.redaction import is_secret_name
 
 IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE"}

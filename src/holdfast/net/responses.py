@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import AnswerTooLarge, MalformedAnswer
 from holdfast.net.connections import Connection
-from holdfast.net.failures import outbound
+from holdfast.net.error_mapping import outbound
 from holdfast.net.limits import Limits
 from holdfast.net.requests import Outgoing
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.observe.forms import Form, Json, Terminal, Text, told
-from holdfast.observe.lines import Lines
+from holdfast.observe.log_formats import Form, Json, Terminal, Text, told
+from holdfast.observe.log_writer import Lines
 from holdfast.redaction import know
 
 FLUSH_SECONDS = 1.0

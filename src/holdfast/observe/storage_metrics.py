@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
-from holdfast.observe.declared import DeclaredCounter, DeclaredHistogram
+from holdfast.observe.extension_metrics import DeclaredCounter, DeclaredHistogram
 
 OPERATION_SECONDS = (0.1, 0.3, 0.5, 1, 3, 5, 7, 10)
 LABELS = ("operation", "bucket")

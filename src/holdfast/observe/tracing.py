@@ -39,7 +39,7 @@ async def exported(service: str, *, wanted: bool, per_second: float | None = Non
         yield None
         return
     require_traces()
-    from holdfast.observe.exporting import Exporting
+    from holdfast.observe.otel_export import Exporting
     from holdfast.observe.traces import Ration, Traces
 
     exporting = Exporting(service)

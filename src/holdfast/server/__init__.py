@@ -1,1 +1,1 @@
-"""The HTTP face: control plane, worker API, admin API, live streams. Read `app.py` first: all routes are there."""
+"""HTTP: control plane, worker API, admin API, live streams. Read `server/app.py` first: all routes are there."""

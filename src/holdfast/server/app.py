@@ -7,29 +7,28 @@ from typing import Any
 from holdfast import wire
 from holdfast.errors import Malformed, NotFound
 from holdfast.model.key import Scope
-from holdfast.server import (
+from holdfast.server.api import (
     admin_bulk,
     admin_jobs,
     admin_keys,
     admin_queues,
     admin_scale,
     admin_system,
+    admin_webhooks,
     admin_workers,
+    docs_routes,
     health,
-    hooks,
     jobs,
     metrics,
-    pages,
     sessions,
-    stream,
-    work,
+    streams,
+    worker_api,
 )
-from holdfast.server.endpoint import Endpoint, send_reply
-from holdfast.server.extending import scopes_of, together
-from holdfast.server.mounting import Mounted
-from holdfast.server.paths import Paths
-from holdfast.server.problems import problem
-from holdfast.server.route import (
+from holdfast.server.extensions.mounts import Mounted
+from holdfast.server.extensions.routes import scopes_of, together
+from holdfast.server.http.endpoint import Endpoint, send_reply
+from holdfast.server.http.problems import problem
+from holdfast.server.http.route import (
     EVENT_STREAM,
     IDEMPOTENCY_KEY,
     IF_NONE_MATCH,
@@ -39,7 +38,8 @@ from holdfast.server.route import (
     Route,
     tagged,
 )
-from holdfast.server.server import Server
+from holdfast.server.http.router import Paths
+from holdfast.server.state import Server
 
 UNKNOWN = "unknown"  # in the metrics, all paths where nothing is
 
@@ -59,33 +59,33 @@ ROUTES = (
           headers=(IF_NONE_MATCH, PREFER), answers={200: wire.JobView, 304: None}, refuses=(404,)),
     Route("POST", "/jobs/{job_id}/cancel", jobs.cancel, Scope.JOBS_CANCEL, "Cancel a job.",
           answers={202: wire.JobAccepted}, refuses=(404, 409)),
-    Route("GET", "/jobs/{job_id}/events", stream.of_job, Scope.JOBS_READ, "Watch a job until it ends.",
+    Route("GET", "/jobs/{job_id}/events", streams.of_job, Scope.JOBS_READ, "Watch a job until it ends.",
           headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM, 204: None}, refuses=(404, 422)),
-    Route("GET", "/events", stream.of_all, Scope.JOBS_READ, "Watch all jobs.",
-          query=stream.EventsQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
+    Route("GET", "/events", streams.of_all, Scope.JOBS_READ, "Watch all jobs.",
+          query=streams.EventsQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
     ),
 
     # -- the worker API
     *tagged("Worker API",
-    Route("POST", "/api/worker/register", work.register, Scope.ADMIN_OPERATE, "Register a worker; shows its key.",
+    Route("POST", "/api/worker/register", worker_api.register, Scope.ADMIN_OPERATE, "Register a worker; shows its key.",
           body=wire.WorkerRegistration, answers={201: wire.WorkerRegistered}),
-    Route("POST", "/api/worker/heartbeat", work.heartbeat, Scope.WORK, "Say that you live, and renew your leases.",
+    Route("POST", "/api/worker/heartbeat", worker_api.heartbeat, Scope.WORK, "Send a heartbeat; renews your leases.",
           body=wire.HeartbeatBody, answers={200: wire.HeartbeatAnswer}),
-    Route("POST", "/api/worker/claim", work.claim, Scope.WORK, "Get jobs to do, waiting for some if need be.",
+    Route("POST", "/api/worker/claim", worker_api.claim, Scope.WORK, "Get jobs to do, waiting for some if need be.",
           body=wire.ClaimBody, answers={200: wire.ClaimAnswer, 204: None}, watched=True),
-    Route("POST", "/api/worker/progress", work.progress, Scope.WORK, "Say how far a job is; extends its lease.",
+    Route("POST", "/api/worker/progress", worker_api.progress, Scope.WORK, "Say how far a job is; extends its lease.",
           body=wire.ProgressBody, answers={200: wire.ProgressAnswer}, refuses=(409,)),
-    Route("POST", "/api/worker/complete", work.complete, Scope.WORK, "A job is done.",
+    Route("POST", "/api/worker/complete", worker_api.complete, Scope.WORK, "A job is done.",
           body=wire.CompleteBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
-    Route("POST", "/api/worker/fail", work.fail, Scope.WORK, "A job has failed.",
+    Route("POST", "/api/worker/fail", worker_api.fail, Scope.WORK, "A job has failed.",
           body=wire.FailBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
-    Route("POST", "/api/worker/release", work.release, Scope.WORK, "Give a job back unfinished.",
+    Route("POST", "/api/worker/release", worker_api.release, Scope.WORK, "Give a job back unfinished.",
           body=wire.ReleaseBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
-    Route("POST", "/api/worker/reject", work.reject, Scope.WORK, "Policy says no to a job.",
+    Route("POST", "/api/worker/reject", worker_api.reject, Scope.WORK, "Policy says no to a job.",
           body=wire.RejectBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
-    Route("POST", "/api/worker/withdraw", work.withdraw, Scope.WORK, "End the waiting work of another job.",
+    Route("POST", "/api/worker/withdraw", worker_api.withdraw, Scope.WORK, "End the waiting work of another job.",
           body=wire.WithdrawBody, answers={200: wire.WithdrawnAnswer}, refuses=(404, 409)),
-    Route("POST", "/api/worker/report", work.report, Scope.WORK, "Many words at once, each settled by itself.",
+    Route("POST", "/api/worker/report", worker_api.report, Scope.WORK, "Many words at once, each settled by itself.",
           body=wire.ReportsBody, answers={200: wire.ReportsAnswer}),
     ),
 
@@ -178,44 +178,44 @@ ROUTES = (
 
     # -- webhooks: operators
     *tagged("Webhooks",
-    Route("POST", "/api/admin/webhooks", hooks.subscribe, Scope.ADMIN_WEBHOOKS,
+    Route("POST", "/api/admin/webhooks", admin_webhooks.subscribe, Scope.ADMIN_WEBHOOKS,
           "Subscribe a webhook; shows its secret.",
           body=wire.WebhookSubscription, answers={201: wire.WebhookSigned}, refuses=(409,)),
-    Route("GET", "/api/admin/webhooks", hooks.every, Scope.ADMIN_WEBHOOKS, "List the webhooks.",
+    Route("GET", "/api/admin/webhooks", admin_webhooks.every, Scope.ADMIN_WEBHOOKS, "List the webhooks.",
           answers={200: wire.WebhooksAnswer}),
-    Route("GET", "/api/admin/webhooks/{webhook_id}", hooks.get, Scope.ADMIN_WEBHOOKS, "Look at a webhook.",
+    Route("GET", "/api/admin/webhooks/{webhook_id}", admin_webhooks.get, Scope.ADMIN_WEBHOOKS, "Look at a webhook.",
           answers={200: wire.WebhookView}, refuses=(404,)),
-    Route("POST", "/api/admin/webhooks/{webhook_id}", hooks.change, Scope.ADMIN_WEBHOOKS,
+    Route("POST", "/api/admin/webhooks/{webhook_id}", admin_webhooks.change, Scope.ADMIN_WEBHOOKS,
           "Change a webhook, or switch it off and on.",
           body=wire.WebhookChange, answers={200: wire.WebhookView}, refuses=(404,)),
-    Route("DELETE", "/api/admin/webhooks/{webhook_id}", hooks.drop, Scope.ADMIN_WEBHOOKS, "Delete a webhook.",
+    Route("DELETE", "/api/admin/webhooks/{webhook_id}", admin_webhooks.drop, Scope.ADMIN_WEBHOOKS, "Delete a webhook.",
           answers={204: None}, refuses=(404,)),
-    Route("POST", "/api/admin/webhooks/{webhook_id}/rotate", hooks.rotate, Scope.ADMIN_WEBHOOKS,
+    Route("POST", "/api/admin/webhooks/{webhook_id}/rotate", admin_webhooks.rotate, Scope.ADMIN_WEBHOOKS,
           "Give a webhook a new secret; the old one signs beside it for a while.",
           query=wire.RotateQuery, answers={200: wire.WebhookSigned}, refuses=(404,)),
-    Route("POST", "/api/admin/webhooks/{webhook_id}/test", hooks.test, Scope.ADMIN_WEBHOOKS,
+    Route("POST", "/api/admin/webhooks/{webhook_id}/test", admin_webhooks.test, Scope.ADMIN_WEBHOOKS,
           "Send a test message now, and see what comes back.",
           answers={200: wire.DeliveryView}, refuses=(404,), watched=True),
-    Route("GET", "/api/admin/webhooks/{webhook_id}/deliveries", hooks.deliveries, Scope.ADMIN_WEBHOOKS,
+    Route("GET", "/api/admin/webhooks/{webhook_id}/deliveries", admin_webhooks.deliveries, Scope.ADMIN_WEBHOOKS,
           "What was sent to a webhook, the newest first.",
           query=wire.DeliveriesQuery, answers={200: wire.DeliveriesAnswer}, refuses=(404,)),
-    Route("POST", "/api/admin/deliveries/{delivery_id}/replay", hooks.replay, Scope.ADMIN_WEBHOOKS,
+    Route("POST", "/api/admin/deliveries/{delivery_id}/replay", admin_webhooks.replay, Scope.ADMIN_WEBHOOKS,
           "Send a message once more, under its old id.", answers={202: wire.DeliveryView}, refuses=(404, 409)),
     ),
 
     # -- the description of all this: anybody
     *tagged("Health",
-    Route("GET", "/", pages.root, None, "To the documentation.", answers={307: None}, hidden=True),
-    Route("GET", "/openapi.json", pages.openapi, None, "This description, for programs.",
+    Route("GET", "/", docs_routes.root, None, "To the documentation.", answers={307: None}, hidden=True),
+    Route("GET", "/openapi.json", docs_routes.openapi, None, "This description, for programs.",
           headers=(IF_NONE_MATCH,), answers={200: "application/json", 304: None}),
-    Route("GET", "/docs", pages.docs, None, "This description, for people.",
+    Route("GET", "/docs", docs_routes.docs, None, "This description, for people.",
           headers=(IF_NONE_MATCH,), answers={200: "text/html; charset=utf-8", 304: None}),
     ),
 
     # -- live, for operators
     *tagged("Admin",
-    Route("GET", "/api/admin/events", stream.for_operators, Scope.ADMIN_READ, "Watch all jobs and all workers.",
-          query=stream.OperatorEventsQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
+    Route("GET", "/api/admin/events", streams.for_operators, Scope.ADMIN_READ, "Watch all jobs and all workers.",
+          query=streams.OperatorEventsQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
 
     ),
 

@@ -2,7 +2,7 @@
 
 from holdfast.storage.backend import ObjectInfo
 from holdfast.storage.objects import Download, Watch
-from holdfast.storage.opening import open_storage
+from holdfast.storage.open import open_storage
 from holdfast.storage.signing import Signer
 from holdfast.storage.staging import Staged, StaleStaging
 from holdfast.storage.storage import Storage

@@ -14,7 +14,7 @@ from holdfast.clock import Clock
 from holdfast.errors import ObjectChanged, ObjectNotFound, StorageError
 from holdfast.storage.backend import Backend, Description, ObjectInfo
 from holdfast.storage.checks import as_bytes, check_size
-from holdfast.storage.feed import Feed
+from holdfast.storage.chunk_queue import Feed
 
 CHUNK_BYTES = 1 << 20  # each thread may keep one or two of them in its heap
 CALLS, PUTS = 8, 32  # at once; a put that waits for its source must not keep others from reading

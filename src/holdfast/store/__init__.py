@@ -8,12 +8,12 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.redaction import without_password
 from holdfast.store.base import Row, Store, Tx, Work
-from holdfast.store.foreign import borrow
+from holdfast.store.caller_transaction import borrow
+from holdfast.store.error_mapping import UNNAMED, Named
 from holdfast.store.migrate import Tables, dialect_of, require_current, sqlite_path
 from holdfast.store.migrate import migrate as bring_up_to_date
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import q
-from holdfast.store.refusals import UNNAMED, Named
 from holdfast.store.sqlite import SqliteStore
 
 __all__ = ["PostgresStore", "Row", "SqliteStore", "Store", "Tx", "Work", "borrow", "open_store", "q"]

@@ -19,9 +19,9 @@ import asyncpg
 from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.redaction import without_password
-from holdfast.store.connecting import open_connection, transaction_settings
+from holdfast.store.connect import open_connection, transaction_settings
+from holdfast.store.error_mapping import Named, unreachable
 from holdfast.store.postgres import FAILED
-from holdfast.store.refusals import Named, unreachable
 from holdfast.store.sqlite import BUSY_SECONDS, connect
 
 _LOCK = 0x686F6C64  # "hold": any two migrators of one database meet here

@@ -16,13 +16,13 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.base import BEGIN, COMMIT, CONNECT, Blocked, Row, T, Tx, Watch, Watched, Work, check_params, tell
-from holdfast.store.connecting import open_connection, session_settings, transaction_settings
-from holdfast.store.connections import Connections
-from holdfast.store.half_open import HalfOpenWatch
-from holdfast.store.hook_calls import call
+from holdfast.store.connect import open_connection, session_settings, transaction_settings
+from holdfast.store.dead_connections import HalfOpenWatch
+from holdfast.store.error_mapping import UNNAMED, Named, kind_of, kind_of_state, refusal, said_by, unreachable
+from holdfast.store.hook_guard import call
 from holdfast.store.identity import Identities, Identity, of_connection, of_row, other_database, question
+from holdfast.store.pool import Connections
 from holdfast.store.queries import Query
-from holdfast.store.refusals import UNNAMED, Named, kind_of, kind_of_state, refusal, said_by, unreachable
 from holdfast.store.render import POSTGRES, Statement, render
 
 log = logging.getLogger(__name__)

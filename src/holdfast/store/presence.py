@@ -13,10 +13,10 @@ from pathlib import Path
 
 from holdfast.clock import Clock
 from holdfast.ids import Ids
-from holdfast.store.hints import Changes, Ear, read
+from holdfast.store.listen_connection import Session
 from holdfast.store.lock_files import LockFiles
 from holdfast.store.migrate import dialect_of, sqlite_path
-from holdfast.store.session import Session
+from holdfast.store.notify import Changes, Ear, read
 
 LOOK_SECONDS = 0.05  # how often a waiting process looks whether another one wrote to its SQLite file
 

@@ -26,10 +26,10 @@ from holdfast.clock import Clock, from_micros, to_micros
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.base import BEGIN, COMMIT, CONNECT, Blocked, Row, T, Tx, Watch, Watched, Work, check_params, tell
-from holdfast.store.hook_calls import tell_blocked, work_waits
+from holdfast.store.error_mapping import Named, refusal
+from holdfast.store.hook_guard import tell_blocked, work_waits
 from holdfast.store.identity import FILE, Identities, Identity, file_of, of_file, other_database
 from holdfast.store.queries import Query
-from holdfast.store.refusals import Named, refusal
 from holdfast.store.render import SQLITE, Statement, history_afterwards, render
 
 GROUP_MAX = 64  # pieces of work in one commit

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from holdfast.app import App
+    from holdfast.sdk.app import App
     from holdfast.testing.contexts import FakeContext, FakeSyncContext, fake_context
-    from holdfast.testing.drain import Ran
     from holdfast.testing.jobs import Jobs, jobs_of
+    from holdfast.testing.run import Ran
 
 __all__ = [
     "FakeContext",
@@ -30,7 +30,7 @@ _HOME = {
     "FakeContext": "holdfast.testing.contexts",
     "FakeSyncContext": "holdfast.testing.contexts",
     "Jobs": "holdfast.testing.jobs",
-    "Ran": "holdfast.testing.drain",
+    "Ran": "holdfast.testing.run",
     "fake_context": "holdfast.testing.contexts",
     "jobs_of": "holdfast.testing.jobs",
 }

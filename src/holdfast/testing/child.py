@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.testing.clock import SharedClock
-from holdfast.worker.loading import load
+from holdfast.worker.processes.app_loader import load
 
 if TYPE_CHECKING:
-    from holdfast.app import App
+    from holdfast.sdk.app import App
 
 
 def reference_for(app: App, clock: SharedClock) -> str | None:

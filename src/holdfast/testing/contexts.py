@@ -12,7 +12,7 @@ from holdfast.lifecycle import State
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress, Withdrawal, Withdrawn
-from holdfast.observe.declared import Metrics
+from holdfast.observe.extension_metrics import Metrics
 from holdfast.store.sqlite import finish
 from holdfast.worker.context import Context, SyncContext
 from holdfast.worker.outcomes import Outcome

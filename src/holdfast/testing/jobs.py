@@ -10,18 +10,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.app import App
-from holdfast.definitions import Definition
 from holdfast.engine import Filter
 from holdfast.errors import Invalid, UnknownName
-from holdfast.handle import JobHandle
 from holdfast.ids import Ids
 from holdfast.lifecycle import STATUS
 from holdfast.model import Job
+from holdfast.sdk.app import App
+from holdfast.sdk.definitions import Definition
+from holdfast.sdk.handle import JobHandle
 from holdfast.settings import plain_url
 from holdfast.store.migrate import dialect_of
 from holdfast.testing.clock import SharedClock
-from holdfast.testing.drain import Ran, drain
+from holdfast.testing.run import Ran, drain
 
 PAGE = 500
 WAITING = [state.value for state, status in STATUS.items() if status == "PENDING"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.direct import DirectSource
 from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
@@ -14,6 +13,7 @@ from holdfast.model.reports import Done, Failure, Freed, Settled, Verdict
 from holdfast.store.presence import Presence
 from holdfast.testing.clock import SharedClock
 from holdfast.worker.source import Answers, Claims
+from holdfast.worker.sources.database import DirectSource
 
 if TYPE_CHECKING:
     from holdfast.worker.runtime import Worker

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.alerts import KINDS
+from holdfast.engine.webhooks.alerts import KINDS
 from holdfast.errors import UnknownName
 from holdfast.net import Target
 

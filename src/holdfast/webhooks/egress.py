@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import AddressRefused, Invalid
-from holdfast.net.rules import EgressRules, Resolver, Target, resolve
+from holdfast.net.egress_rules import EgressRules, Resolver, Target, resolve
 
 PORTS = {443, 8443}
 

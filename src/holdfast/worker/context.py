@@ -16,10 +16,10 @@ from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.history import PART_BYTES_MAX
 from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress, Withdrawal, Withdrawn
-from holdfast.observe.declared import Metrics
-from holdfast.worker.database import Database, JobTx, SyncJobTx, no_database
+from holdfast.observe.extension_metrics import Metrics
 from holdfast.worker.outcomes import Recorded, Reject, Snooze, WaitForChildren
 from holdfast.worker.parts import PartInHand, SyncPartInHand
+from holdfast.worker.transactions import Database, JobTx, SyncJobTx, no_database
 
 _T = TypeVar("_T")
 NO_METRICS = Metrics()

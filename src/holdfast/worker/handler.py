@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model import JobType
-from holdfast.observe.declared import Metrics
+from holdfast.observe.extension_metrics import Metrics
 from holdfast.worker.context import NO_METRICS, Context, ErrorHook, Middleware, SyncContext, log
 from holdfast.worker.outcomes import SAID, Completed, Outcome, Released, Snooze, of_error
 from holdfast.worker.signature import Signature

@@ -17,27 +17,27 @@ from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
 from holdfast.model.reports import RAISED, Freed, Progress, Withdrawal, Withdrawn
-from holdfast.outages import outage
-from holdfast.worker.blocking import current
-from holdfast.worker.board import Board, Header
+from holdfast.outage_log import outage
+from holdfast.worker.connectivity import Reach
 from holdfast.worker.context import Context
-from holdfast.worker.database import Database
-from holdfast.worker.deaf import hear
+from holdfast.worker.execution import Ending, Run
 from holdfast.worker.handler import Handler, Isolation, Surroundings, invoke
-from holdfast.worker.outbox import Outbox
+from holdfast.worker.heartbeat.lease_table import Board, Header
+from holdfast.worker.loop_watch import current
 from holdfast.worker.outcomes import Abandoned, Failed, Outcome, Recorded, Released, how
-from holdfast.worker.pace import Pace
-from holdfast.worker.reach import Reach
-from holdfast.worker.reporting import Reporting
-from holdfast.worker.run import Ending, Run
+from holdfast.worker.prefetch import Pace
+from holdfast.worker.processes.signal_mask import hear
+from holdfast.worker.progress_reporter import Reporting
+from holdfast.worker.reporter import Outbox
 from holdfast.worker.source import Claims, Source
+from holdfast.worker.transactions import Database
 
 if TYPE_CHECKING:
     from holdfast.observe.traces import Traces
-    from holdfast.worker.attempts import Attempts
-    from holdfast.worker.children import Children, Execution
-    from holdfast.worker.figures import Figures
-    from holdfast.worker.keeper import News
+    from holdfast.worker.attempt_log import Attempts
+    from holdfast.worker.heartbeat.heartbeater import News
+    from holdfast.worker.metrics import Figures
+    from holdfast.worker.processes.process_pool import Children, Execution
 
 TICK_SECONDS = 0.2
 LATE_SECONDS = 0.5  # a tick that comes so late

@@ -19,7 +19,7 @@ from pathlib import Path
 import asyncpg
 
 from holdfast.lifecycle import State
-from holdfast.model.role import application_name
+from holdfast.model.process_role import application_name
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import running

@@ -5,7 +5,7 @@ import asyncio
 from holdfast import App
 from holdfast.clock import Clock
 from holdfast.model.reports import Fleet
-from holdfast.worker.keeper import News
+from holdfast.worker.heartbeat.heartbeater import News
 from tests.worker.in_process import until, working
 
 

@@ -9,8 +9,8 @@ import pytest
 from holdfast import App, Context, SyncContext
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.model.reports import Fleet, Held
-from holdfast.worker.keeper import News
-from holdfast.worker.pace import Pace
+from holdfast.worker.heartbeat.heartbeater import News
+from holdfast.worker.prefetch import Pace
 from tests.engine.steps import ask
 from tests.known.outages.churn import churn
 from tests.worker.in_process import until, working

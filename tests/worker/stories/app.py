@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.app import App
+from holdfast.sdk.app import App
 from holdfast.worker.context import Context, SyncContext
 from tests.worker.stories.diary import note
 

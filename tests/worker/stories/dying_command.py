@@ -2,7 +2,7 @@
 
 import runpy
 
-from holdfast.worker.dying import die_with_parent
+from holdfast.worker.processes.parent_death import die_with_parent
 
 die_with_parent()
 runpy.run_module("holdfast.cli", run_name="__main__")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.engine import Engine
-from holdfast.handle import JobHandle
 from holdfast.lifecycle import FINAL, State
 from holdfast.model import Attempt, Job
+from holdfast.sdk.handle import JobHandle
 from holdfast.settings import Settings, values_of
 from tests.cli.processes import environment
 from tests.worker.stories.app import app
@@ -71,11 +71,11 @@ class Command:
 
     @property
     def keepers(self) -> set[int]:
-        return self.pids("holdfast.keeping")
+        return self.pids("holdfast.assembly.heartbeat_process")
 
     @property
     def children(self) -> set[int]:
-        return self.pids("holdfast.worker.child")
+        return self.pids("holdfast.worker.processes.child_main")
 
     def kin(self, pid: int) -> set[int]:
         """The children of one of its processes."""

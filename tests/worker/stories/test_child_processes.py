@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.handle import JobHandle
 from holdfast.lifecycle import State
+from holdfast.sdk.handle import JobHandle
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Stage, eventually
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.app import App
-from holdfast.direct import DirectSource
+from holdfast.sdk.app import App
+from holdfast.worker.sources.database import DirectSource
 from tests.worker.stories.app import on_the_loop, write_down
 from tests.worker.stories.diary import VARIABLE
 

@@ -9,14 +9,14 @@ import pytest
 
 from holdfast import App
 from holdfast.clock import Clock
-from holdfast.definitions import Definition
-from holdfast.direct import DirectSource
 from holdfast.engine import Engine
 from holdfast.lifecycle import State
 from holdfast.model.reports import Freed
+from holdfast.sdk.definitions import Definition
 from holdfast.settings import Settings
 from holdfast.store import PostgresStore
 from holdfast.store.presence import open_presence
+from holdfast.worker.sources.database import DirectSource
 from tests.store.cancel_at import CancelAt
 from tests.worker.stories.stage import eventually
 

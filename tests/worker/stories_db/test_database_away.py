@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.handle import JobHandle
+from holdfast.sdk.handle import JobHandle
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import PostgresServer, running
 from tests.worker.stories import app as jobs

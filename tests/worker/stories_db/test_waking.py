@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.store.hints import CHANNEL
+from holdfast.store.notify import CHANNEL
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Stage, eventually
 

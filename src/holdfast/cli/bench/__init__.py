@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.apps import named_app
+from holdfast.cli.app_option import named_app
 from holdfast.cli.confirm import confirmed, require_terminal
 from holdfast.cli.database import settings_of, with_engine
-from holdfast.cli.exits import FAILED
+from holdfast.cli.exit_codes import FAILED
 from holdfast.cli.output import count, print_json, print_table
 from holdfast.cli.parser import command
 from holdfast.redaction import without_password
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 async def _other_work(engine: Engine) -> str:
     """What else the database is there for, in words; nothing if there is nothing."""
     from holdfast.cli.bench.app import NAME
-    from holdfast.cli.top.watch import Watch
+    from holdfast.cli.top.collector import Watch
 
     watch = Watch(engine, "")
     frame = await watch.look()

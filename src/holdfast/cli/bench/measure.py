@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from statistics import median
 
 from holdfast.cli.bench.app import NAME, TEXT, nothing
-from holdfast.cli.bench.by_hand import by_hand
-from holdfast.cli.bench.crew import crew
+from holdfast.cli.bench.baseline import by_hand
+from holdfast.cli.bench.cleanup import clear_waiting, remove_finished
 from holdfast.cli.bench.figures import Figure, percentile
-from holdfast.cli.bench.pace import Pace
-from holdfast.cli.bench.tidy import clear_waiting, remove_finished
-from holdfast.cli.jobs.tally import progress_bar
+from holdfast.cli.bench.rate import Pace
+from holdfast.cli.bench.workers import crew
+from holdfast.cli.jobs.summary import progress_bar
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.ids import uuid7_floor
 from holdfast.store import q
-from holdfast.store.ceiling import Ceiling
+from holdfast.store.bench_baseline import Ceiling
 
 CALLERS = 20
 TURNS = 5

@@ -7,10 +7,10 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.apps import named_app
+from holdfast.cli.app_option import named_app
 from holdfast.cli.database import RIGHT_DIRECTORY, app_reference, new_database, origins_of, settings_of
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
-from holdfast.cli.exits import FAILED
+from holdfast.cli.exit_codes import FAILED
 from holdfast.cli.output import Styled, print_json, print_table
 from holdfast.cli.parser import command
 from holdfast.errors import HoldfastError, SchemaStale
@@ -54,7 +54,7 @@ def _row(finding: Finding) -> list[Styled | str]:
 
 
 async def _examine(options: argparse.Namespace) -> list[Finding]:
-    from holdfast.assembly import open_engine
+    from holdfast.assembly.engine import open_engine
 
     try:
         settings = settings_of(options)

@@ -17,7 +17,7 @@ async def examine(settings: Settings) -> list[Finding]:
     """One that is away is no failure: jobs go on without it."""
     if settings.dispatch == "database":
         return []
-    from holdfast.brokers import open_broker
+    from holdfast.assembly.brokers import open_broker
     from holdfast.dispatch.broker import BrokerError
 
     try:

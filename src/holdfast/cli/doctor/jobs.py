@@ -12,8 +12,8 @@ from holdfast.settings import Settings
 if TYPE_CHECKING:
     from holdfast.engine import Clause, Engine
     from holdfast.engine.declare import Contradiction
-    from holdfast.engine.prune import Overdue
-    from holdfast.engine.why import Wanted
+    from holdfast.engine.maintenance.prune import Overdue
+    from holdfast.engine.reads.why import Wanted
     from holdfast.store import Row, Tx
 
 HOUR = 3600.0
@@ -21,10 +21,10 @@ LANES_SHOWN = 5
 
 
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
-    from holdfast.assembly import retention
+    from holdfast.assembly.engine import retention
     from holdfast.engine.declare import contradictions
-    from holdfast.engine.missing import missing, needed
-    from holdfast.engine.why import unserved
+    from holdfast.engine.reads.missing_extensions import missing, needed
+    from holdfast.engine.reads.why import unserved
     from holdfast.store import q
 
     patience = 6 * settings.sweep_seconds
@@ -55,7 +55,7 @@ def _maintenance(sweep: Row | None) -> Finding:
 
 
 def _missing(found: Mapping[str, int]) -> list[Finding]:
-    from holdfast.engine.missing import told
+    from holdfast.engine.reads.missing_extensions import told
 
     return [
         warn(
@@ -144,6 +144,6 @@ def _retention(overdue: Overdue, absent: list[str]) -> Finding:
 
 
 def _many(number: int, one: str, several: str = "") -> str:
-    from holdfast.engine.prune import OVERDUE_MAX
+    from holdfast.engine.maintenance.prune import OVERDUE_MAX
 
     return f"{number:,}{' or more' if number >= OVERDUE_MAX else ''} {one if number == 1 else several or one + 's'}"

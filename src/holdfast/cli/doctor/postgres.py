@@ -11,7 +11,7 @@ from holdfast.cli.output import span_text
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
-    from holdfast.store.checkup import Growth, OpenTransaction, PostgresState
+    from holdfast.store.diagnostics import Growth, OpenTransaction, PostgresState
 
 VERSION_LEAST = 14
 CLOCK_SECONDS = 1.0
@@ -20,7 +20,7 @@ DEAD_ROWS, DEAD_SHARE = 10_000, 0.2
 
 
 async def examine(engine: Engine) -> list[Finding]:
-    from holdfast.store.checkup import indexes_of, postgres_state
+    from holdfast.store.diagnostics import indexes_of, postgres_state
 
     state = await engine.store.read(postgres_state)
     return [
@@ -51,7 +51,7 @@ def _version(state: PostgresState) -> Finding:
 
 
 def _durable(state: PostgresState) -> Iterator[Finding]:
-    from holdfast.store.checkup import DURABILITY, is_off
+    from holdfast.store.diagnostics import DURABILITY, is_off
 
     for name, lost in DURABILITY.items():
         if is_off(state.settings[name]):

@@ -11,11 +11,11 @@ from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
-    from holdfast.store.checkup import SqliteState
+    from holdfast.store.diagnostics import SqliteState
 
 
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
-    from holdfast.store.checkup import indexes_of, sqlite_state
+    from holdfast.store.diagnostics import indexes_of, sqlite_state
     from holdfast.store.migrate import sqlite_path
 
     state = await engine.store.read(sqlite_state)
@@ -29,7 +29,7 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
 
 
 def _version(state: SqliteState) -> Finding:
-    from holdfast.store.checkup import sqlite_defect
+    from holdfast.store.diagnostics import sqlite_defect
 
     if (defect := sqlite_defect(state.version)) is None:
         return ok("library", f"SQLite {state.version}")

@@ -11,17 +11,17 @@ from msgspec.structs import replace
 
 from holdfast.cli.confirm import confirmed, require_terminal
 from holdfast.cli.database import with_engine
-from holdfast.cli.exits import FAILED
+from holdfast.cli.exit_codes import FAILED
 from holdfast.cli.ids import job_ids
 from holdfast.cli.jobs.filters import add_filters, any_given, filter_of
-from holdfast.cli.jobs.tally import Tally, progress_bar
+from holdfast.cli.jobs.summary import Tally, progress_bar
 from holdfast.cli.output import count
 from holdfast.cli.parser import Run, command
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Filter
-    from holdfast.engine.bulk import Verb
+    from holdfast.engine.admin.bulk import Verb
 
 PAGE = 200
 
@@ -83,19 +83,19 @@ def _rate(text: str) -> float:
 
 
 def cancel(options: argparse.Namespace) -> int:
-    from holdfast.engine.bulk import Cancel
+    from holdfast.engine.admin.bulk import Cancel
 
     return _run(options, Cancel(options.reason))
 
 
 def wake(options: argparse.Namespace) -> int:
-    from holdfast.engine.bulk import Wake
+    from holdfast.engine.admin.bulk import Wake
 
     return _run(options, Wake())
 
 
 def redrive(options: argparse.Namespace) -> int:
-    from holdfast.engine.bulk import Redrive
+    from holdfast.engine.admin.bulk import Redrive
 
     return _run(options, Redrive(again=options.again))
 
@@ -135,7 +135,7 @@ async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Fou
 
 
 async def _each(engine: Engine, options: argparse.Namespace, verb: Verb, found: _Found) -> int:
-    from holdfast.engine.bulk import carry_out
+    from holdfast.engine.admin.bulk import carry_out
 
     tally, clock = Tally(options), engine.rules.clock
     begun = clock.monotonic()

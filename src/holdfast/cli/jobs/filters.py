@@ -48,7 +48,7 @@ def any_given(options: argparse.Namespace) -> bool:
 async def filter_of(engine: Engine, options: argparse.Namespace, states: tuple[State, ...] = ()) -> Filter:
     """What was asked for; `states` where neither --state nor --status is given."""
     from holdfast.engine import Filter
-    from holdfast.engine.states import state_filter
+    from holdfast.engine.reads.states import state_filter
 
     now = await engine.now()
     return Filter(

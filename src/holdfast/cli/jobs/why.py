@@ -58,7 +58,7 @@ def why(options: argparse.Namespace) -> int:
 
 
 def _answer(job: Job, clauses: list[Clause]) -> str:
-    from holdfast.engine.why import in_short
+    from holdfast.engine.reads.why import in_short
 
     broken = next((clause.name for clause in clauses if not clause.holds), "")
     return f"{in_short(clauses)} {REMEDIES.get(broken, '').format(queue=job.queue)}".rstrip()

@@ -14,8 +14,8 @@ from holdfast.redaction import without_password
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.cli.top.frame import Frame
-    from holdfast.cli.top.watch import Watch
+    from holdfast.cli.top.collector import Watch
+    from holdfast.cli.top.snapshot import Frame
     from holdfast.engine import Engine
 
 PIPE_WIDTH = 100_000  # behind a pipe nothing is cut
@@ -51,7 +51,7 @@ def _interval(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from holdfast.cli.top.watch import Watch
+    from holdfast.cli.top.collector import Watch
 
     async def work(engine: Engine) -> int:
         watch = Watch(engine, without_password(settings_of(options).url))
@@ -79,12 +79,12 @@ def _print(frame: Frame, console: Console, *, as_json: bool) -> None:
     if as_json:
         print_json(frame)
         return
-    from holdfast.cli.top.picture import picture
+    from holdfast.cli.top.render import picture
 
     console.print(picture(frame, width=console.width, height=SHOWN_ONCE))
 
 
 async def _live(watch: Watch, engine: Engine, console: Console, interval: float) -> None:
-    from holdfast.cli.top.live import View
+    from holdfast.cli.top.screen import View
 
     await View(watch, console, engine.rules.clock, every=interval).run()

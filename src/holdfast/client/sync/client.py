@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.client.sync.job import FINAL, SyncRemoteJob
-from holdfast.client.sync.work import SyncWork
+from holdfast.client.sync.worker_api import SyncWork
 from holdfast.errors import Invalid, NotFound
 from holdfast.model.job import PAYLOAD_BYTES_MAX
 from holdfast.model.json import encode_object

@@ -44,7 +44,7 @@ from holdfast.lifecycle.states import CANON
 from holdfast.model.history import ATTEMPT_COLUMNS, EVENT_COLUMNS
 from holdfast.model.job import COLUMNS, LEASE_COLUMNS
 from holdfast.model.key import KEY_COLUMNS
-from holdfast.model.outline import OUTLINE_COLUMNS
+from holdfast.model.summary import OUTLINE_COLUMNS
 from holdfast.model.worker import WORKER_COLUMNS
 from holdfast.store.queries import Query
 

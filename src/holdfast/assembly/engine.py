@@ -1,0 +1,195 @@
+"""Picks the implementations: settings go in, an engine comes out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.assembly.brokers import open_dispatch
+from holdfast.batching import Batches
+from holdfast.clock import Clock
+from holdfast.dispatch.dispatch import Dispatch
+from holdfast.engine import Created, Engine, Limits, Retention
+from holdfast.engine.hooks.hooks import Hooks
+from holdfast.engine.policy_settings import PolicySettings
+from holdfast.errors import StoreError
+from holdfast.extend import Extension
+from holdfast.ids import Ids
+from holdfast.lifecycle import Lifecycles
+from holdfast.maintenance.maintainer import ExtensionMaintenance
+from holdfast.model import NewJob
+from holdfast.observe.logs import job_lines
+from holdfast.observe.transition_log import Moves
+from holdfast.settings import Settings, load, migrate_command
+from holdfast.store import PostgresStore, SqliteStore, open_store
+from holdfast.store.notify import Notifier, by_queue
+from holdfast.store.presence import Presence
+from holdfast.store.presence import open_presence as _open_presence
+
+log = logging.getLogger(__name__)
+
+
+async def open_engine(
+    settings: Settings | None = None,
+    *,
+    lifecycles: Lifecycles | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    app: str = "",
+    extensions: Iterable[Extension] = (),
+    hooks: Hooks | None = None,
+) -> Engine:
+    """The engine that the settings describe, on the database they name.
+
+    `app` is the reference of the app that names the database, if one does: an error then asks to migrate that.
+    `hooks` are those of its extensions.
+    """
+    settings, clock, ids = settings or load(), clock or Clock(), ids or Ids()
+    policies, own = policy_settings(settings), lifecycles or Lifecycles()
+    all_are_ours = policies.are_of(own)
+    if all_are_ours:
+        policies.check(own)
+    engine = Engine(
+        await open_store(settings.url, clock, ids, migrate=migrate_command(settings, app), extensions=extensions),
+        lifecycles=lifecycles,
+        clock=clock,
+        ids=ids,
+        hooks=hooks,
+        limits=Limits(
+            sweep_seconds=settings.sweep_seconds,
+            startup_grace_seconds=settings.startup_grace_seconds,
+            accept_orphans_seconds=settings.accept_orphans_seconds,
+            error_max_chars=settings.error_max_chars,
+            worker_json_bytes_max=settings.worker_json_max_bytes,
+            hook_seconds=settings.hook_timeout_seconds,
+        ),
+        policy_settings=policies,
+    )
+    if (log := job_lines()) is not None:
+        engine.rules.observers.append(Moves(log, engine.rules.lifecycles))
+    if not all_are_ours:
+        await _check_all(policies, engine)
+    with suppress(StoreError):  # then maintenance does it, or the first use of the engine says what is wrong
+        await engine.rebase_event_log()
+    return engine
+
+
+async def _check_all(policies: PolicySettings, engine: Engine) -> None:
+    """Settings of a lifecycle that this process does not know: another app may have declared it."""
+    try:
+        policies.check(await engine.lifecycles())
+    except BaseException:
+        await engine.close()
+        raise
+
+
+def policy_settings(settings: Settings) -> PolicySettings:
+    return PolicySettings(
+        {knob: getattr(settings, name) for knob, name in _POLICY.items()},
+        frozenset(knob for knob, name in _POLICY.items() if name in settings.explicit),
+        settings.lifecycles,
+    )
+
+
+# The knobs of a policy that have a setting, and its name.
+_POLICY = {
+    "lease_seconds": "lease_seconds",
+    "heartbeat_seconds": "heartbeat_seconds",
+    "max_attempts": "max_attempts",
+    "backoff_base_seconds": "backoff_base",
+    "backoff_factor": "backoff_factor",
+    "backoff_cap_seconds": "backoff_cap",
+    "backoff_jitter": "backoff_jitter",
+    "no_progress_seconds": "no_progress_seconds",
+    "max_runtime_seconds": "max_runtime_seconds",
+    "keep_completed_parts": "keep_completed_parts",
+    "discard_partial_parts": "discard_partial_parts",
+    "idempotency_window_seconds": "idempotency_ttl",
+    "offline_seconds": "worker_offline_seconds",
+}
+
+
+@dataclass
+class Opened:
+    """What a process that creates jobs needs: the engine, and a way for many callers to share a commit."""
+
+    engine: Engine
+    creates: Batches[NewJob, Created]
+    declared: set[str] = field(default_factory=set)
+    notifier: Notifier | None = None
+    dispatch: Dispatch | None = None
+
+    async def close(self) -> None:
+        await self.tell()
+        await self.engine.close()
+
+    async def tell(self) -> None:
+        """What was created and not yet told is told, and then nothing more."""
+        self.engine.flush_hints()
+        if self.dispatch is not None:
+            await self.dispatch.close()
+        if self.notifier is not None:
+            await self.notifier.close()
+
+    def abandon(self) -> None:
+        """Its event loop does not run, or cannot wait: sockets are closed, nothing more is sent."""
+        if self.engine.later is not None:
+            self.engine.later.drop()
+        if self.notifier is not None:
+            self.notifier.drop()
+        if isinstance(self.engine.store, PostgresStore):
+            self.engine.store.abandon()
+
+    async def let_go(self) -> None:
+        """Its event loop has ended without `close`: sockets went with it, the threads of a SQLite store did not."""
+        if isinstance(self.engine.store, SqliteStore):
+            await self.engine.close()
+
+
+async def open_all(
+    settings: Settings,
+    *,
+    lifecycles: Lifecycles,
+    clock: Clock,
+    ids: Ids,
+    app: str = "",
+    extensions: Iterable[Extension] = (),
+    hooks: Hooks | None = None,
+) -> Opened:
+    included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
+    engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
+    notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
+    by_database = None if notifier is None else by_queue(notifier)
+    try:
+        dispatch = open_dispatch(settings, clock, ids, by_database)
+    except BaseException:
+        await engine.close()
+        raise
+    waker = by_database if dispatch is None else dispatch.sender
+    if waker is not None:
+        engine.rules.wakers.append(waker)
+    return Opened(engine, Batches(engine.create_many), notifier=notifier, dispatch=dispatch)
+
+
+def extension_maintenance(
+    engine: Engine, clock: Clock, ids: Ids, extensions: Iterable[Extension]
+) -> ExtensionMaintenance:
+    return ExtensionMaintenance(engine, clock, ids, [task for each in extensions for task in each.tasks])
+
+
+async def open_presence(settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None) -> Presence:
+    """A worker process among the others: how its death is seen, and how it hears of work."""
+    return await _open_presence(settings.url, clock, ids, queues=queues)
+
+
+def retention(settings: Settings) -> Retention:
+    """What `prune` keeps and for how long; a state without a setting is kept for ever."""
+    return Retention(
+        succeeded=settings.retain_succeeded_seconds,
+        dead=settings.retain_dead_seconds,
+        canceled=settings.retain_canceled_seconds,
+        rejected=settings.retain_rejected_seconds,
+    )

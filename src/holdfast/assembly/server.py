@@ -1,0 +1,158 @@
+"""A server process: everything it consists of, and the loops that run beside its answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from holdfast.assembly.engine import extension_maintenance, open_all, open_presence, retention
+from holdfast.background import Loop
+from holdfast.batching import Apart, Batches
+from holdfast.clock import Clock
+from holdfast.dispatch.dispatch import Dispatch
+from holdfast.dispatch.listener import Listener
+from holdfast.engine import Created, Engine
+from holdfast.engine.hooks.hooks import Hooks
+from holdfast.engine.insert import Ready
+from holdfast.extend import Extension
+from holdfast.ids import Ids
+from holdfast.lifecycle import Lifecycles
+from holdfast.maintenance.maintainer import Maintenance, WorkerLog
+from holdfast.maintenance.rotation import Turns
+from holdfast.observe.storage_metrics import storage_metrics
+from holdfast.observe.tracing import traces
+from holdfast.server.api.cursors import Cursors
+from holdfast.server.auth.authenticator import Auth
+from holdfast.server.health_monitor import Pulse, folder_of
+from holdfast.server.live.feed import Feed
+from holdfast.server.live.long_poll import Room
+from holdfast.server.live.redis import open_shared
+from holdfast.server.state import Server
+from holdfast.settings import Settings
+from holdfast.store.notify import by_queue
+from holdfast.store.presence import Presence
+from holdfast.webhooks.alerts import AlertsTo, kinds_of
+from holdfast.webhooks.deliverer import Courier
+from holdfast.webhooks.egress import Egress
+from holdfast.webhooks.sender import Sender
+
+GATHERING_TURNS = 4  # of the event loop: the answered ask again, and those who asked meanwhile come in
+
+
+def _creates(engine: Engine) -> Batches[Ready, Created]:
+    return Batches(engine.hand_in_each, turns=GATHERING_TURNS, answers_each=True)
+
+
+def _has_key(one: Ready) -> bool:
+    """Then its insert may have to wait for another transaction with the same key."""
+    return one.job.idempotency_key is not None
+
+
+@asynccontextmanager
+async def open_server(
+    settings: Settings,
+    *,
+    lifecycles: Lifecycles,
+    clock: Clock,
+    ids: Ids,
+    open_to_anybody: bool,
+    app: str = "",
+    extensions: Iterable[Extension] = (),
+    hooks: Hooks | None = None,
+) -> AsyncIterator[Server]:
+    """What a server process consists of, with everything that runs beside its answers."""
+    async with AsyncExitStack() as stack:
+        extensions = tuple(extensions)
+        included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
+        opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
+        stack.push_async_callback(opened.close)
+        engine = opened.engine
+        presence = await open_presence(settings, clock, ids, queues=None)
+        stack.push_async_callback(presence.close)
+        engine.rules.wakers.append(by_queue(presence.heard))
+        listeners = _listeners(opened.dispatch, presence, ids)
+        turns = Turns(clock, ids)
+        outlines, feed = Batches(engine.outlines, turns=GATHERING_TURNS), Feed(engine, clock)
+        shared = open_shared(settings, engine, outlines, feed, clock, ids)
+        server = Server(
+            engine,
+            clock,
+            ids,
+            settings,
+            Auth(
+                engine,
+                clock,
+                admin_secret=settings.admin_secret,
+                open_to_anybody=open_to_anybody,
+                rate_per_second=settings.rate_per_second,
+                behind_tls=settings.behind_tls,
+            ),
+            Apart(_has_key, waiting=_creates(engine), others=_creates(engine)),
+            outlines,
+            Cursors(engine),
+            feed,
+            Room(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),
+            Pulse(engine, clock, folder_of(settings), tell=turns.hear),
+            open_courier(engine, clock, ids, settings),
+            retention=retention(settings),
+            traces=traces() if settings.traces else None,
+            shared=shared,
+            dispatch=opened.dispatch,
+            extension_routes=[route for each in extensions for route in each.routes],
+            mounts=[one for each in extensions for one in each.mounts],
+            about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
+            health_fields=[probe for each in extensions for probe in each.health_fields],
+            extension_settings=lambda: [row for each in extensions for row in each.shown_settings()],
+        )
+        if extensions:
+            server.metrics.adopt(storage_metrics.instruments)
+        for extension in extensions:
+            server.metrics.adopt(extension.metrics.values())
+        maintenance = Maintenance(
+            engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
+        )
+        worker_log = WorkerLog(engine, clock, ids)
+        stack.push_async_callback(server.courier.close)
+        loops: dict[str, Loop] = {
+            "the log of used keys": server.auth.run,
+            "the feed of events": server.feed.run,
+            "the room of waiting claims": server.room.run,
+            "the pulse": server.pulse.run,
+            "the webhook courier": server.courier.run,
+            "the figures": server.figures.run,
+            "the worker log": worker_log.run,
+            "maintenance": maintenance.run,
+        }
+        if extensions:
+            loops["the health of extensions"] = server.extension_health.run
+            loops["maintenance of extensions"] = extension_maintenance(engine, clock, ids, extensions).run
+        if shared is not None:
+            stack.push_async_callback(shared.close)
+            loops["Redis"] = shared.run
+        if opened.dispatch is not None and not listeners:
+            loops["the watch on the broker"] = opened.dispatch.watch().run
+        for listener in listeners:
+            loops["the hints of the broker"] = listener.run
+        await stack.enter_async_context(server.loops.running(loops))
+        yield server
+
+
+def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[Listener]:
+    """Each server hears every hint, for those who wait in it; from a queue that all share it must not take any."""
+    if dispatch is None or dispatch.mode.shared:
+        return []
+    return [dispatch.listen(f"server-{ids.bits(64):016x}", presence.heard, busy=False)]
+
+
+def open_courier(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> Courier:
+    egress = Egress(hosts=settings.webhook_hosts, private=settings.unsafe_private_webhooks)
+    alerts = AlertsTo(
+        url=settings.alert_webhook_url,
+        kinds=kinds_of(settings.alert_on),
+        cooldown_seconds=settings.alert_rate_limit_seconds,
+        timeout_seconds=settings.alert_webhook_timeout,
+    )
+    if alerts.url:
+        egress.check(alerts.url, listed=False)  # better at the start than at the first alarm
+    return Courier(engine, clock, ids, Sender(egress), alerts)

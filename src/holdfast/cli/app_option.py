@@ -1,0 +1,97 @@
+"""`--app module:attribute`: the app that a command works for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sysconfig
+import traceback
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.errors import Invalid
+from holdfast.model.names import kind_of
+from holdfast.settings import load
+
+if TYPE_CHECKING:
+    from holdfast.sdk.app import App
+
+
+def named_app(options: argparse.Namespace) -> App | None:
+    """The app that `--app` or HOLDFAST_APP names, imported once, on the database that `--database` may name."""
+    reference = options.app or load(extensions=None).app
+    if not reference:
+        return None
+    if getattr(options, "loaded_app", None) is None:
+        options.loaded_app = load_app(reference)
+        load(
+            extensions=options.loaded_app.sections
+        )  # a typo does not go unnoticed because the app has its own settings
+        if options.database is not None:
+            options.loaded_app.settings = replace(options.loaded_app.settings, database_url=options.database)
+            options.loaded_app.loaded_as = ""
+    found: App = options.loaded_app
+    return found
+
+
+def required_app(options: argparse.Namespace) -> App:
+    if (app := named_app(options)) is None:
+        raise Invalid("say which app: --app MODULE:APP, such as tasks:app, or set HOLDFAST_APP", code="invalid_app")
+    return app
+
+
+def load_app(reference: str) -> App:
+    """Import the app, with the current directory first on the path. Whatever is wrong becomes one sentence."""
+    from holdfast.sdk.app import App
+    from holdfast.worker.processes.app_loader import load as imported
+
+    try:
+        found = imported(reference, [os.getcwd()])
+    except ModuleNotFoundError as error:
+        module = reference.partition(":")[0]
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise Invalid(
+                f"there is no module {module!r}; is it installed, or a file in this directory?", code="invalid_app"
+            ) from None
+        raise _broken(reference, error) from error
+    except Exception as error:
+        raise _broken(reference, error) from error
+    if not isinstance(found, App):
+        raise Invalid(
+            f"{reference} is {kind_of(found)}, not a holdfast.App; name the variable that holds the App",
+            code="invalid_app",
+        )
+    if not found.handlers and not found.extensions:
+        raise Invalid(
+            f"{reference} defines no jobs; write `@app.job()` above a function, or import the modules that do",
+            code="invalid_app",
+        )
+    found.loaded_as = reference
+    return found
+
+
+def _broken(reference: str, error: Exception) -> Invalid:
+    """What went wrong, and where in the code of whoever wrote the app."""
+    place = _place(error)
+    if isinstance(error, Invalid):
+        return Invalid(f"{error.message} ({place})" if place else error.message, code=error.code)
+    said = error.msg if isinstance(error, SyntaxError) else error
+    return Invalid(
+        f"{reference} cannot be imported: {type(error).__name__}: {said}{f' ({place})' if place else ''}",
+        code="invalid_app",
+    )
+
+
+def _place(error: Exception) -> str:
+    """The innermost line of theirs: not of Python's own machinery, nor of ours, nor of a library."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
+    return f"{theirs[-1].filename}, line {theirs[-1].lineno}" if theirs else ""
+
+
+def _is_theirs(file: str) -> bool:
+    machinery = ("<", sysconfig.get_path("stdlib"), f"{files('holdfast')}")
+    return not file.startswith(machinery) and "site-packages" not in file

@@ -1,0 +1,31 @@
+"""How many a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from holdfast.cli.jobs.summary import progress_bar
+from holdfast.clock import Clock
+
+STAGE_SECONDS = 5.0  # enough to know a rate: what takes longer ends there
+
+
+class Pace:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def rate(self, what: str, total: int, call: Callable[[], Awaitable[int]], *, callers: int = 1) -> float:
+        """So many jobs, by calls that say how many each of them did; a bar tells how far it is."""
+        done, begun = 0, self._clock.monotonic()
+
+        async def caller() -> None:
+            nonlocal done
+            while done < total and self._clock.monotonic() < begun + STAGE_SECONDS:
+                more = await call()
+                done += more  # only now: other callers have counted meanwhile
+                advance(done)
+
+        with progress_bar(what, total, shown=True) as advance:
+            await asyncio.gather(*(caller() for _ in range(callers)))
+            return done / (self._clock.monotonic() - begun)

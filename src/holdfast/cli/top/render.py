@@ -1,0 +1,204 @@
+"""A frame as a person sees it: a head and four tables, cut to the terminal's height and width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.console import Group
+from rich.text import Text
+
+from holdfast.cli.jobs.views import STYLES as STATE_STYLES
+from holdfast.cli.output import Cell, Styled, age_text, bar, clean, count, span_text, time_text
+from holdfast.cli.table import header, line
+from holdfast.cli.table_layout import fitted_lines
+from holdfast.cli.top.collector import COUNT_MAX
+from holdfast.cli.top.snapshot import EndedLine, Frame, QueueLine, RunningLine, WorkerLine
+from holdfast.cli.truncate import cut_end, cut_middle
+from holdfast.cli.workers import STYLES
+from holdfast.lifecycle import State
+from holdfast.redaction import printable
+
+WORKER_STYLES = STYLES | {"silent": "red"}
+BAR_WIDTH = 10
+STALE_SECONDS = 5.0
+TITLE_LINES = 2  # of a table: an empty line and its titles
+
+
+def _right(title: str, short: str | None = None) -> Styled:
+    return Styled(title, short=short, right=True)
+
+
+QUEUE_TITLES: list[Cell] = [
+    *("queue", _right("waiting", "wait"), _right("running", "run"), _right("retrying", "retry")),
+    *(_right("delayed", "delay"), _right("dead 1 h", "dead"), _right("oldest"), _right("in/s"), _right("out/s")),
+]
+WORKER_TITLES: list[Cell] = ["worker", "name", "status", _right("busy"), _right("leases"), "heard of"]
+RUNNING_TITLES: list[Cell] = [
+    *("running", "type", _right("attempt", "try"), _right("since"), Styled("progress", short="done")),
+    *(_right("ready in", "ready"), "step"),
+]
+ENDED_TITLES: list[Cell] = [
+    *("ended", "type", _right("attempt", "try"), _right("ago"), _right("took"), "how", "code"),
+]
+
+
+@dataclass(frozen=True)
+class Section:
+    """`droppable`: titles of columns that a narrow terminal can do without."""
+
+    titles: Sequence[Cell]
+    rows: list[list[Cell]]
+    nothing: str
+    droppable: Sequence[str] = ()
+
+    def lines(self, most: int, width: int) -> Iterator[Text]:
+        """Titles and so many rows; where there are more, the last line says so."""
+        shown = self.rows if len(self.rows) <= most else self.rows[: max(0, most - 1)]
+        titles = [clean(title) for title in self.titles]
+        columns = fitted_lines([[clean(cell) for cell in row] for row in shown], titles, width, self.droppable)
+        yield header(columns)
+        for row in zip(*(column.cells for column in columns), strict=True):
+            yield line(columns, row)
+        if len(shown) < max(1, len(self.rows)):
+            left = f"and {len(self.rows) - len(shown):,} more" if self.rows else self.nothing
+            yield Text(left, "dim")
+
+
+def picture(frame: Frame, *, width: int, height: int | None = None, trouble: str = "", foot: str = "") -> Group:
+    """All of it, or as much as `height` lines hold."""
+    head = [*_head(frame, width), *([Text(cut_end(printable(trouble), width), "bold red")] if trouble else [])]
+    sections = [_queues(frame), _workers(frame), _running(frame), _ended(frame)]
+    wanted = [max(1, len(section.rows)) for section in sections]
+    if height is not None:
+        wanted = shared(height - len(head) - TITLE_LINES * len(sections) - bool(foot), wanted)
+    tables = [
+        part for section, rows in zip(sections, wanted, strict=True) for part in (Text(), *section.lines(rows, width))
+    ]
+    return Group(*head, *tables, *([Text(foot, "dim")] if foot else []))
+
+
+def shared(lines: int, wanted: list[int]) -> list[int]:
+    """Lines dealt out in turn to whoever wants more; one each, whatever there is."""
+    got = [1] * len(wanted)
+    while sum(got) < lines and got != wanted:
+        for place, most in enumerate(wanted):
+            if got[place] < most and sum(got) < lines:
+                got[place] += 1
+    return got
+
+
+def _head(frame: Frame, width: int) -> Iterator[Text]:
+    clock = f"  {time_text(frame.at)} UTC"
+    name = cut_middle(f"holdfast top  {printable(frame.database)}", max(1, width - len(clock)))
+    yield Text(f"{name}{clock}", "bold")
+    total = frame.totals
+    alive = [worker for worker in frame.workers if worker.alive]
+    said = [
+        f"{_number(total.waiting)} waiting",
+        f"{_number(total.running)} running",
+        f"{_bounded(total.retrying)} retrying",
+        f"{_bounded(total.delayed)} delayed",
+        *([f"{_number(total.created)} created"] if total.created else []),
+        f"{_bounded(total.dead_last_hour)} died in the last hour",
+    ]
+    yield Text(cut_end(", ".join(said), width))
+    pace = [
+        f"{_rate(total.in_per_second)}/s in" if total.in_per_second is not None else "",
+        f"{_rate(total.out_per_second)}/s out" if total.out_per_second is not None else "",
+        count(len(alive), "worker"),
+    ]
+    counted = (frame.at - frame.counted_at).total_seconds()
+    late = f" (counted {span_text(counted)} ago)" if counted > STALE_SECONDS else ""
+    yield Text(cut_end(", ".join(filter(None, pace)) + late, width))
+
+
+def _queues(frame: Frame) -> Section:
+    rows = [_queue(queue, frame.at) for queue in frame.queues]
+    return Section(QUEUE_TITLES, rows, "no job waits or runs")
+
+
+def _queue(queue: QueueLine, now: datetime) -> list[Cell]:
+    by = f" by {queue.paused_by}" if queue.paused_by else ""
+    paused = Styled(f"{queue.queue} (paused{by})", "yellow", short=f"{queue.queue} (paused)")
+    return [
+        paused if queue.paused_at else queue.queue,
+        _number(queue.waiting),
+        Styled(_number(queue.running), "cyan" if queue.running else ""),
+        Styled(_bounded(queue.retrying), "yellow" if queue.retrying else ""),
+        _bounded(queue.delayed),
+        Styled(_bounded(queue.dead_last_hour), "red" if queue.dead_last_hour else ""),
+        age_text(now, queue.oldest_waiting_at),
+        _rate(queue.in_per_second),
+        _rate(queue.out_per_second),
+    ]
+
+
+def _workers(frame: Frame) -> Section:
+    live_first = sorted(frame.workers, key=lambda worker: not worker.alive)
+    rows = [_worker(worker, frame.at) for worker in live_first]
+    return Section(WORKER_TITLES, rows, "no worker is alive")
+
+
+def _worker(worker: WorkerLine, now: datetime) -> list[Cell]:
+    busy = worker.leases if worker.slots is None else min(worker.leases, worker.slots)
+    return [
+        worker.worker_id,
+        worker.name or "",
+        Styled(worker.status, WORKER_STYLES[worker.status]),
+        f"{busy}" if worker.slots is None else f"{busy}/{worker.slots}",
+        f"{worker.leases}",
+        f"{age_text(now, worker.last_heartbeat_at)} ago" if worker.last_heartbeat_at else "never",
+    ]
+
+
+def _running(frame: Frame) -> Section:
+    rows = [_running_row(job, frame.at) for job in frame.running]
+    return Section(RUNNING_TITLES, rows, "no job runs", droppable=["ready in", "attempt"])
+
+
+def _running_row(job: RunningLine, now: datetime) -> list[Cell]:
+    return [
+        job.job_id,
+        job.job_type,
+        f"{job.attempt}/{job.max_attempts}",
+        age_text(now, job.since),
+        "" if job.percent is None else Styled(bar(job.percent, BAR_WIDTH), short=f"{job.percent:.0f} %"),
+        span_text((job.eta_at - now).total_seconds()) if job.eta_at else "",
+        Styled(f"asked to stop; {job.step or ''}".rstrip("; "), "yellow") if job.cancel_requested else job.step or "",
+    ]
+
+
+def _ended(frame: Frame) -> Section:
+    rows = [_ended_row(job, frame.at) for job in frame.ended]
+    return Section(ENDED_TITLES, rows, "no job ended lately", droppable=["took", "attempt"])
+
+
+def _ended_row(job: EndedLine, now: datetime) -> list[Cell]:
+    return [
+        job.job_id,
+        job.job_type,
+        f"{job.attempt}/{job.max_attempts}",
+        age_text(now, job.at),
+        "" if job.seconds is None else _took(job.seconds),
+        Styled(job.state, STATE_STYLES[State(job.stored_state)]),
+        job.code or "",
+    ]
+
+
+def _number(number: int) -> str:
+    return f"{number:,}"
+
+
+def _bounded(number: int) -> str:
+    """Counted no further than that."""
+    return f"{number:,}+" if number >= COUNT_MAX else f"{number:,}"
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 60 else span_text(seconds)

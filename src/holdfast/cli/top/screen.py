@@ -1,0 +1,80 @@
+"""The view that goes on: looks at every interval, draws on the terminal's other screen, and ends when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from holdfast.cli.top.collector import Watch
+from holdfast.cli.top.keyboard import keys
+from holdfast.cli.top.render import picture
+from holdfast.cli.top.snapshot import Frame
+from holdfast.clock import Clock
+from holdfast.errors import StoreError
+
+PATIENCE_SECONDS = 10.0  # for one look
+
+
+class View:
+    def __init__(self, watch: Watch, console: Console, clock: Clock, *, every: float) -> None:
+        self._watch, self._console, self._clock, self._every = watch, console, clock, every
+        self._ended = asyncio.Event()
+        self._live = Live(console=console, screen=True, auto_refresh=False)
+        self._frame: Frame | None = None
+        self._trouble = ""
+
+    async def run(self) -> None:
+        """Until q is pressed, or a signal says so."""
+        quit_on = dict.fromkeys((signal.SIGINT, signal.SIGTERM), self._ended.set)
+        with signals(quit_on | {signal.SIGWINCH: self._draw}), keys(self._pressed), self._live:
+            looking = asyncio.create_task(self._look_on())
+            ended = asyncio.create_task(self._ended.wait())
+            await asyncio.wait({looking, ended}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (looking, ended):
+                task.cancel()
+            [failed, _] = await asyncio.gather(looking, ended, return_exceptions=True)
+            if isinstance(failed, Exception):
+                raise failed
+
+    def _pressed(self, what: str) -> None:
+        if not what or "q" in what.lower():
+            self._ended.set()
+
+    async def _look_on(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    self._frame = await self._watch.look()
+                self._trouble = ""
+            except StoreError as error:
+                self._trouble = f"the database is away, trying again: {error.full}"
+            except TimeoutError:
+                self._trouble = f"the database has not answered for {PATIENCE_SECONDS:.0f} s, trying again"
+            self._draw()
+            await self._clock.sleep(self._every)
+
+    def _draw(self) -> None:
+        if self._frame is None:
+            self._live.update(Text(self._trouble), refresh=True)
+            return
+        width, height = self._console.size
+        shown = picture(self._frame, width=width, height=height, trouble=self._trouble, foot="q quits")
+        self._live.update(shown, refresh=True)
+
+
+@contextmanager
+def signals(handlers: dict[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)

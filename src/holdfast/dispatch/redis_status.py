@@ -1,0 +1,129 @@
+"""A copy in Redis of how jobs are, for those who ask often. It is shown, and nothing is decided by it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.batching import Batches
+from holdfast.clock import Clock, to_micros
+from holdfast.dispatch.breaker import Breaker
+from holdfast.errors import HoldfastError
+from holdfast.model.summary import Outline
+
+READ_SECONDS = 0.05  # whoever asks gets the database's answer then
+WRITE_SECONDS = 1.0
+COPY_BYTES_MAX = 32 * 1024  # of one job; a larger one is not copied, and its place says so
+MAC_CHARS, STAMP_CHARS = 32, 40
+
+# Whoever comes later with something older changes nothing.
+_NEWER = """
+local there = redis.call('GET', KEYS[1])
+if there and string.sub(there, 1, 40) > ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1
+"""
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[str, Outline]).decode
+
+
+def key_of(job_id: str) -> str:
+    return f"holdfast:status:{job_id}"
+
+
+class StatusCache:
+    """Each copy is signed with a secret of the database's: what somebody else put there is as good as nothing."""
+
+    def __init__(
+        self,
+        redis: Any,
+        breaker: Breaker,
+        clock: Clock,
+        *,
+        seconds: float,
+        secret: Callable[[], Coroutine[Any, Any, bytes]],
+    ) -> None:
+        self._redis, self._breaker, self._clock = redis, breaker, clock
+        self.seconds = seconds
+        self._secret, self._key = secret, b""
+        self._reads: Batches[str, Any] = Batches(self._read)
+
+    async def get(self, job_id: str, tenant: str) -> Outline | None:
+        """As somebody saw it lately; None where the database must be asked, whatever the reason."""
+        if not self._breaker.allows:
+            return None
+        if (found := await self._reads.put(job_id)) is None:
+            return None
+        try:
+            whose, outline = _decode(await self._opened(job_id, found))
+        except HoldfastError:  # the secret cannot be read now
+            return None
+        except ValueError:  # too large, or cut off, forged, of another version of ours
+            if len(found) != STAMP_CHARS:
+                await self._forget(job_id)
+            return None
+        return msgspec.structs.replace(outline, now_at=self._clock.now()) if whose == tenant else None
+
+    async def put(self, seen: Sequence[tuple[str, Outline, float]], read_at: float) -> bool:
+        """(tenant, job, for how long), read at that monotonic time or later. What took long on its way is not kept.
+
+        False if it was not done."""
+        if not self._breaker.allows or self._clock.monotonic() - read_at > WRITE_SECONDS:
+            return False
+        try:
+            self._key = self._key or await self._secret()
+        except HoldfastError:
+            return False
+        pipeline = self._redis.pipeline(transaction=False)
+        for tenant, outline, lasts in seen:
+            stamp = _stamp(outline)
+            copy = stamp + self._sealed(stamp, tenant, outline)
+            pipeline.execute_command("EVAL", _NEWER, 1, key_of(outline.id), stamp, copy, max(1, round(lasts * 1000)))
+        return await self._try(pipeline.execute(), WRITE_SECONDS) is not None
+
+    def _sealed(self, stamp: bytes, tenant: str, outline: Outline) -> bytes:
+        body = _encode((tenant, outline))
+        return b"" if len(body) > COPY_BYTES_MAX else self._mac(outline.id, stamp, body) + body
+
+    async def _opened(self, job_id: str, copy: bytes) -> bytes:
+        self._key = self._key or await self._secret()
+        stamp, mac, body = copy[:STAMP_CHARS], copy[STAMP_CHARS:][:MAC_CHARS], copy[STAMP_CHARS + MAC_CHARS :]
+        if not hmac.compare_digest(mac, self._mac(job_id, stamp, body)):
+            raise ValueError("not ours")
+        return body
+
+    def _mac(self, job_id: str, stamp: bytes, body: bytes) -> bytes:
+        return hmac.digest(self._key, b"%b %b %b" % (job_id.encode(), stamp, body), "sha256").hex().encode()[:MAC_CHARS]
+
+    async def _forget(self, job_id: str) -> None:
+        await self._try(self._redis.delete(key_of(job_id)), READ_SECONDS)
+
+    async def _read(self, job_ids: list[str]) -> Sequence[Any]:
+        found = await self._try(self._redis.mget([key_of(job_id) for job_id in job_ids]), READ_SECONDS)
+        return found or [None] * len(job_ids)
+
+    async def _try(self, asked: Any, seconds: float) -> Any:
+        """None where Redis does not answer in time, or not at all."""
+        from redis.exceptions import RedisError
+
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await asked
+        except (RedisError, OSError, TimeoutError) as error:
+            self._breaker.failed(type(error).__name__)
+            return None
+        self._breaker.succeeded()
+        return answer
+
+
+def _stamp(outline: Outline) -> bytes:
+    """Of fixed length: of two, the greater is the newer. Not all that is shown of a job counts as a version."""
+    return b"%020d%020d" % (outline.version, to_micros(outline.updated_at))

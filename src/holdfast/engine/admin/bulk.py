@@ -1,0 +1,145 @@
+"""Many jobs at once: what `cancel` and `redrive` do to each of some jobs. A rehearsal is undone at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from holdfast.engine.admin.audit import Deed, record
+from holdfast.engine.cancel import cancel
+from holdfast.engine.context import Rules
+from holdfast.engine.redrive import redrive, successors
+from holdfast.engine.wake import wake
+from holdfast.errors import HoldfastError, KeyReused, StoreError
+from holdfast.lifecycle import FINAL, Actor, State
+from holdfast.store import Tx
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
+
+
+class Outcome(NamedTuple):
+    """What became of one job: `what` in a word; the job that was made of it; why it was refused."""
+
+    job_id: str
+    what: str
+    new_id: str | None = None
+    refusal: HoldfastError | None = None
+
+    def view(self) -> dict[str, Any]:
+        refusal = {"code": self.refusal.code, "message": self.refusal.message} if self.refusal else {}
+        return {"jobId": self.job_id, "outcome": self.what, "newJobId": self.new_id, **refusal}
+
+    def __str__(self) -> str:
+        more = f" as {self.new_id}" if self.new_id else f": {self.refusal.message}" if self.refusal else ""
+        return f"{self.job_id}\t{self.what.replace('_', ' ')}{more}"
+
+
+class Verb(Protocol):
+    """`states` are those it moves jobs from where the filter names none."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def states(self) -> tuple[State, ...]: ...
+
+    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome: ...
+
+
+class Cancel:
+    name = "cancel"
+    states = tuple(state for state in State if state not in FINAL)
+
+    def __init__(self, reason: str = "canceled") -> None:
+        self._reason = reason
+
+    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
+        answer = await cancel(tx, rules, job_id, actor=Actor.API, reason=self._reason)
+        return Outcome(job_id, "canceled" if answer.canceled else "cancel_requested")
+
+
+class Wake:
+    name = "wake"
+    states = (State.QUEUED, State.RETRYING)
+
+    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
+        return Outcome(job_id, "woken" if await wake(tx, rules, job_id) else "runs")
+
+
+class Pace(NamedTuple):
+    """The first of the new jobs may run at that time, and so many in each second after it."""
+
+    start: datetime
+    per_second: float
+
+    def at(self, place: int) -> datetime:
+        return self.start + timedelta(seconds=place / self.per_second)
+
+
+class Redrive:
+    """Once, unless told otherwise: whoever begins again half-way makes no second job of what has a successor.
+
+    Two at once see no successor yet. A key made of the old job's id keeps the second from making one too.
+    """
+
+    name = "redrive"
+    states = (State.DEAD,)
+
+    def __init__(self, *, again: bool = False, pace: Pace | None = None) -> None:
+        self._again, self._pace = again, pace
+
+    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
+        run_at = self._pace.at(place) if self._pace else None
+        if self._again:
+            return Outcome(job_id, "redriven", (await redrive(tx, rules, job_id, run_at=run_at)).id)
+        if before := await successors(tx, job_id):
+            return Outcome(job_id, "already_redriven", before[-1])
+        try:
+            made = await redrive(tx, rules, job_id, idempotency_key=f"redrive:{job_id}", run_at=run_at)
+        except KeyReused as taken:  # at another pace, at the same moment
+            return Outcome(job_id, "already_redriven", taken.fields["job_id"])
+        return Outcome(job_id, "already_redriven" if made.existed else "redriven", made.id)
+
+
+Tell = Callable[[list[Outcome]], Deed]
+
+
+async def carry_out(
+    engine: Engine, verb: Verb, job_ids: list[str], *, first: int = 0, rehearse: bool = False, tell: Tell | None = None
+) -> list[Outcome]:
+    """An outcome for each, in one transaction, with the line of the audit that `tell` makes of them."""
+    places = list(enumerate(job_ids, start=first))
+
+    async def together(tx: Tx) -> list[Outcome]:
+        outcomes = [await _outcome(job_id, verb.one(tx, engine.rules, job_id, place)) for place, job_id in places]
+        if tell is not None:
+            await record(tx, tell(outcomes))
+        return outcomes
+
+    return await _written(engine, together, rehearse=rehearse)
+
+
+class _Rehearsed(Exception):
+    def __init__(self, outcomes: list[Outcome]) -> None:
+        self.outcomes = outcomes
+
+
+async def _written(engine: Engine, work: Callable[[Tx], Awaitable[list[Outcome]]], *, rehearse: bool) -> list[Outcome]:
+    async def rehearsal(tx: Tx) -> list[Outcome]:
+        raise _Rehearsed(await work(tx))
+
+    try:
+        return await engine.store.write(rehearsal if rehearse else work)
+    except _Rehearsed as undone:
+        return [outcome._replace(new_id=None) if outcome.what == "redriven" else outcome for outcome in undone.outcomes]
+
+
+async def _outcome(job_id: str, work: Awaitable[Outcome]) -> Outcome:
+    try:
+        return await work
+    except StoreError:
+        raise
+    except HoldfastError as refusal:
+        return Outcome(job_id, "refused", refusal=refusal)

@@ -1,0 +1,95 @@
+"""Extensions that this database knows: who has one, what needs it, and how an operator takes such a need back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.reads.missing_extensions import COUNTED_MAX, MISSING_SECONDS
+from holdfast.errors import Conflict, UnknownName
+from holdfast.store import Tx, q
+
+
+class KnownExtension(msgspec.Struct, frozen=True):
+    """`live`: a process that has it has just said so. `job_types`: those with hooks of it, and the apps that say so.
+    `jobs`: how many that have not ended need it, counted up to `COUNTED_MAX`."""
+
+    name: str
+    live: bool
+    seen_at: datetime | None
+    job_types: dict[str, list[str]]
+    jobs: int
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    name: str
+    job_types: list[str]
+    jobs: int
+
+
+async def known(tx: Tx) -> list[KnownExtension]:
+    seen = {row["name"]: row for row in await tx.all(q.extensions)}
+    types: dict[str, dict[str, list[str]]] = {}
+    for row in await tx.all(q.types_with_needs):
+        for app, names in _by_app(row).items():
+            for name in names:
+                types.setdefault(name, {}).setdefault(row["name"], []).append(app)
+    found = []
+    for name in sorted({*seen, *types}):
+        seen_at = seen[name]["seen_at"] if name in seen else None
+        live = seen_at is not None and seen_at > seen[name]["now_at"] - timedelta(seconds=MISSING_SECONDS)
+        [row] = await tx.all(q.jobs_that_need, extension=name, limit=COUNTED_MAX)
+        found.append(KnownExtension(name, live, seen_at, types.get(name, {}), row["jobs"]))
+    return found
+
+
+async def require_forgettable(tx: Tx, name: str) -> KnownExtension:
+    extensions = {one.name: one for one in await known(tx)}
+    if name not in extensions:
+        raise UnknownName.of("extension", name, sorted(extensions))
+    if extensions[name].live:
+        raise Conflict(
+            f"a live process has extension {name!r}; stop the processes of the apps that include it, and try again "
+            f"{MISSING_SECONDS:.0f} s later",
+            code="extension_in_use",
+            name=name,
+        )
+    return extensions[name]
+
+
+async def forget(tx: Tx, name: str, *, batch: int) -> Forgotten:
+    """No job needs its hooks any more, and none of them runs for these jobs. What it keeps in its own tables stays."""
+    await require_forgettable(tx, name)
+    types = [row["name"] for row in await tx.all(q.types_with_needs) if await _forget_in_type(tx, row, name)]
+    jobs = 0
+    for row in await tx.all(q.needs_that_name, extension=name):
+        after = _json([need for need in msgspec.json.decode(row["needs"]) if need != name])
+        for _ in range(0, row["jobs"], batch):
+            jobs += len(await tx.all(q.change_needs, before=row["needs"], after=after, limit=batch))
+    for query in (q.forget_extension, q.forget_tasks_of, q.forget_failures_of):
+        await tx.all(query, name=name)
+    return Forgotten(name, types, jobs)
+
+
+async def _forget_in_type(tx: Tx, row: Any, name: str) -> bool:
+    before = _by_app(row)
+    now = {app: [need for need in needs if need != name] for app, needs in before.items()}
+    if now == before:
+        return False
+    now = {app: needs for app, needs in now.items() if needs}
+    needs = sorted({need for needs in now.values() for need in needs})
+    told = {"needs": _json(needs), "needs_by": _json(now)}
+    if await tx.one(q.put_needs, name=row["name"], before=row["needs_by"], **told) is None:
+        raise Conflict(f"job type {row['name']!r} is declared at this moment; try again", code="job_type_contended")
+    return True
+
+
+def _by_app(row: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = msgspec.json.decode(row["needs_by"])
+    return found
+
+
+def _json(value: Any) -> str | None:
+    return msgspec.json.encode(value).decode() if value else None

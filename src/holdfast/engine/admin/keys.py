@@ -1,0 +1,118 @@
+"""Keys: made, found, handed over to a new one, taken back. The text of a key leaves this file once, when it is made."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.engine.admin import workers
+from holdfast.engine.context import Rules
+from holdfast.errors import Conflict, NotFound
+from holdfast.model import Liveness, Worker
+from holdfast.model.key import ID_BITS, SECRET_BITS, Key, Kind, NewKey, digest_of, is_key_id, text_of
+from holdfast.model.names import quoted
+from holdfast.model.numbers import check_number
+from holdfast.store import Row, Tx, q
+from holdfast.store.queries import Query
+
+
+class Issued(NamedTuple):
+    """A new key; its text is nowhere else, and cannot be had again."""
+
+    key: Key
+    text: str
+
+
+class LiveKey(NamedTuple):
+    """A key that is neither revoked nor expired, and what its secret must hash to."""
+
+    key: Key
+    digest: str
+
+
+async def create(tx: Tx, rules: Rules, new: NewKey) -> Issued:
+    new.check()
+    if new.worker_id is not None:
+        await workers.get(tx, new.worker_id)
+    return await _issue(tx, rules, new)
+
+
+async def _issue(tx: Tx, rules: Rules, new: NewKey) -> Issued:
+    key_id, secret = f"{rules.ids.bits(ID_BITS):016x}", f"{rules.ids.bits(SECRET_BITS):064x}"
+    digest, scopes = digest_of(secret.encode()), msgspec.json.encode(new.stored_scopes()).decode()
+    made = (key_id, new.kind.value, new.tenant, new.name, new.subject, digest, scopes, new.worker_id)
+    row = await tx.one(q.put_key, made=[(*made, new.rate_per_second, new.expires_in)])
+    return Issued(Key.from_row(row), text_of(new.kind, key_id, secret))
+
+
+async def register(tx: Tx, rules: Rules, new: workers.NewWorker, queues: list[str] | None) -> tuple[Worker, str]:
+    """A worker and its key: both or neither."""
+    worker = await workers.register(tx, rules, new)
+    await tx.one(q.beat_worker, worker=worker.id, liveness=Liveness.ACTIVE, slots=None)
+    made = await create(tx, rules, NewKey(kind=Kind.WORKER, worker_id=worker.id, name=new.name, queues=queues))
+    return await workers.get(tx, worker.id), made.text
+
+
+async def find_live(tx: Tx, key_id: str) -> LiveKey | None:
+    row = await tx.one(q.live_key, id=key_id)
+    return None if row is None else LiveKey(Key.from_row(row), row["digest"])
+
+
+async def get(tx: Tx, key_id: str) -> Key:
+    return _known(await _found(tx, q.key, key_id), key_id)
+
+
+async def listed(tx: Tx) -> list[Key]:
+    return [Key.from_row(row) for row in await tx.all(q.keys)]
+
+
+async def kinds(tx: Tx) -> frozenset[Kind]:
+    return frozenset(Kind(row["kind"]) for row in await tx.all(q.kinds_of_keys))
+
+
+async def revoke(tx: Tx, key_id: str) -> Key:
+    """At once, and once: a repeat leaves the first time as it is."""
+    return _known(await _found(tx, q.revoke_key, key_id), key_id)
+
+
+async def revoke_of_worker(tx: Tx, worker: str) -> list[Key]:
+    await workers.get(tx, worker)
+    return [Key.from_row(row) for row in await tx.all(q.revoke_keys_of_worker, worker=worker)]
+
+
+async def rotate(tx: Tx, rules: Rules, key_id: str, overlap_seconds: float) -> Issued:
+    """A new key with the same rights and the same length of life; the old one lives on for the overlap."""
+    check_number(overlap_seconds, "overlap_seconds", code="invalid_key")
+    old = await get(tx, key_id)
+    if await tx.one(q.end_key_soon, id=key_id, seconds=float(overlap_seconds)) is None:
+        raise Conflict(f"key {key_id} is over; make a new one", code="key_over")
+    return await _issue(tx, rules, _heir(old))
+
+
+def _heir(old: Key) -> NewKey:
+    return NewKey(
+        kind=old.kind,
+        tenant=old.tenant,
+        name=old.name,
+        subject=old.subject,
+        scopes=old.scopes,
+        queues=old.queues,
+        worker_id=old.worker_id,
+        rate_per_second=old.rate_per_second,
+        expires_in=old.expires_in,
+    )
+
+
+async def were_used(tx: Tx, key_ids: list[str]) -> None:
+    await tx.all(q.keys_were_used, ids=key_ids)
+
+
+async def _found(tx: Tx, query: Query, key_id: str) -> Row | None:
+    return await tx.one(query, id=key_id) if is_key_id(key_id) else None
+
+
+def _known(row: Row | None, key_id: str) -> Key:
+    if row is None:
+        raise NotFound(f"no key {quoted(key_id)}", code="key_not_found")
+    return Key.from_row(row)

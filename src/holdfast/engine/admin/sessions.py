@@ -1,0 +1,50 @@
+"""Sessions: a browser that has shown a key once shows a cookie from then on. Only a digest of it is stored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.engine.context import Rules
+from holdfast.model.key import SECRET_BITS, digest_of
+from holdfast.model.numbers import check_number
+from holdfast.store import Tx, q
+
+
+class Session(NamedTuple):
+    """One that is not over yet. Whether its key is good is another question."""
+
+    key_id: str
+    expires_at: datetime
+
+
+class Opened(NamedTuple):
+    """A new session; its token is nowhere else."""
+
+    token: str
+    expires_at: datetime
+
+
+async def begin(tx: Tx, rules: Rules, key_id: str, seconds: float) -> Opened:
+    check_number(seconds, "seconds", code="invalid_setting")
+    token = f"{rules.ids.bits(SECRET_BITS):064x}"
+    row = await tx.one(q.put_session, made=[(digest_of(token.encode()), key_id, float(seconds))])
+    assert row is not None  # noqa: S101  (an insert of one row)
+    return Opened(token, row["expires_at"])
+
+
+async def find_live(tx: Tx, digest: str) -> Session | None:
+    row = await tx.one(q.live_session, digest=digest)
+    return None if row is None else Session(row["key_id"], row["expires_at"])
+
+
+async def end(tx: Tx, digest: str) -> bool:
+    return await tx.one(q.end_session, digest=digest) is not None
+
+
+async def were_used(tx: Tx, digests: list[str]) -> None:
+    await tx.all(q.sessions_were_used, digests=digests)
+
+
+async def prune(tx: Tx, rules: Rules) -> int:
+    return len(await tx.all(q.prune_sessions, limit=rules.limits.sweep_batch))

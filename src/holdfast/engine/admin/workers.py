@@ -1,0 +1,106 @@
+"""The registry of workers. `enabled` is an operator's word, liveness is what the heartbeats say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.context import Rules
+from holdfast.errors import Invalid, NotFound
+from holdfast.ids import is_uuid
+from holdfast.model import Worker
+from holdfast.model.json import encode_object
+from holdfast.model.names import capabilities_of, check_name, check_names, quoted
+from holdfast.model.numbers import check_count, check_number
+from holdfast.model.worker import ClaimScope, Holding
+from holdfast.store import Tx, q
+
+SCOPES_MAX = 20  # of processes that share a key
+
+
+class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """Registering an id again updates what it can do; it never switches a disabled worker on."""
+
+    id: str | None = None
+    name: str | None = None
+    kind: str = "local"
+    tenants: list[str] | None = None
+    capabilities: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    slots: int | None = None
+    heartbeat_seconds: float = 10
+    offline_seconds: float = 90
+
+
+async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
+    if new.id is not None and not is_uuid(new.id):
+        raise Invalid(f"a worker id is a UUID, got {quoted(new.id)}", code="invalid_worker_id")
+    if new.name is not None:
+        check_name(new.name, "worker name")
+    if new.slots is not None:
+        check_count(new.slots, "slots", code="invalid_slots")
+    for seconds in ("heartbeat_seconds", "offline_seconds"):
+        check_number(getattr(new, seconds), seconds, code="invalid_heartbeat")
+    limit = rules.limits.worker_json_bytes_max
+    tenants = None if new.tenants is None else msgspec.json.encode(check_names(new.tenants, "tenant")).decode()
+    row = await tx.one(
+        q.put_worker,
+        id=new.id or rules.ids.token(),
+        name=new.name,
+        kind=check_name(new.kind, "worker kind"),
+        tenants=tenants,
+        capabilities=encode_object(new.capabilities, "capabilities", max_bytes=limit),
+        offers=msgspec.json.encode(capabilities_of(new.capabilities)).decode(),
+        metadata=encode_object(new.metadata, "metadata", max_bytes=limit),
+        slots=new.slots,
+        heartbeat_seconds=float(new.heartbeat_seconds),
+        offline_seconds=float(new.offline_seconds),
+    )
+    return Worker.from_row(row)
+
+
+async def get(tx: Tx, worker: str) -> Worker:
+    row = await tx.one(q.worker, id=worker) if is_uuid(worker) else None
+    if row is None:
+        raise NotFound(f"no worker {worker}", code="worker_not_found")
+    return Worker.from_row(row)
+
+
+async def holds(tx: Tx) -> dict[str, Holding]:
+    """What each worker holds that holds any."""
+    rows = await tx.all(q.held_by_worker)
+    return {row["lease_worker"]: Holding(row["jobs"], row["oldest"]) for row in rows}
+
+
+async def note_scope(tx: Tx, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
+    """Keep what a worker's claims ask for, so that `why` need not guess; scopes it no longer asks for are dropped."""
+    row, clock = await tx.one(q.worker, id=worker), await tx.one(q.clock)
+    if row is None or clock is None:
+        return
+    scope = ClaimScope(types, queues, clock["now_at"].timestamp())
+    others = [one for one in Worker.from_row(row).scopes if one.at and (one.types, one.queues) != (types, queues)]
+    kept = [scope, *sorted(others, key=lambda one: -one.at)][:SCOPES_MAX]
+    await tx.all(q.note_claim_scopes, id=worker, scopes=msgspec.json.encode(kept).decode())
+
+
+async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> Worker:
+    row = await tx.one(q.enable_worker, id=worker, enabled=enabled) if is_uuid(worker) else None
+    if row is None:
+        raise NotFound(f"no worker {quoted(worker)}", code="worker_not_found")
+    return Worker.from_row(row)
+
+
+async def mark_silent(tx: Tx) -> list[Worker]:
+    """Workers not heard from for their own threshold go offline; their next heartbeat brings them back."""
+    return [Worker.from_row(row) for row in await tx.all(q.silent_workers)]
+
+
+async def forget(tx: Tx, seconds: float) -> int:
+    """Worker processes that ended long ago and hold nothing; whoever registered by other means stays."""
+    check_number(seconds, "seconds", code="invalid_retention")
+    gone = [(row["id"], row["name"]) for row in await tx.all(q.forget_workers, seconds=float(seconds))]
+    if gone:
+        await tx.all(q.keep_worker_names, past=gone)  # for the record of their attempts
+        await tx.all(q.prune_events, ids=[worker for worker, _ in gone])  # what the log says of them
+    return len(gone)

@@ -1,0 +1,71 @@
+"""A claim that may be sent again: its answer is kept with the leases it gave, and a repeat gets the same ones."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from holdfast.engine import claim as _claim
+from holdfast.engine.context import Rules
+from holdfast.engine.release import release
+from holdfast.model import Lease
+from holdfast.model.job import LEASE_COLUMNS, Unreadable
+from holdfast.model.reports import Freed, Held
+from holdfast.store import Tx, q
+
+
+async def claim_once(
+    tx: Tx,
+    rules: Rules,
+    request: str,
+    *,
+    worker: str,
+    queues: list[str] | None,
+    types: list[str] | None,
+    limit: int,
+    **holder: Any,
+) -> list[Lease] | None:
+    """Leases, or those of an equal request before, as far as they are still held; None when there is nothing.
+
+    A request that finds nothing leaves nothing behind, and the look comes first: an idle worker writes nothing.
+    """
+    if not await tx.all(rules.mine(q.open_lanes), worker=worker, queues=queues, types=types, limit=1):
+        return await _answered_before(tx, worker, request)
+    if await tx.one(q.begin_claim, worker=worker, request=request) is None:
+        return await _answered_before(tx, worker, request)
+    leases = await _claim.claim(tx, rules, worker=worker, queues=queues, types=types, limit=limit, **holder)
+    if not leases:
+        await tx.one(q.drop_claim, worker=worker, request=request)
+        return None
+    kept = msgspec.json.encode([(lease.id, lease.token) for lease in leases]).decode()
+    await tx.one(q.answer_claim, worker=worker, request=request, leases=kept)
+    return leases
+
+
+async def _answered_before(tx: Tx, worker: str, request: str) -> list[Lease] | None:
+    """Behind the look: if that found nothing because an equal request had taken it, its answer is there by now."""
+    row = await tx.one(q.repeat_claim, worker=worker, request=request)
+    if row is None:
+        return None
+    tokens = dict(msgspec.json.decode(row["leases"]))
+    held = {}
+    for job in await tx.all(q.jobs_by_id, ids=list(tokens)):
+        if job["lease_token"] == tokens[job["id"]]:
+            with suppress(Unreadable):  # since it was given; its lease runs out
+                held[job["id"]] = Lease.from_row(job[name] for name in LEASE_COLUMNS)
+    return [held[job_id] for job_id in tokens if job_id in held]
+
+
+async def give_back(tx: Tx, rules: Rules, leases: list[Held], *, worker: str, request: str | None) -> bool:
+    """Leases whose answer nobody heard; not those that a repeat of the request has been told of since."""
+    if request is not None and await tx.one(q.drop_claim, worker=worker, request=request) is None:
+        return False
+    await release(tx, rules, [Freed(lease.id, lease.token) for lease in leases], worker=worker)
+    return True
+
+
+async def prune_claims(tx: Tx, rules: Rules, seconds: float) -> int:
+    """Answers so old that nobody asks for them again."""
+    return len(await tx.all(q.prune_claims, seconds=float(seconds), limit=rules.limits.sweep_batch))

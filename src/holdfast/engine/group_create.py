@@ -1,0 +1,98 @@
+"""Jobs of many callers in few commits. Each is stored or refused by itself, and none is ever stored twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar, cast
+
+from holdfast.batching import each
+from holdfast.engine import create as _create
+from holdfast.engine.context import Rules
+from holdfast.engine.insert import Created, Ready
+from holdfast.engine.registry import NeedsTransaction, unless_stale
+from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.lifecycle import Actor
+from holdfast.store import PostgresStore, SqliteStore, Tx
+
+Answers = list[Created | Exception]
+_Stores = PostgresStore | SqliteStore
+_Answer = TypeVar("_Answer")
+
+
+async def create_in_few_commits(store: _Stores, rules: Rules, jobs: list[Ready]) -> Answers:
+    """In one statement, unless a key is taken or hooks have a say. What was committed is answered as such, whatever
+    becomes of the rest."""
+    plain = [one for one in jobs if rules.hooks.needs_of(one.job.type) is None]
+    tried = iter(await each(partial(_create_new, store, rules), plain) if plain else [])
+    new: list[Created | Exception | None] = [
+        next(tried) if rules.hooks.needs_of(one.job.type) is None else None for one in jobs
+    ]
+    left = [job for job, one in zip(jobs, new, strict=True) if one is None]
+    others = iter(cast("Answers", await each(partial(_create_each, store, rules), left) if left else []))
+    return [next(others) if one is None else one for one in new]
+
+
+async def _create_new(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequence[Created | Exception | None]:
+    async def work(tx: Tx, *, alone: bool) -> list[Created | None]:
+        return await _create.create_new(tx, rules, jobs, actor=Actor.CLIENT, accept=None, alone=alone)
+
+    async def write() -> list[Created | None]:
+        try:
+            return await store.write(partial(work, alone=True), alone=True, retry_locked=False)
+        except NeedsTransaction:
+            return await store.write(partial(work, alone=False), retry_locked=False)
+
+    return await _answered(write, jobs)
+
+
+async def _create_each(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequence[Created | Exception]:
+    async def work(tx: Tx) -> list[Created | HoldfastError]:
+        return await _create.create_each(tx, rules, jobs, actor=Actor.CLIENT, accept=None)
+
+    return await _answered(lambda: store.write(work, retry_locked=False), jobs)
+
+
+async def _answered(write: Callable[[], Awaitable[list[_Answer]]], jobs: list[Ready]) -> Sequence[_Answer | Exception]:
+    """A mistake of our own is the answer to these jobs, and not to those that are stored already."""
+    try:
+        with _create.naming_key([one.job for one in jobs]):
+            return await unless_stale(write)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        return [error] * len(jobs)
+
+
+async def accept_each(accept: Callable[[list[str]], Awaitable[list[str]]], made: Answers) -> Answers:
+    """Accept those that still wait for it. To repeat this is harmless, and creating is over."""
+    waiting = [one for one in made if isinstance(one, Created) and one.waits]
+    if not waiting:
+        return made
+
+    async def accepted(some: list[Created]) -> list[Created]:
+        done = await accept([one.id for one in some])
+        return [one.accepted() if one.id in done else one for one in some]
+
+    answers: Sequence[Created | Exception]
+    try:
+        answers = await each(accepted, waiting)
+    except Exception as error:
+        answers = [error] * len(waiting)
+    told = {
+        one.id: not_accepted(one.id, answer) if isinstance(answer, Exception) else answer
+        for one, answer in zip(waiting, answers, strict=True)
+    }
+    return [told.get(one.id, one) if isinstance(one, Created) else one for one in made]
+
+
+def not_accepted(job_id: str, error: Exception) -> OutcomeUnknown:
+    """Not a failure of the create: that has happened."""
+    told = (
+        f"job {job_id} is stored but not yet accepted ({{}}); repeat the request with the same key, or maintenance "
+        "accepts the job later"
+    )
+    why = error.message if isinstance(error, HoldfastError) else type(error).__name__
+    unknown = OutcomeUnknown(told.format(why), full=told.format(error), job_id=job_id)
+    unknown.__cause__ = error
+    return unknown

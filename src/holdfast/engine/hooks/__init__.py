@@ -1,0 +1,1 @@
+"""Guards and effects of extensions, in the transaction of the transition they belong to."""

@@ -1,0 +1,182 @@
+"""claim, for job types with hooks: guards decide on each job before it is given away, effects follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.context import Rules
+from holdfast.engine.fail import check_words, stored_error
+from holdfast.engine.hooks.hooks import Hook
+from holdfast.engine.hooks.moves import (
+    Found,
+    Patience,
+    PutOff,
+    defer_refused,
+    each_by_itself,
+    in_name_of,
+    jobs_of,
+    put_off,
+    run_hook,
+)
+from holdfast.engine.move import move
+from holdfast.engine.preconditions import require_move
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle import Actor, State
+from holdfast.model import Job
+from holdfast.model.names import check_name
+from holdfast.model.numbers import check_number
+from holdfast.store import Row, Tx, q
+
+
+class Allow(msgspec.Struct, frozen=True):
+    """The worker may have the job. So may it if a guard answers nothing."""
+
+
+class Defer(msgspec.Struct, frozen=True):
+    """Not now: ask again after so many seconds."""
+
+    seconds: float
+    reason: str = "deferred"  # of the job, as `jobs why` tells it
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """Policy says no, before the job ran; where its lifecycle has that move."""
+
+    code: str
+    message: str = ""
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """The job is no longer wanted; where its lifecycle has that move."""
+
+    reason: str = "canceled"
+
+
+ROUNDS_MAX = 8  # of a claim in one lane, each of which looks at twice as many jobs as the one before
+GIVEN_MAX = 100_000
+
+Verdict = Allow | Defer | Reject | Cancel
+_VERDICTS = (Allow, Defer, Reject, Cancel)
+
+
+async def claim_with_hooks(
+    tx: Tx, rules: Rules, job_type: str, wanted: dict[str, Any], holder: dict[str, Any]
+) -> list[Row]:
+    """Leases from one lane of a type with hooks."""
+    if not rules.hooks.have("claim", job_type):
+        query = rules.mine(q.claim_jobs)
+        leases = await move(tx, rules, query, actor=Actor.WORKER, brief=True, **wanted, **holder)
+    else:
+        leases = await _claim_in_rounds(tx, rules, wanted, holder)
+    given = rules.given_with_hooks
+    if len(given) > GIVEN_MAX:  # reported elsewhere, or never
+        given.clear()
+    given.update(row["id"] for row in leases)
+    return leases
+
+
+async def _claim_in_rounds(tx: Tx, rules: Rules, wanted: dict[str, Any], holder: dict[str, Any]) -> list[Row]:
+    """What guards put off or end does not stand in front of what is behind it: each round looks further."""
+    leases: list[Row] = []
+    place = {name: wanted[name] for name in ("lane", "floor", "waits")}
+    claiming = _Claiming(tx, rules, holder)
+    for doubled in range(ROUNDS_MAX):
+        left = wanted["most"] - len(leases)
+        look = min(left << doubled, wanted["limit"])
+        async with tx.savepoint():
+            rows = await tx.all(rules.mine(q.claimable_jobs), most=look, **place)
+            found = [Found(row["id"], row) for row in rows]
+            answers = await claiming.claim_some(found, left) if found else {}
+        leases += [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
+        if len(leases) == wanted["most"] or len(rows) < look or claiming.patience.is_over:
+            break
+    return leases
+
+
+class _Claiming:
+    def __init__(self, tx: Tx, rules: Rules, holder: dict[str, Any]) -> None:
+        self._tx, self._rules, self._holder = tx, rules, holder
+        self.patience = Patience(rules)
+
+    async def claim_some(self, found: list[Found], left: int) -> dict[str, Row | HoldfastError | None]:
+        """A job whose hook fails is deferred, so that it does not stand in front of the others."""
+        answers: dict[str, Row | HoldfastError | None] = {}
+        while found and left and not self.patience.is_over:
+            some, found = found[:left], found[left:]
+            settled = await each_by_itself(self._tx, self._rules, "claim", some, self.claim, self.patience)
+            left -= sum(not isinstance(answer, HoldfastError | None) for answer in settled.values())
+            answers |= settled
+        await defer_refused(self._tx, self._rules, answers)
+        return answers
+
+    async def claim(self, found: list[Found]) -> dict[str, Row | None]:
+        """A lease for each that the guards allow; None for those that they put off or end."""
+        allowed: list[str] = []
+        deferred: list[PutOff] = []
+        by_itself = len(found) == 1
+        for job in await jobs_of(self._tx, "claim", [one.id for one in found]):
+            refusal = await self._ask(job, by_itself=by_itself)
+            if refusal is None:
+                allowed.append(job.id)
+                continue
+            hook, verdict = refusal
+            with in_name_of(hook):
+                if isinstance(verdict, Defer):
+                    deferred.append(_put_off(job.id, hook, verdict))
+                else:
+                    await self._carry_out(job, verdict)
+        if deferred:
+            await self._defer(deferred)
+        query = self._rules.mine(q.claim_found)
+        moved = []
+        if allowed:
+            moved = await move(
+                self._tx, self._rules, query, actor=Actor.WORKER, brief=True, ids=allowed, **self._holder
+            )
+        return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
+
+    async def _ask(self, job: Job, *, by_itself: bool) -> tuple[Hook, Defer | Reject | Cancel] | None:
+        """The first answer that is no, and who gave it."""
+        request = ClaimRequest(job=job, worker=self._holder["worker"])
+        for hook in self._rules.hooks.guards("claim", job.type):
+            called = hook.function(self._tx, request)
+            answer: Verdict | None = await run_hook(
+                *(self._tx, self._rules, hook, called), guard=True, by_itself=by_itself, answers=_VERDICTS
+            )
+            if answer is not None and not isinstance(answer, Allow):
+                return hook, answer
+        return None
+
+    async def _carry_out(self, job: Job, verdict: Reject | Cancel) -> None:
+        tx, rules = self._tx, self._rules
+        machine = (await rules.registry.snapshot(tx, job.policy)).machine
+        if isinstance(verdict, Reject):
+            check_words(verdict.code, verdict.message, None)
+            require_move(machine, "reject", job.id, job.state, State.REJECTED, Actor.SYSTEM)
+            error = stored_error(rules, verdict.code, verdict.message, None)
+            rows = [(job.id, verdict.code, error)]
+            await move(tx, rules, rules.mine(q.reject_queued), actor=Actor.SYSTEM, verdict=rows)
+        else:
+            check_name(verdict.reason, "reason")
+            require_move(machine, "cancel", job.id, job.state, State.CANCELED, Actor.SYSTEM)
+            query = rules.mine(q.cancel_waiting)
+            await move(tx, rules, query, actor=Actor.SYSTEM, ids=[job.id], reason=verdict.reason)
+
+    async def _defer(self, moves: list[PutOff]) -> None:
+        deferred = [(move.job_id, move.seconds, move.reason) for move in moves]
+        await self._tx.all(self._rules.mine(q.defer_jobs), deferred=deferred)
+        await put_off(self._tx, self._rules, "claim", moves)
+
+
+def _put_off(job_id: str, hook: Hook, verdict: Defer) -> PutOff:
+    check_number(verdict.seconds, "seconds", code="invalid_delay")
+    check_name(verdict.reason, "reason")
+    return PutOff(job_id, hook.extension, verdict.reason, float(verdict.seconds))
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+    job: Job
+    worker: str
+    verb: str = "claim"

@@ -1,0 +1,157 @@
+"""create, for job types with hooks: guards before the insert, effects after it, all in one transaction.
+
+A repeated request makes nothing new, so no guard is asked again: the first request may have used up what it watches.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.engine.accept import accept_born
+from holdfast.engine.context import Rules
+from holdfast.engine.hooks.moves import each_by_itself, in_name_of, run_hook
+from holdfast.engine.idempotency import key_holders, key_locked, owner_of
+from holdfast.engine.insert import Created, Ready, insert, prepare, ready
+from holdfast.engine.key_conflicts import TAKEOVERS_MAX, contended, repeat_of
+from holdfast.engine.reads.read import get
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle import Actor
+from holdfast.model import NewJob
+from holdfast.model.derived_key import WITHIN_SECONDS, with_derived_key
+from holdfast.store import Tx
+
+Answer = Created | HoldfastError
+
+
+class CreateRequest:
+    """What a guard on `create` is asked about. It may set the idempotency key, or answer with a job that exists."""
+
+    __slots__ = ("existing", "job", "verb")
+
+    def __init__(self, job: NewJob) -> None:
+        self.verb = "create"
+        self.job = job
+        self.existing: str | None = None
+
+    def set_key(self, key: str) -> None:
+        self.job = msgspec.structs.replace(self.job, idempotency_key=key)
+
+    def derive_key(self, subject: str, *request: Any, within_seconds: float = WITHIN_SECONDS) -> None:
+        """Who asks, and what for: the same again within that time is the same job, unless it failed.
+
+        A key that the request brings stays.
+        """
+        self.job = with_derived_key(self.job, subject, *request, within_seconds=within_seconds)
+
+    def answer_with(self, job_id: str) -> None:
+        """Create nothing: this job is the answer."""
+        self.existing = job_id
+
+
+class _Item(NamedTuple):
+    id: str
+    one: Ready
+
+
+class _Asked(NamedTuple):
+    """A request after its guards; `existing`: the job that one of them answered with."""
+
+    ready: Ready
+    existing: Created | None = None
+
+
+class _NotTogether(Exception):
+    """A key of the batch is held: each job is to be looked at by itself."""
+
+
+class _Settled(Exception):
+    """What the guards have written is undone: this is the answer."""
+
+    def __init__(self, answer: Answer | None) -> None:
+        self.answer = answer
+
+
+async def create_with_hooks(
+    tx: Tx, rules: Rules, jobs: list[Ready], *, actor: Actor, accept: bool | None
+) -> list[Answer]:
+    await tx.wait_for_locks()
+    creation = _Creation(tx, rules, actor, accept)
+    items = [_Item(str(place), one) for place, one in enumerate(jobs)]
+    answers = await each_by_itself(tx, rules, "create", items, creation.create)
+    return [answers[item.id] for item in items]
+
+
+class _Creation:
+    def __init__(self, tx: Tx, rules: Rules, actor: Actor, accept: bool | None) -> None:
+        self._tx, self._rules, self._actor, self._accept = tx, rules, actor, accept
+
+    async def create(self, items: list[_Item]) -> dict[str, Answer]:
+        if len(items) == 1:
+            return {items[0].id: await self._one(items[0].one)}
+        await self._require_free([item.one.job for item in items])
+        asked = [await self._ask(item.one) for item in items]
+        keyed = [one.ready.job for one, item in zip(asked, items, strict=True) if one.ready is not item.one]
+        await self._require_free(keyed)
+        made = await self._insert(asked)
+        return {item.id: answer for item, answer in zip(items, made, strict=True)}
+
+    async def _require_free(self, jobs: list[NewJob]) -> None:
+        if await key_holders(self._tx, jobs):
+            raise _NotTogether
+
+    async def _insert(self, asked: list[_Asked]) -> list[Answer]:
+        new = [one.ready for one in asked if one.existing is None]
+        batch = await prepare(self._tx, self._rules, new, accept=self._accept)
+        inserted = await insert(self._tx, self._rules, batch, actor=self._actor, which=self._rules.mine) if new else ()
+        if len(inserted) < len(new):
+            raise _NotTogether
+        made = [batch.made(row) for row in batch.fresh]
+        if self._accept and (waiting := [one.id for one in made if one.waits]):
+            await accept_born(self._tx, self._rules, waiting, actor=self._actor)
+            made = [one.accepted() for one in made]
+        rows = iter(made)
+        return [one.existing or next(rows) for one in asked]
+
+    async def _ask(self, one: Ready, *, repeats: bool = False) -> _Asked:
+        """All guards on one request. `repeats`: as soon as one of them sets a key, see whether it is held."""
+        request = CreateRequest(one.job)
+        for hook in self._rules.hooks.guards("create", one.job.type):
+            called = hook.function(self._tx, request)
+            await run_hook(self._tx, self._rules, hook, called, guard=True, by_itself=repeats)
+            with in_name_of(hook):
+                if request.existing is not None:
+                    job = await get(self._tx, request.existing, one.job.tenant)
+                    return _Asked(one, Created(job.id, job.state, existed=True))
+                if request.job is one.job:
+                    continue
+                one = ready(request.job)
+            if repeats and (found := await self._repeat(one.job)) is not None:
+                raise _Settled(found)
+        return _Asked(one)
+
+    async def _one(self, one: Ready) -> Answer:
+        for _ in range(TAKEOVERS_MAX):
+            if (found := await self._repeat(one.job)) is not None:
+                return found
+            try:
+                async with self._tx.savepoint():
+                    return await self._guarded(one)
+            except _Settled as settled:
+                return settled.answer or contended(one.job)
+            except _NotTogether:  # the key was taken at this moment
+                continue
+            except self._tx.lock_errors:
+                return key_locked([one.job.idempotency_key])
+        return contended(one.job)
+
+    async def _guarded(self, one: Ready) -> Answer:
+        return (await self._insert([await self._ask(one, repeats=True)]))[0]
+
+    async def _repeat(self, job: NewJob) -> Answer | None:
+        holder = (await key_holders(self._tx, [job])).get(owner_of(job))
+        fingerprint = job.fingerprint() if holder is not None else None
+        return await repeat_of(
+            *(self._tx, self._rules, job, fingerprint, holder), actor=self._actor, accept=self._accept
+        )

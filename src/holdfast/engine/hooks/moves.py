@@ -1,0 +1,339 @@
+"""Moves of jobs that need hooks: a batch in one savepoint; if a hook fails, each job of it in a savepoint of its own.
+
+So the jobs beside a job whose hook fails are moved, that job is left as it was, and its move is tried again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.engine.context import Rules, Which
+from holdfast.engine.hooks.hooks import Hook, log, told, warn_of_blocking
+from holdfast.engine.preconditions import extension_missing
+from holdfast.errors import HoldfastError, HookFailed, OutcomeUnknown, StoreError
+from holdfast.model import Job
+from holdfast.model.job import COLUMNS
+from holdfast.model.json import readable
+from holdfast.store import Row, Tx, q
+from holdfast.store.queries import Query
+
+REFUSED_SECONDS = 60.0  # until a sweep or a claim that a guard has refused is tried again
+_ASKED_AGAIN = ("accept", "claim", "requeue")  # by sweeps and claims: no caller hears why a guard said no
+
+
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+_Item = TypeVar("_Item", bound=_Named)
+_Answer = TypeVar("_Answer")
+
+
+class Found(NamedTuple):
+    """A row that a sweep or an operator is about to move."""
+
+    id: str
+    row: Row
+
+
+class MoveRequest(msgspec.Struct, frozen=True):
+    """What a guard is asked about: the job as it is before the move, and what the worker reports, if one does."""
+
+    verb: str
+    job: Job
+    report: Any = None
+
+
+class Failed(Exception):
+    """A hook raised. Its cause is what it raised."""
+
+    def __init__(self, hook: Hook, *, refused: bool) -> None:
+        super().__init__(hook.name)
+        self.hook, self.refused = hook, refused
+
+
+async def in_two_passes(
+    tx: Tx,
+    rules: Rules,
+    verb: str,
+    items: list[_Item],
+    work: Callable[[Which, list[_Item]], Awaitable[Mapping[str, _Answer]]],
+) -> dict[str, _Answer | HoldfastError]:
+    """The jobs that need no hooks as one batch; then those that do, as far as they are ours."""
+    answers: dict[str, _Answer | HoldfastError] = {}
+    if not rules.hooks.extensions:
+        answers |= await work(rules.plain, items)
+        return answers
+    given = rules.given_with_hooks  # what was claimed here with hooks is not looked for among the others first
+    if plain := [item for item in items if item.id not in given]:
+        answers |= await work(rules.plain, plain)
+    if left := [item for item in items if item.id not in answers]:
+        answers |= await each_by_itself(tx, rules, verb, left, partial(work, rules.mine))
+    if freed := [item for item in left if item.id in given and item.id not in answers]:  # its type needs hooks no more
+        answers |= await work(rules.plain, freed)
+    given.difference_update(answers)
+    return answers
+
+
+class Patience:
+    """Where all hooks wait for one lock, nothing else would get on until each of them has given up: when two single
+    jobs of one call have, the others wait for another call."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._seconds, self._given_up = rules.limits.hook_seconds, 0
+
+    def failed_after(self, seconds: float) -> None:
+        self._given_up += seconds >= self._seconds
+
+    @property
+    def is_over(self) -> bool:
+        return self._given_up > 1
+
+
+async def each_by_itself(
+    tx: Tx,
+    rules: Rules,
+    verb: str,
+    items: list[_Item],
+    work: Callable[[list[_Item]], Awaitable[Mapping[str, _Answer]]],
+    patience: Patience | None = None,
+) -> dict[str, _Answer | HoldfastError]:
+    """An answer for each job that `work` moves, a refusal for each whose guard or effect raised."""
+    answers: dict[str, _Answer | HoldfastError] = {}
+    patience, began = patience or Patience(rules), rules.clock.monotonic()
+    try:
+        async with tx.savepoint():
+            answers.update(await work(items))
+    except OutcomeUnknown:  # of the commit: it may have happened
+        raise
+    except Exception as failure:
+        answers.clear()
+        if len(items) > 1:
+            for item in items:
+                if patience.is_over:
+                    answers[item.id] = _left_out()
+                else:
+                    answers |= await each_by_itself(tx, rules, verb, [item], work, patience)
+        else:
+            patience.failed_after(rules.clock.monotonic() - began)
+            answers[items[0].id] = await _settle_failure(tx, rules, verb, items[0].id, _of_a_hook(rules, failure))
+    return answers
+
+
+def _left_out() -> HookFailed:
+    return HookFailed(
+        "hooks on other jobs of this batch took too long; nothing was done about this one: try again",
+        retry_after_seconds=1.0,
+    )
+
+
+def _of_a_hook(rules: Rules, failure: Exception) -> Failed:
+    """Any other failure is raised. A hook that caught the error of a statement is found out when the savepoint ends:
+    which of them it was cannot be told."""
+    if isinstance(failure, Failed):
+        return failure
+    if not isinstance(failure, StoreError) or failure.code != "rolled_back":
+        raise failure
+    failed = Failed(Hook(", ".join(rules.hooks.extensions), "a hook"), refused=False)
+    failed.__cause__ = failure
+    return failed
+
+
+async def by_itself(tx: Tx, rules: Rules, verb: str, job: Job, work: Callable[[Which], Awaitable[_Answer]]) -> _Answer:
+    """A move of one job that was asked for by itself. What a hook refuses or fails is raised."""
+    if missing := rules.hooks.missing(job.needs):
+        raise extension_missing(job.id, job.type, missing)
+    if not job.needs:
+        return await work(rules.plain)
+
+    async def with_hooks(_: list[Job]) -> dict[str, _Answer]:
+        await _ask(tx, rules, MoveRequest(verb, job), by_itself=True)
+        return {job.id: await work(rules.mine)}
+
+    answer = (await each_by_itself(tx, rules, verb, [job], with_hooks))[job.id]
+    if isinstance(answer, HoldfastError):
+        raise answer
+    return answer
+
+
+async def defer_refused(tx: Tx, rules: Rules, answers: Mapping[str, Any]) -> None:
+    """Waiting jobs whose hook refused or failed do not stand in front of the others meanwhile."""
+    deferred = [
+        (job_id, float(answer.fields.get("retry_after_seconds", REFUSED_SECONDS)), answer.code)
+        for job_id, answer in answers.items()
+        if isinstance(answer, HoldfastError)
+    ]
+    if deferred:
+        await tx.all(rules.mine(q.defer_jobs), deferred=deferred)
+
+
+async def moved_rows(
+    tx: Tx,
+    rules: Rules,
+    verb: str,
+    rows: list[Row],
+    work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
+) -> list[Row]:
+    """Those that moved. What was asked for about one job alone, and refused by a hook, is an error."""
+    moved, refused = await moved_or_refused(tx, rules, verb, rows, work)
+    if refused and len(rows) == 1:
+        raise refused[0]
+    return moved
+
+
+async def moved_or_refused(
+    tx: Tx,
+    rules: Rules,
+    verb: str,
+    rows: list[Row],
+    work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
+) -> tuple[list[Row], list[HoldfastError]]:
+    found = [Found(row["id"], row) for row in rows]
+    answers = (await in_two_passes(tx, rules, verb, found, work)).values() if found else ()
+    refused = [answer for answer in answers if isinstance(answer, HoldfastError)]
+    return [answer for answer in answers if not isinstance(answer, HoldfastError)], refused
+
+
+async def swept_rows(
+    tx: Tx,
+    rules: Rules,
+    verb: str,
+    query: Query,
+    wanted: dict[str, Any],
+    work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
+) -> list[Row]:
+    """What a sweep finds and moves: jobs that need no hooks, then those that need ours."""
+    moved = list((await work(rules.plain, await _found(tx, query, wanted))).values())
+    if rules.hooks.extensions and (found := await _found(tx, rules.mine(query), wanted)):
+        answers = await each_by_itself(tx, rules, verb, found, partial(work, rules.mine))
+        moved += [answer for answer in answers.values() if not isinstance(answer, HoldfastError)]
+    return moved
+
+
+async def _found(tx: Tx, query: Query, wanted: dict[str, Any]) -> list[Found]:
+    return [Found(row["id"], row) for row in await tx.all(query, **wanted)]
+
+
+async def _settle_failure(tx: Tx, rules: Rules, verb: str, job_id: str, failure: Failed) -> HoldfastError:
+    cause, hook = failure.__cause__, failure.hook
+    if failure.refused and isinstance(cause, HoldfastError):
+        if verb in _ASKED_AGAIN:
+            await put_off(tx, rules, verb, [PutOff(job_id, hook.extension, cause.message, REFUSED_SECONDS)])
+        return cause
+    says = told(cause, rules.limits.error_max_chars)
+    rules.hook_failures[hook.extension, verb] += 1
+    if verb == "create":  # nothing is left that could be tried again
+        log.warning("extension %s: create failed and was undone: %s", hook.name, says, exc_info=cause)
+        return HookFailed(
+            f"a hook of extension {hook.extension!r} failed; the job was not created: try again later",
+            extension=hook.extension,
+            retry_after_seconds=1.0,
+        )
+    row = await tx.one(q.note_hook_failure, job_id=job_id, verb=verb, extension=hook.extension, error=says)
+    count = row["failures"] if row else 1
+    log.warning(
+        "extension %s: %s of job %s failed (%d times) and was undone, trying again: %s",
+        *(hook.name, verb, job_id, count, says),
+        exc_info=cause if count == 1 else None,
+        extra={"job_id": job_id, "verb": verb, "extension": hook.extension},
+    )
+    return HookFailed(
+        f"job {job_id}: a hook of extension {hook.extension!r} failed; nothing was changed, and it is tried again",
+        job_id=job_id,
+        extension=hook.extension,
+        retry_after_seconds=float(min(2**count, 300)),
+    )
+
+
+class PutOff(NamedTuple):
+    """A move that a guard wants to be asked about again after so many seconds, and why."""
+
+    job_id: str
+    extension: str
+    reason: str
+    seconds: float
+
+
+async def put_off(tx: Tx, rules: Rules, verb: str, moves: list[PutOff]) -> None:
+    """For `jobs why`; and a sweep leaves these out until then."""
+    most = rules.limits.error_max_chars
+    rows = [(move.job_id, move.extension, readable(move.reason)[:most], move.seconds) for move in moves]
+    await tx.all(q.note_put_off, verb=verb, told=rows)
+
+
+async def ask_guards(tx: Tx, rules: Rules, verb: str, reports: dict[str, Any], rows: Iterable[Row]) -> None:
+    """Those on a move of these jobs, which are read under their lock."""
+    guarded = [row["id"] for row in rows if rules.hooks.guards(verb, row["type"])]
+    for job in await jobs_of(tx, verb, guarded):
+        await _ask(tx, rules, MoveRequest(verb, job, reports.get(job.id)), by_itself=len(guarded) == 1)
+
+
+async def _ask(tx: Tx, rules: Rules, request: MoveRequest, *, by_itself: bool) -> None:
+    for hook in rules.hooks.guards(request.verb, request.job.type):
+        await run_hook(tx, rules, hook, hook.function(tx, request), guard=True, by_itself=by_itself)
+
+
+async def run_effects(tx: Tx, rules: Rules, verb: str, rows: Iterable[Row]) -> None:
+    """Those on a move that was just made."""
+    ids = [row["id"] for row in rows if rules.hooks.effects(verb, row["type"])]
+    for job in await jobs_of(tx, verb, ids):
+        for hook in rules.hooks.effects(verb, job.type):
+            called = hook.function(tx, verb, job)
+            await run_hook(tx, rules, hook, called, guard=False, by_itself=len(ids) == 1)
+
+
+async def run_hook(
+    tx: Tx,
+    rules: Rules,
+    hook: Hook,
+    called: Coroutine[Any, Any, Any],
+    *,
+    guard: bool,
+    by_itself: bool,
+    answers: tuple[type, ...] = (),
+) -> Any:
+    """`by_itself`: it is about one job alone, and what it wrote fails in its name. `answers`: what it may return
+    besides nothing."""
+    try:
+        answer = await tx.call(called, rules.limits.hook_seconds, partial(warn_of_blocking, *hook))
+        if answer is not None and not isinstance(answer, answers):
+            names = ", ".join(kind.__name__ for kind in answers) or "nothing"
+            raise TypeError(f"it returned {type(answer).__name__}; a hook of this kind returns {names}")
+        if by_itself:
+            await tx.flush()
+        return answer
+    except (Exception, SystemExit) as error:  # also one that wants to end the process
+        refused = guard and isinstance(error, HoldfastError) and not isinstance(error, StoreError)
+        raise Failed(hook, refused=refused) from error
+
+
+@contextmanager
+def in_name_of(hook: Hook) -> Iterator[None]:
+    """What its answer cannot bring about counts as its own failure."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except (HoldfastError, TypeError, ValueError, AttributeError) as error:
+        raise Failed(hook, refused=False) from error
+
+
+async def jobs_of(tx: Tx, verb: str, ids: list[str]) -> list[Job]:
+    """That hooks on this verb are about. If one of them has failed before, that is over, unless it fails again: then
+    all of this is undone."""
+    rows = await tx.all(q.hooked_jobs, ids=ids, verb=verb) if ids else []
+    if failed := [row["id"] for row in rows if row["failed"]]:
+        await tx.run(q.clear_hook_failures, ids=failed, verb=verb)
+    return [Job.from_row(islice(_values(row), len(COLUMNS))) for row in rows]
+
+
+def _values(row: Row) -> Iterable[Any]:
+    """A row of a caller's connection is a dict."""
+    return row.values() if isinstance(row, dict) else row

@@ -1,0 +1,47 @@
+"""A create whose idempotency key is held: the repeat of an earlier request, or a key that is free to take over."""
+
+from __future__ import annotations
+
+from holdfast.engine.accept import accept_willing
+from holdfast.engine.context import Rules
+from holdfast.engine.idempotency import is_free
+from holdfast.engine.insert import Created
+from holdfast.errors import Conflict, HoldfastError, KeyReused
+from holdfast.lifecycle import Actor, State
+from holdfast.model import NewJob
+from holdfast.store import Row, Tx, q
+
+TAKEOVERS_MAX = 5
+
+
+async def repeat_of(
+    tx: Tx, rules: Rules, job: NewJob, fingerprint: str | None, holder: Row | None, *, actor: Actor, accept: bool | None
+) -> Created | HoldfastError | None:
+    """The answer to a request whose key is held. None: nobody holds it, or the key was free and is taken away."""
+    if holder is None:
+        return None
+    if await is_free(tx, rules, holder):
+        await tx.one(q.free_key, id=holder["id"])
+        await tx.one(q.drop_kept_key, id=holder["id"])
+        return None
+    if holder["fingerprint"] != fingerprint:
+        return KeyReused(
+            f"idempotency key {job.idempotency_key!r} belongs to job {holder['id']}, created by a different "
+            "request; send the same request again, or choose a new key",
+            job_id=str(holder["id"]),
+        )
+    return await _repeated(tx, rules, holder, actor=actor, accept=accept)
+
+
+async def _repeated(tx: Tx, rules: Rules, holder: Row, *, actor: Actor, accept: bool | None) -> Created:
+    """The first job again. If its creator died before accepting it, the repeat finishes that."""
+    job_id, state = str(holder["id"]), State(holder["state"])
+    if state is State.CREATED and accept and await accept_willing(tx, rules, [job_id], actor=actor):
+        state = State.QUEUED
+    return Created(job_id, state, existed=True)
+
+
+def contended(job: NewJob) -> Conflict:
+    return Conflict(
+        f"idempotency key {job.idempotency_key!r} changes hands too quickly; try again", code="key_contended"
+    )

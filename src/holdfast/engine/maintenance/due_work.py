@@ -1,0 +1,37 @@
+"""chores: what maintenance would find to do, in one cheap query."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.engine.context import Rules
+from holdfast.engine.maintenance.reap import pause_of
+from holdfast.engine.maintenance.worker_events import KEPT_SECONDS
+from holdfast.store import Tx, q
+
+
+class Chores(msgspec.Struct, frozen=True, kw_only=True):
+    """`unswept`: nobody has swept for a while. The others are what a step of maintenance may find something of."""
+
+    log_ahead: bool = True
+    unswept: bool = True
+    ripe: bool = True
+    running: bool = True
+    orphans: bool = True
+    silent: bool = True
+    forgotten: bool = True
+    claims: bool = True
+    sessions: bool = True
+    lines: bool = True
+
+
+async def chores(tx: Tx, rules: Rules, *, workers_kept: float, claims_kept: float) -> Chores:
+    [row] = await tx.all(
+        q.chores,
+        pause=pause_of(rules),
+        orphaned=float(rules.limits.accept_orphans_seconds),
+        workers_kept=float(workers_kept),
+        claims_kept=float(claims_kept),
+        lines_kept=KEPT_SECONDS,
+    )
+    return Chores(**{name: bool(row[name]) for name in Chores.__struct_fields__})

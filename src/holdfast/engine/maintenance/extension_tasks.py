@@ -1,0 +1,131 @@
+"""Maintenance of extensions: each task in a transaction of its own, by one process at a time.
+
+The transaction that runs a task holds its row. If the process dies, the task is as it was, and due in another one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.context import Rules
+from holdfast.engine.hooks.hooks import told, warn_of_blocking
+from holdfast.store import Tx, q
+
+SEEN_SECONDS = 15.0  # so often a process says which extensions it has
+SOON_SECONDS = 0.5
+TASK_SECONDS = 30.0
+FORGET_SECONDS = 7 * 86_400.0  # a task that is due so long is one that no process knows any more
+BACKOFF_MAX_SECONDS = 300.0
+SLACK_SECONDS = 5.0
+
+log = logging.getLogger("holdfast.maintenance")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Every so many seconds, for so many seconds at most."""
+
+    extension: str
+    name: str
+    every: float
+    function: Callable[[Tx], Awaitable[object]]
+    seconds: float = TASK_SECONDS
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.extension, self.name
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return {"extension": self.extension, "task": self.name}
+
+    @property
+    def most(self) -> float:
+        """Nothing that was put off is due later than this."""
+        return max(self.every, BACKOFF_MAX_SECONDS) + SLACK_SECONDS
+
+
+class Upkeep(msgspec.Struct, frozen=True):
+    """What a process that has extensions has to do now, and how long it may wait after that."""
+
+    unseen: bool
+    unknown: list[Task]
+    due: list[Task]
+    pause: float
+
+
+async def look(tx: Tx, rules: Rules, tasks: Iterable[Task]) -> Upkeep:
+    seen = {row["name"]: row for row in await tx.all(q.extensions)}
+    rows = {(row["extension"], row["task"]): row for row in await tx.all(q.maintenance)}
+    unseen = any(name not in seen or _is_old(seen[name]["seen_at"], seen[name]["now_at"]) for name in _names(rules))
+    waits = {task: _wait(rows[task.key], task) for task in tasks if task.key in rows}
+    return Upkeep(
+        unseen=unseen,
+        unknown=[task for task in tasks if task.key not in rows],
+        due=[task for task, seconds in waits.items() if seconds <= 0],
+        pause=max(SOON_SECONDS, min([SEEN_SECONDS, *(seconds for seconds in waits.values() if seconds > 0)])),
+    )
+
+
+def _names(rules: Rules) -> tuple[str, ...]:
+    return rules.hooks.extensions
+
+
+def _is_old(at: datetime, now: datetime) -> bool:
+    return not now - timedelta(seconds=SEEN_SECONDS) < at <= now + timedelta(seconds=SLACK_SECONDS)
+
+
+def _wait(row: Any, task: Task) -> float:
+    seconds: float = (row["due_at"] - row["now_at"]).total_seconds()
+    return 0.0 if seconds > task.most else seconds
+
+
+async def see(tx: Tx, rules: Rules, unknown: Iterable[Task]) -> None:
+    """This process has these extensions, and tasks that the database has not heard of."""
+    await tx.all(q.see_extensions, seen=[(name,) for name in _names(rules)])
+    await tx.all(q.forget_tasks, names=list(_names(rules)), seconds=FORGET_SECONDS)
+    if new := sorted(task.key for task in unknown):
+        await tx.all(q.add_tasks, new=new)
+
+
+async def run_task(tx: Tx, rules: Rules, task: Task) -> bool:
+    """False: another process has it, or has had it."""
+    row = await tx.one(q.take_task, **task.named, every=task.every, most=task.most)
+    if row is None:
+        return False
+    try:
+        async with tx.savepoint():
+            blocked = partial(warn_of_blocking, task.extension, task.function)
+            await tx.call(_called(task, tx), task.seconds, blocked)
+    except (Exception, SystemExit) as error:
+        await _note_failure(tx, rules, task, error, row["failures"] + 1)
+    else:
+        await tx.one(q.end_task, **task.named)
+        if row["failures"]:
+            log.info("extension %s: maintenance %s works again", *task.key, extra=task.named)
+    return True
+
+
+async def _called(task: Task, tx: Tx) -> None:
+    if (answer := await task.function(tx)) is not None:
+        raise TypeError(f"it returned {type(answer).__name__}; maintenance returns nothing")
+
+
+async def _note_failure(tx: Tx, rules: Rules, task: Task, error: BaseException, failures: int) -> None:
+    pause = min(2.0 ** min(failures, 10), BACKOFF_MAX_SECONDS)
+    late = f"TimeoutError: it took longer than {task.seconds:g} s"
+    says = late if isinstance(error, TimeoutError) else told(error, rules.limits.error_max_chars)
+    await tx.one(q.note_task_failure, **task.named, error=says, seconds=pause)
+    log.warning(
+        "extension %s: maintenance %s failed (%d times) and was undone, trying again in %.0f s: %s",
+        *(*task.key, failures, pause, says),
+        exc_info=error if failures == 1 else None,
+        extra=task.named,
+    )

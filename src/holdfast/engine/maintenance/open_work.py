@@ -1,0 +1,76 @@
+"""openings: what there is to claim, asked once for all who wait in a process, whoever they are."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.engine.context import Rules
+from holdfast.model.json import decode
+from holdfast.store import Row, Tx, q
+
+LANES_MAX = 1000
+READY_MAX = 100  # as it stands in the query
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """A lane with jobs in it that are due: `ready` of them, counted no further than to READY_MAX."""
+
+    tenant: str
+    queue: str
+    type: str
+    requires: frozenset[str]
+    prefers: frozenset[str]
+    ready: int
+
+
+class Openings(msgspec.Struct, frozen=True):
+    """`next_in` is when the first delayed job becomes ripe, in seconds; `lost`: a lease has run out."""
+
+    lanes: list[Opening]
+    next_in: float | None
+    lost: bool
+
+
+class Claimant(msgspec.Struct, frozen=True):
+    """What a worker that may claim can take."""
+
+    tenants: frozenset[str] | None
+    offers: frozenset[str]
+
+    def may_take(self, opening: Opening) -> bool:
+        return (self.tenants is None or opening.tenant in self.tenants) and opening.requires <= self.offers
+
+
+async def openings(tx: Tx, rules: Rules, queues: list[str] | None, types: list[str] | None) -> Openings:
+    lanes = await tx.all(rules.mine(q.openings), queues=queues, types=types, limit=LANES_MAX)
+    later = await tx.one(rules.mine(q.not_yet_open))
+    assert later is not None  # noqa: S101
+    waits = None if later["next_at"] is None else (later["next_at"] - later["seen_at"]).total_seconds()
+    return Openings(
+        [_opening(lane) for lane in lanes],
+        next_in=None if waits is None else max(0.0, waits),
+        lost=bool(later["lost"]),
+    )
+
+
+def _opening(row: Row) -> Opening:
+    return Opening(
+        tenant=row["tenant"],
+        queue=row["queue"],
+        type=row["type"],
+        requires=_names(row["requires"]),
+        prefers=_names(row["prefers"]),
+        ready=row["ready"],
+    )
+
+
+async def claimants(tx: Tx, workers: list[str]) -> dict[str, Claimant]:
+    """Those of the given workers that may claim at all."""
+    return {
+        row["id"]: Claimant(None if row["tenants"] is None else _names(row["tenants"]), _names(row["offers"]))
+        for row in await tx.all(q.claimants, ids=workers)
+    }
+
+
+def _names(listed: str) -> frozenset[str]:
+    return frozenset(decode(listed))

@@ -1,0 +1,82 @@
+"""look: what a worker or a watcher asks without changing anything. Cheap enough to be asked every second."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.engine.claim import check_list
+from holdfast.engine.context import Rules
+from holdfast.engine.leases import check_worker
+from holdfast.errors import NotFound
+from holdfast.model import Lease
+from holdfast.model.job import LEASE_COLUMNS, Unreadable
+from holdfast.model.reports import Held
+from holdfast.store import Tx, q
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What a claim would find now: jobs that are due, delayed ones that are ripe, leases that ran out.
+
+    `next_in` is when the first delayed job of any queue becomes ripe, in seconds; None when nothing is delayed.
+    """
+
+    enabled: bool
+    due: bool
+    ripe: bool
+    lost: bool
+    next_in: float | None
+
+    @property
+    def any(self) -> bool:
+        return self.enabled and (self.due or self.ripe or self.lost)
+
+
+async def look(tx: Tx, rules: Rules, worker: str, queues: list[str] | None, types: list[str] | None) -> Look:
+    check_worker(worker)
+    check_list(queues, "queue")
+    check_list(types, "job type")
+    row = await tx.one(rules.mine(q.look), worker=worker, queues=queues, types=types)
+    if row is None:
+        raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
+    waits = None if row["next_at"] is None else (row["next_at"] - row["seen_at"]).total_seconds()
+    return Look(
+        enabled=bool(row["enabled"]),
+        due=bool(row["due"]),
+        ripe=waits is not None and waits <= 0,
+        lost=bool(row["lost"]),
+        next_in=None if waits is None else max(0.0, waits),
+    )
+
+
+async def instances(tx: Tx) -> list[str]:
+    return [row["lease_instance"] for row in await tx.all(q.instances)]
+
+
+async def held_by(tx: Tx, worker: str, instances: list[str]) -> list[Held]:
+    check_worker(worker)
+    check_list(instances, "instance")
+    rows = await tx.all(q.held_by, worker=worker, instances=instances)
+    return [Held(row["id"], row["lease_token"]) for row in rows]
+
+
+async def leases(tx: Tx, held: list[Held]) -> list[Lease]:
+    """Those of them that are current, in full, as the claim gave them."""
+    tokens = {one.id: one.token for one in held}
+    rows = await tx.all(q.jobs_by_id, ids=sorted(tokens)) if tokens else []
+    found = []
+    for row in rows:
+        if row["lease_token"] == tokens[row["id"]]:
+            with suppress(Unreadable):  # since it was claimed; its lease runs out
+                found.append(Lease.from_row(row[name] for name in LEASE_COLUMNS))
+    return found
+
+
+async def stops(tx: Tx, worker: str, leases: list[Held]) -> list[Held]:
+    """Which of these should not go on: cancel was asked for, or they are not this worker's any more."""
+    check_worker(worker)
+    ids = [lease.id for lease in leases if lease.plausible]
+    rows = await tx.all(q.going_on, ids=ids, worker=worker) if ids else []
+    going_on = {Held(row["id"], row["lease_token"]) for row in rows}
+    return [lease for lease in leases if lease not in going_on]

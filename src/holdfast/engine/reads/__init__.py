@@ -1,0 +1,1 @@
+"""Reads: jobs, history, statistics, health, and why a job does not run."""

@@ -1,0 +1,83 @@
+"""What extensions are asked about: checks for `doctor`, fields of /health, explanations for `jobs why`.
+
+An answer that fails or takes too long is an answer, too: it harms nothing but itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from holdfast.engine.hooks.hooks import Hook, told, warn_of_blocking
+from holdfast.store import Tx
+
+PROBE_SECONDS = 5.0
+
+
+class Checked(NamedTuple):
+    """What a check has found: `ok`, `warn` or `fail`, what it says, and what to do about it."""
+
+    level: str
+    says: str
+    advice: str = ""
+
+
+def ok(says: str) -> Checked:
+    return Checked("ok", says)
+
+
+def warn(says: str, advice: str = "") -> Checked:
+    return Checked("warn", says, advice)
+
+
+def fail(says: str, advice: str = "") -> Checked:
+    return Checked("fail", says, advice)
+
+
+class Probe(NamedTuple):
+    """A check, or a field of /health: an async function of (tx)."""
+
+    extension: str
+    name: str
+    function: Callable[[Tx], Awaitable[Any]]
+
+    @property
+    def hook(self) -> Hook:
+        return Hook(self.extension, self.function)
+
+
+class Failed(NamedTuple):
+    error: BaseException
+
+    @property
+    def says(self) -> str:
+        if isinstance(self.error, TimeoutError):
+            return f"it took longer than {PROBE_SECONDS:g} s"
+        return told(self.error, 500)
+
+
+async def asked(tx: Tx, hook: Hook, *given: Any) -> Any:
+    """What the function of (tx, ...) returns, or `Failed`."""
+
+    async def call() -> Any:
+        return await hook.function(tx, *given)
+
+    try:
+        async with tx.savepoint():
+            return await tx.call(call(), PROBE_SECONDS, partial(warn_of_blocking, *hook))
+    except (Exception, SystemExit) as error:
+        return Failed(error)
+
+
+async def checked(tx: Tx, probe: Probe) -> Checked:
+    """What a check of an extension finds; a check that does not work is a finding."""
+    found = await asked(tx, probe.hook)
+    if isinstance(found, Failed):
+        return fail(f"the check failed: {found.says}", f"tell the author of extension {probe.extension}")
+    if not isinstance(found, Checked):
+        return fail(
+            f"the check returned {type(found).__name__}; a check returns ok(...), warn(...) or fail(...)",
+            f"tell the author of extension {probe.extension}",
+        )
+    return found

@@ -1,0 +1,255 @@
+"""Reads: no side effects, always the committed state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError, Invalid, NotFound, UnknownName
+from holdfast.ids import is_uuid
+from holdfast.lifecycle import State
+from holdfast.model import Attempt, Event, Job, Part
+from holdfast.model.history import PartStatus
+from holdfast.model.names import check_name, quoted
+from holdfast.model.numbers import COUNT_MAX, check_count, check_limit
+from holdfast.model.summary import Outline
+from holdfast.model.times import check_time
+from holdfast.store import Tx, q
+
+PAGE_MAX = 500
+PAGE_STEP = 50  # so many are read at once
+PAGE_CHARS_MAX = 4 * 1024 * 1024  # of results, when a page ends early
+HISTORY_MAX = 10_000
+NOWHERE = "00000000-0000-0000-0000-000000000000"
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs; everything given must hold. `reads/states.py` makes `states` and `lifecycle_states` of words."""
+
+    tenant: str | None = None
+    states: list[str] | None = None
+    lifecycle_states: list[str] | None = None
+    types: list[str] | None = None
+    queues: list[str] | None = None
+    tag: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    error_code: str | None = None
+    redrive_of: str | None = None
+    subject: str | None = None
+    parent_id: str | None = None
+
+    def params(self) -> dict[str, Any]:
+        """What was given, if a job can be like that at all."""
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        for several in given.keys() & {"states", "lifecycle_states", "types", "queues"}:
+            given[several] = _listed(given[several], several)
+        known = [state.value for state in State]
+        for state in given.get("states", ()):
+            if state not in known:
+                raise UnknownName.of("state", state if isinstance(state, str) else quoted(state), known)
+        for name in given.get("types", ()):
+            check_name(name, "job type")
+        for name in given.get("queues", ()):
+            check_name(name, "queue")
+        for one, what in (
+            (self.tenant, "tenant"),
+            (self.tag, "tag"),
+            (self.error_code, "error code"),
+            (self.subject, "subject"),
+        ):
+            if one is not None:
+                check_name(one, what)
+        for time in given.keys() & {"created_after", "created_before"}:
+            check_time(given[time], time, code="invalid_filter")
+        for job, what in ((self.redrive_of, "redrive_of"), (self.parent_id, "parent_id")):
+            if job is not None and not is_uuid(job):
+                raise Invalid(f"{what} must be the id of a job, got {quoted(job)}", code=f"invalid_{what}")
+        return given
+
+
+def _listed(names: Any, what: str) -> list[Any]:
+    if not isinstance(names, list | tuple | set | frozenset):
+        raise Invalid(f"give a list of {what}, got {quoted(names)}", code="invalid_filter")
+    return list(names)
+
+
+class Page(msgspec.Struct, frozen=True):
+    jobs: list[Job]
+    next: str | None
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """A place in the feed of all events."""
+
+    pos: int = 0
+    job_id: str = NOWHERE
+    seq: int = 0
+
+    def check(self) -> None:
+        whole = type(self.pos) is int and type(self.seq) is int
+        if not (whole and 0 <= self.pos < 2**63 and 0 <= self.seq <= COUNT_MAX and is_uuid(self.job_id)):
+            raise Invalid("this cursor was not given out by a feed", code="invalid_cursor")
+
+
+async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
+    row = await tx.one(q.job, id=job_id) if is_uuid(job_id) else None
+    if row is None or (tenant is not None and row["tenant"] != tenant):
+        raise (await _missing(tx, [(job_id, tenant)]))[0]
+    return Job.from_row(row)
+
+
+async def beginning(tx: Tx, text: str, *, limit: int) -> list[str]:
+    """The ids of jobs that begin so, the oldest first."""
+    digits = text.replace("-", "")
+    check_limit(limit, "ids", most=PAGE_MAX)
+    if not digits or len(digits) > 32 or not _dashed(digits.ljust(32, "0")).startswith(text):
+        return []
+    first, last = (_dashed(digits.ljust(32, filler)) for filler in "0f")
+    return [row["id"] for row in await tx.all(q.ids_between, first=first, last=last, limit=limit)]
+
+
+def _dashed(digits: str) -> str:
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+async def _missing(tx: Tx, asked: Sequence[tuple[str, str | None]]) -> list[NotFound]:
+    """Why each of these (job, tenant) is not there: it was pruned, or it never was, as far as that tenant may know."""
+    ids = [job_id for job_id, _ in asked if is_uuid(job_id)]
+    rows = await tx.all(q.pruned_jobs, ids=ids) if ids else []
+    pruned = {(row["job_id"], row["tenant"]) for row in rows} | {(row["job_id"], None) for row in rows}
+    return [
+        _pruned(job_id) if is_uuid(job_id) and (job_id, tenant) in pruned else _unknown(job_id)
+        for job_id, tenant in asked
+    ]
+
+
+def _unknown(job_id: str) -> NotFound:
+    return NotFound(f"no job {quoted(job_id)}", code="job_not_found", job_id=job_id)
+
+
+def _pruned(job_id: str) -> NotFound:
+    return NotFound(
+        f"job {job_id} had finished and was deleted when its time was over, as the HOLDFAST_RETAIN_..._SECONDS "
+        "settings say; the record of its attempts is kept",
+        code="job_pruned",
+        job_id=job_id,
+    )
+
+
+async def page(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> Page:
+    """Newest first. The cursor is the last id of the page before: stable however many jobs arrive meanwhile."""
+    check_limit(limit, "jobs", most=PAGE_MAX)
+    if cursor is not None and not is_uuid(cursor):
+        raise Invalid("this cursor was not given out by a page", code="invalid_cursor")
+    params = wanted.params()
+    if cursor is not None:
+        params["before"] = cursor
+    rows = await tx.all(q.page_jobs, limit=limit + 1, filters=tuple(params), **params)
+    jobs = [Job.from_row(row) for row in rows[:limit]]
+    return Page(jobs, jobs[-1].id if len(rows) > limit else None)
+
+
+async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[Outline | HoldfastError]:
+    """For each (job, tenant) what that tenant may know of it. A job of another is as unknown as one that never was."""
+    plausible = [(job_id, tenant) for job_id, tenant in wanted if is_uuid(job_id)]
+    rows = await tx.all(q.outlines, wanted=plausible) if plausible else []
+    found = {(job_id, whose): Outline.from_row(rest) for job_id, whose, *rest in rows}
+    missing = [one for one in dict.fromkeys(wanted) if one not in found]
+    reasons = dict(zip(missing, await _missing(tx, missing), strict=True)) if missing else {}
+    return [found.get(one) or reasons[one] for one in wanted]
+
+
+async def page_outlines(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> tuple[list[Outline], str | None]:
+    """Newest first, and where to go on. Results may be large: a page of much text ends early."""
+    check_limit(limit, "jobs", most=PAGE_MAX)
+    params = wanted.params()
+    found: list[Outline] = []
+    size, more = 0, True
+    while more and len(found) < limit and size < PAGE_CHARS_MAX:
+        if (before := found[-1].id if found else cursor) is not None:
+            params["before"] = before
+        most = min(limit - len(found), PAGE_STEP)
+        rows = await tx.all(q.page_outlines, limit=most + 1, filters=tuple(params), **params)
+        found += [Outline.from_row(row) for row in rows[:most]]
+        size += sum(len(outline.result or "") for outline in found[-most:])
+        more = len(rows) > most
+    return found, found[-1].id if more else None
+
+
+async def counts(tx: Tx, wanted: Filter) -> list[tuple[str, str, State, int]]:
+    """(queue, type, state, number)."""
+    params = wanted.params()
+    rows = await tx.all(q.count_jobs, filters=tuple(params), **params)
+    return [(row["queue"], row["type"], State(row["state"]), row["jobs"]) for row in rows]
+
+
+async def history(tx: Tx, job_id: str, *, after: int = 0, limit: int = HISTORY_MAX) -> list[Event]:
+    check_count(after, "after", code="invalid_cursor")
+    check_limit(limit, "events")
+    if not is_uuid(job_id):
+        return []
+    return [
+        Event.from_row(row) for row in await tx.all(q.history, id=job_id, after=after, limit=min(limit, HISTORY_MAX))
+    ]
+
+
+async def feed(tx: Tx, after: Cursor, *, limit: int = 1000) -> tuple[list[Event], Cursor]:
+    """Events of all jobs behind a cursor, and the cursor to go on from. Nothing is skipped, nothing comes twice."""
+    after.check()
+    check_limit(limit, "events")
+    rows = await tx.all(q.feed, pos=after.pos, job_id=after.job_id, seq=after.seq, limit=min(limit, HISTORY_MAX))
+    events = [Event.from_row(row) for row in rows]
+    last = events[-1] if events else None
+    return events, Cursor(last.pos, last.job_id, last.seq) if last else after
+
+
+async def feed_end(tx: Tx) -> Cursor:
+    """Where the feed ends now: for whoever wants only what comes."""
+    row = await tx.one(q.feed_end)
+    return Cursor(row["pos"], row["job_id"], row["seq"]) if row else Cursor()
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """`pruned`: events up to this position may be gone. `beyond`: a reader cannot have come to this one."""
+
+    pruned: int
+    beyond: int
+
+
+async def extent(tx: Tx) -> Extent:
+    [row] = await tx.all(q.log_extent)
+    return Extent(row["pruned"], row["beyond"])
+
+
+async def attempts(tx: Tx, job_id: str) -> list[Attempt]:
+    return [Attempt.from_row(row) for row in await tx.all(q.attempts, id=job_id)] if is_uuid(job_id) else []
+
+
+async def children(tx: Tx, job_id: str, *, limit: int) -> list[Job]:
+    check_limit(limit, "jobs")
+    return [Job.from_row(row) for row in await tx.all(q.children, id=job_id, limit=limit)] if is_uuid(job_id) else []
+
+
+async def parts(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
+    if not isinstance(job_ids, list | tuple) or not all(isinstance(job_id, str) for job_id in job_ids):
+        raise Invalid(f"job ids must be a list of texts, got {quoted(job_ids)}", code="invalid_job_id")
+    found: dict[str, list[Part]] = {job_id: [] for job_id in job_ids}
+    for row in await tx.all(q.parts, ids=[job_id for job_id in found if is_uuid(job_id)]):
+        found[row["job_id"]].append(Part.from_row(row))
+    return found
+
+
+async def unfinished_as_pending(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
+    """The parts as a new execution finds them: what was finished stays, what was under way starts again."""
+    over = (PartStatus.COMPLETED, PartStatus.SKIPPED)
+    return {
+        job_id: [
+            part if part.status in over else msgspec.structs.replace(part, status=PartStatus.PENDING, error=None)
+            for part in found
+        ]
+        for job_id, found in (await parts(tx, job_ids)).items()
+    }

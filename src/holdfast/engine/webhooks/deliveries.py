@@ -1,0 +1,163 @@
+"""deliveries: messages on their way. Who claims one has it for a while; if nothing is heard, it is claimed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from holdfast.engine.admin.audit import Deed, record
+from holdfast.engine.context import Rules
+from holdfast.engine.webhooks.alerts import MAILBOX
+from holdfast.engine.webhooks.webhooks import every, get
+from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.ids import is_uuid
+from holdfast.model.names import quoted
+from holdfast.model.numbers import check_limit
+from holdfast.model.webhook import TEST, Delivery, Try, Webhook
+from holdfast.store import Tx, q
+
+LEASE_SECONDS = 90.0  # longer than any try may take
+LOG_MAX = 10  # tries that are remembered
+KEPT_SECONDS = 7 * 86_400.0
+FAILING_SECONDS = 5 * 86_400.0  # a webhook that has answered nothing for so long is switched off
+PAGE_MAX = 200
+LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+Kind = Literal["delivered", "failed", "pending"]
+
+
+class Errand(NamedTuple):
+    """A message in somebody's hands; an alert has no webhook."""
+
+    delivery: Delivery
+    webhook: Webhook | None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a try went. `gone`: the receiver says that it wants no more."""
+
+    tried: Try
+    state: Kind
+    delay_seconds: float = 0
+    gone: bool = False
+
+
+class Settling(msgspec.Struct, frozen=True):
+    """What the outcome of a try changed for the webhook."""
+
+    recovered: bool = False
+    disabled: str | None = None
+
+
+class DeliveryPage(msgspec.Struct, frozen=True):
+    deliveries: list[Delivery]
+    next: str | None
+
+
+async def waiting(tx: Tx, *, busy: Iterable[str] = (), alerts: bool = False) -> list[str]:
+    """The webhooks that have something due, without those that are busy."""
+    asked = [hook.id for hook in await every(tx) if hook.enabled] + (list(MAILBOX.values()) if alerts else [])
+    free = [(hook,) for hook in asked if hook not in set(busy)]
+    return [row["id"] for row in await tx.all(q.webhooks_with_work, asked=free)] if free else []
+
+
+async def claim(tx: Tx, rooms: Mapping[str, int]) -> list[Errand]:
+    """For each webhook as many as there is room for. Those that others are claiming are skipped."""
+    ids: list[str] = []
+    for webhook, room in rooms.items():
+        rows = await tx.all(q.claim_deliveries, webhooks=[webhook], lease_seconds=LEASE_SECONDS, limit=room)
+        ids += [row["id"] for row in rows]
+    return await _errands(tx, ids)
+
+
+async def _errands(tx: Tx, ids: list[str]) -> list[Errand]:
+    found = [Delivery.from_row(row) for row in await tx.all(q.deliveries_by_id, ids=ids)] if ids else []
+    hooks = {hook.id: hook for hook in await every(tx)} if found else {}
+    mailboxes = set(MAILBOX.values())
+    return [
+        Errand(delivery, hooks.get(delivery.webhook_id))
+        for delivery in found
+        if delivery.webhook_id in hooks or delivery.webhook_id in mailboxes
+    ]
+
+
+async def settle(tx: Tx, delivery: Delivery, outcome: Outcome) -> Settling:
+    log = msgspec.json.encode([*delivery.log, outcome.tried][-LOG_MAX:]).decode()
+    row = await tx.one(
+        q.settle_delivery,
+        id=delivery.id,
+        tries=delivery.tries,
+        state=outcome.state,
+        log=log,
+        delay_seconds=float(outcome.delay_seconds),
+    )
+    if row is None:  # too late: it was claimed again, or replayed
+        return Settling()
+    if outcome.state == "delivered":
+        return Settling(recovered=await tx.one(q.webhook_answers, id=delivery.webhook_id) is not None)
+    await tx.one(q.webhook_fails, id=delivery.webhook_id)
+    return Settling(disabled=await _disable(tx, delivery, outcome))
+
+
+async def _disable(tx: Tx, delivery: Delivery, outcome: Outcome) -> str | None:
+    """Gone at once; dead when a message was given up and none has arrived for days."""
+    if not outcome.gone and outcome.state != "failed":
+        return None
+    days = f"nothing could be delivered for {FAILING_SECONDS / 86_400:g} days"
+    reason = "the receiver answered 410 Gone" if outcome.gone else days
+    row = await tx.one(
+        q.disable_webhook, id=delivery.webhook_id, reason=reason, at_once=outcome.gone, seconds=FAILING_SECONDS
+    )
+    if row is None:
+        return None
+    await record(tx, Deed("system", "webhook.disable", delivery.webhook_id, {"reason": reason}))
+    return reason
+
+
+async def make_test(tx: Tx, rules: Rules, webhook: str) -> Errand:
+    """A message that is about nothing, claimed already: whoever asks for it sends it."""
+    hook = await get(tx, webhook)
+    now = rules.clock.now()
+    [new] = rules.ids.job_ids(now, 1)
+    body = {"type": TEST, "timestamp": now, "data": {"webhookId": hook.id}}
+    text = msgspec.json.encode(body).decode()
+    await tx.all(q.put_deliveries, made=[(new, hook.id, hook.tenant, rules.ids.token(), 0, TEST, text)])
+    await tx.one(q.claim_delivery, id=new, lease_seconds=LEASE_SECONDS)
+    [errand] = await _errands(tx, [new])
+    return errand
+
+
+async def find(tx: Tx, delivery: str) -> Delivery:
+    """Of a webhook that is still there."""
+    errands = await _errands(tx, [delivery]) if is_uuid(delivery) else []
+    if not errands or errands[0].webhook is None:
+        raise NotFound(f"no delivery {quoted(delivery)}", code="delivery_not_found")
+    return errands[0].delivery
+
+
+async def replay(tx: Tx, delivery: str) -> Delivery:
+    """The same message under the same id once more, with all its tries before it."""
+    found = await find(tx, delivery)
+    if not (await get(tx, found.webhook_id)).enabled:
+        raise Conflict(f"webhook {found.webhook_id} is switched off; enable it first", code="webhook_disabled")
+    await tx.one(q.replay_delivery, id=delivery)
+    return await find(tx, delivery)
+
+
+async def page(tx: Tx, webhook: str, *, state: str | None, cursor: str | None, limit: int) -> DeliveryPage:
+    """Newest first."""
+    await get(tx, webhook)
+    check_limit(limit, "deliveries", most=PAGE_MAX)
+    if cursor is not None and not is_uuid(cursor):
+        raise Invalid("this cursor was not given out by a page", code="invalid_cursor")
+    states = None if state is None else [state]
+    rows = await tx.all(q.page_deliveries, webhook=webhook, before=cursor or LAST, states=states, limit=limit + 1)
+    found = [Delivery.from_row(row) for row in rows[:limit]]
+    return DeliveryPage(found, found[-1].id if len(rows) > limit else None)
+
+
+async def prune(tx: Tx, rules: Rules) -> int:
+    """What has been over for a week, and what nobody has come for in a week."""
+    return len(await tx.all(q.prune_deliveries, seconds=KEPT_SECONDS, limit=rules.limits.sweep_batch))

@@ -1,0 +1,172 @@
+"""fan out: the event log becomes messages, one for each webhook that wants it. Once, in order, without a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from holdfast.engine.context import Rules
+from holdfast.engine.reads.read import Cursor, feed, feed_end
+from holdfast.engine.webhooks import alerts
+from holdfast.engine.webhooks.alerts import MAILBOX, Watch
+from holdfast.engine.webhooks.webhooks import READER, every
+from holdfast.lifecycle import STATUS, Machine, State
+from holdfast.model import Event
+from holdfast.model.webhook import Webhook, event_name
+from holdfast.store import Row, Tx, q
+from holdfast.wire import WebhookData, WebhookMessage
+
+PAGE = 500  # events at a time; each may become a message for every webhook
+BATCH = 1000  # messages in one statement
+NO_JOB, TENANT = "00000000-0000-0000-0000-000000000000", "default"
+FAILED = (State.RETRYING, State.DEAD, State.REJECTED)  # the reason is the code of an error
+
+Made = tuple[str, str, str, int, str, str]  # a row for `put_deliveries`, but for its id
+
+
+class FannedOut(msgspec.Struct, frozen=True):
+    """`listening`: somebody wants to be told of something. `full`: there is more to read at once."""
+
+    listening: bool
+    full: bool = False
+    made: int = 0
+
+
+async def news(tx: Tx, watch: Watch) -> tuple[bool, bool]:
+    """Whether somebody listens, and whether there is anything to do: only then is it worth to take the reader."""
+    listening = bool(watch.kinds) or any(hook.enabled for hook in await every(tx))
+    row = await tx.one(q.reader, name=READER)
+    if row is None:
+        return listening, True
+    events, _ = await feed(tx, _cursor(row), limit=1)
+    return listening, bool(events)
+
+
+async def skip(tx: Tx) -> FannedOut:
+    """Nobody listens: on to the end. Unless somebody does by now, whose first events may lie before that end."""
+    at, end = await _taken(tx), await feed_end(tx)
+    if any(hook.enabled for hook in await every(tx)):
+        return FannedOut(True, full=True)
+    if at is not None:
+        await _advance(tx, at, end)
+    return FannedOut(False)
+
+
+async def fan_out(tx: Tx, rules: Rules, watch: Watch) -> FannedOut:
+    """One page of the log. The reader is locked until the commit; if another has it, that one does the work."""
+    at = await _taken(tx)
+    if at is None:
+        return FannedOut(True)
+    events, after = await feed(tx, at, limit=PAGE)
+    # Not before: one that is made in between would miss what the page has for it.
+    hooks = [hook for hook in await every(tx) if hook.enabled]
+    jobs = await _jobs(tx, events, hooks, watch)
+    machines = await _machines(tx, rules, jobs)
+    made = [*_messages(events, hooks, jobs, machines), *await _alerts(tx, rules, watch, events, jobs)]
+    await _put(tx, rules, made)
+    await _advance(tx, at, after)
+    return FannedOut(True, len(events) == PAGE, len(made))
+
+
+async def _put(tx: Tx, rules: Rules, made: list[Made]) -> None:
+    ids = rules.ids.job_ids(rules.clock.now(), len(made)) if made else []
+    rows = [(new, *message) for new, message in zip(ids, made, strict=True)]
+    for start in range(0, len(rows), BATCH):
+        await tx.all(q.put_deliveries, made=rows[start : start + BATCH])
+
+
+async def _taken(tx: Tx) -> Cursor | None:
+    row = await tx.one(q.locked_reader, name=READER)
+    if row is not None:
+        return _cursor(row)
+    end = await feed_end(tx)
+    new = await tx.one(q.put_reader, name=READER, **msgspec.structs.asdict(end))
+    return end if new else None
+
+
+def _cursor(row: Row) -> Cursor:
+    return Cursor(row["pos"], row["job_id"], row["seq"])
+
+
+async def _advance(tx: Tx, at: Cursor, after: Cursor) -> None:
+    """Never back: where the last events were pruned, the log ends before the place that we have read to."""
+    if (after.pos, after.job_id, after.seq) > (at.pos, at.job_id, at.seq):
+        await tx.one(q.advance_reader, name=READER, **msgspec.structs.asdict(after))
+
+
+async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: Watch) -> Mapping[str, Row]:
+    """The jobs that somebody may be told of."""
+    named = {(hook.tenant, name) for hook in hooks for name in hook.wanted.events}
+    ids = {
+        event.job_id
+        for event in events
+        if (event.tenant, event_name(event)) in named or (watch.kinds and alerts.matters(event))
+    }
+    return {row["id"]: row for row in await tx.all(q.told_jobs, ids=sorted(ids))} if ids else {}
+
+
+async def _machines(tx: Tx, rules: Rules, jobs: Mapping[str, Row]) -> dict[int, Machine]:
+    snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in jobs.values()))
+    return {policy: snapshot.machine for policy, snapshot in snapshots.items()}
+
+
+def _messages(
+    events: list[Event], hooks: list[Webhook], jobs: Mapping[str, Row], machines: Mapping[int, Machine]
+) -> Iterator[Made]:
+    for event in events:
+        name, job = event_name(event), jobs.get(event.job_id)
+        if name is None or job is None:
+            continue
+        wanting = [hook for hook in hooks if _wants(hook, event, name, job)]
+        if wanting:
+            text = msgspec.json.encode(_message(event, name, job, machines[job["policy"]])).decode()
+            yield from ((hook.id, event.tenant, event.job_id, event.seq, name, text) for hook in wanting)
+
+
+def _wants(hook: Webhook, event: Event, name: str, job: Row) -> bool:
+    """What happened before it was made is not its business."""
+    return (
+        hook.tenant == event.tenant
+        and hook.created_at <= event.at
+        and hook.wanted.fits(name, job["type"], job["queue"])
+    )
+
+
+def _message(event: Event, name: str, job: Row, machine: Machine) -> WebhookMessage:
+    """SEC-32: which job, and what became of it. Whoever may know more asks for it with a key."""
+    state = State(event.to_state or State.RUNNING)
+    data = WebhookData(
+        job_id=event.job_id,
+        job_type=job["type"],
+        queue=job["queue"],
+        status=STATUS[state],
+        state=machine.words[state],
+        seq=event.seq,
+        subject=job["subject"],
+        error=event.reason if state in FAILED else None,
+    )
+    return WebhookMessage(name, event.at, data)
+
+
+async def _alerts(tx: Tx, rules: Rules, watch: Watch, events: list[Event], jobs: Mapping[str, Row]) -> list[Made]:
+    if not watch.kinds or not any(alerts.matters(event) for event in events):
+        return []
+    found = await alerts.due(tx, watch, events, jobs, rules.clock.now())
+    return [
+        (MAILBOX[alert.kind], alert.event.tenant, alert.event.job_id, alert.event.seq, alert.kind, body.decode())
+        for alert, body in found
+    ]
+
+
+async def alert_of_extensions(tx: Tx, rules: Rules, watch: Watch, missing: Mapping[str, int]) -> bool:
+    """Unless another server has the reader, or has told it a while ago."""
+    if await _taken(tx) is None:
+        return False
+    now = rules.clock.now()
+    body = await alerts.due_for_extensions(tx, watch, missing, now)
+    if body is None:
+        return False
+    number = int(now.timestamp()) % 2**31  # it is about no job: each alert is told from the others by its time
+    await _put(tx, rules, [(MAILBOX[alerts.EXTENSION], TENANT, NO_JOB, number, alerts.EXTENSION, body.decode())])
+    return True

@@ -1,0 +1,119 @@
+"""Webhooks: who is told of what. Their secrets are shown once, when they are made."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.context import Rules
+from holdfast.engine.reads.read import feed_end
+from holdfast.errors import Conflict, NotFound
+from holdfast.ids import is_uuid
+from holdfast.model.names import quoted
+from holdfast.model.numbers import check_number
+from holdfast.model.webhook import SECRET_BITS, Secret, Wanted, Webhook, secret_of
+from holdfast.store import Tx, q
+
+READER = "webhooks"
+WEBHOOKS_MAX = 1000
+OVERLAP_SECONDS = 86_400.0  # an old secret signs beside the new one for so long
+
+
+class NewWebhook(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+    name: str | None = None
+    tenant: str = "default"
+    wanted: Wanted = Wanted()
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """A webhook with a secret that nobody will be shown again."""
+
+    webhook: Webhook
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Signed({self.webhook!r}, ...)"
+
+
+async def subscribe(tx: Tx, rules: Rules, new: NewWebhook) -> Signed:
+    secret = secret_of(rules.ids.bits(SECRET_BITS))
+    [webhook_id] = rules.ids.job_ids(rules.clock.now(), 1)
+    hook = Webhook(
+        *(webhook_id, new.tenant, new.name, new.url, [Secret(secret)], new.wanted),
+        *(True, None, None, rules.clock.now()),
+    )
+    hook.check()
+    if len(await every(tx)) >= WEBHOOKS_MAX:
+        raise Conflict(f"there are {WEBHOOKS_MAX} webhooks already; delete some", code="too_many_webhooks")
+    await _start_reading(tx)
+    values = {name: getattr(hook, name) for name in ("id", "tenant", "name", "url")}
+    await tx.one(q.put_webhook, **values, **_stored(hook))
+    return Signed(await get(tx, hook.id), secret)
+
+
+async def _start_reading(tx: Tx) -> None:
+    """From now on nothing is missed, even if no courier runs yet."""
+    if await tx.one(q.reader, name=READER) is None:
+        end = await feed_end(tx)
+        await tx.one(q.put_reader, name=READER, **msgspec.structs.asdict(end))
+
+
+async def every(tx: Tx) -> list[Webhook]:
+    return [Webhook.from_row(row) for row in await tx.all(q.webhooks, ids=None)]
+
+
+async def get(tx: Tx, webhook: str) -> Webhook:
+    rows = await tx.all(q.webhooks, ids=[webhook]) if is_uuid(webhook) else []
+    if not rows:
+        raise NotFound(f"no webhook {quoted(webhook)}", code="webhook_not_found")
+    return Webhook.from_row(rows[0])
+
+
+async def change(
+    tx: Tx, webhook: str, *, wanted: dict[str, Any] | None = None, drop_old_secrets: bool = False, **to: Any
+) -> Webhook:
+    """`to` are fields of the webhook, `wanted` fields of what it wants."""
+    hook = await _held(tx, webhook)
+    if to.get("enabled") is not None:
+        to["disabled_reason"] = None if to["enabled"] else "switched off"
+    if drop_old_secrets:
+        to["secrets"] = hook.secrets[:1]
+    return await _put(
+        tx, msgspec.structs.replace(hook, wanted=msgspec.structs.replace(hook.wanted, **wanted or {}), **to)
+    )
+
+
+async def rotate(tx: Tx, rules: Rules, webhook: str, *, overlap_seconds: float = OVERLAP_SECONDS) -> Signed:
+    """A new secret. The one before it signs too for a while, so that the receiver can change over in peace."""
+    check_number(overlap_seconds, "overlap_seconds", code="invalid_overlap")
+    hook, now = await _held(tx, webhook), rules.clock.now()
+    new = Secret(secret_of(rules.ids.bits(SECRET_BITS)))
+    end = now + timedelta(seconds=overlap_seconds)
+    old = [Secret(secret.text, min(secret.until or end, end)) for secret in hook.secrets]
+    kept = [secret for secret in old if secret.until is not None and secret.until > now]
+    return Signed(await _put(tx, msgspec.structs.replace(hook, secrets=[new, *kept])), new.text)
+
+
+async def drop(tx: Tx, webhook: str) -> None:
+    await get(tx, webhook)
+    await tx.one(q.drop_webhook, id=webhook)
+
+
+async def _held(tx: Tx, webhook: str) -> Webhook:
+    if is_uuid(webhook):
+        await tx.one(q.hold_webhook, id=webhook)
+    return await get(tx, webhook)
+
+
+async def _put(tx: Tx, hook: Webhook) -> Webhook:
+    hook.check()
+    values = {name: getattr(hook, name) for name in ("id", "name", "url", "enabled", "disabled_reason")}
+    await tx.one(q.change_webhook, **values, **_stored(hook))
+    return await get(tx, hook.id)
+
+
+def _stored(hook: Webhook) -> dict[str, str]:
+    return {name: msgspec.json.encode(getattr(hook, name)).decode() for name in ("secrets", "wanted")}

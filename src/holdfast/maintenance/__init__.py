@@ -1,0 +1,1 @@
+"""Maintenance that every process can run: the maintainer, the crash detector, and the rotation between processes."""

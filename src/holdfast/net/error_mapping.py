@@ -1,0 +1,40 @@
+"""What a library says of a failed request, as one of our errors."""
+
+from __future__ import annotations
+
+import httpcore2
+import httpx2
+
+from holdfast.errors import MalformedAnswer, OutboundError, OutboundTimeout, Unreachable
+from holdfast.net.connections import Connection
+from holdfast.net.egress_rules import Target
+from holdfast.net.limits import Limits
+
+REASON_MAX = 500
+
+
+def outbound(
+    error: Exception, target: Target, limits: Limits, connection: Connection | None = None
+) -> OutboundError | None:
+    """The error to raise instead. None: this one can be raised as it is."""
+    about = target.authority
+    match error:
+        case httpcore2.ConnectTimeout():
+            return OutboundTimeout(f"no connection within {limits.connect_seconds:g} s", about=about)
+        case httpcore2.TimeoutException() if connection is not None and connection.stream.seconds_left > 0:
+            return OutboundTimeout(f"nothing was received for {limits.read_seconds:g} s", about=about)
+        case TimeoutError() | httpcore2.TimeoutException():
+            return OutboundTimeout(f"no answer within {limits.total_seconds:g} s", about=about)
+        case httpcore2.ProtocolError() if connection is not None and not connection.stream.has_ended:
+            return MalformedAnswer(_said(error), about=about)
+        case httpcore2.NetworkError() | httpcore2.ProtocolError():
+            return Unreachable(_said(error), about=about)
+        case httpx2.DecodingError():
+            return MalformedAnswer("the body cannot be decompressed", about=about)
+    return None
+
+
+def _said(error: Exception) -> str:
+    """Control characters out: some of the text may be the other side's."""
+    said = "".join(letter for letter in str(error) if letter.isprintable())
+    return f"{type(error).__name__}: {said}"[:REASON_MAX]

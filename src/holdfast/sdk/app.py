@@ -1,0 +1,376 @@
+"""`App`: define jobs as functions, enqueue them from async or sync code, and let workers find their handlers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+
+from holdfast.assembly.engine import Opened, open_all
+from holdfast.clock import Clock
+from holdfast.dispatch.dispatch import Dispatch
+from holdfast.engine import Created, Engine
+from holdfast.engine.hooks.hooks import Hooks
+from holdfast.errors import Invalid, OtherDatabase
+from holdfast.extend import Extension
+from holdfast.extension_settings import Section
+from holdfast.ids import Ids
+from holdfast.lifecycle import Lifecycles, Machine
+from holdfast.model import JobType, NewJob
+from holdfast.model.names import kind_of
+from holdfast.observe.extension_metrics import Declarations
+from holdfast.observe.storage_metrics import storage_metrics
+from holdfast.observe.tracing import traces
+from holdfast.sdk.connections import OpenedByLoop
+from holdfast.sdk.definitions import Definitions
+from holdfast.sdk.handle import JobHandle
+from holdfast.sdk.handler_transactions import HandlerDatabase
+from holdfast.sdk.transactions import driver_connection, require_sync
+from holdfast.settings import Settings, load, refuse_same_variables
+from holdfast.store import SqliteStore
+from holdfast.store.sqlite import finish
+from holdfast.worker.context import ErrorHook, Middleware, in_transaction
+from holdfast.worker.handler import Handler, Surroundings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_T = TypeVar("_T")
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+
+class App(Definitions):
+    """Settings decide the database; a SQLite file when nothing is set.
+
+    `name` tells it from other apps on the same database; by default it is the module that makes it.
+    `lifespan` is an async context manager around each worker process: what it yields is `ctx.state` in every handler.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        database_url: str | None = None,
+        name: str | None = None,
+        lifecycles: Iterable[Machine] = (),
+        lifespan: Lifespan | None = None,
+        middleware: Iterable[Middleware] = (),
+        on_error: ErrorHook | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        if not isinstance(settings, Settings | None):
+            raise Invalid(
+                f"settings is a Settings of holdfast, got {kind_of(settings)}; a database is App(database_url=...)",
+                code="invalid_app",
+            )
+        self._settings, self._url = settings, database_url
+        made_in = sys._getframe(1).f_globals
+        self.name = name or _module_name(made_in)
+        self._made_in = str(made_in.get("__name__", ""))
+        self.lifecycles = Lifecycles(*lifecycles)
+        self.handlers: dict[str, Handler] = {}
+        self._lifespan = lifespan
+        self._middleware = list(middleware)
+        self._on_error = on_error
+        self.clock, self.ids = clock or Clock(), ids or Ids()
+        self.loaded_as: str | None = None  # the reference that a command was given, or "" if it names the database
+        self.extensions: dict[str, Extension] = {}
+        self._opened = OpenedByLoop(self._open)
+        self.handler_database = HandlerDatabase(self)
+
+    def include(self, extension: Extension) -> None:
+        """From now on the extension is a part of this app: its job types, tables, hooks and all else that it brings."""
+        if not isinstance(extension, Extension):
+            raise Invalid(f"an app includes extensions, got {kind_of(extension)}", code="invalid_extension")
+        if extension.name in self.extensions:
+            raise Invalid(f"app {self.name!r} has an extension {extension.name!r} already", code="extension_conflict")
+        others = list(self.extensions.values())
+        self._refuse_same_types(extension)
+        self._refuse_same_lifecycles(extension)
+        if extension.section is not None:
+            refuse_same_variables(extension.section, self.sections)
+        extension.add_hooks(Hooks(), {*self.handlers, *extension.handlers})
+        extension.files.check(each.files for each in others)
+        extension.check_routes(others)
+        extension.check_metrics(others)
+        extension.included_in(self)
+        for machine in extension.own_lifecycles:
+            self.lifecycles.declare(machine)
+        self.handlers |= extension.handlers
+        self.extensions[extension.name] = extension
+
+    def _refuse_same_types(self, extension: Extension) -> None:
+        for name in sorted(extension.handlers.keys() & self.handlers.keys()):
+            raise Invalid(
+                f"{extension.described} and {self.definer(name)} both define job type {name!r}",
+                code="extension_conflict",
+                name=name,
+            )
+
+    def _refuse_same_lifecycles(self, extension: Extension) -> None:
+        known = {machine.name: machine for machine in self.lifecycles}
+        for machine in extension.own_lifecycles:
+            if known.get(machine.name, machine) is machine:
+                continue
+            others = [each.described for each in self.extensions.values() if known[machine.name] in each.own_lifecycles]
+            raise Invalid(
+                f"{extension.described} and {[*others, self.described][0]} both declare lifecycle {machine.name!r}",
+                code="extension_conflict",
+                name=machine.name,
+            )
+
+    def definer(self, job_type: str) -> str:
+        return next((each.described for each in self.extensions.values() if job_type in each.handlers), self.described)
+
+    @property
+    def sections(self) -> list[Section]:
+        """The settings of its extensions."""
+        return [
+            replace(each.section, by_app=each.given_settings is not None)
+            for each in self.extensions.values()
+            if each.section is not None
+        ]
+
+    def check_settings(self) -> None:
+        """Those of its extensions: better when the app is opened than when a job first needs them."""
+        for extension in self.extensions.values():
+            if extension.section is not None:
+                _ = extension.settings
+
+    def hooks(self) -> Hooks:
+        """The guards and effects of all extensions."""
+        hooks = Hooks()
+        for extension in self.extensions.values():
+            extension.add_hooks(hooks, self.handlers)
+        return hooks
+
+    def declarations(self) -> Declarations:
+        """The metrics of all extensions, and of the storage that they open."""
+        own = [each for extension in self.extensions.values() for each in extension.metrics.values()]
+        return Declarations([*own, *storage_metrics.instruments])
+
+    async def _open(self) -> Opened:
+        self.check_settings()
+        return await open_all(
+            self.settings,
+            lifecycles=self.lifecycles,
+            clock=self.clock,
+            ids=self.ids,
+            app=self._named_by or "",
+            extensions=self.extensions.values(),
+            hooks=self.hooks(),
+        )
+
+    @property
+    def _named_by(self) -> str | None:
+        """How a command finds this app, where the app itself names the database; see `cli/app_option.py`."""
+        return self.loaded_as if self.loaded_as is not None else self.reference
+
+    @property
+    def app(self) -> App:
+        return self
+
+    @property
+    def described(self) -> str:
+        return f"app {self.name!r}"
+
+    @property
+    def settings(self) -> Settings:
+        """Read when first needed, so that importing an app asks nothing of its surroundings."""
+        if self._settings is None:
+            self._settings = load(overrides={"database_url": self._url}, extensions=self.sections)
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        """As somebody else was told: a child process works with the settings of its worker."""
+        self._settings = msgspec.convert(settings, Settings)
+
+    @contextmanager
+    def moved(self, database_url: str, clock: Clock, ids: Ids) -> Iterator[None]:
+        """For a while, as in a test, it works on another database and lives in another time."""
+        before = self._settings, self.clock, self.ids, self._opened
+        self._settings = msgspec.structs.replace(self.settings, database_url=database_url)
+        self.clock, self.ids, self._opened = clock, ids, OpenedByLoop(self._open)
+        try:
+            yield
+        finally:
+            self._opened.let_go()
+            self._settings, self.clock, self.ids, self._opened = before
+
+    # -- defining ---------------------------------------------------------------------------------------------
+
+    def middleware(self, layer: Middleware) -> Middleware:
+        """`@app.middleware`: an async function of (ctx, call_next) around every handler, the first one outermost."""
+        self._middleware.append(layer)
+        return layer
+
+    def on_error(self, hook: ErrorHook) -> ErrorHook:
+        """`@app.on_error`: told of every error that leaves a handler."""
+        self._on_error = hook
+        return hook
+
+    def lifespan(self, span: Lifespan) -> Lifespan:
+        """`@app.lifespan`: an async context manager of (app), entered once in each worker process."""
+        self._lifespan = span
+        return span
+
+    @property
+    def surroundings(self) -> Surroundings:
+        return Surroundings(tuple(self._middleware), self._on_error)
+
+    @asynccontextmanager
+    async def lifespan_state(self) -> AsyncIterator[Any]:
+        if self._lifespan is None:
+            yield None
+            return
+        async with self._lifespan(self) as state:
+            yield state
+
+    @property
+    def reference(self) -> str | None:
+        """`module:attribute` by which another process can import this app; None where it cannot."""
+        for name in dict.fromkeys([self._made_in, *(each.function.__module__ for each in self.handlers.values())]):
+            module = sys.modules.get(name)
+            for attribute, value in vars(module).items() if module else ():
+                if value is self:
+                    place = getattr(module, "__file__", None) if name == "__main__" else name
+                    return None if place is None else f"{place}:{attribute}"
+        return None
+
+    # -- enqueueing -------------------------------------------------------------------------------------------
+
+    async def create(self, new: NewJob, *, connection: Any = None) -> Created:
+        if connection is None and new.idempotency_key is None:
+            return (await self.traced([new], self._create_among_others))[0]
+        return (await self.create_all([new], connection=connection))[0]
+
+    async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
+        if connection is None:
+            return await self.traced(new, self._create_together)
+        opened = await self._beside()
+        try:
+            return await self._create_inside(opened, new, connection)
+        except OtherDatabase:  # unless the app's own has been replaced by this one, and it has not noticed yet
+            await opened.engine.store.identify()
+        return await self._create_inside(opened, new, connection)
+
+    async def _create_among_others(self, new: list[NewJob]) -> list[Created]:
+        _check_outside(new[0])
+        return [await (await self._here()).creates.put(new[0])]
+
+    async def _create_together(self, new: list[NewJob]) -> list[Created]:
+        _check_outside(new[0] if new else None)
+        return await (await self._here()).engine.create_all(new)
+
+    def create_sync(self, new: NewJob, *, connection: Any = None) -> Created:
+        if connection is None:
+            return self.wait_for(lambda: self.create(new))
+        return self.create_all_sync([new], connection=connection)[0]
+
+    def create_all_sync(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
+        if connection is None:
+            return self.wait_for(lambda: self.create_all(new))
+        require_sync(connection)
+        opened = self.wait_for(self._beside)
+        try:
+            return finish(self._create_inside(opened, new, connection))  # in the thread that the connection belongs to
+        except OtherDatabase:
+            self.wait_for(opened.engine.store.identify)
+        return finish(self._create_inside(opened, new, connection))
+
+    async def _create_inside(self, opened: Opened, new: list[NewJob], connection: Any) -> list[Created]:
+        connection = await driver_connection(connection)
+        if missing := self._undeclared(opened):
+            await opened.engine.declare(*missing, app=self.name, connection=connection)
+        return await self.traced(new, lambda jobs: opened.engine.create_all(jobs, connection=connection))
+
+    async def traced(
+        self, new: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
+    ) -> list[Created]:
+        if not self.settings.traces or not new:
+            return await create(new)
+        handler = self.handlers.get(new[0].type)
+        queue = new[0].queue or (handler.declared.queue if handler is not None else None)
+        return await traces().enqueued(new, create, queue=queue)
+
+    async def wake(self, job_id: str) -> bool:
+        """A job that is snoozed, delayed or waits for its retry can be claimed at once, as when a provider's webhook
+        says that what it waits for is there. False: it runs, and if it is snoozed after all it will not wait."""
+        return await (await self.engine(declared=False)).wake(job_id)
+
+    def wake_sync(self, job_id: str) -> bool:
+        return self.wait_for(lambda: self.wake(job_id))
+
+    def job_handle(self, job_id: str) -> JobHandle[Any]:
+        """A handle on a job known by its id, from whoever enqueued it."""
+        return JobHandle(self, job_id)
+
+    async def engine(self, *, declared: bool = True) -> Engine:
+        """The engine of the running event loop, with this app's job types declared, unless that does not matter."""
+        return (await (self._here() if declared else self._opened.here())).engine
+
+    async def dispatch(self) -> Dispatch | None:
+        """How hints leave and reach this process; None where no broker carries them."""
+        return (await self._opened.here()).dispatch
+
+    async def _here(self) -> Opened:
+        opened = await self._opened.here()
+        if missing := self._undeclared(opened):
+            await opened.engine.declare(*missing, app=self.name)
+            opened.declared.update(declared.name for declared in missing)
+        return opened
+
+    async def _beside(self) -> Opened:
+        """The same beside a transaction of the caller's own, which may hold SQLite's only lock: nothing is written."""
+        opened = await self._opened.here()
+        return opened if isinstance(opened.engine.store, SqliteStore) else await self._here()
+
+    def _undeclared(self, opened: Opened) -> list[JobType]:
+        return [self.handlers[name].job_type for name in sorted(self.handlers.keys() - opened.declared)]
+
+    async def close(self) -> None:
+        """Close what this event loop has opened."""
+        await self._opened.close()
+
+    async def __aenter__(self) -> App:
+        await self._here()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- from sync code ---------------------------------------------------------------------------------------
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run async work from sync code: on an event loop in a thread of its own, started when first needed."""
+        return self._opened.wait_for(work)
+
+    def close_sync(self) -> None:
+        """Close what sync code has opened."""
+        self._opened.close_sync()
+
+
+def _check_outside(new: NewJob | None) -> None:
+    if new is not None and in_transaction():
+        raise Invalid(
+            f"job type {new.type}: enqueued inside ctx.transaction(), but not as a part of it; use tx.enqueue(...)",
+            code="transaction_open",
+        )
+
+
+def _module_name(scope: dict[str, Any]) -> str:
+    """The same for `python tasks.py` and for `--app tasks:app`."""
+    name = str(scope.get("__name__", ""))
+    if name != "__main__":
+        return name
+    spec = scope.get("__spec__")
+    return str(spec.name) if spec is not None else Path(str(scope.get("__file__", name))).stem

@@ -1,0 +1,285 @@
+"""Job types as functions: what `@app.job` and `@extension.job` make."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from difflib import get_close_matches
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from holdfast.engine import Created
+from holdfast.errors import Invalid
+from holdfast.lifecycle import Lifecycles, Policy
+from holdfast.model import JobType, NewJob
+from holdfast.model.names import quoted
+from holdfast.observe.extension_metrics import Metrics
+from holdfast.sdk.celery_names import CeleryNames
+from holdfast.sdk.handle import Home, JobHandle
+from holdfast.sdk.options import (
+    JobOptions,
+    Names,
+    Options,
+    PolicyKnobs,
+    Seconds,
+    Treated,
+    names,
+    refuse_unknown,
+    seconds,
+)
+from holdfast.worker.context import NO_METRICS, Context, SyncContext
+from holdfast.worker.handler import Handler, Isolation
+from holdfast.worker.signature import Signature
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Creates(Home, Protocol):
+    """The app, as far as a definition needs it."""
+
+    async def create(self, new: NewJob, *, connection: Any = None) -> Created: ...
+
+    async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]: ...
+
+    def create_sync(self, new: NewJob, *, connection: Any = None) -> Created: ...
+
+    def create_all_sync(self, new: list[NewJob], *, connection: Any = None) -> list[Created]: ...
+
+
+class Definition(CeleryNames, Generic[P, R]):
+    """A job type and its function. It stays callable as the function it is; `enqueue` has the same signature."""
+
+    def __init__(self, owner: Definitions, handler: Handler, options: Options) -> None:
+        self._owner, self.handler, self._options = owner, handler, options
+        update_wrapper(self, handler.function)
+
+    @property
+    def _app(self) -> Creates:
+        return self._owner.app
+
+    @property
+    def name(self) -> str:
+        return self.handler.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.handler.function(*args, **kwargs)
+
+    def options(self, **options: Unpack[JobOptions]) -> Definition[P, R]:
+        """The same job type, to be enqueued with these options."""
+        return Definition(self._owner, self.handler, self._options.but(**options))
+
+    def new_job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """The job that `enqueue` would create."""
+        return self._new(args, kwargs, "new_job")
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        new = self._new(args, kwargs, "enqueue")
+        return self._handle(await self._app.create(new, connection=self._options.connection))
+
+    async def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
+        """One job for each mapping of arguments; all or none. A key would make them one job, so there is none."""
+        new = self._new_for_each(calls, "enqueue_many")
+        return [self._handle(made) for made in await self._app.create_all(new, connection=self._options.connection)]
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        new = self._new(args, kwargs, "enqueue_sync")
+        return self._handle(self._app.create_sync(new, connection=self._options.connection))
+
+    def enqueue_many_sync(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
+        new = self._new_for_each(calls, "enqueue_many_sync")
+        return [self._handle(made) for made in self._app.create_all_sync(new, connection=self._options.connection)]
+
+    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: str) -> NewJob:
+        self._refuse_options(kwargs, called)
+        return self._options.new_job(self.name, self.handler.signature.payload(args, kwargs))
+
+    def _refuse_options(self, kwargs: dict[str, Any], called: str) -> None:
+        """An argument that the handler does not have: an option in the wrong place, or a typo."""
+        signature = self.handler.signature
+        unknown = () if signature.open else kwargs.keys() - signature.names
+        for name in (name for name in unknown if isinstance(name, str)):
+            if name in Options.__dataclass_fields__:
+                shown = f"{self.handler.function.__name__}.options({name}={quoted(kwargs[name])}).{called}(...)"
+                help_ = f" {name!r} is an option of the job: write {shown}"
+            else:
+                help_ = "".join(f" did you mean {near!r}?" for near in get_close_matches(name, signature.names, n=1))
+                help_ = help_ or f" it has {', '.join(signature.names) or 'none'}"
+            raise Invalid(f"{self.name} has no parameter {name!r};{help_}", code="invalid_payload")
+
+    def _new_for_each(self, calls: Iterable[Mapping[str, Any]], called: str) -> list[NewJob]:
+        if self._options.idempotency_key is not None:
+            raise Invalid("an idempotency key names one job, not many", code="invalid_idempotency_key")
+        new = []
+        for place, call in enumerate(calls):
+            try:
+                new.append(self._new((), _arguments(call), called))
+            except Invalid as error:  # in thousands of calls, say which one
+                raise Invalid(f"call {place}: {error.message}", code=error.code, **error.fields) from None
+        return new
+
+    def _handle(self, made: Created) -> JobHandle[R]:
+        return JobHandle(self._app, made.id, existed=made.existed, read=self.handler.signature.returned)
+
+
+class Define(Protocol):
+    """What `@app.job(...)` returns. A context is the worker's to give, so `enqueue` does not ask for it."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Definition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Definition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Definition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Definition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Definition[P, R]: ...
+
+
+class Definitions(CeleryNames, ABC):
+    """What holds job types: an app or an extension."""
+
+    handlers: dict[str, Handler]
+    lifecycles: Lifecycles
+    metrics: Metrics = NO_METRICS
+    extension: str = ""  # the name of the extension that this is, if it is one
+
+    @property
+    @abstractmethod
+    def app(self) -> Creates:
+        """Where its jobs are created."""
+
+    @property
+    @abstractmethod
+    def described(self) -> str:
+        """For messages: `app 'shop'`, `extension 'notes'`."""
+
+    def definer(self, job_type: str) -> str:
+        """For messages: what defines this one of its job types."""
+        return self.described
+
+    def refuse_late(self, what: str) -> None:
+        """Raises where nothing more may be declared."""
+
+    def job(
+        self,
+        name: str | None = None,
+        *,
+        queue: str = "default",
+        lifecycle: str = "default",
+        max_attempts: int | None = None,
+        timeout: Seconds | None = None,
+        requires: Names = (),
+        prefers: Names = (),
+        isolation: Literal["loop", "thread", "process"] | None = None,
+        errors: Mapping[Any, Treated] | None = None,
+        memory_mb: int | None = None,
+        cpu_seconds: float | None = None,
+        **policy: Unpack[PolicyKnobs],
+    ) -> Define:
+        """Make a function the handler of a job type, by default of its own name.
+
+        `errors` says how errors are treated, by class or by code: `{ValueError: "permanent", "E_BUSY": "throttled"}`.
+        `isolation="process"` runs it in a child process, which `memory_mb` and `cpu_seconds` can limit.
+        Any other knob of the policy may be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
+        """
+        if callable(name):
+            raise Invalid("write `@app.job()`: the decorator wants its parentheses", code="invalid_handler")
+        refuse_unknown(policy, [*_OWN_WORDS, *Policy.__struct_fields__])
+
+        def define(function: Callable[..., Any]) -> Definition[Any, Any]:
+            if not inspect.isroutine(function):
+                raise Invalid(f"a handler is a function, got {quoted(function)}", code="invalid_handler")
+            job_type = name or function.__name__
+            self.refuse_late(f"job type {job_type}")
+            codes = {kind: kind.__name__ for kind in errors or () if isinstance(kind, type)}
+            knobs = _knobs(policy, errors or {}, max_attempts=max_attempts, timeout=timeout)
+            declared = JobType(
+                name=job_type,
+                lifecycle=lifecycle,
+                queue=queue,
+                policy=knobs,
+                requires=names(requires),
+                prefers=names(prefers),
+            )
+            declared.check()
+            self.lifecycles[lifecycle].policy.over(knobs)  # an unknown knob is an error where it was written
+            where = _isolation(isolation, function, job_type)
+            _check_limits(job_type, where, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
+            handler = Handler(
+                declared,
+                function,
+                Signature(function, job_type),
+                where,
+                codes,
+                None if memory_mb is None else int(memory_mb * 2**20),
+                cpu_seconds,
+                self.metrics,
+                self.extension,
+            )
+            if job_type in self.handlers:
+                both = " and ".join(dict.fromkeys([self.described, self.definer(job_type)]))
+                raise Invalid(f"job type {job_type!r} is defined twice in {both}", code="duplicate_job_type")
+            self.handlers[job_type] = handler
+            return Definition(self, handler, Options())
+
+        return define
+
+
+# What `@app.job` takes beside the knobs of the policy.
+_OWN_WORDS = [
+    name for name, word in inspect.signature(Definitions.job).parameters.items() if word.kind is word.KEYWORD_ONLY
+]
+
+
+def _knobs(
+    policy: PolicyKnobs,
+    errors: Mapping[Any, Treated],
+    *,
+    max_attempts: int | None,
+    timeout: Seconds | None,
+) -> dict[str, Any]:
+    knobs: dict[str, Any] = {**policy}
+    if max_attempts is not None:
+        knobs["max_attempts"] = max_attempts
+    if timeout is not None:
+        knobs["timeout_seconds"] = seconds(timeout)
+    if errors:
+        knobs["errors"] = {kind.__name__ if isinstance(kind, type) else kind: how for kind, how in errors.items()}
+    return knobs
+
+
+def _isolation(wanted: str | None, function: Callable[..., Any], job_type: str) -> Isolation:
+    natural = Isolation.LOOP if inspect.iscoroutinefunction(function) else Isolation.THREAD
+    if wanted is None or wanted == natural:
+        return natural
+    if wanted == Isolation.PROCESS:
+        return Isolation.PROCESS
+    raise Invalid(
+        f"job type {job_type!r}: isolation is {natural.value!r} for this function, or 'process'; got {wanted!r}",
+        code="invalid_isolation",
+    )
+
+
+def _check_limits(job_type: str, isolation: Isolation, **limits: float | None) -> None:
+    for name, limit in limits.items():
+        if limit is None:
+            continue
+        if isolation is not Isolation.PROCESS:
+            raise Invalid(
+                f"job type {job_type!r}: {name} limits a child; add isolation='process'", code="invalid_limit"
+            )
+        if not isinstance(limit, int | float) or not 0 < limit < 10**9:
+            raise Invalid(f"job type {job_type!r}: {name} must be positive, got {quoted(limit)}", code="invalid_limit")
+
+
+def _arguments(call: Any) -> dict[str, Any]:
+    if not isinstance(call, Mapping):
+        raise Invalid(f"a call is a mapping of arguments by name, got {quoted(call)}", code="invalid_payload")
+    return dict(call)

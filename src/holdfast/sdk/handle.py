@@ -1,0 +1,117 @@
+"""A job that was handed in: ask after it, wait for it, watch it, cancel it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.errors import JobFailed
+from holdfast.lifecycle import FINAL, State
+from holdfast.model import Event, Job
+from holdfast.sdk.celery_names import CeleryNames
+
+R = TypeVar("R")
+_T = TypeVar("_T")
+LOOK_FIRST_SECONDS, LOOK_SECONDS = 0.005, 0.5
+
+
+def failure_of(job: Job) -> JobFailed:
+    error = job.error or _without_error(job)
+    code, message = str(error.get("code") or job.state.value), str(error.get("message") or "")
+    return JobFailed(job.id, job.type, job.status, code=code, message=message)
+
+
+def _without_error(job: Job) -> dict[str, Any]:
+    """Whoever cancels a job gives a reason in words of their own; any other reason is a code."""
+    return {"message": job.reason} if job.state is State.CANCELED else {"code": job.reason}
+
+
+class Home(Protocol):
+    """Where a handle asks: the app it came from."""
+
+    clock: Clock
+
+    async def engine(self, *, declared: bool = True) -> Engine: ...
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T: ...
+
+
+class JobHandle(CeleryNames, Generic[R]):
+    def __init__(
+        self, home: Home, job_id: str, *, existed: bool = False, read: Callable[[Any], R] | None = None
+    ) -> None:
+        self._home = home
+        self._read = read
+        self.id = job_id
+        self.existed = existed  # an equal request with the same key had made it already
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id})"
+
+    async def _engine(self) -> Engine:
+        """Nothing is written to get it: a transaction of whoever asks may hold SQLite's only lock."""
+        return await self._home.engine(declared=False)
+
+    async def get(self) -> Job:
+        return await (await self._engine()).get(self.id)
+
+    async def status(self) -> str:
+        """PENDING, RUNNING, COMPLETED, FAILED, CANCELED or REJECTED."""
+        return (await self.get()).status
+
+    async def result(self, timeout: float | None = None) -> R:
+        """What the handler returned, as soon as it has; `JobFailed` if it ended otherwise, `TimeoutError` in time."""
+        clock, pause = self._home.clock, LOOK_FIRST_SECONDS
+        until = None if timeout is None else clock.monotonic() + timeout
+        while not (job := await self.get()).final:
+            left = pause if until is None else min(pause, until - clock.monotonic())
+            if left <= 0:
+                raise TimeoutError(f"job {self.id} is still {job.status} after {timeout:g} s")
+            await clock.sleep(left)
+            pause = min(LOOK_SECONDS, pause * 1.5)
+        if job.state is not State.SUCCEEDED:
+            raise failure_of(job)
+        return job.result if self._read is None else self._read(job.result)
+
+    async def cancel(self, reason: str = "canceled") -> bool:
+        """True if it is canceled already, False if its worker was asked to stop it."""
+        answer = await (await self._engine()).cancel(self.id, reason=reason)
+        return answer.state is State.CANCELED
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Its history from the first event on, and what happens from now on, until it ends."""
+        clock, seen, pause = self._home.clock, 0, LOOK_FIRST_SECONDS
+        while True:
+            news = await (await self._engine()).history(self.id, after=seen)
+            for event in news:
+                seen, pause = event.seq, LOOK_FIRST_SECONDS
+                yield event
+                if event.to_state is not None and State(event.to_state) in FINAL:
+                    return
+            if not news:
+                await self.get()  # of a job that is gone, or never was, there will be none
+                await clock.sleep(pause)
+                pause = min(LOOK_SECONDS, pause * 1.5)
+
+    def get_sync(self) -> Job:
+        return self._home.wait_for(self.get)
+
+    def status_sync(self) -> str:
+        return self._home.wait_for(self.status)
+
+    def result_sync(self, timeout: float | None = None) -> R:
+        return self._home.wait_for(lambda: self.result(timeout))
+
+    def cancel_sync(self, reason: str = "canceled") -> bool:
+        return self._home.wait_for(lambda: self.cancel(reason))
+
+    def events_sync(self) -> Iterator[Event]:
+        each = self.events()
+
+        async def following() -> Event | None:
+            return await anext(each, None)
+
+        while (event := self._home.wait_for(following)) is not None:
+            yield event

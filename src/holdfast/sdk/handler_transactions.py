@@ -1,0 +1,142 @@
+"""Transactions of handlers: own writes, new jobs and the end of the job itself, in one commit that the lease guards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.engine import Created, Engine
+from holdfast.errors import Invalid
+from holdfast.model import Job, Lease, NewJob
+from holdfast.model.enqueueable import MakesJobs, new_job_of
+from holdfast.model.reports import Done, Held, Withdrawal, Withdrawn
+from holdfast.sdk.definitions import Creates
+from holdfast.sdk.handle import JobHandle
+from holdfast.store import Row, Tx
+from holdfast.store.open_transaction import transaction
+from holdfast.store.queries import Query
+from holdfast.worker.handler import Handler
+from holdfast.worker.outcomes import Recorded
+
+_T = TypeVar("_T")
+
+
+class _App(Creates, Protocol):
+    @property
+    def handlers(self) -> Mapping[str, Handler]: ...
+
+    async def traced(
+        self, new: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
+    ) -> list[Created]: ...
+
+
+class HandlerDatabase:
+    """The database of an app, as its handlers reach it through their contexts."""
+
+    def __init__(self, app: _App) -> None:
+        self._app = app
+
+    @asynccontextmanager
+    async def transaction(self, lease: Lease) -> AsyncIterator[JobTx]:
+        """`LeaseLost` if the job is not held under this lease, at the beginning or at the end.
+
+        The job's row is locked only right before the commit: a transaction that takes long must not hold up the
+        heartbeat of its worker.
+        """
+        engine = await self._app.engine()
+        async with transaction(engine.store) as tx:
+            worker = await engine.holder_within(tx, Held(lease.id, lease.token))
+            job_tx = JobTx(self._app, engine, tx, lease, worker)
+            yield job_tx
+            await job_tx.end()
+
+    async def enqueue(
+        self, lease: Lease, job: MakesJobs | NewJob | str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> JobHandle[Any]:
+        made = await self._app.create(_child_of(lease, new_job_of(job, args, kwargs)))
+        return JobHandle(self._app, made.id, existed=made.existed)
+
+    async def children(self, lease: Lease) -> list[Job]:
+        return await (await self._app.engine()).children(lease.id)
+
+    async def cancel(self, lease: Lease, job_id: str, reason: str) -> bool:
+        canceling = await (await self._app.engine()).cancel(job_id, reason=reason, tenant=lease.tenant)
+        return bool(canceling.canceled)
+
+
+def _child_of(lease: Lease, new: NewJob) -> NewJob:
+    tenant = lease.tenant if new.tenant == "default" else new.tenant
+    return msgspec.structs.replace(new, tenant=tenant, parent_id=new.parent_id or lease.id)
+
+
+class JobTx:
+    """See `worker/transactions.py: JobTx`."""
+
+    def __init__(self, app: _App, engine: Engine, tx: Tx, lease: Lease, worker: str) -> None:
+        self._app, self._engine, self._tx = app, engine, tx
+        self._lease, self._worker = lease, worker
+        self.completed: Recorded | None = None
+        self.alone, self.lock_seconds, self.lock_errors = tx.alone, tx.lock_seconds, tx.lock_errors
+
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]:
+        return await self._tx.all(query, limit=limit, filters=filters, **params)
+
+    async def one(self, query: Query, **params: Any) -> Row | None:
+        return await self._tx.one(query, **params)
+
+    async def run(self, query: Query, **params: Any) -> None:
+        await self._tx.run(query, **params)
+
+    async def flush(self) -> None:
+        await self._tx.flush()
+
+    def savepoint(self) -> AbstractAsyncContextManager[None]:
+        return self._tx.savepoint()
+
+    async def call(self, hook: Coroutine[Any, Any, _T], seconds: float, blocked: Callable[[float], None]) -> _T:
+        return await self._tx.call(hook, seconds, blocked)
+
+    async def wait_for_locks(self) -> None:
+        await self._tx.wait_for_locks()
+
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
+        self._tx.after_commit(callback, hint=hint)
+
+    async def enqueue(self, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        new = _child_of(self._lease, new_job_of(job, args, kwargs))
+
+        async def create(jobs: list[NewJob]) -> list[Created]:
+            return [await self._engine.create_within(self._tx, jobs[0])]
+
+        [made] = await self._app.traced([new], create)
+        return JobHandle(self._app, made.id, existed=made.existed)
+
+    async def cancel(self, job_id: str, reason: str = "canceled") -> bool:
+        canceling = await self._engine.cancel_within(self._tx, job_id, reason=reason, tenant=self._lease.tenant)
+        return canceling.canceled
+
+    async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
+        lease = self._lease
+        asked = Withdrawal(id=lease.id, token=lease.token, target=job_id, reason=reason, message=message)
+        return await self._engine.withdraw_within(self._tx, self._worker, asked)
+
+    async def wake(self, job_id: str) -> bool:
+        return await self._engine.wake_within(self._tx, job_id, tenant=self._lease.tenant)
+
+    async def complete(self, result: Any = None) -> None:
+        if self.completed is not None:
+            raise Invalid("this transaction completes the job already", code="already_completed")
+        self.completed = Recorded(self._app.handlers[self._lease.type].signature.result(result))
+
+    async def end(self) -> None:
+        """The last statement before the commit: it completes the job, or makes sure of the lease."""
+        job_id, token = self._lease.id, self._lease.token
+        if self.completed is None:
+            await self._engine.hold_within(self._tx, Held(job_id, token))
+        else:
+            await self._engine.complete_within(self._tx, self._worker, Done(job_id, token, self.completed.result))

@@ -1,0 +1,53 @@
+"""What the routes for operators share: which jobs they mean, and how what they do comes into the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from holdfast.engine import Filter
+from holdfast.engine.admin.audit import Deed
+from holdfast.engine.context import Rules
+from holdfast.engine.reads.states import state_filter
+from holdfast.lifecycle import State
+from holdfast.server.http.route import Asked
+from holdfast.server.state import Server
+from holdfast.store import Tx
+from holdfast.wire import JobFilter
+
+T = TypeVar("T")
+
+
+def deed(asked: Asked, action: str, subject: str | None = None, **detail: Any) -> Deed:
+    return Deed(asked.caller.name, action, subject, detail)
+
+
+async def operate(
+    server: Server, told: Deed, work: Callable[[Tx, Rules], Awaitable[T]], **more: Callable[[T], Any]
+) -> T:
+    """Do it and tell of it, in one transaction. `more` is for the detail, and known only afterwards."""
+    engine = server.engine
+
+    def tell(answer: T) -> Deed:
+        return Deed(
+            told.actor, told.action, told.subject, told.detail | {name: of(answer) for name, of in more.items()}
+        )
+
+    return await engine.audited(lambda tx: work(tx, engine.rules), tell)
+
+
+async def filter_of(server: Server, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
+    """`otherwise` are the states that are meant where neither state nor status is given."""
+    machines = await server.engine.lifecycles()
+    return Filter(
+        tenant=asked_for.tenant,
+        **state_filter(machines, state=asked_for.state, status=asked_for.status, otherwise=otherwise),
+        types=None if asked_for.job_type is None else [asked_for.job_type],
+        queues=None if asked_for.queue is None else [asked_for.queue],
+        tag=asked_for.tag,
+        subject=asked_for.subject,
+        parent_id=asked_for.parent_id,
+        created_after=asked_for.created_after,
+        created_before=asked_for.created_before,
+        error_code=asked_for.error_code,
+    )

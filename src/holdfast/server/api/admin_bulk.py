@@ -1,0 +1,126 @@
+"""Cancel and redrive by filter: a rehearsal unless told otherwise, and never more than a bounded number in one call.
+
+Whoever has more to do calls again with `nextCursor`. Each page of jobs is committed with its line in the audit, so that
+a client that goes away half-way loses nothing but the answer: what was redriven is not redriven again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.clock import from_micros, to_micros
+from holdfast.engine import Filter
+from holdfast.engine.admin.audit import Deed
+from holdfast.engine.admin.bulk import Cancel, Outcome, Pace, Redrive, Verb, carry_out
+from holdfast.errors import Invalid
+from holdfast.lifecycle import State
+from holdfast.model.names import check_name
+from holdfast.server.api.admin import deed, filter_of
+from holdfast.server.http.route import Asked, Reply
+from holdfast.server.state import Server
+from holdfast.wire import BulkAnswer, BulkBody, BulkJob, BulkRedriveBody, JobFilter, camel
+
+TOGETHER = 200  # jobs in one transaction
+SAMPLE = 20  # of what a rehearsal finds
+
+
+class Place(NamedTuple):
+    """Where a call begins: behind which job, and when the first of the new jobs may start."""
+
+    after: str | None = None
+    start: datetime | None = None
+
+
+async def cancel(server: Server, asked: Asked) -> Reply:
+    wanted = await _wanted(server, asked.body, Cancel.states)
+    place = await _begin(server, asked.body, wanted)
+    reason = check_name(asked.body.reason, "reason")
+    return await _run(server, asked, wanted, place, Cancel(reason), None)
+
+
+async def redrive(server: Server, asked: Asked) -> Reply:
+    """A rate spreads when the new jobs may start, counted on from where the call before left off."""
+    body: BulkRedriveBody = asked.body
+    wanted = await _wanted(server, body, Redrive.states)
+    place, now = await _begin(server, body, wanted), await server.engine.now()
+    pace = None if body.rate_per_second is None else Pace(max(place.start or now, now), body.rate_per_second)
+    return await _run(server, asked, wanted, place, Redrive(again=body.again, pace=pace), pace)
+
+
+async def _wanted(server: Server, body: BulkBody, otherwise: tuple[State, ...]) -> Filter:
+    """A forgotten filter must not mean all jobs there are."""
+    if not _given(body):
+        raise Invalid("say which jobs: give a filter, such as jobType, queue or status", code="invalid_filter")
+    return await filter_of(server, body, otherwise)
+
+
+def _given(body: JobFilter) -> dict[str, object]:
+    named = {camel(name): getattr(body, name) for name in JobFilter.__struct_fields__}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+async def _begin(server: Server, body: BulkBody, wanted: Filter) -> Place:
+    if body.cursor is None:
+        return Place()
+    after, _, micros = (await server.cursors.place(body.cursor, wanted)).partition("~")
+    return Place(after, from_micros(int(micros)) if micros else None)
+
+
+async def _run(server: Server, asked: Asked, wanted: Filter, place: Place, verb: Verb, pace: Pace | None) -> Reply:
+    body: BulkBody = asked.body
+
+    def tell(outcomes: list[Outcome]) -> Deed:
+        moved = [outcome.job_id for outcome in outcomes if outcome.what not in _NOT_DONE]
+        counts = Counter(outcome.what for outcome in outcomes)
+        return deed(asked, f"jobs.{verb.name}", None, filter=_given(body), outcomes=counts, jobs=moved)
+
+    matched = sum(jobs for *_, jobs in await server.engine.counts(wanted))
+    outcomes: list[Outcome] = []
+    last: str | None = None
+    async for ids, behind in _pages(server, wanted, place.after, body.limit):
+        outcomes += await carry_out(
+            *(server.engine, verb, ids), first=len(outcomes), rehearse=body.dry_run, tell=None if body.dry_run else tell
+        )
+        last = behind
+    following = None
+    if last is not None:
+        start = "" if pace is None else str(to_micros(pace.at(len(outcomes))))
+        following = await server.cursors.given_out(f"{last}~{start}", wanted)
+    return Reply(200, _answer(body, matched, outcomes, following))
+
+
+async def _pages(
+    server: Server, wanted: Filter, after: str | None, limit: int
+) -> AsyncIterator[tuple[list[str], str | None]]:
+    """Ids, and where to go on if there are more: in ascending order, as whoever writes many rows locks them."""
+    while limit > 0:
+        found = await server.engine.page(wanted, cursor=after, limit=min(TOGETHER, limit))
+        if found.jobs:
+            yield sorted(job.id for job in found.jobs), found.next
+        limit, after = limit - len(found.jobs), found.next
+        if after is None:
+            return
+
+
+_NOT_DONE = ("already_redriven", "refused")
+
+
+def _answer(body: BulkBody, matched: int, outcomes: list[Outcome], following: str | None) -> BulkAnswer:
+    counts = Counter(outcome.what for outcome in outcomes)
+    return BulkAnswer(
+        dry_run=body.dry_run,
+        matched=matched,
+        done=len(outcomes) - sum(counts[what] for what in _NOT_DONE),
+        skipped=counts["already_redriven"],
+        refused=counts["refused"],
+        jobs=[_job(outcome) for outcome in (outcomes[:SAMPLE] if body.dry_run else outcomes)],
+        next_cursor=following,
+    )
+
+
+def _job(outcome: Outcome) -> BulkJob:
+    code, message = (outcome.refusal.code, outcome.refusal.message) if outcome.refusal else (None, None)
+    return BulkJob(outcome.job_id, outcome.what, outcome.new_id, code, message)

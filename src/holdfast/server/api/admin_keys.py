@@ -1,0 +1,75 @@
+"""Keys, for operators: made, listed, handed over, taken back. The text of a key is in one answer, and nowhere else."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from holdfast.engine.admin.keys import Issued
+from holdfast.model.key import Key, Kind, NewKey, check_against
+from holdfast.server.http.route import Asked, Reply
+from holdfast.server.state import Server
+from holdfast.wire import KeyIntent, KeyIssued, KeysAnswer, KeyView
+
+log = logging.getLogger(__name__)
+
+
+async def page(server: Server, asked: Asked) -> Reply:
+    now = await server.engine.now()
+    return Reply(200, KeysAnswer([_view(key, now) for key in await server.engine.keys()]))
+
+
+async def create(server: Server, asked: Asked) -> Reply:
+    new = _new_key(asked.body)
+    if strange := check_against(new.scopes or (), server.extension_scopes):
+        log.warning("a key is made with scopes of extensions that this server does not have: %s", ", ".join(strange))
+    return await _issued(server, await server.engine.create_key(new, by=asked.caller.name))
+
+
+async def rotate(server: Server, asked: Asked) -> Reply:
+    """A new key with the same rights; the old one is good for the overlap yet."""
+    overlap = asked.query.overlap_seconds
+    made = await server.engine.rotate_key(asked.path["key_id"], overlap_seconds=overlap, by=asked.caller.name)
+    return await _issued(server, made)
+
+
+async def revoke(server: Server, asked: Asked) -> Reply:
+    key = await server.engine.revoke_key(asked.path["key_id"], by=asked.caller.name)
+    return Reply(200, _view(key, await server.engine.now()))
+
+
+async def _issued(server: Server, made: Issued) -> Reply:
+    return Reply(201, KeyIssued(_view(made.key, await server.engine.now()), made.text))
+
+
+def _new_key(intent: KeyIntent) -> NewKey:
+    return NewKey(
+        kind=Kind(intent.kind),
+        tenant=intent.tenant,
+        name=intent.name,
+        subject=intent.subject,
+        scopes=intent.scopes,
+        queues=intent.queues,
+        worker_id=intent.worker_id,
+        expires_in=intent.expires_in_seconds,
+        rate_per_second=intent.rate_per_second,
+    )
+
+
+def _view(key: Key, now: datetime) -> KeyView:
+    return KeyView(
+        key_id=key.id,
+        kind=key.kind,
+        tenant=key.tenant,
+        status=key.status(now),
+        scopes=sorted(key.scopes),
+        created_at=key.created_at,
+        name=key.name,
+        subject=key.subject,
+        queues=None if key.queues is None else list(key.queues),
+        worker_id=key.worker_id,
+        rate_per_second=key.rate_per_second,
+        expires_at=key.expires_at,
+        revoked_at=key.revoked_at,
+        used_at=key.used_at,
+    )

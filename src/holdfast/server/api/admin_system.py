@@ -1,0 +1,53 @@
+"""What an operator asks about the system itself: its lifecycles, its settings, and who did what."""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict
+
+from holdfast.errors import NotFound, UnknownName
+from holdfast.lifecycle import Machine
+from holdfast.lifecycle.render import mermaid, to_data
+from holdfast.server.api.admin_views import camel_keys
+from holdfast.server.http.route import Asked, Reply
+from holdfast.server.state import Server
+from holdfast.settings import shown
+from holdfast.wire import (
+    AuditAnswer,
+    AuditLine,
+    LifecyclesAnswer,
+    LifecycleView,
+    SettingsAnswer,
+    SettingView,
+    VerifyAnswer,
+)
+
+
+async def lifecycles(server: Server, asked: Asked) -> Reply:
+    return Reply(200, LifecyclesAnswer([_view(machine) for machine in await server.engine.lifecycles()]))
+
+
+async def lifecycle(server: Server, asked: Asked) -> Reply:
+    try:
+        return Reply(200, _view((await server.engine.lifecycles())[asked.path["name"]]))
+    except UnknownName as error:
+        raise NotFound(error.message, code=error.code) from None
+
+
+def _view(machine: Machine) -> LifecycleView:
+    data = to_data(machine)
+    return LifecycleView(**{**data, "policy": camel_keys(data["policy"])}, mermaid=mermaid(machine))
+
+
+async def settings(server: Server, asked: Asked) -> Reply:
+    rows = [*shown(server.settings), *server.extension_settings()]
+    return Reply(200, SettingsAnswer([SettingView(*setting) for setting in rows]))
+
+
+async def audit(server: Server, asked: Asked) -> Reply:
+    page = await server.engine.audit(before=asked.query.cursor, limit=asked.query.limit)
+    return Reply(200, AuditAnswer([AuditLine(**asdict(line)) for line in page.lines], page.next))
+
+
+async def verify(server: Server, asked: Asked) -> Reply:
+    found = await server.engine.verify_audit(seq=asked.query.seq, digest=asked.query.digest)
+    return Reply(200, VerifyAnswer(found.wrong is None, found.last, found.digest, found.wrong, found.why))

@@ -1,0 +1,46 @@
+"""A lease as its worker sees it: the job, the token, and the clocks that it was created under."""
+
+from __future__ import annotations
+
+from holdfast import wire
+from holdfast.engine import Engine
+from holdfast.lifecycle import Policy
+from holdfast.model import Lease, Part
+from holdfast.server.policy_cache import Snapshots
+
+
+async def jobs_of(leases: list[Lease], engine: Engine, snapshots: Snapshots) -> list[wire.ClaimedJob]:
+    again = [lease.id for lease in leases if lease.epoch > 1]  # only a job that ran before can have parts
+    parts = await engine.parts_to_do(again) if again else {}
+    return [_job(lease, (await snapshots.of_lease(lease)).policy, parts.get(lease.id, [])) for lease in leases]
+
+
+def _job(lease: Lease, policy: Policy, parts: list[Part]) -> wire.ClaimedJob:
+    return wire.ClaimedJob(
+        job_id=lease.id,
+        job_type=lease.type,
+        payload=lease.payload,
+        attempt=lease.attempt,
+        lease_token=lease.token,
+        lease_expires_at=lease.expires_at,
+        checkpoint=lease.checkpoint,
+        parts=[wire.PartView(**part.fields()) for part in parts],
+        tenant=lease.tenant,
+        queue=lease.queue,
+        lifecycle=lease.lifecycle,
+        priority=lease.priority,
+        epoch=lease.epoch,
+        max_attempts=lease.max_attempts,
+        lost=lease.lost,
+        max_lost=policy.max_lost,
+        claimed_at=lease.claimed_at,
+        created_at=lease.created_at,
+        run_at=lease.run_at,
+        clocks=_clocks(policy),
+        tags=lease.tags or [],
+        trace=lease.trace,
+    )
+
+
+def _clocks(policy: Policy) -> wire.Clocks:
+    return wire.Clocks(**{name: getattr(policy, name) for name in wire.Clocks.__struct_fields__})

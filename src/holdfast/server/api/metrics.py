@@ -1,0 +1,93 @@
+"""What Prometheus reads: most is counted as it happens, and the jobs that wait are counted when somebody asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import TYPE_CHECKING
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine, Retention
+from holdfast.engine.maintenance.prune import Overdue
+from holdfast.engine.reads.queue_stats import Depths
+from holdfast.errors import NotFound, StoreError
+from holdfast.server.http.route import Asked, Reply
+
+if TYPE_CHECKING:
+    from holdfast.server.state import Server
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OVERDUE_EVERY_SECONDS = 30.0
+WAIT_SECONDS = 0.5  # for new figures; who asks then gets the old ones
+HUNG_UP = 499  # as nginx has it: the client did not wait for its answer
+
+log = logging.getLogger(__name__)
+
+
+class Figures:
+    """The depths of the queues, as they were last heard of. Nobody asks the database while nobody asks us."""
+
+    def __init__(self, engine: Engine, clock: Clock, retention: Retention) -> None:
+        self._engine, self._clock, self._retention = engine, clock, retention
+        self._wanted, self._heard = asyncio.Event(), asyncio.Event()
+        self._asking = False
+        self._overdue_at = -math.inf
+        self.depths = Depths()
+        self.overdue = Overdue()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._asking = True
+            try:
+                self.depths = await self._engine.depths()
+                await self._count_overdue()
+            except StoreError as error:  # the age of the figures says it too
+                log.debug("the jobs could not be counted: %s", error)
+            finally:
+                self._asking = False
+                self._heard.set()
+
+    async def _count_overdue(self) -> None:
+        """It changes slowly, so it is counted seldom."""
+        now = self._clock.monotonic()
+        if now - self._overdue_at >= OVERDUE_EVERY_SECONDS:
+            self.overdue, self._overdue_at = await self._engine.overdue(self._retention), now
+
+    async def fresh(self) -> Depths:
+        """New ones if they come soon. While somebody waits for the database already, nobody else does."""
+        if not self._asking:
+            self._heard.clear()
+            self._wanted.set()
+            await self._clock.within(self._heard, WAIT_SECONDS)
+        return self.depths
+
+    @property
+    def age(self) -> float:
+        at = self.depths.counted_at
+        return math.inf if at is None else max(0.0, (self._clock.now() - at).total_seconds())
+
+
+async def scrape(server: Server, asked: Asked) -> Reply:
+    """Fast, whatever the database does."""
+    metrics = server.metrics
+    metrics.show_depths(await server.figures.fresh(), server.figures.age)
+    metrics.show_overdue(server.figures.overdue)
+    metrics.show_missing(server.pulse.missing_extensions)
+    metrics.show_failures(server.courier.failures)
+    metrics.reaped.values[()] = server.engine.rules.reaped
+    metrics.hook_failures.values.update(server.engine.rules.hook_failures)
+    metrics.streams.set(server.streams.total())
+    if (dispatch := server.dispatch) is not None:
+        metrics.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)
+    return Reply(200, metrics.text(), content_type=TEXT.encode())
+
+
+async def scrape_worker(server: Server, asked: Asked) -> Reply:
+    """Of the worker in the same process, which keeps metrics of its own."""
+    if server.worker_metrics is None:
+        raise NotFound("no worker runs in this process; `holdfast worker --metrics-port` tells its own metrics")
+    return Reply(200, await server.worker_metrics(), content_type=TEXT.encode())

@@ -1,0 +1,190 @@
+"""The worker API: claim, and what a worker says about what it holds. Every write carries its lease token."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from holdfast import wire
+from holdfast.engine import NewWorker
+from holdfast.errors import Forbidden, HoldfastError, Invalid
+from holdfast.model import Lease, Liveness
+from holdfast.model.names import check_name, quoted
+from holdfast.model.reports import Advanced, Held, Settled, Withdrawal
+from holdfast.server.api import reports
+from holdfast.server.api.leases import jobs_of
+from holdfast.server.auth.authenticator import Caller
+from holdfast.server.http.route import Asked, Reply
+from holdfast.server.live.long_poll import Take
+from holdfast.server.live.waiting_claims import Seat
+from holdfast.server.state import Server
+
+Body = TypeVar("Body")
+Item = TypeVar("Item", bound=reports.Named)
+Answer = TypeVar("Answer")
+Send = Callable[[str, list[Item]], Awaitable[Sequence[Answer | HoldfastError]]]  # a verb of the engine, for a worker
+
+
+async def register(server: Server, asked: Asked) -> Reply:
+    body: wire.WorkerRegistration = asked.body
+    new = NewWorker(
+        name=body.name,
+        kind=body.worker_type,
+        capabilities=body.capabilities,
+        metadata=body.metadata,
+        tenants=body.tenants,
+        heartbeat_seconds=server.settings.heartbeat_seconds,
+        offline_seconds=server.settings.worker_offline_seconds,
+    )
+    worker, key = await server.engine.register_with_key(new, body.queues, by=asked.caller.name)
+    return Reply(201, wire.WorkerRegistered(worker.id, key))
+
+
+async def heartbeat(server: Server, asked: Asked) -> Reply:
+    body: wire.HeartbeatBody = asked.body
+    if body.instance_id is not None:
+        check_name(body.instance_id, "instance")
+    leases = [Held(lease.job_id, lease.lease_token) for lease in body.leases]
+    beat = await server.engine.heartbeat(_worker(asked), leases, liveness=_liveness(body.status), slots=body.slots)
+    answer = wire.HeartbeatAnswer(
+        lost=beat.lost,
+        cancel=beat.cancel,
+        drain=not beat.enabled,
+        server_time=server.clock.now(),
+        lease_expires_at=beat.expires_at,
+    )
+    return Reply(200, answer)
+
+
+# -- claim ------------------------------------------------------------------------------------------------------------
+
+
+async def claim(server: Server, asked: Asked) -> Reply:
+    """Leases whose client has hung up are given back: it would not know of them."""
+    body: wire.ClaimBody = asked.body
+    seat = Seat(_worker(asked), _queues(asked.caller, body.queues or None), body.job_types or None, body.limit)
+    await server.scopes.note(seat)
+    with server.interruptible(asked.gone):
+        leases = await server.room.claim(_taking(server, asked, seat), seat, seconds=body.wait_seconds, gone=asked.gone)
+    if not leases:
+        return Reply(204)
+    try:
+        jobs = await jobs_of(leases, server.engine, server.snapshots)
+    except BaseException:
+        await _give_back(server, seat.worker, leases, body)
+        raise
+    if asked.gone.is_set():
+        await _give_back(server, seat.worker, leases, body)
+        return Reply(204)
+    return Reply(200, wire.ClaimAnswer(jobs))
+
+
+def _taking(server: Server, asked: Asked, seat: Seat) -> Take:
+    body: wire.ClaimBody = asked.body
+    request = body.request_id
+    wanted: dict[str, Any] = {"queues": seat.queues, "types": seat.types, "instance": body.instance_id}
+
+    async def take() -> list[Lease] | None:
+        await server.auth.still(asked.caller)  # it may have waited for long
+        if request is not None:
+            return await server.engine.claim_once(seat.worker, request, limit=body.limit, **wanted)
+        return await server.engine.claim(seat.worker, limit=body.limit, at_once=True, **wanted) or None
+
+    return take
+
+
+async def _give_back(server: Server, worker: str, leases: list[Lease], body: wire.ClaimBody) -> None:
+    held = [Held(lease.id, lease.token) for lease in leases]
+    await server.engine.give_back(worker, held, request=body.request_id)
+
+
+# -- what is held -----------------------------------------------------------------------------------------------------
+
+
+async def progress(server: Server, asked: Asked) -> Reply:
+    answer: Advanced = await server.grouping.put("progress", _worker(asked), reports.progress_of(asked.body))
+    return Reply(200, wire.ProgressAnswer(answer.id, answer.expires_at, answer.cancel_requested))
+
+
+async def complete(server: Server, asked: Asked) -> Reply:
+    return await _settle(server, asked, "complete", reports.done_of)
+
+
+async def fail(server: Server, asked: Asked) -> Reply:
+    return await _settle(server, asked, "fail", reports.failure_of)
+
+
+async def release(server: Server, asked: Asked) -> Reply:
+    return await _settle(server, asked, "release", reports.freed_of)
+
+
+async def reject(server: Server, asked: Asked) -> Reply:
+    return await _settle(server, asked, "reject", reports.verdict_of)
+
+
+async def withdraw(server: Server, asked: Asked) -> Reply:
+    """A key that is bound to some queues ends jobs of these alone."""
+    body: wire.WithdrawBody = asked.body
+    wanted = Withdrawal(
+        id=body.job_id, token=body.lease_token, target=body.target_id, reason=body.reason, message=body.message
+    )
+    answer = await server.engine.withdraw(_worker(asked), wanted, queues=asked.caller.queues)
+    [where] = await reports.went_to(server.snapshots, [Settled(answer.id, answer.state)])
+    return Reply(200, wire.WithdrawnAnswer(where.job_id, where.status, where.state, answer.asked))
+
+
+async def report(server: Server, asked: Asked) -> Reply:
+    """What is said of one job in several lists counts in the order of the lists."""
+    body: wire.ReportsBody = asked.body
+    reports.check_number_of_words(body)
+    worker, engine = _worker(asked), server.engine
+
+    async def settled(send: Send[Item, Settled], read: Callable[[Body], Item], bodies: list[Body]) -> list[wire.Report]:
+        items = [read(body) for body in bodies]
+        answers = await reports.told(partial(send, worker), items)
+        return await reports.settled(server.snapshots, [item.id for item in items], answers)
+
+    moved = [reports.progress_of(said) for said in body.progress]
+    advanced = await reports.told(partial(engine.progress_many, worker), moved)
+    answer = wire.ReportsAnswer(
+        progress=[reports.advanced(item.id, answer) for item, answer in zip(moved, advanced, strict=True)],
+        complete=await settled(engine.complete_many, reports.done_of, body.complete),
+        fail=await settled(engine.fail_many, reports.failure_of, body.fail),
+        release=await settled(engine.release_many, reports.freed_of, body.release),
+        reject=await settled(engine.reject_many, reports.verdict_of, body.reject),
+    )
+    server.metrics.refused.add(reports.lost_in(answer))
+    return Reply(200, answer)
+
+
+async def _settle(server: Server, asked: Asked, verb: str, read: Callable[[Any], reports.Named]) -> Reply:
+    answer: Settled = await server.grouping.put(verb, _worker(asked), read(asked.body))
+    [where] = await reports.went_to(server.snapshots, [answer])
+    return Reply(200, where)
+
+
+# -- who asks ---------------------------------------------------------------------------------------------------------
+
+
+def _worker(asked: Asked) -> str:
+    if asked.caller.worker is None:
+        raise Forbidden("only a worker's key may do this; register a worker to get one", code="not_a_worker")
+    return asked.caller.worker
+
+
+def _queues(caller: Caller, wanted: list[str] | None) -> list[str] | None:
+    """Those that the worker asks for; a key that is bound to some queues opens no other."""
+    if caller.queues is None or wanted is None:
+        return wanted if caller.queues is None else list(caller.queues)
+    if others := sorted(set(wanted) - set(caller.queues)):
+        raise Forbidden(f"this worker's key is not for the queue {quoted(others[0])}", code="queue_not_allowed")
+    return wanted
+
+
+def _liveness(status: str) -> Liveness:
+    try:
+        return Liveness(status)
+    except ValueError:
+        known = ", ".join(Liveness)
+        raise Invalid(f"status must be one of {known}, got {quoted(status)}", code="invalid_liveness") from None

@@ -1,0 +1,1 @@
+"""Authentication, sessions and rate limits."""

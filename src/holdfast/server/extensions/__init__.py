@@ -1,0 +1,1 @@
+"""Routes, mounts and health fields of extensions."""

@@ -1,0 +1,89 @@
+"""What a handler of an extension's route gets: the caller, what was asked, and the database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.datastructures import FormData, Headers
+
+from holdfast.engine import Created
+from holdfast.model import NewJob
+from holdfast.model.enqueueable import MakesJobs, new_job_of
+from holdfast.observe.trace_context import carried
+from holdfast.server.auth.authenticator import Caller
+from holdfast.server.http.route import Asked
+from holdfast.server.http.streamed_body import Arriving
+from holdfast.store import Tx
+from holdfast.store.open_transaction import transaction
+
+if TYPE_CHECKING:
+    from holdfast.server.state import Server
+
+
+class Request:
+    """One request to a route of an extension, read and checked."""
+
+    def __init__(self, server: Server, asked: Asked, settings: Any) -> None:
+        self._server, self._asked = server, asked
+        self._tx: Tx | None = None
+        self.settings = settings
+        self.path, self.query, self.body, self.id = asked.path, asked.query, asked.body, asked.request_id
+        self.headers = Headers(raw=list(asked.headers.items()))
+
+    @property
+    def caller(self) -> Caller:
+        return self._asked.caller
+
+    # -- the body, where the route takes it as it comes -----------------------------------------------------------
+
+    def stream(self) -> AsyncIterator[bytes]:
+        """The body, piece by piece, and no more than the route's limit."""
+        return self._arriving().stream()
+
+    async def form(self, *, max_files: int = 100, max_fields: int = 1000) -> FormData:
+        """The fields of a form and its files. A file above 64 KiB is on disk and closed after the answer; the fields
+        have room for 1 MiB together."""
+        return await self._arriving().form(self.headers, max_files=max_files, max_fields=max_fields)
+
+    def _arriving(self) -> Arriving:
+        if self._asked.arriving is None:
+            raise TypeError("this route takes a body of a type; declare a media type to read it piece by piece")
+        return self._asked.arriving
+
+    # -- the database ---------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def tx(self) -> AsyncIterator[Tx]:
+        """One write transaction: committed at the end of the block, rolled back if that raises. Jobs that are enqueued
+        inside it are part of it. On SQLite nobody else writes meanwhile."""
+        if self._tx is not None:
+            raise TypeError("this request has a transaction open already")
+        async with transaction(self._server.engine.store) as tx:
+            self._tx = tx
+            try:
+                yield tx
+            finally:
+                self._tx = None
+
+    async def wake(self, job_id: str) -> bool:
+        """A job of the caller's tenant need not wait for its time any longer."""
+        engine, tenant = self._server.engine, self.caller.tenant
+        if self._tx is None:
+            return await engine.wake(job_id, tenant=tenant)
+        return await engine.wake_within(self._tx, job_id, tenant=tenant)
+
+    async def enqueue(self, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> Created:
+        """A job of the caller's tenant: of a job type of the app with its arguments, or of a type by its name."""
+        new = msgspec.structs.replace(new_job_of(job, args, kwargs), tenant=self.caller.tenant)
+        if new.trace is None and (trace := carried(self._asked.headers)):
+            new = msgspec.structs.replace(new, trace=trace)
+        engine = self._server.engine
+        refuse_unknown = self._server.settings.unknown_job_types == "refuse"
+        await engine.check([new], refuse_unknown=refuse_unknown, within=self._tx)
+        made = await (engine.create(new) if self._tx is None else engine.create_within(self._tx, new))
+        if not made.existed:
+            self._server.metrics.created.add(1, new.queue or engine.rules.registry.queue_of(new.type))
+        return made

@@ -1,0 +1,338 @@
+"""Routes of extensions beside those of the core: made from the same data, and never two at one place."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from itertools import pairwise
+from typing import Any, TypedDict, is_typeddict
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.errors import Invalid
+from holdfast.model.key import Scope, extension_of
+from holdfast.server.extensions.blocking import told_if_held_up
+from holdfast.server.extensions.request import Request
+from holdfast.server.http.request_body import BODY_BYTES_MAX
+from holdfast.server.http.route import Answer, Asked, Header, Reply, Route, Stream
+from holdfast.server.http.starlette_response import check_head
+from holdfast.server.state import Server
+
+CORE = "holdfast"
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+STATUSES = frozenset(status.value for status in HTTPStatus if status.value >= 200)
+SECONDS_MAX = 86_400
+_WORD = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")
+_MEDIA_TYPE = re.compile(r"\*/\*|[a-z0-9!#$&^_.+-]+/(\*|[a-z0-9!#$&^_.+-]+)")
+
+ExtensionHandler = Callable[[Request], Awaitable[Any]]
+
+
+class RouteOptions(TypedDict, total=False):
+    """What a route may say of itself beside method, path and scope."""
+
+    about: str  # one sentence, in the OpenAPI document
+    body: type | str | None  # a type, or a media type whose body the handler reads piece by piece
+    query: type | None
+    headers: tuple[Header, ...]
+    answers: Mapping[int, Any] | None  # by status: a type, a media type, or None
+    refuses: tuple[int, ...]  # statuses of errors, beside those that every route may answer
+    body_max: int  # bytes
+    seconds: float | None  # for an answer; None: as long as any route may take
+    watched: bool  # it may take long: the request knows when the client hangs up
+    hidden: bool  # not in the OpenAPI document
+
+
+class MountLimits(TypedDict, total=False):
+    body_max: int  # bytes
+    seconds: float | None  # for an answer; None: as long as any route may take
+
+
+def _no_settings() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Mount:
+    """An ASGI application of an extension: everything below the path is its own, behind the same door."""
+
+    extension: str
+    path: str
+    app: Any
+    scope: str | None
+    body_max: int = BODY_BYTES_MAX
+    seconds: float | None = None  # for an answer; None: as long as any route may take
+
+    @property
+    def name(self) -> str:
+        return f"the mount {self.path}"
+
+    @property
+    def told(self) -> str:
+        """For the log."""
+        return f"{self.name} of extension {self.extension}"
+
+
+def extension_route(
+    extension: str,
+    method: str,
+    path: str,
+    handler: ExtensionHandler,
+    *,
+    scope: str | None,
+    about: str = "",
+    body: type | str | None = None,
+    query: type | None = None,
+    headers: tuple[Header, ...] = (),
+    answers: Mapping[int, Any] | None = None,
+    refuses: tuple[int, ...] = (),
+    body_max: int = BODY_BYTES_MAX,
+    seconds: float | None = None,
+    watched: bool = False,
+    hidden: bool = False,
+    settings: Callable[[], Any] = _no_settings,
+) -> Route:
+    """A route whose handler gets a `Request`. Where `body` is a media type, the handler reads it piece by piece.
+
+    `settings`: asked for each request, because they are read after the routes are declared.
+    """
+    name = f"{method} {path}"
+    where = f"extension {extension}: {name}"
+    if method not in METHODS:
+        raise Invalid(f"{where}: a route takes one of {', '.join(METHODS)}", code="invalid_route")
+    _check_path(where, path)
+    _check_scope(where, extension, scope)
+    answers = {200: None} if answers is None else answers
+    _check_answers(where, answers, refuses)
+    for kind in (body, *answers.values()):
+        if kind is not None and not isinstance(kind, type | str):
+            raise Invalid(f"{where}: a body or an answer is a class, a media type or None", code="invalid_route")
+    if isinstance(body, str) and not _MEDIA_TYPE.fullmatch(body):
+        raise Invalid(
+            f"{where}: the media type of a body is like image/png, image/* or */*, in lower case and without "
+            f"parameters; not {body!r}",
+            code="invalid_route",
+        )
+    if query is not None and not (isinstance(query, type) and issubclass(query, msgspec.Struct)):
+        raise Invalid(f"{where}: its query is a msgspec.Struct", code="invalid_route")
+    _check_limits(where, body_max, seconds)
+    return Route(
+        method,
+        path,
+        partial(_handle, _Called(extension, name, handler, answers, settings)),
+        scope,
+        about or f"{method} {path}",
+        body=body,
+        query=query,
+        headers=headers,
+        answers=answers,
+        refuses=refuses,
+        watched=watched,
+        hidden=hidden,
+        tag=extension,
+        extension=extension,
+        body_max=body_max,
+        seconds=seconds,
+    )
+
+
+def mount(
+    extension: str,
+    path: str,
+    app: Any,
+    *,
+    scope: str | None,
+    body_max: int = BODY_BYTES_MAX,
+    seconds: float | None = None,
+) -> Mount:
+    where = f"extension {extension}: mount {path}"
+    _check_path(where, path)
+    if "{" in path:
+        raise Invalid(f"{where}: the path of a mount has no parameters", code="invalid_route")
+    if not callable(app):
+        raise Invalid(f"{where}: an ASGI application is a callable, not {type(app).__name__}", code="invalid_route")
+    _check_scope(where, extension, scope)
+    _check_limits(where, body_max, seconds)
+    return Mount(extension, path, app, scope, body_max, seconds)
+
+
+def _check_path(where: str, path: str) -> None:
+    words = path.split("/")
+    if words[0] or len(words) < 2 or not all(_WORD.fullmatch(word) for word in words[1:]):
+        raise Invalid(f"{where}: a path is /words/and/{{parameters}}, without a slash at its end", code="invalid_route")
+
+
+def _check_answers(where: str, answers: Mapping[int, Any], refuses: tuple[int, ...]) -> None:
+    if strange := [status for status in (*answers, *refuses) if status not in STATUSES]:
+        raise Invalid(f"{where}: HTTP has no status {strange[0]!r} for an answer", code="invalid_route")
+    if not any(status < 400 for status in answers):
+        raise Invalid(f"{where}: answers has no status of success", code="invalid_route")
+
+
+def _check_limits(where: str, body_max: int, seconds: float | None) -> None:
+    if type(body_max) is not int or not 0 < body_max <= 2**40:
+        raise Invalid(f"{where}: body_max is a number of bytes, up to 1 TiB", code="invalid_route")
+    if seconds is not None and not (type(seconds) in (int, float) and 0 < seconds <= SECONDS_MAX):
+        raise Invalid(f"{where}: seconds is a number above 0 and up to {SECONDS_MAX}", code="invalid_route")
+
+
+def _check_scope(where: str, extension: str, scope: str | None) -> None:
+    if scope is None or isinstance(scope, Scope) or scope in list(Scope):
+        return
+    if extension_of(scope) != extension:
+        raise Invalid(
+            f"{where}: its scope is {extension}:verb in lower case, one of the core, or None; not {scope!r}",
+            code="invalid_route",
+        )
+
+
+@dataclass(frozen=True)
+class _Called:
+    extension: str
+    name: str
+    handler: ExtensionHandler
+    answers: Mapping[int, Any]
+    settings: Callable[[], Any]
+
+    async def given(self, server: Server, asked: Asked) -> Any:
+        return await self.handler(Request(server, asked, self.settings()))
+
+
+async def _handle(called: _Called, server: Server, asked: Asked) -> Answer:
+    try:
+        given = await told_if_held_up(called.given(server, asked), server.clock, called.extension, called.name)
+        return _answer(given, called.answers)
+    except _WrongAnswer as wrong:
+        raise TypeError(f"extension {called.extension}: {called.name} {wrong}") from wrong.__cause__
+    except (asyncio.CancelledError, SystemExit) as error:
+        if isinstance(error, SystemExit) or not _is_meant(asked):
+            raise RuntimeError(f"extension {called.extension}: {called.name} ended itself without an answer") from error
+        raise
+    finally:
+        if asked.arriving is not None:
+            for size, kind in asked.arriving.uploads:
+                server.metrics.uploaded(size, kind)
+            await asked.arriving.close()
+
+
+def _is_meant(asked: Asked) -> bool:
+    """The client hung up, time is over, or the server stops."""
+    task = asyncio.current_task()
+    return bool(task is not None and task.cancelling()) or (asked.arriving is not None and asked.arriving.gone)
+
+
+class _WrongAnswer(Exception):
+    """A handler returned what it has not declared."""
+
+
+def _answer(given: Any, answers: Mapping[int, Any]) -> Answer:
+    """What the handler returned, with the status that is declared for its type."""
+    if isinstance(given, Stream | Response):
+        return given
+    if isinstance(given, Reply):
+        check_head(given.status, given.headers)
+        return given if given.body is None or isinstance(given.body, bytes) else given._replace(body=_json(given.body))
+    fitting = [status for status, kind in answers.items() if _fits(given, status, kind)]
+    if not fitting:
+        declared = ", ".join(f"{status}: {getattr(kind, '__name__', kind)}" for status, kind in answers.items())
+        raise _WrongAnswer(f"returned {type(given).__name__}; it declares {declared}")
+    if given is None:
+        return Reply(204 if 204 in fitting else fitting[0])
+    return Reply(fitting[0], _json(given))
+
+
+def _fits(given: Any, status: int, kind: Any) -> bool:
+    """What has another media type than JSON is a response of Starlette, and so is what goes elsewhere."""
+    if isinstance(kind, type):
+        return isinstance(given, dict if is_typeddict(kind) else kind)
+    return status < 300 and (given is None if kind is None else "json" in kind)
+
+
+def _json(given: Any) -> bytes:
+    try:
+        return msgspec.json.encode(given)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _WrongAnswer(f"returned what is not JSON: {error}") from error
+
+
+# -- together ---------------------------------------------------------------------------------------------------
+
+
+def together(core: Sequence[Route], routes: Sequence[Route], mounts: Sequence[Mount]) -> tuple[Route, ...]:
+    """All routes; two that would answer the same request are an error that names both."""
+    everything = (*core, *routes)
+    by_length: dict[int, list[Route]] = defaultdict(list)
+    for route in everything:
+        alike = by_length[route.path.count("/")]
+        for other in sorted(alike, key=lambda one: one.method != route.method):
+            if _collide(route, other):
+                raise _collision(route.extension, route.name, other.extension, other.name)
+        alike.append(route)
+    _check_parameters(everything)
+    for one in mounts:
+        for route in everything:
+            if _is_below(route.path, one.path):
+                raise _collision(one.extension, one.name, route.extension, route.name)
+    for first, second in pairwise(sorted(mounts, key=lambda one: f"{one.path}/")):
+        if _is_below(second.path, first.path):
+            raise _collision(second.extension, second.name, first.extension, first.name)
+    return everything
+
+
+def _collide(route: Route, other: Route) -> bool:
+    """One extension may have `/notes/{id}` and `/notes/search`; two may not, whatever the methods: the word takes every
+    request to `/notes/search`."""
+    pairs = list(zip(route.path.split("/"), other.path.split("/"), strict=True))
+    if all(one == two or (_is_name(one) and _is_name(two)) for one, two in pairs):
+        return route.method == other.method
+    return route.extension != other.extension and all(
+        one == two or _is_name(one) or _is_name(two) for one, two in pairs
+    )
+
+
+def _check_parameters(routes: Iterable[Route]) -> None:
+    """A place in the paths has one name."""
+    named: dict[tuple[str, ...], Route] = {}
+    for route in routes:
+        words = route.path.split("/")
+        for place, word in enumerate(words):
+            if not _is_name(word):
+                continue
+            before = tuple("{}" if _is_name(each) else each for each in words[:place])
+            other = named.setdefault(before, route)
+            if other.path.split("/")[place] != word:
+                raise _collision(
+                    route.extension, route.name, other.extension, other.name, ": one place in the paths has two names"
+                )
+
+
+def _is_name(word: str) -> bool:
+    return word.startswith("{")
+
+
+def _is_below(path: str, mounted: str) -> bool:
+    """A parameter may be any word, also that of the mount."""
+    words, above = path.split("/"), mounted.split("/")
+    return len(words) >= len(above) and all(one == two or _is_name(one) for one, two in zip(words, above, strict=False))
+
+
+def _collision(extension: str, name: str, other: str, its_name: str, why: str = "") -> Invalid:
+    one, two = (f"the extension {each}" if each else "the core" for each in (extension, other))
+    return Invalid(f"{name} of {one} collides with {its_name} of {two}{why}", code="duplicate_route")
+
+
+def scopes_of(routes: Iterable[Route | Mount], declared: Iterable[str] = ()) -> dict[str, frozenset[str]]:
+    """Of each extension, those that its routes ask for and those that it declares."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for route in routes:
+        if route.extension and route.scope is not None and not isinstance(route.scope, Scope):
+            found[route.extension].add(route.scope)
+    for scope in declared:
+        found[extension_of(scope) or ""].add(scope)
+    return {name: frozenset(scopes) for name, scopes in found.items()}

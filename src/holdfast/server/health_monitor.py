@@ -1,0 +1,107 @@
+"""How the database does, asked now and then, so that nobody who asks us has to wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.engine import Engine
+from holdfast.engine.reads.health import Vitals
+from holdfast.errors import HoldfastError
+from holdfast.model.reports import Fleet
+from holdfast.outage_log import LoopFailures
+from holdfast.settings import Settings
+from holdfast.store.migrate import dialect_of, sqlite_path
+
+EVERY_SECONDS = 2.0
+SETTINGS_SECONDS = 60.0  # from one look at the settings of the database to the next
+EXTENSIONS_SECONDS = 10.0  # from one look for extensions that are missing to the next
+STALE_SECONDS = 5.0  # what was heard so long ago says nothing about now
+
+log = logging.getLogger(__name__)
+
+
+class Storage(msgspec.Struct, frozen=True):
+    total_bytes: int
+    free_bytes: int
+
+
+class Pulse:
+    def __init__(
+        self, engine: Engine, clock: Clock, folder: Path, *, tell: Callable[[Fleet], None] = lambda _: None
+    ) -> None:
+        """`tell`: with whom this process takes turns at what it does beside its answers."""
+        self._engine, self._clock, self._folder, self._tell = engine, clock, folder, tell
+        self._heard_at: float | None = None
+        self._failures = LoopFailures("ask the database for its health", log, often=True)
+        self.vitals: Vitals | None = None
+        self.storage: Storage | None = None
+        self.weak_settings: list[str] = []
+        self._asked_settings_at = -math.inf
+        self.missing_extensions: dict[str, int] = {}
+        self._asked_extensions_at = -math.inf
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(STALE_SECONDS):
+                    await self.beat()
+                self._failures.works()
+            except (HoldfastError, TimeoutError) as error:
+                self._tell(Fleet())
+                self._failures.failed(error)
+            await self._clock.sleep(EVERY_SECONDS)
+
+    async def beat(self) -> None:
+        self.storage = await asyncio.to_thread(_storage, self._folder)
+        vitals = await self._engine.vitals()
+        self._heard_at = self._clock.monotonic()
+        try:
+            if self._heard_at - self._asked_settings_at >= SETTINGS_SECONDS:
+                self.weak_settings, self._asked_settings_at = await self._engine.weak_settings(), self._heard_at
+            if self._heard_at - self._asked_extensions_at >= EXTENSIONS_SECONDS:
+                self.missing_extensions = await self._engine.missing_extensions()
+                self._asked_extensions_at = self._heard_at
+        finally:
+            self.vitals = vitals  # the first of them are seen together with the settings
+        others = vitals.maintaining
+        self._tell(Fleet(others + 1, others))
+
+    @property
+    def alive(self) -> bool:
+        """The database has answered a short while ago."""
+        return self._heard_at is not None and self._clock.monotonic() - self._heard_at <= STALE_SECONDS
+
+    def complaint(self) -> str | None:
+        """Why no request should be sent here, if none should."""
+        if not self.alive:
+            return f"the database has not answered within {STALE_SECONDS:g} s"
+        if self.vitals is not None and not self.vitals.current:
+            return "the database needs `holdfast migrate`"
+        return None
+
+
+def _storage(folder: Path) -> Storage | None:
+    """Of the file system where the folder is, or would be."""
+    for place in (folder, *folder.absolute().parents):
+        try:
+            usage = shutil.disk_usage(place)
+            return Storage(usage.total, usage.free)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+    return None
+
+
+def folder_of(settings: Settings) -> Path:
+    """Where this machine keeps data: beside a SQLite file, else in the data directory."""
+    return sqlite_path(settings.url).parent if dialect_of(settings.url) == "sqlite" else Path(settings.data_dir)

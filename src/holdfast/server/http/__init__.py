@@ -1,0 +1,1 @@
+"""HTTP itself: sockets, limits, routing, request bodies, problems."""

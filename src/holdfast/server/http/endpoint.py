@@ -1,0 +1,224 @@
+"""One route as an ASGI application: admit the caller, read the request, answer it; an error becomes a problem."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreError
+from holdfast.model.key import Scope
+from holdfast.server.api.metrics import HUNG_UP
+from holdfast.server.http.problems import problem
+from holdfast.server.http.request_body import decoded, in_one_line_each, query_of, read_body
+from holdfast.server.http.route import EVENT_STREAM, PREFER, WHOLE, Answer, Asked, Headers, Reply, Route, Stream
+from holdfast.server.http.starlette_response import Dressed, send_response
+from holdfast.server.http.streamed_body import Arriving
+from holdfast.server.state import Server
+
+ANSWER_SECONDS_MAX = 10.0
+UPLOAD_SECONDS_MAX = 3600.0  # where the handler reads the body while it arrives
+WAIT_SECONDS_MAX = 60.0  # for those who said that they wait
+SEND_SECONDS_MAX = 20.0  # a reader of a stream who takes nothing for so long is not waited for
+GOODBYE_SECONDS = 1.0  # for the end of a stream to be taken
+
+log = logging.getLogger(__name__)
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_NOSNIFF, _NO_STORE = (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")
+_encode = msgspec.json.Encoder().encode
+_NEVER = asyncio.Event()  # for requests during which nobody looks whether the client is there
+
+
+class Endpoint:
+    def __init__(self, server: Server, route: Route) -> None:
+        self._server, self._route = server, route
+        self._metrics, self.template = server.metrics, route.template
+        self._brings_jobs = route.scope is Scope.JOBS_CREATE
+        self._shape = route.body if isinstance(route.body, type) else dict
+        usual = UPLOAD_SECONDS_MAX if isinstance(route.body, str) else ANSWER_SECONDS_MAX
+        self._seconds = usual if route.seconds is None else route.seconds
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        began = self._server.clock.monotonic()
+        headers = dict(scope["headers"])
+        request_id = request_id_of(headers) or self._server.request_id()
+        try:
+            if len(headers) < len(scope["headers"]):
+                headers = in_one_line_each(scope["headers"])
+            answer = await self._answer(scope, receive, headers, request_id)
+        except HoldfastError as error:
+            if isinstance(error, LeaseLost):
+                self._metrics.refused.add(1)
+            if isinstance(error, StoreError):
+                self._server.store_errors.note(error, request_id, self._route.name)
+            answer = problem(error, request_id)
+        except asyncio.CancelledError:  # the client hung up, or the server stops
+            self._note(scope, HUNG_UP, began)
+            return
+        except Exception:
+            log.exception("request %s (%s) failed", request_id, self._route.told)
+            answer = problem(internal_error(), request_id)
+        if isinstance(answer, Response):
+            await self._send_response(answer, scope, receive, send, began, request_id)
+            return
+        self._note(scope, 200 if isinstance(answer, Stream) else answer.status, began)
+        if isinstance(answer, Stream):
+            await self._send_stream(answer, scope, receive, send, request_id)
+        else:
+            await send_reply(answer, send, request_id)
+
+    def _note(self, scope: Any, status: int, began: float) -> None:
+        took = self._server.clock.monotonic() - began
+        self._metrics.requests.observe(took, scope["method"], self.template, str(status))
+
+    async def _answer(self, scope: Any, receive: Any, headers: Headers, request_id: str) -> Answer:
+        server, route = self._server, self._route
+        source = scope["client"][0] if scope.get("client") else ""
+        caller = await server.auth.admit(headers, source, route.scope, local=route.local, method=scope["method"])
+        query = query_of(scope["query_string"], route.query) if route.query is not None else None
+        body = arriving = None
+        if isinstance(route.body, str):
+            arriving = Arriving(receive, headers, media_type=route.body, limit=route.body_max)
+        elif route.body is not None:
+            body = await self._body(scope, receive, headers)
+        patient = route.watched or (b"prefer" in headers and PREFER in route.headers)
+        gone = asyncio.Event() if patient else _NEVER
+        asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone, arriving, source)
+        if not patient:
+            return await _in_time(route.handler(server, asked), self._seconds)
+        watching = asyncio.create_task(_watch(receive, gone))
+        try:
+            with server.interruptible(gone):
+                return await _in_time(route.handler(server, asked), WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX)
+        finally:
+            watching.cancel()
+
+    async def _body(self, scope: Any, receive: Any, headers: Headers) -> Any:
+        data = await read_body(receive, headers, whole=WHOLE in scope, limit=self._route.body_max)
+        if self._brings_jobs:
+            self._metrics.uploaded(len(data), headers.get(b"content-type", b"application/json").decode("latin-1"))
+        return decoded(data, self._shape)
+
+    async def _send_response(
+        self, response: Response, scope: Any, receive: Any, send: Any, began: float, request_id: str
+    ) -> None:
+        dressed = Dressed(scope, send, request_id, partial(self._note, scope, began=began))
+        try:
+            await send_response(response, scope, receive, dressed)
+        except Exception:
+            if not dressed.unread:
+                when = "failed" if dressed.status is None else "failed after its answer had begun"
+                log.exception("request %s (%s) %s", request_id, self._route.told, when)
+            if dressed.ended:
+                return
+            if dressed.unread or dressed.status is not None:
+                await hang_up(receive, send)  # so that the client sees that the rest is missing
+                return
+            reply = problem(internal_error(), request_id)
+            self._note(scope, reply.status, began)
+            await send_reply(reply, send, request_id)
+
+    async def _send_stream(self, stream: Stream, scope: Any, receive: Any, send: Any, request_id: str) -> None:
+        """Until the stream ends, the client goes or stops reading, or the server stops."""
+        gone = asyncio.Event()
+        watching = asyncio.create_task(_watch(receive, gone))
+        await _begin_stream(stream, send, request_id)  # before anything can end it: there is no end without a beginning
+        sending = asyncio.create_task(_send_chunks(stream, scope, send))
+        sending.add_done_callback(lambda _: gone.set())
+        try:
+            with self._server.interruptible(gone):
+                await gone.wait()
+        finally:
+            watching.cancel()
+            sending.cancel()
+            [failure, _] = await asyncio.gather(sending, watching, return_exceptions=True)
+            await stream.chunks.aclose()  # type: ignore[attr-defined]  # also one that never began
+        if isinstance(failure, Exception) and not isinstance(failure, HoldfastError | TimeoutError):
+            log.error("stream %s (%s) failed", request_id, self._route.told, exc_info=failure)
+        if isinstance(failure, TimeoutError) or not await _end_stream(send):
+            await hang_up(receive, send)
+
+
+def internal_error() -> HoldfastError:
+    return HoldfastError("something went wrong here; the log has it under this id", code="internal_error")
+
+
+async def _in_time(answer: Awaitable[Answer], seconds: float) -> Answer:
+    """A database that hangs does not keep its clients waiting for ever; what was begun may still happen."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except TimeoutError:
+        raise OutcomeUnknown(
+            f"the database has not answered within {seconds:g} s; it may have happened: repeat the request"
+        ) from None
+
+
+def request_id_of(headers: Headers) -> str | None:
+    """The caller's own, where it can stand in a log as it is."""
+    given = headers.get(b"x-request-id")
+    return given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else None
+
+
+async def _watch(receive: Any, gone: asyncio.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+    gone.set()
+
+
+def _headers_of(answer: Reply | Stream, request_id: str) -> list[tuple[bytes, bytes]]:
+    headers = [_NOSNIFF, (b"x-request-id", request_id.encode()), *answer.headers]
+    for name, _ in answer.headers:
+        if name == b"cache-control":
+            return headers
+    headers.append(_NO_STORE)
+    return headers
+
+
+async def send_reply(reply: Reply, send: Any, request_id: str) -> None:
+    body = b"" if reply.body is None else reply.body if isinstance(reply.body, bytes) else _encode(reply.body)
+    headers = _headers_of(reply, request_id)
+    if reply.body is not None:
+        headers.append((b"content-type", reply.content_type))
+    if reply.status != 204 and reply.status != 304:
+        headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _begin_stream(stream: Stream, send: Any, request_id: str) -> None:
+    headers = [*_headers_of(stream, request_id), (b"content-type", EVENT_STREAM.encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def _send_chunks(stream: Stream, scope: Any, send: Any) -> None:
+    if scope["method"] == "HEAD":
+        return
+    async for chunk in stream.chunks:
+        async with asyncio.timeout(SEND_SECONDS_MAX):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def _end_stream(send: Any) -> bool:
+    """So that the client sees an end and no accident; False if it does not even take that."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await send({"type": "http.response.body", "body": b""})
+            return True
+    return False
+
+
+async def hang_up(receive: Any, send: Any) -> None:
+    """ASGI has no word for it, and an orderly end would wait until the client has read what it does not read."""
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if transport is not None:
+        transport.abort()
+        await _watch(receive, asyncio.Event())

@@ -1,0 +1,159 @@
+"""A server process: its socket, its start and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+from holdfast.errors import Invalid
+from holdfast.server.app import UNKNOWN, HttpApp
+from holdfast.server.http.protocol import KEEP_ALIVE_SECONDS, Connection, Limited, TurnedAway
+from holdfast.server.state import Server
+
+BACKLOG = 2048
+CONNECTIONS_MAX = 10_000
+FILES_OF_OUR_OWN = 200  # descriptors that are no client's: the database's, logs, files of the program
+STOP_SECONDS = 10
+
+
+async def serve(server: Server, *, host: str, port: int, stop: asyncio.Event, on_ready: Callable[[str], None]) -> None:
+    """Answer until `stop` is set."""
+    async with served(server, host=host, port=port) as url:
+        on_ready(url)
+        await stop.wait()
+
+
+@asynccontextmanager
+async def served(
+    server: Server,
+    *,
+    host: str,
+    port: int,
+    ports: int = 1,
+    connections_max: int | None = None,
+) -> AsyncIterator[str]:
+    """Answer for a while, at the address that is handed out. In the end whoever waits is let go, the rest finished.
+
+    `ports`: how many to try, from `port` on, until one is free.
+    """
+    app = HttpApp(server)
+    listening = listen(host, port, ports)
+    limit = connections_max or room_for_connections()
+
+    def turned_away(method: str, status: int) -> None:
+        server.metrics.turned_away(method, UNKNOWN, status)
+
+    async with answering(app, listening, request_id=server.request_id, connections_max=limit, turned_away=turned_away):
+        try:
+            yield address(listening)
+        finally:
+            server.stop()
+
+
+@asynccontextmanager
+async def answering(
+    app: Any,
+    listening: socket.socket,
+    *,
+    request_id: Callable[[], str],
+    connections_max: int = CONNECTIONS_MAX,
+    turned_away: TurnedAway = lambda method, status: None,
+) -> AsyncIterator[None]:
+    """Any ASGI application on any socket, within the same limits."""
+    config = _config(app)
+    config.request_id, config.connections_max, config.turned_away = request_id, connections_max, turned_away
+    running = uvicorn.Server(config)
+    running.config.load()
+    running.lifespan = running.config.lifespan_class(running.config)
+    await running.startup(sockets=[listening])
+    ticking = asyncio.create_task(running.main_loop())
+    try:
+        yield
+    finally:
+        running.should_exit = True
+        await ticking
+        await running.shutdown(sockets=[listening])
+
+
+def _config(app: Any) -> Limited:
+    return Limited(
+        app,
+        loop="none",
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # what clients do wrong is told to them
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+
+
+def listen(host: str, port: int, ports: int = 1, *, option: str = "--port") -> socket.socket:
+    """A socket on the first of these ports that is free. Port 0: on any. `option`: what to choose another with."""
+    if not 0 <= port < 65_536:
+        raise Invalid(f"there is no port {port}; give one from 0 to 65535", code="cannot_listen")
+    for number in range(port, min(port + ports, 65_536) if port else 1):
+        try:
+            return _bound(host, number)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or number == port + ports - 1:
+                raise _cannot_listen(host, number, error, option) from None
+    raise Invalid(f"every port from {port} on is taken; choose another with {option}", code="cannot_listen")
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    found = socket.socket(family, kind, protocol)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(where)
+        found.listen(BACKLOG)  # two may bind one port with this option, but only one may listen
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def _cannot_listen(host: str, port: int, error: OSError, option: str) -> Invalid:
+    match error:
+        case socket.gaierror():
+            why = f"no address is called {host!r}"
+        case OSError(errno=errno.EADDRINUSE):
+            why = f"somebody else does; choose another with {option}"
+        case OSError(errno=errno.EACCES):
+            why = "this user may not; choose a port from 1024 on, and let a proxy take the others"
+        case OSError(errno=errno.EADDRNOTAVAIL):
+            why = "this machine has no such address"
+        case _:
+            why = os.strerror(error.errno or 0)
+    return Invalid(f"cannot listen on {host} port {port}: {why}", code="cannot_listen")
+
+
+def address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def room_for_connections() -> int:
+    """As many as this process may have open, which is raised as far as it may raise it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS_MAX + FILES_OF_OUR_OWN
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(16, min(CONNECTIONS_MAX, soft - FILES_OF_OUR_OWN))

@@ -1,0 +1,1 @@
+"""Live updates: the event feed, server-sent events, and long polls."""

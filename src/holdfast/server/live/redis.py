@@ -1,0 +1,98 @@
+"""What servers share through Redis: word of changes, word to outsiders, and copies of how jobs are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from holdfast.batching import Batches
+from holdfast.clock import Clock
+from holdfast.dispatch.breaker import Breaker
+from holdfast.dispatch.optional import require
+from holdfast.dispatch.outage_log import Telling
+from holdfast.dispatch.redis_pubsub import Live
+from holdfast.dispatch.redis_status import StatusCache
+from holdfast.engine import Engine
+from holdfast.errors import Invalid
+from holdfast.ids import Ids
+from holdfast.model.summary import Outline
+from holdfast.server.live.feed import Feed
+from holdfast.server.live.redis_announcer import Announcer
+from holdfast.server.live.redis_cache import Asked, Cached
+from holdfast.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def open_shared(
+    settings: Settings, engine: Engine, outlines: Batches[Asked, Outline], feed: Feed, clock: Clock, ids: Ids
+) -> Shared | None:
+    """None where no Redis is named. What is wrong is said at once; that it cannot be reached is no error."""
+    if not settings.redis_url:
+        if settings.redis_cache_seconds:
+            raise Invalid("HOLDFAST_REDIS_CACHE_SECONDS needs HOLDFAST_REDIS_URL", code="invalid_setting")
+        return None
+    require("redis", extra="redis", who="HOLDFAST_REDIS_URL")
+    from holdfast.dispatch.redis_connection import connect
+
+    try:
+        redis = connect(settings.redis_url, settings.redis_pool_size)
+    except (ValueError, TypeError):  # not shown: there may be a password in it
+        raise Invalid(
+            "HOLDFAST_REDIS_URL cannot be read; write it like redis://HOST:PORT/0", code="invalid_setting"
+        ) from None
+    return Shared(
+        *(redis, engine, outlines, feed, clock, ids),
+        cache_seconds=settings.redis_cache_seconds,
+        channel_prefix=settings.redis_channel_prefix,
+    )
+
+
+class Shared:
+    """Nothing of it is needed: without Redis the database is asked, and looked at a little less often."""
+
+    def __init__(
+        self,
+        redis: Any,
+        engine: Engine,
+        outlines: Batches[Asked, Outline],
+        feed: Feed,
+        clock: Clock,
+        ids: Ids,
+        *,
+        cache_seconds: float,
+        channel_prefix: str = "",
+    ) -> None:
+        self.breaker = Breaker(clock, ids)
+        Telling(self.breaker, lost=_lost, back=_back)
+        self._live = Live(redis, self.breaker, clock, ids, look=feed.look_soon, prefix=channel_prefix)
+        self._announcer = Announcer(self._live, feed, clock)
+        self.cached: Cached | None = None
+        if cache_seconds:
+            cache = StatusCache(
+                redis, self.breaker, clock, seconds=cache_seconds, secret=lambda: engine.secret("status")
+            )
+            self.cached = Cached(cache, engine, outlines, feed, clock)
+        engine.rules.observers.append(self._live.changed)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._live.run())
+            group.create_task(self._announcer.run())
+            if self.cached is not None:
+                group.create_task(self.cached.run())
+
+    async def close(self) -> None:
+        if self.cached is not None:
+            await self.cached.close()
+        await self._live.close()
+
+
+def _lost(reason: str) -> None:
+    log.warning("Redis cannot be used (%s): the database is asked until it can", reason)
+
+
+def _back() -> None:
+    log.info("Redis is back")

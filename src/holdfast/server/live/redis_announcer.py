@@ -1,0 +1,77 @@
+"""What happens, said on Redis channels to whoever listens there: one server says it for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.dispatch.redis_pubsub import COMPLETE, PROGRESS, WORKER_STATUS, Live
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle import STATUS, State
+from holdfast.model import Event
+from holdfast.server.live import sse
+from holdfast.server.live.event_buffer import Line
+from holdfast.server.live.feed import EVERYTHING, About, Feed
+
+ASK_SECONDS = 1.0  # whether somebody listens
+
+
+class Announcer:
+    """The event log is read for it only while somebody listens."""
+
+    def __init__(self, live: Live, feed: Feed, clock: Clock) -> None:
+        self._live, self._feed, self._clock = live, feed, clock
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(ASK_SECONDS)
+            try:
+                if await self._live.speaks():
+                    await self._speak()
+            except HoldfastError:  # the database is away: so is everything there would be to say
+                continue
+
+    async def _speak(self) -> None:
+        place = await self._feed.end()
+        watch = await self._feed.watch(EVERYTHING)
+        asked_at = self._clock.monotonic()
+        try:
+            while True:
+                await watch.rung(self._clock, ASK_SECONDS)
+                watch.take()
+                at_end = False
+                while not at_end:
+                    lines, place, at_end = await self._feed.behind(place, EVERYTHING)
+                    await self._say(lines)
+                if (now := self._clock.monotonic()) - asked_at >= ASK_SECONDS:
+                    asked_at = now
+                    if not await self._live.speaks():
+                        return
+        finally:
+            self._feed.leave(watch)
+
+    async def _say(self, lines: list[Line]) -> None:
+        told = [line.event for line in lines if _is_told(line.event)]
+        about = await self._feed.about({event.job_id for event in told if not sse.is_of_worker(event)})
+        words = [_word(event, about.get(event.job_id)) for event in told]
+        if words:
+            await self._live.say(words)
+
+
+def _is_told(event: Event) -> bool:
+    return sse.is_of_worker(event) or sse.is_over(event) or event.verb == "progress"
+
+
+def _word(event: Event, about: About | None) -> tuple[str, Mapping[str, Any]]:
+    """Ids, the state and how far: neither what went in nor what came out."""
+    if sse.is_of_worker(event):
+        return WORKER_STATUS, {"workerId": event.job_id, "status": event.reason, "at": event.at}
+    name = about.subject if about is not None and about.subject is not None else event.job_id
+    said = {"jobId": event.job_id, "tenant": event.tenant, "seq": event.seq, "at": event.at}
+    if about is not None:
+        said |= {"jobType": about.type} | ({} if about.subject is None else {"subject": about.subject})
+    if sse.is_over(event):
+        return COMPLETE + name, {**said, "status": STATUS[State(event.to_state or "")]}
+    return PROGRESS + name, {**said, "status": "RUNNING", "percent": event.percent, "step": event.step}

@@ -1,0 +1,328 @@
+"""The OpenAPI document, made from the routes and the types of `wire`: what is not in them cannot be in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from holdfast import wire
+from holdfast.errors import Invalid
+from holdfast.model.key import extension_of
+from holdfast.model.webhook import EVENTS
+from holdfast.server.auth.authenticator import OPERATOR
+from holdfast.server.http.problems import PROBLEM
+from holdfast.server.http.route import EVENT_STREAM, Header, Route
+from holdfast.server.openapi.descriptions import described
+from holdfast.server.openapi.examples import JOB, PATH_EXAMPLES, TIME, Samples
+
+Json = dict[str, Any]
+
+ABOUT = """Durable jobs over HTTP. Clients create jobs and read their status; workers claim jobs and report the outcome.
+
+Keys go into the header `Authorization: Bearer`. A key looks like `holdfast_client_...`, `holdfast_worker_...` or
+`holdfast_admin_...`; `holdfast keys create` makes one. On a loopback address clients need no key until the first client
+key exists. Operators may send the admin secret in `X-Admin-Secret` instead. Browsers may sign in at `POST /session`;
+requests with the session's cookie that change something need the CSRF token in `X-CSRF-Token`.
+
+Names are in camelCase; requests may use snake_case. Unknown fields are refused with 422. Errors are
+`application/problem+json` with a stable `code`."""
+
+# The sections, in their order.
+TAGS = {
+    "Jobs": "For clients: create jobs, read their status, cancel and watch them.",
+    "Worker API": "For workers in any language: claim jobs, keep their leases, report progress and outcomes.",
+    "Admin": "For operators: every detail of jobs, queues, workers and settings, and what can be done about them.",
+    "Webhooks": "For operators: have events of jobs sent to an address, and look at what was sent.",
+    "Keys": "For operators: create, rotate and revoke keys.",
+    "Sessions": "For people with a browser: sign in with a key, and a cookie stands for it.",
+    "Health": "Health, metrics, and this description.",
+}
+REF = "#/components/schemas/{name}"
+STREAM_EXAMPLE = (
+    f'id: 3\nevent: complete\ndata: {{"jobId":"{JOB}","seq":3,"at":"{TIME}",'
+    '"verb":"complete","jobType":"send-email","status":"COMPLETED","from":"running","to":"succeeded"}\n\n'
+)
+
+# What any route of a kind may answer, besides its own.
+GUARDED = (401, 403, 429)
+WITH_BODY = (400, 408, 413, 415, 422)
+WITH_QUERY = (400, 422)
+STORED = (503,)
+
+# What a message carries besides its body, as Standard Webhooks has it.
+SIGNED = (
+    Header("webhook-id", "The message's id, the same at each try.", "01a1de61-081d-7ef1-9afc-d9ab2f5509bd"),
+    Header("webhook-timestamp", "When it was sent, in seconds since 1970.", "1794732263"),
+    Header("webhook-signature", "`v1,` and the HMAC-SHA256 of id, time and body, by each secret.", "v1,..."),
+)
+
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+def document(routes: Iterable[Route], about_scopes: Mapping[str, str] | None = None) -> Json:
+    """`about_scopes`: what the scopes of extensions allow."""
+    shown = [route for route in routes if not route.hidden]
+    components = _components(shown)
+    samples = Samples(components)
+    paths: Json = {}
+    for route in shown:
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, samples)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Holdfast",
+            "version": version("holdfast"),
+            "description": ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": tag, "description": about} for tag, about in _tags(shown, about_scopes or {}).items()],
+        "paths": paths,
+        "webhooks": {event: {"post": _webhook(event, samples)} for event in EVENTS},
+        "components": {
+            "schemas": components,
+            "responses": {_phrase(status): _refusal(status, samples) for status in _refused(shown)},
+            "securitySchemes": {
+                "key": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A key: `holdfast_client_...` and the like.",
+                },
+                "adminSecret": {"type": "apiKey", "in": "header", "name": "X-Admin-Secret"},
+            },
+        },
+    }
+
+
+def _tags(routes: list[Route], about_scopes: Mapping[str, str]) -> dict[str, str]:
+    """An extension is a section of its own."""
+    tags = dict(TAGS)
+    for name in sorted({route.extension for route in routes if route.extension}):
+        scopes = [f"`{scope}`: {about}" for scope, about in about_scopes.items() if extension_of(scope) == name]
+        tags[name] = "\n- ".join([f"The extension {name}.{' Scopes:' if scopes else ''}", *scopes])
+    return tags
+
+
+def _components(routes: list[Route]) -> Json:
+    """An extension describes its fields itself (`msgspec.Meta(description=...)`): its names mean other things."""
+    found = _schemas(routes)
+    for name in _schemas(route for route in routes if not route.extension):
+        schema = found[name]
+        if "additionalProperties" in schema:  # what clients send
+            for field, inner in schema.get("properties", {}).items():
+                if about := described(field, name):
+                    schema["properties"][field] = {**inner, "description": about}
+    return dict(sorted(found.items()))
+
+
+def _schemas(routes: Iterable[Route]) -> Json:
+    types = [wire.Problem, wire.WebhookMessage, *(kind for route in routes for kind in _types(route))]
+    return msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=REF)[1]
+
+
+def _types(route: Route) -> list[Any]:
+    return [kind for kind in (route.body, *route.answers.values()) if isinstance(kind, type)]
+
+
+def check_types(routes: Iterable[Route]) -> None:
+    """The document names a type by its own name alone, so two of one name are an error that names both."""
+    named: dict[str, tuple[Any, str]] = {
+        kind.__name__: (kind, "the core") for kind in (wire.Problem, wire.WebhookMessage)
+    }
+    for route in routes:
+        where = f"{route.name} of {f'the extension {route.extension}' if route.extension else 'the core'}"
+        for kind in _types(route):
+            other, its_place = named.setdefault(kind.__name__, (kind, where))
+            if other is not kind:
+                raise Invalid(
+                    f"{where} and {its_place} have two types called {kind.__name__}, of {kind.__module__} and "
+                    f"{other.__module__}: rename one of them",
+                    code="duplicate_type",
+                )
+            if route.extension:
+                _check_type(kind, where)
+        if route.extension and route.query is not None:
+            _check_type(route.query, where)
+    _, found = msgspec.json.schema_components([kind for kind, _ in named.values()], ref_template=REF)
+    for kind, where in named.values():
+        if kind.__name__ not in found:
+            raise Invalid(
+                f"{where}: inside the body or answer of another route there is another type called {kind.__name__}: "
+                "rename one of them",
+                code="duplicate_type",
+            )
+
+
+def _check_type(kind: Any, where: str) -> None:
+    try:
+        _, found = msgspec.json.schema_components([kind], ref_template=REF)
+    except TypeError as error:
+        raise Invalid(
+            f"{where}: no JSON schema can be made of {kind.__name__}: {error}", code="invalid_route"
+        ) from None
+    if kind.__name__ not in found:
+        raise Invalid(
+            f"{where}: a body or an answer is a msgspec.Struct or another class with fields, not {kind.__name__}",
+            code="invalid_route",
+        )
+
+
+def statuses(route: Route) -> set[int]:
+    """Every status that this route may refuse with."""
+    refused = set(route.refuses)
+    if route.scope is not None:
+        refused |= {*GUARDED, *STORED}
+    if route.body is not None:
+        refused |= set(WITH_BODY)
+    if route.query is not None:
+        refused |= set(WITH_QUERY)
+    if route.extension and "{" in route.path:  # a database or a storage may not take what stands there
+        refused.add(422)
+    return refused - route.answers.keys()
+
+
+def _refused(routes: list[Route]) -> list[int]:
+    return sorted({status for route in routes for status in statuses(route)})
+
+
+# -- one route --------------------------------------------------------------------------------------------------
+
+
+def _operation(route: Route, samples: Samples) -> Json:
+    operation: Json = {
+        "operationId": "_".join(re.findall(r"\w+", f"{route.method.lower()} {route.path}")),
+        "tags": [route.tag],
+        "summary": route.about,
+        "security": _security(route),
+        "responses": {str(status): _answer(kind, status, samples) for status, kind in route.answers.items()},
+    }
+    if parameters := [*_path_parameters(route), *_query_parameters(route), *map(_header_parameter, route.headers)]:
+        operation["parameters"] = parameters
+    if isinstance(route.body, str):
+        operation["requestBody"] = {"required": True, "content": {route.body: {"schema": {}}}}
+    elif route.body is not None:
+        schema = _ref(route.body)
+        content = {"application/json": {"schema": schema, "example": samples.of(schema)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    for status in sorted(statuses(route)):
+        operation["responses"][str(status)] = {"$ref": f"#/components/responses/{_phrase(status)}"}
+    return operation
+
+
+def _security(route: Route) -> list[Json]:
+    if route.scope is None:
+        return []
+    ways: list[Json] = [{"key": [str(route.scope)]}]
+    if OPERATOR.may(route.scope):
+        ways.append({"adminSecret": []})
+    return [*ways, {}] if route.local else ways  # the empty one: without any
+
+
+def _answer(kind: Any, status: int, samples: Samples) -> Json:
+    answer: Json = {"description": HTTPStatus(status).phrase}
+    if isinstance(kind, str):
+        example = {"example": STREAM_EXAMPLE} if kind == EVENT_STREAM else {}
+        answer["content"] = {kind: {"schema": {} if kind == "application/json" else {"type": "string"}, **example}}
+    elif kind is not None:
+        schema = _ref(kind)
+        answer["content"] = {"application/json": {"schema": schema, "example": samples.of(schema)}}
+    return answer
+
+
+def _refusal(status: int, samples: Samples) -> Json:
+    schema = _ref(wire.Problem)
+    refusal: Json = {
+        "description": HTTPStatus(status).phrase,
+        "content": {PROBLEM.decode(): {"schema": schema}},
+    }
+    if status in (429, 503):
+        refusal["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds to wait."}}
+    return refusal
+
+
+def _path_parameters(route: Route) -> list[Json]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": "" if route.extension else described(name, "path") or "",
+            "schema": {"type": "string"},
+            "example": PATH_EXAMPLES.get(name, name),
+        }
+        for name in map(wire.camel, _PARAMETER.findall(route.path))
+    ]
+
+
+def _query_parameters(route: Route) -> list[Json]:
+    if route.query is None:
+        return []
+    _, found = msgspec.json.schema_components([route.query], ref_template=REF)
+    schema = found[route.query.__name__]
+    required = schema.get("required", [])
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "description": _own(inner) if route.extension else described(name, route.query.__name__) or "",
+            "schema": _without_null(inner),
+        }
+        for name, inner in schema["properties"].items()
+    ]
+
+
+def _own(schema: Json) -> str:
+    """What the field says of itself; where it may be null, one level deeper."""
+    said = (each.get("description") for each in (schema, *schema.get("anyOf", ())))
+    return next((about for about in said if about), "")
+
+
+def _header_parameter(header: Header) -> Json:
+    return {
+        "name": header.name,
+        "in": "header",
+        "required": False,
+        "description": header.about,
+        "schema": {"type": "string"},
+        "example": header.example,
+    }
+
+
+def _without_null(schema: Json) -> Json:
+    """A query has no null: what is not said is left out."""
+    if "anyOf" in schema:
+        others = [each for each in schema["anyOf"] if each != {"type": "null"}]
+        schema = others[0] if len(others) == 1 else {**schema, "anyOf": others}
+    return {name: value for name, value in schema.items() if name != "default" or value is not None}
+
+
+# -- one message ------------------------------------------------------------------------------------------------
+
+
+def _webhook(event: str, samples: Samples) -> Json:
+    schema = _ref(wire.WebhookMessage)
+    message = samples.of(schema) | {"type": event}
+    return {
+        "operationId": event,
+        "summary": f"Sent to whoever has subscribed to `{event}`; any 2xx says that it was taken.",
+        "parameters": [_header_parameter(header) for header in SIGNED],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": message}}},
+        "responses": {"2XX": {"description": "Taken."}},
+    }
+
+
+# -- names ------------------------------------------------------------------------------------------------------
+
+
+def _ref(kind: Any) -> Json:
+    return {"$ref": REF.format(name=kind.__name__)}
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase.replace(" ", "")

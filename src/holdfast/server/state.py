@@ -1,0 +1,112 @@
+"""What the routes of one server process share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from holdfast.background import Loops
+from holdfast.batching import Apart, Batches
+from holdfast.clock import Clock
+from holdfast.dispatch.dispatch import Dispatch
+from holdfast.engine import Created, Engine, Retention
+from holdfast.engine.insert import Ready
+from holdfast.engine.reads.extension_checks import Probe
+from holdfast.extension_settings import Shown
+from holdfast.ids import Ids
+from holdfast.model.summary import Outline
+from holdfast.observe.attempt_metrics import Ended
+from holdfast.observe.server_metrics import Serving
+from holdfast.server.api.cursors import Cursors
+from holdfast.server.api.metrics import Figures
+from holdfast.server.api.report_batching import Grouping
+from holdfast.server.auth.authenticator import Auth
+from holdfast.server.extensions.health import ExtensionHealth
+from holdfast.server.health_monitor import Pulse
+from holdfast.server.http.route import Route
+from holdfast.server.live.claim_scopes import Scopes
+from holdfast.server.live.feed import Feed
+from holdfast.server.live.long_poll import Room
+from holdfast.server.live.redis import Shared
+from holdfast.server.policy_cache import Snapshots
+from holdfast.server.store_errors import StoreErrorLog
+from holdfast.settings import Settings
+from holdfast.webhooks.deliverer import Courier
+
+if TYPE_CHECKING:
+    from holdfast.observe.traces import Traces
+    from holdfast.server.extensions.routes import Mount
+
+
+@dataclass
+class Server:
+    """No state that another server would need: any number of them may stand before one database."""
+
+    engine: Engine
+    clock: Clock
+    ids: Ids
+    settings: Settings
+    auth: Auth
+    creates: Apart[Ready, Created]
+    outlines: Batches[tuple[str, str], Outline]  # of (job, tenant)
+    cursors: Cursors
+    feed: Feed
+    room: Room
+    pulse: Pulse
+    courier: Courier
+    retention: Retention = field(default_factory=Retention)
+    traces: Traces | None = None
+    shared: Shared | None = None
+    dispatch: Dispatch | None = None  # None: hints go by the database alone
+    extension_routes: Sequence[Route] = ()
+    mounts: Sequence[Mount] = ()
+    about_scopes: Mapping[str, str] = field(default_factory=dict)  # of extensions: what each scope allows
+    routes: tuple[Route, ...] = ()  # all that it answers to; `HttpApp` says which
+    extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
+    extension_settings: Callable[[], list[Shown]] = list
+    health_fields: Sequence[Probe] = ()
+    metrics: Serving = field(default_factory=Serving)
+    worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
+    stopping: bool = False
+    streams: Counter[str] = field(default_factory=Counter)  # those that are open, by whose they are
+    _waiting: set[asyncio.Event] = field(default_factory=set)
+    _requests: count[int] = field(default_factory=count)
+    _prefix: str = ""
+    pages: dict[str, bytes] = field(default_factory=dict)  # made from its routes, once
+
+    def __post_init__(self) -> None:
+        self.extension_health = ExtensionHealth(self.engine, self.clock, self.health_fields)
+        self.scopes = Scopes(self.engine, self.clock)
+        self.store_errors = StoreErrorLog(self.clock)
+        self.loops = Loops(self.clock, self.ids)
+        self.snapshots, self.grouping = Snapshots(self.engine), Grouping(self.engine)
+        self.figures = Figures(self.engine, self.clock, self.retention)
+        self.engine.store.watch = self.metrics.queries
+        self.courier.watch = self.metrics.sent
+        self.engine.rules.timing = Ended(self.metrics.attempts)
+        self._prefix = f"{self.ids.bits(48):012x}"
+
+    def request_id(self) -> str:
+        return f"{self._prefix}-{next(self._requests):x}"
+
+    @contextmanager
+    def interruptible(self, gone: asyncio.Event) -> Iterator[None]:
+        """While a request waits for something: when the server stops, it is as if the client had gone."""
+        if self.stopping:
+            gone.set()
+        self._waiting.add(gone)
+        try:
+            yield
+        finally:
+            self._waiting.discard(gone)
+
+    def stop(self) -> None:
+        """Whoever waits is let go; what is being done is finished."""
+        self.stopping = True
+        for gone in self._waiting:
+            gone.set()

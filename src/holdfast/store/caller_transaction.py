@@ -1,0 +1,258 @@
+"""A transaction that belongs to the caller: jobs created in it commit or vanish with the caller's own rows."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import asyncpg
+
+from holdfast.clock import Clock
+from holdfast.errors import Invalid
+from holdfast.ids import Ids
+from holdfast.model.names import kind_of
+from holdfast.store.base import Blocked, Row, T, Tx
+from holdfast.store.deferred_hints import LaterHints
+from holdfast.store.postgres import WAIT_FOR_STANDBY, PostgresTx, bind, require_commit, unconfirmed
+from holdfast.store.postgres import in_our_words as postgres_words
+from holdfast.store.queries import Query
+from holdfast.store.render import POSTGRES, SQLITE, render
+from holdfast.store.sqlite import SqliteTx, finish, prepare
+from holdfast.store.sqlite import in_our_words as sqlite_words
+
+IDLE = 0  # the status of a connection without a transaction, as libpq numbers it
+_NUMBERED = re.compile(r"\$(\d+)")
+# We read before we write, and a read that has gone stale cannot become a write: take the write lock first.
+_BEGIN = "BEGIN IMMEDIATE"
+
+
+@asynccontextmanager
+async def borrow(
+    connection: Any, dialect: str, clock: Clock, ids: Ids, later: LaterHints | None = None
+) -> AsyncIterator[Tx]:
+    """A transaction over an open connection of asyncpg, psycopg (either kind), psycopg2, sqlite3 or aiosqlite.
+
+    What is done in it stands behind a savepoint: a caller who catches our error and commits keeps all or nothing.
+    `later` sends the hints: the caller may be in a thread without an event loop, or in another loop.
+    """
+    _check(connection, dialect)
+    try:
+        tx = await _over(connection, clock, ids)
+        async with _behind_savepoint(connection, open_already=await _is_open(connection)):
+            yield tx
+        if isinstance(tx, _BorrowedAsyncpg) and tx.callbacks and later is not None:
+            later.add(tx.callbacks)
+    except asyncpg.PostgresError as error:
+        raise postgres_words(str(error.sqlstate), str(error)) from error
+    except sqlite3.Error as error:
+        raise sqlite_words(error) from error
+    except Exception as error:
+        if (state := _sqlstate(error)) is not None:
+            raise postgres_words(state, str(error)) from error
+        raise
+
+
+def _sqlstate(error: Exception) -> str | None:
+    """Of an error of psycopg's or of psycopg2's, neither of which need be installed."""
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+
+
+_DRIVERS = {"asyncpg": POSTGRES, "psycopg": POSTGRES, "psycopg2": POSTGRES, "sqlite3": SQLITE, "aiosqlite": SQLITE}
+_NAMES = {POSTGRES: "PostgreSQL", SQLITE: "SQLite"}
+
+
+def _library(connection: Any) -> str:
+    if isinstance(connection, sqlite3.Connection):
+        return "sqlite3"  # also a class of the caller's own that derives from it
+    return type(connection).__module__.partition(".")[0]
+
+
+def _check(connection: Any, dialect: str) -> None:
+    spoken = _DRIVERS.get(_library(connection))
+    if spoken is None:
+        fitting = " or ".join(driver for driver, known in _DRIVERS.items() if known == dialect)
+        raise Invalid(
+            f"cannot create jobs through {kind_of(connection)}; give a connection of {fitting}",
+            code="invalid_connection",
+        )
+    if spoken != dialect:
+        raise Invalid(
+            f"the jobs live in {_NAMES[dialect]}, but the connection given is {_NAMES[spoken]}'s",
+            code="invalid_connection",
+        )
+
+
+async def _over(connection: Any, clock: Clock, ids: Ids) -> Tx:
+    match _library(connection):
+        case "asyncpg":
+            return _BorrowedAsyncpg(connection, clock)
+        case "psycopg":
+            return _BorrowedPsycopg(connection, clock)
+        case "psycopg2":
+            return _BorrowedPsycopg2(connection, clock)
+        case "aiosqlite":
+            await connection._execute(prepare, connection._conn, ids)
+            return _BorrowedAiosqlite(connection, clock)
+        case _:
+            prepare(connection, ids)
+            return SqliteTx(connection, clock)
+
+
+@asynccontextmanager
+async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIterator[None]:
+    """A savepoint in the caller's transaction; a transaction of our own where the caller has none."""
+    begin, end, undo = (
+        ("SAVEPOINT holdfast", "RELEASE SAVEPOINT holdfast", "ROLLBACK TO SAVEPOINT holdfast")
+        if open_already
+        else (_BEGIN if _is_sqlite(connection) else "BEGIN", "COMMIT", "ROLLBACK")
+    )
+    await _execute(connection, begin)
+    try:
+        yield
+    except BaseException:
+        await _execute(connection, undo)
+        raise
+    with _warnings(connection) as warned_by:
+        answer = await _execute(connection, end)
+    require_commit(getattr(answer, "statusmessage", answer))
+    if WAIT_FOR_STANDBY in warned_by:
+        raise unconfirmed()
+
+
+@contextmanager
+def _warnings(connection: Any) -> Iterator[list[str | None]]:
+    """The functions of the server that warn meanwhile. Of psycopg2 these cannot be had."""
+    heard: list[str | None] = []
+    match _library(connection):
+        case "asyncpg":
+            with _listening(
+                connection.add_log_listener,
+                connection.remove_log_listener,
+                lambda _, message: heard.append(message.server_source_function),
+            ):
+                yield heard
+        case "psycopg":
+            with _listening(
+                connection.add_notice_handler,
+                connection.remove_notice_handler,
+                lambda notice: heard.append(notice.source_function),
+            ):
+                yield heard
+        case _:
+            yield heard
+
+
+@contextmanager
+def _listening(add: Callable[[Any], None], remove: Callable[[Any], None], hear: Callable[..., None]) -> Iterator[None]:
+    add(hear)
+    try:
+        yield
+    finally:
+        remove(hear)
+
+
+def _is_sqlite(connection: Any) -> bool:
+    return _DRIVERS[_library(connection)] == SQLITE
+
+
+async def _is_open(connection: Any) -> bool:
+    """Is the caller inside a transaction, or about to be by the rules of its library?"""
+    if _is_sqlite(connection):
+        by_itself = connection.isolation_level is not None and getattr(connection, "autocommit", None) is not True
+        if by_itself and not connection.in_transaction:
+            await _execute(connection, _BEGIN)  # what the library does before the first change
+        return bool(connection.in_transaction)
+    if isinstance(connection, asyncpg.Connection):
+        return bool(connection.is_in_transaction())
+    return not connection.autocommit or connection.info.transaction_status != IDLE
+
+
+async def _execute(connection: Any, sql: str) -> Any:
+    if _library(connection) == "psycopg2":
+        return _cursor_of_psycopg2(connection, sql)
+    return await _awaited(connection.execute(sql))
+
+
+def _cursor_of_psycopg2(connection: Any, sql: str, params: dict[str, Any] | None = None) -> Any:
+    """A plain one: the caller's own cursor class may give rows of any form."""
+    from psycopg2.extensions import cursor as plain  # type: ignore[import-untyped]
+
+    cursor = connection.cursor(cursor_factory=plain)
+    cursor.execute(sql, params)
+    return cursor
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if hasattr(value, "__await__") else value
+
+
+class _BorrowedAsyncpg(PostgresTx):
+    lock_seconds: float | None = None  # how long the caller's transaction waits is the caller's decision
+
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]:
+        return [_plain(dict(row)) for row in await super().all(query, limit=limit, filters=filters, **params)]
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        async with asyncio.timeout(seconds):
+            return await hook
+
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
+        """We never learn when the caller commits, or whether."""
+        if hint:
+            self.callbacks.append(callback)
+
+
+class _BorrowedPsycopg(_BorrowedAsyncpg):
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]:
+        statement = render(query, POSTGRES, limit, filters)
+        values = bind(query, statement, params, self._clock)
+        text = _NUMBERED.sub(r"%(p\1)s", statement.text.replace("%", "%%"))
+        cursor = await self._cursor(text, {f"p{n}": value for n, value in enumerate(values, start=1)})
+        fetched = await _awaited(cursor.fetchall())
+        names = [column.name for column in cursor.description]
+        return [_plain(row if isinstance(row, dict) else dict(zip(names, row, strict=True))) for row in fetched]
+
+    async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
+        return await _awaited(self._connection.execute(text, params))
+
+    async def _execute(self, sql: str) -> None:
+        await _execute(self._connection, sql)
+
+
+class _BorrowedPsycopg2(_BorrowedPsycopg):
+    async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
+        return _cursor_of_psycopg2(self._connection, text, params)
+
+
+class _BorrowedAiosqlite(SqliteTx):
+    """Its sqlite3 connection belongs to a thread of its own: each query is run to its end over there."""
+
+    def __init__(self, connection: Any, clock: Clock) -> None:
+        super().__init__(connection._conn, clock)
+        self._there = connection._execute
+
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]:
+        asked = super().all(query, limit=limit, filters=filters, **params)
+        return await self._there(finish, asked)  # type: ignore[no-any-return]
+
+    async def _execute(self, sql: str) -> None:
+        await self._there(self._connection.execute, sql)
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        async with asyncio.timeout(seconds):  # each of its statements is over there, and this thread waits for it
+            return await hook
+
+
+def _plain(row: dict[str, Any]) -> Any:
+    """Our own connections give uuids as text; other people's give objects."""
+    return {name: str(value) if type(value).__name__ == "UUID" else value for name, value in row.items()}

@@ -1,0 +1,84 @@
+"""Finds connections to PostgreSQL that are half open: the answer to a statement will never come.
+
+The server itself is asked, over a new connection, what it does with each statement that has waited for long. If it is
+at work, the statement waits on. If it has long answered, or never heard the question, the connection is dropped, and
+all idle ones with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import asyncpg
+
+from holdfast.store.connect import open_connection
+from holdfast.store.pool import Connections
+
+LOOK_SECONDS = 1.0
+UNANSWERED_SECONDS = 4.0
+CONNECT_SECONDS = 5.0
+
+_AT_WORK = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND coalesce(state, '') NOT LIKE 'idle%'"
+
+
+class HalfOpenWatch:
+    """Looks about once a second while connections are in use."""
+
+    def __init__(self, url: str, connections: Connections) -> None:
+        self._url, self._connections = url, connections
+        self._timer: asyncio.TimerHandle | None = None
+        self._judging: asyncio.Task[None] | None = None
+        self._suspects: dict[Any, float] = {}  # that the last look found idle, and what they waited for then
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._judging is not None:
+            self._judging.cancel()
+            await asyncio.wait([self._judging])
+
+    def _look(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        waiting = [each for each in self._connections.in_use if each.asked_at]
+        stalled = [each for each in waiting if now - each.asked_at >= UNANSWERED_SECONDS]
+        if stalled and (self._judging is None or self._judging.done()):
+            self._judging = asyncio.get_running_loop().create_task(self._judge(stalled))
+        if waiting:
+            self.start()
+
+    async def _judge(self, stalled: list[Any]) -> None:
+        """An answer may just be on its way: it takes two looks."""
+        asked = {each: each.asked_at for each in stalled}
+        idle = await self._idle(stalled)
+        waiting = {each: asked[each] for each in idle if each.asked_at == asked[each]}
+        silent = [each for each, since in waiting.items() if self._suspects.get(each) == since]
+        self._suspects = waiting
+        for each in silent:
+            each.terminate()
+        if silent:
+            self._connections.drop_idle()
+
+    async def _idle(self, stalled: list[Any]) -> list[Any]:
+        """Those for which the server does nothing; none, when it cannot be asked."""
+        try:
+            asking: Any = await open_connection(self._url, timeout=CONNECT_SECONDS, command_timeout=CONNECT_SECONDS)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            return []
+        try:
+            here = [each for each in stalled if not each.is_closed() and each._addr == asking._addr]
+            at_work = await asking.fetch(_AT_WORK, [each.get_server_pid() for each in here])
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            return []
+        finally:
+            with contextlib.suppress(Exception):
+                await asking.close(timeout=1)
+        busy = {row["pid"] for row in at_work}
+        return [each for each in here if not each.is_closed() and each.get_server_pid() not in busy]

@@ -1,0 +1,207 @@
+"""A transaction that code in the event loop holds open for a while: `async with transaction(store) as tx`.
+
+Unlike work that is handed to `write`, the code inside cannot be run a second time. Where the database rolled it back,
+`StoreUnavailable` says so, and the caller tries again. On SQLite nobody else writes meanwhile: keep it short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
+
+import asyncpg
+
+from holdfast.errors import StoreUnavailable
+from holdfast.store.base import Blocked, Row, T, Tx
+from holdfast.store.connect import IDLE_IN_TRANSACTION_SECONDS
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.queries import Query
+from holdfast.store.sqlite import SqliteStore, finish
+
+HELD_SECONDS_MAX = IDLE_IN_TRANSACTION_SECONDS  # between two statements, also on SQLite, where all other writers wait
+
+# The last is what asyncpg says first of a connection that the server has closed.
+_OF_DATABASE = (sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_Step = Callable[[Tx], Awaitable[Any]]
+
+
+@asynccontextmanager
+async def transaction(store: PostgresStore | SqliteStore) -> AsyncIterator[Tx]:
+    """Committed at the end of the block; rolled back if that raises."""
+    held = _HeldSqlite() if isinstance(store, SqliteStore) else _HeldPostgres()
+    running: asyncio.Future[Any] = asyncio.ensure_future(store.write(held.work))
+    began: asyncio.Future[Any] = held.began
+    try:
+        await asyncio.wait([running, began], return_when=asyncio.FIRST_COMPLETED)
+        if not held.began.done():
+            await running  # raises what kept it from beginning
+        yield held.began.result()
+    except BaseException as error:
+        held.end(error if isinstance(error, _OF_DATABASE) else _Undone())
+        await _ended(running)
+        if running.cancelled() or isinstance(running.exception(), _Undone | None):
+            raise
+        await running  # raises it in our words
+        raise
+    held.end(None)
+    await asyncio.shield(running)
+
+
+async def _ended(running: asyncio.Future[Any]) -> None:
+    """Whatever it says; also if the caller is cancelled once more."""
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError:
+            continue
+
+
+class _HeldPostgres:
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.began: asyncio.Future[Tx] = loop.create_future()
+        self._end: asyncio.Future[BaseException | None] = loop.create_future()
+
+    async def work(self, tx: Tx) -> None:
+        if self.began.done():
+            raise _rolled_back()
+        self.began.set_result(tx)
+        if (error := await self._end) is not None:
+            raise error
+
+    def end(self, error: BaseException | None) -> None:
+        if not self.began.done():
+            self.began.cancel()
+        self._end.set_result(error)
+
+
+class _Undone(Exception):
+    """The block raised something that is no matter of the database: nothing is to be committed."""
+
+
+class _HeldSqlite:
+    """The writer's thread does one statement after the other, and waits for the next."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.began: asyncio.Future[Tx] = self._loop.create_future()
+        self._over: asyncio.Future[None] = self._loop.create_future()  # no statement is done any more
+        self._steps: queue.SimpleQueue[tuple[_Step, asyncio.Future[Any]] | BaseException | None] = queue.SimpleQueue()
+
+    async def work(self, tx: Tx) -> None:
+        self._loop.call_soon_threadsafe(_settle, self.began, _RemoteTx(tx, self._ask), None)
+        try:
+            while (step := self._next()) is not None:
+                if isinstance(step, BaseException):
+                    raise step
+                self._do(tx, *step)
+        finally:
+            self._loop.call_soon_threadsafe(_settle, self._over, None, None)
+
+    def _next(self) -> tuple[_Step, asyncio.Future[Any]] | BaseException | None:
+        try:
+            return self._steps.get(timeout=HELD_SECONDS_MAX)
+        except queue.Empty:
+            raise StoreUnavailable(_idle()) from None
+
+    def _do(self, tx: Tx, step: _Step, answer: asyncio.Future[Any]) -> None:
+        try:
+            found: Any = finish(step(tx))
+        except Exception as error:
+            self._loop.call_soon_threadsafe(_settle, answer, None, error)
+        else:
+            self._loop.call_soon_threadsafe(_settle, answer, found, None)
+
+    async def _ask(self, step: _Step) -> Any:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._steps.put((step, answer))
+        try:
+            await asyncio.wait({answer, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+        finally:
+            answer.cancel()
+        raise StoreUnavailable(_idle())
+
+    def end(self, error: BaseException | None) -> None:
+        if not self.began.done():
+            self.began.cancel()
+        self._steps.put(error)
+
+
+def _settle(future: asyncio.Future[Any], answer: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(answer)
+    else:
+        future.set_exception(error)
+
+
+class _RemoteTx:
+    """The transaction, as the event loop sees it: its statements run in the writer's thread."""
+
+    alone = False
+    lock_seconds: float | None = None
+    lock_errors: tuple[type[Exception], ...] = ()
+
+    def __init__(self, tx: Tx, ask: Callable[[_Step], Awaitable[Any]]) -> None:
+        self._tx, self._ask = tx, ask
+
+    async def all(
+        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
+    ) -> list[Row]:
+        rows: list[Row] = await self._ask(lambda tx: tx.all(query, limit=limit, filters=filters, **params))
+        return rows
+
+    async def one(self, query: Query, **params: Any) -> Row | None:
+        row: Row | None = await self._ask(lambda tx: tx.one(query, **params))
+        return row
+
+    async def run(self, query: Query, **params: Any) -> None:
+        await self._ask(lambda tx: tx.run(query, **params))
+
+    async def flush(self) -> None:
+        """Nothing is kept back."""
+
+    async def wait_for_locks(self) -> None:
+        """There is one writer, and no lock to wait for."""
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        saved = self._tx.savepoint()
+        await self._ask(lambda _: saved.__aenter__())
+        try:
+            yield
+        except BaseException as error:
+            raised = error
+            await self._ask(lambda _: _left(saved, raised))
+            raise
+        await self._ask(lambda _: saved.__aexit__(None, None, None))
+
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+        async with asyncio.timeout(seconds):
+            return await hook
+
+    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
+        self._tx.after_commit(callback, hint=hint)
+
+
+async def _left(saved: AbstractAsyncContextManager[None], error: BaseException) -> None:
+    with suppress(type(error)):  # it is raised where it belongs
+        await saved.__aexit__(type(error), error, error.__traceback__)
+
+
+def _idle() -> str:
+    return (
+        f"a transaction was held open for {HELD_SECONDS_MAX:g} s without a statement; nothing was written. Await "
+        "nothing in it but its own statements: what else writes to this database waits for its end"
+    )
+
+
+def _rolled_back() -> StoreUnavailable:
+    return StoreUnavailable("the database rolled the transaction back, nothing was written: try again")

@@ -1,0 +1,135 @@
+"""A worker's whole life in a test: started, at work until nothing is due, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.model import Lease
+from holdfast.model.reports import Done, Failure, Freed, Verdict
+from holdfast.sdk.handle import failure_of
+from holdfast.testing.child import reference_for
+from holdfast.testing.source import MOVES_MAX, EndingSource, Report
+from holdfast.worker.attempt_log import Attempts
+from holdfast.worker.context import Context, ErrorHook
+from holdfast.worker.execution import Run
+from holdfast.worker.handler import Surroundings
+from holdfast.worker.heartbeat.lease_table import Board
+from holdfast.worker.outcomes import Outcome, Recorded
+from holdfast.worker.processes.process_pool import Children
+from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.source import Answers
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+    from holdfast.sdk.app import App
+    from holdfast.testing.clock import SharedClock
+
+VERBS: dict[type[Report], str] = {Done: "complete", Failure: "fail", Freed: "release", Verdict: "reject"}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One execution of a job. `verb` is how it ended: complete, fail, reject, or release when it was put off."""
+
+    job_id: str
+    type: str
+    payload: dict[str, Any]
+    attempt: int
+    verb: str
+    result: Any = None
+    error: Exception | None = None
+
+
+async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
+    engine, slots, errors = await app.engine(), app.settings.concurrency, _Errors(app.surroundings.on_error)
+    registered = await engine.register(name="test", capabilities=_all_that_is_asked_for(app), slots=slots)
+    source = EndingSource(engine, clock, app.ids, worker=registered.id, until_done=until_done)
+    board, child = Board.create(), reference_for(app, clock)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(board.close)
+        source.runtime = Worker(
+            source,
+            app.handlers,
+            plan=Plan(concurrency=slots, kept=False),
+            around=Surroundings(app.surroundings.middleware, errors),
+            state=await stack.enter_async_context(app.lifespan_state()),
+            board=board,
+            children=None if child is None else Children(child, most=slots, clock=clock),
+            clock=clock,
+            ids=app.ids,
+            database=app.handler_database,
+            attempts=_Kept(source),
+        )
+        await source.runtime.run()
+    ran = [await _ran(engine, lease, report, errors) for lease, report in source.ended]
+    if source.endless:
+        raise _never_done(ran)
+    return ran
+
+
+class _Kept(Attempts):
+    """Jobs that their handlers complete themselves are reported by nobody."""
+
+    def __init__(self, source: EndingSource) -> None:
+        super().__init__()
+        self._source = source
+
+    def ended(self, group: Sequence[tuple[Run, Outcome]], answers: Answers) -> None:
+        for run, outcome in group:
+            if isinstance(outcome, Recorded):
+                self._source.ended.append((run.lease, Done(run.lease.id, run.lease.token, outcome.result)))
+        super().ended(group, answers)
+
+
+def _all_that_is_asked_for(app: App) -> dict[str, bool]:
+    """Whatever the job types require or prefer, a test has it."""
+    declared = [handler.job_type for handler in app.handlers.values()]
+    return {name: True for one in declared for name in (*one.requires, *one.prefers)}
+
+
+def _never_done(ran: list[Ran]) -> HoldfastError:
+    often = Counter(each.type for each in ran).most_common(3)
+    named = ", ".join(f"{name} ({times} times)" for name, times in often)
+    return HoldfastError(f"jobs still wait after {MOVES_MAX} moves of the clock; it ran {named}", code="never_done")
+
+
+class _Errors(dict[str, BaseException]):
+    """By lease token: the app's own error hook, which keeps what it hears."""
+
+    def __init__(self, hook: ErrorHook | None) -> None:
+        self._hook = hook
+
+    async def __call__(self, context: Context, error: BaseException) -> None:
+        self[context.lease_token] = error
+        if self._hook is not None:
+            told = self._hook(context, error)
+            if inspect.isawaitable(told):
+                await told
+
+
+async def _ran(engine: Engine, lease: Lease, report: Report, errors: _Errors) -> Ran:
+    result = report.result if isinstance(report, Done) else None
+    error = await _error(engine, report, errors) if isinstance(report, Failure | Verdict) else None
+    return Ran(lease.id, lease.type, lease.payload, lease.attempt, VERBS[type(report)], result, error)
+
+
+async def _error(engine: Engine, report: Failure | Verdict, errors: _Errors) -> Exception:
+    """What the handler raised. `JobFailed` where that is not here, as after a timeout and from a child process, and for
+    what would end the tests themselves, as `SystemExit` does."""
+    cause = errors.get(report.token)
+    if isinstance(cause, Exception):
+        return cause
+    job = await engine.get(report.id)
+    failed = failure_of(msgspec.structs.replace(job, error={"code": report.code, "message": report.message}))
+    failed.__cause__ = cause
+    if report.context and "traceback" in report.context:
+        failed.add_note(report.context["traceback"])
+    return failed

@@ -1,0 +1,126 @@
+"""A worker's keeper: a small process that renews the worker's leases, so that no handler can starve them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.model.reports import Fleet, Held
+from holdfast.worker.heartbeat.lease_table import Board
+from holdfast.worker.processes.signal_mask import born_deaf
+
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 5.0
+CLOSE_SECONDS = 2.0
+LINE_BYTES_MAX = 1 << 20
+POKE = b"beat\n"
+
+log = logging.getLogger("holdfast.worker")
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """After each beat: when it was sent, and what the database said; or why it could not be asked."""
+
+    sent: float = 0.0
+    renewed: bool = False
+    lost: list[Held] = []
+    cancel: list[Held] = []
+    enabled: bool = True
+    fleet: Fleet = Fleet()
+    failed: str = ""
+
+
+class Keeper:
+    """Started from a thread that stays: on Linux the process ends with the thread that started it."""
+
+    def __init__(self, board: Board, spec: dict[str, Any], on_news: Callable[[News], None], clock: Clock) -> None:
+        self._board, self._spec = board, spec
+        self._on_news = on_news
+        self._clock = clock
+        self._process: Process | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls, board: Board, spec: dict[str, Any], on_news: Callable[[News], None], *, clock: Clock | None = None
+    ) -> Keeper:
+        """`spec`: worker, heartbeat_seconds, watchdog_seconds, and the settings that name the database."""
+        keeper = cls(board, spec, on_news, clock or Clock())
+        keeper._process = await keeper._spawn()
+        keeper._running = asyncio.create_task(keeper._run(keeper._process))
+        return keeper
+
+    def poke(self) -> None:
+        """Beat now."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(POKE)
+
+    async def close(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        if self._process is not None:
+            await _end(self._process)
+
+    async def _run(self, process: Process) -> None:
+        """Hear it out; when it ends, start another. Until then the leases last as long as they do."""
+        pause = PAUSE_SECONDS
+        while True:
+            started = self._clock.monotonic()
+            await self._listen(process)
+            await _end(process)
+            log.warning("the keeper ended with %s, starting another", process.returncode)
+            pause = PAUSE_SECONDS if self._clock.monotonic() - started > PAUSE_MAX_SECONDS else pause * 2
+            await self._clock.sleep(min(pause, PAUSE_MAX_SECONDS))
+            self._process = process = await self._respawn()
+
+    async def _respawn(self) -> Process:
+        while True:
+            try:
+                return await self._spawn()
+            except OSError as error:
+                log.warning("cannot start a keeper, trying again: %s", error)
+            await self._clock.sleep(PAUSE_MAX_SECONDS)
+
+    async def _spawn(self) -> Process:
+        """In a session of its own, so that a Ctrl-C for the worker does not reach it."""
+        with born_deaf():
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "holdfast.assembly.heartbeat_process"),
+                stdin=PIPE,
+                stdout=PIPE,
+                pass_fds=(self._board.fd,),
+                start_new_session=True,
+                limit=LINE_BYTES_MAX,
+            )
+        assert process.stdin is not None  # noqa: S101
+        process.stdin.write(msgspec.json.encode({**self._spec, "board": self._board.fd}) + b"\n")
+        return process
+
+    async def _listen(self, process: Process) -> None:
+        assert process.stdout is not None  # noqa: S101
+        with contextlib.suppress(OSError):
+            while line := await process.stdout.readline():
+                try:
+                    self._on_news(msgspec.json.decode(line, type=News))
+                except Exception:
+                    log.exception("cannot make use of the keeper's news %.200r", line)
+
+
+async def _end(process: Process) -> None:
+    """The end of its input tells it to close; it gets a moment for that."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), CLOSE_SECONDS)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

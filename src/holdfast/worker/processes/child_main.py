@@ -1,0 +1,302 @@
+"""The child's side of `isolation="process"`: loads the app once, then runs one job after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import itertools
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from holdfast import errors
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, Invalid
+from holdfast.model import Part
+from holdfast.model.json import encode, readable
+from holdfast.model.reports import Progress, Withdrawal, Withdrawn
+from holdfast.observe.logs import configure
+from holdfast.observe.tracing import exported
+from holdfast.worker.context import Context
+from holdfast.worker.handler import Handler, Surroundings, invoke
+from holdfast.worker.outcomes import (
+    TRACEBACK_CHARS_MAX,
+    Abandoned,
+    Failed,
+    Outcome,
+    Recorded,
+    Rejected,
+    Released,
+    of_error,
+)
+from holdfast.worker.processes.app_loader import load
+from holdfast.worker.processes.child_protocol import (
+    FROM_CHILD_BYTES_MAX,
+    Answer,
+    Ask,
+    Channel,
+    Counted,
+    Done,
+    Ended,
+    Open,
+    Ready,
+    Refusal,
+    Report,
+    Run,
+    Tell,
+    Unready,
+    Withdraw,
+    Word,
+    pack,
+    to_worker,
+)
+from holdfast.worker.processes.parent_death import die_with_parent
+from holdfast.worker.processes.rlimits import limited, rss_bytes
+from holdfast.worker.processes.signal_mask import STOPS, hear
+from holdfast.worker.transactions import Database
+
+if TYPE_CHECKING:
+    from holdfast.observe.extension_metrics import Declarations
+    from holdfast.observe.traces import Traces
+
+REPORT_BYTES_MAX = FROM_CHILD_BYTES_MAX - 1024  # with what is around it, one message
+COUNTED_SECONDS = 5.0  # between two reports of metrics, while a handler says nothing
+TEXT_CHARS_MAX = 50_000  # of an error: cut here, not refused; the engine keeps less
+
+
+class App(Protocol):
+    """What a child needs of an app."""
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]: ...
+
+    @property
+    def surroundings(self) -> Surroundings: ...
+
+    def lifespan_state(self) -> AbstractAsyncContextManager[Any]: ...
+
+    @property
+    def handler_database(self) -> Database: ...
+
+    def configure(self, settings: dict[str, Any]) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def declarations(self) -> Declarations: ...
+
+
+def main() -> None:
+    fd, parent, reference = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    os.set_inheritable(fd, False)  # what the handler starts must not keep the line open
+    die_with_parent(fd, parent=parent)
+    faulthandler.enable()
+    for stop in STOPS:  # those are for the worker, which decides what becomes of the job
+        signal.signal(stop, lambda *_: None)  # not SIG_IGN, which the handler's own processes would inherit
+    hear()
+    asyncio.run(_serve(socket.socket(fileno=fd), reference))
+
+
+async def _serve(sock: socket.socket, reference: str) -> None:
+    worker = await to_worker(sock)
+    match await worker.receive():
+        case Open(path, settings, logs, database):
+            if logs is not None:
+                configure(logs)
+            await _open(worker, reference, path, settings, database=database)
+
+
+async def _open(
+    worker: Channel[Any], reference: str, path: list[str], settings: dict[str, Any] | None, *, database: bool
+) -> None:
+    try:
+        app: App = load(reference, path)
+        if settings is not None:
+            app.configure(settings)
+        lifespan = app.lifespan_state()
+        state = await lifespan.__aenter__()
+    except BaseException as error:  # also SystemExit: whatever an app does when it is imported
+        reason = "".join(traceback.format_exception_only(error)).strip()
+        await worker.send(Unready(_text(reason), _text(traceback.format_exc()[-TRACEBACK_CHARS_MAX:])))
+        return
+    async with exported("holdfast-worker", wanted=bool(settings and settings.get("traces"))) as traces:
+        try:
+            await _Child(app, state, worker, traces, app.handler_database if database else None).work()
+        finally:
+            await app.close()
+            await lifespan.__aexit__(None, None, None)
+
+
+class _Child:
+    def __init__(
+        self, app: App, state: Any, worker: Channel[Any], traces: Traces | None, database: Database | None
+    ) -> None:
+        self._database = database
+        self._app, self._state, self._worker, self._traces = app, state, worker, traces
+        self._metrics = _Metrics(worker, app.declarations())
+        self._line, self._clock = _Line(worker, self._metrics), Clock()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-job")
+        self._threads.submit(int).result()  # the thread is there before a limit of memory is
+        self._context: Context | None = None
+        self._task: asyncio.Task[Outcome] | None = None
+
+    async def work(self) -> None:
+        await self._worker.send(Ready(rss_bytes()))
+        reports = set()
+        while (message := await self._worker.receive()) is not None:
+            match message:
+                case Run(lease):
+                    self._context = Context(lease, self._line, self._state, self._database)
+                    self._task = asyncio.create_task(self._run(self._context))
+                    reports = {asyncio.create_task(self._report(self._context, self._task))}
+                case Tell(word):
+                    self._tell(word)
+                case Answer():
+                    self._line.hear(message)
+        await asyncio.gather(*reports)
+
+    async def _run(self, context: Context) -> Outcome:
+        handler = self._app.handlers.get(context.job_type)
+        if handler is None:
+            return Failed("E_CHILD_START", f"the app in the child process has no job type {context.job_type!r}")
+        if self._traces is not None:
+            self._traces.inside(context.lease)
+        with limited(handler.memory_bytes, handler.cpu_seconds):
+            return await invoke(handler, context, context.lease.payload, self._app.surroundings, self._threads)
+
+    async def _report(self, context: Context, task: asyncio.Task[Outcome]) -> None:
+        since = self._clock.monotonic()
+        while not (await asyncio.wait({task}, timeout=COUNTED_SECONDS))[0]:
+            self._metrics.tell()
+        seconds = self._clock.monotonic() - since
+        self._context = self._task = None
+        self._metrics.tell()
+        await self._worker.send(Ended(rss_bytes(), _packed_outcome(_readable(_outcome(context, task))), seconds))
+
+    def _tell(self, word: Word) -> None:
+        """A flag for every handler; async ones are interrupted too, unless the worker only warns."""
+        if self._context is None or self._task is None:  # it has ended meanwhile
+            return
+        setattr(self._context, word, True)
+        handler = self._app.handlers.get(self._context.job_type)
+        if word is not Word.STOPPING and handler is not None and handler.is_async:
+            self._task.cancel()
+
+
+class _Metrics:
+    """What handlers count, on its way to the worker."""
+
+    def __init__(self, worker: Channel[Any], declarations: Declarations) -> None:
+        self._worker, self._declarations = worker, declarations
+
+    def tell(self) -> None:
+        for snapshot in self._declarations.take():
+            self._worker.post(Counted(msgspec.Raw(pack(snapshot))))
+
+
+class _Line:
+    """A context's way to the runtime, over the socket."""
+
+    def __init__(self, worker: Channel[Any], metrics: _Metrics) -> None:
+        self._worker, self._metrics = worker, metrics
+        self._numbers = itertools.count()
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+
+    async def progress(self, report: Progress) -> None:
+        await self._ask(Report(next(self._numbers), rss_bytes(), _packed_report(report)))
+
+    async def parts(self, job_id: str) -> list[Part]:
+        return (await self._ask(Ask(next(self._numbers), rss_bytes(), job_id))).parts
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        answer = await self._ask(Withdraw(next(self._numbers), rss_bytes(), asked))
+        assert answer.withdrawn is not None  # noqa: S101
+        return answer.withdrawn
+
+    async def recorded(self, outcome: Recorded) -> None:
+        await self._ask(Done(next(self._numbers), rss_bytes(), msgspec.Raw(pack(outcome))))
+
+    async def _ask(self, request: Report | Ask | Withdraw | Done) -> Answer:
+        asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[request.number] = asked
+        try:
+            self._metrics.tell()
+            await self._worker.send(request)
+            answer = await asked
+        finally:
+            del self._asked[request.number]
+        if answer.refusal is not None:
+            raise _error(answer.refusal)
+        return answer
+
+    def hear(self, answer: Answer) -> None:
+        if (asked := self._asked.get(answer.number)) is not None and not asked.done():
+            asked.set_result(answer)
+
+
+def _packed_report(report: Progress) -> msgspec.Raw:
+    """Checked here: on its way a NaN would become null and a date text, and nobody would ever know."""
+    told = {"percent": report.percent, "counters": report.counters, "checkpoint": report.checkpoint}
+    for what, value in (*told.items(), *(("part", part.data) for part in report.parts)):
+        encode(value, what, max_bytes=REPORT_BYTES_MAX)
+    try:
+        packed = pack(report)
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"progress cannot be stored: {error}", code="progress_not_json") from None
+    if len(packed) > REPORT_BYTES_MAX:
+        raise Invalid(f"progress is {len(packed)} bytes, the limit is {REPORT_BYTES_MAX}", code="progress_too_large")
+    return msgspec.Raw(packed)
+
+
+def _outcome(context: Context, task: asyncio.Task[Outcome]) -> Outcome:
+    if not task.cancelled():
+        error = task.exception()
+        return task.result() if error is None else of_error(error, {})
+    if context.lost:
+        return Abandoned()
+    if context.cancel_requested:
+        return Released()
+    return Failed("E_CANCELLED", "the handler was cancelled from inside")
+
+
+def _packed_outcome(outcome: Outcome) -> msgspec.Raw:
+    try:
+        return msgspec.Raw(pack(outcome))
+    except (TypeError, ValueError) as error:
+        return msgspec.Raw(pack(Failed("invalid_outcome", _text(error), permanent=True)))
+
+
+def _readable(outcome: Outcome) -> Outcome:
+    """An error message may hold anything, file names that are no text among it."""
+    match outcome:
+        case Failed(message=message, context=context):
+            return msgspec.structs.replace(outcome, message=_text(message), context=_readable_context(context))
+        case Rejected(message=message, context=context):
+            return msgspec.structs.replace(outcome, message=_text(message), context=_readable_context(context))
+    return outcome
+
+
+def _readable_context(context: dict[str, Any] | None) -> dict[str, Any] | None:
+    if context is None:
+        return None
+    return {name: _text(value) if isinstance(value, str) else value for name, value in context.items()}
+
+
+def _text(value: Any) -> str:
+    return readable(str(value)[:TEXT_CHARS_MAX])
+
+
+def _error(refusal: Refusal) -> HoldfastError:
+    kind: type[HoldfastError] = getattr(errors, refusal.kind, HoldfastError)
+    return kind(refusal.message, code=refusal.code)
+
+
+if __name__ == "__main__":
+    main()

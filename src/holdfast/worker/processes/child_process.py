@@ -1,0 +1,273 @@
+"""One child process, as the worker sees it: started, given a job, told things, killed, and asked how it died."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, Invalid
+from holdfast.model import Lease
+from holdfast.model.reports import Progress
+from holdfast.observe.extension_metrics import Declarations
+from holdfast.worker.context import Line
+from holdfast.worker.handler import Handler
+from holdfast.worker.outcomes import Failed, Outcome, Recorded
+from holdfast.worker.processes.child_protocol import (
+    Answer,
+    Ask,
+    Channel,
+    Counted,
+    Done,
+    Ended,
+    Garbled,
+    Open,
+    Ready,
+    Refusal,
+    Report,
+    Run,
+    Tell,
+    Unready,
+    Withdraw,
+    Word,
+    to_child,
+)
+from holdfast.worker.processes.signal_mask import born_deaf
+
+START_SECONDS = 60.0  # to import the app and enter its lifespan
+GOODBYE_SECONDS = 2.0  # to leave the lifespan
+LAST_WORDS_SECONDS = 1.0  # what a child said before it died is still read
+
+_T = TypeVar("_T")
+_OUTCOME: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
+
+
+class Execution:
+    """One job in a child, for whoever wants to end it. Once it has ended by itself, all of this does nothing."""
+
+    def __init__(self, child: Child) -> None:
+        self.pid = child.pid
+        self.seconds: float | None = None  # for how long the handler ran, once it has ended by itself
+        self._child: Child | None = child
+
+    def cancel(self) -> None:
+        self._tell(Word.CANCEL)
+
+    def lose(self) -> None:
+        self._tell(Word.LOSE)
+
+    def stopping(self) -> None:
+        self._tell(Word.STOPPING)
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def over(self) -> None:
+        self._child = None  # it may be busy with another job already
+
+    def _tell(self, word: Word) -> None:
+        if self._child is not None:
+            self._child.channel.post(Tell(word))
+
+
+class NotStarted(Exception):
+    def __init__(self, reason: str, context: dict[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.context = context
+
+
+class Child:
+    def __init__(
+        self, process: asyncio.subprocess.Process, channel: Channel[Any], clock: Clock, metrics: Declarations
+    ) -> None:
+        self._process, self.channel, self._clock, self._metrics = process, channel, clock, metrics
+        self.pid = process.pid
+        self.exited = asyncio.create_task(self._wait())
+        self.busy = False
+        self._jobs = self._rss_bytes = 0
+
+    @classmethod
+    async def spawn(cls, reference: str, clock: Clock, metrics: Declarations) -> Child:
+        """A fresh interpreter, in a session of its own: what a handler starts there is killed with it."""
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs, contextlib.ExitStack() as undo:
+                undo.enter_context(ours)
+                process = await _interpreter(theirs.fileno(), reference)
+                undo.pop_all()
+        except OSError as error:
+            raise NotStarted(str(error)) from error
+        return cls(process, await to_child(ours), clock, metrics)
+
+    async def open(self, first: Open) -> None:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await self.channel.send(first)
+                said = await self._until_dead(self.channel.receive())
+        except TimeoutError:
+            raise NotStarted(f"it was not ready within {START_SECONDS:g} s") from None
+        except Garbled as error:
+            raise NotStarted(f"it sent {error}") from None
+        match said:
+            case Ready(rss_bytes):
+                self._rss_bytes = rss_bytes
+            case Unready(reason, traceback):
+                raise NotStarted(reason, {"traceback": traceback})
+            case _:
+                raise NotStarted(f"it {_ending(await self._death())[0]}")
+
+    async def run(self, lease: Lease, handler: Handler, line: Line, on_started: Callable[[Execution], None]) -> Outcome:
+        execution = Execution(self)
+        self.busy, since = True, self._clock.monotonic()
+        try:
+            await self.channel.send(Run(lease))
+            on_started(execution)
+            ended = await self._until_dead(self._converse(line))
+        except Garbled as error:
+            return Failed("E_CRASHED", f"the child process sent {error}", {"rssBytes": self._rss_bytes})
+        finally:
+            execution.over()
+        if ended is None:
+            return await self._crashed(handler, since)
+        self.busy = False
+        self._jobs += 1
+        execution.seconds = ended.seconds
+        return _outcome(ended)
+
+    def fit(self, jobs_max: int | None, rss_max_bytes: int | None) -> bool:
+        """For another job."""
+        return (
+            not self.busy
+            and not self.exited.done()
+            and (jobs_max is None or self._jobs < jobs_max)
+            and (rss_max_bytes is None or self._rss_bytes <= rss_max_bytes)
+        )
+
+    def kill(self) -> None:
+        if not self.exited.done():
+            self._kill_group()
+
+    async def leave(self) -> None:
+        if not self.busy:
+            self.channel.finish()
+        await asyncio.wait({self.exited}, timeout=GOODBYE_SECONDS)
+        self.kill()
+        await self.exited
+        self.channel.close()
+
+    async def _wait(self) -> int:
+        code = await self._process.wait()
+        self._metrics.forget(self)
+        self._kill_group()  # what the handler had started and left behind
+        return code
+
+    async def _death(self) -> int:
+        """A child that has only closed its line is as good as dead, and soon is."""
+        await asyncio.wait({self.exited}, timeout=LAST_WORDS_SECONDS)
+        self.kill()
+        return await self.exited
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def _until_dead(self, talk: Coroutine[Any, Any, _T]) -> _T | None:
+        """Its death is seen by its exit, not by the end of the line alone: a process it forked may hold that open."""
+        talking = asyncio.create_task(talk)
+        try:
+            await asyncio.wait({talking, self.exited}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({talking}, timeout=LAST_WORDS_SECONDS)
+            return talking.result() if talking.done() else None
+        finally:
+            talking.cancel()
+
+    async def _converse(self, line: Line) -> Ended | None:
+        while (message := await self.channel.receive()) is not None:
+            match message:
+                case Report() | Ask() | Withdraw() | Done():
+                    self._rss_bytes = message.rss_bytes
+                    await self.channel.send(await _answer(message, line))
+                case Counted():
+                    self._metrics.merge(self, message.metrics)
+                    if self.exited.done():  # its last words: what it counted stays, its gauges do not
+                        self._metrics.forget(self)
+                case Ended():
+                    self._rss_bytes = message.rss_bytes
+                    return message
+                case _:
+                    raise Garbled(f"a {type(message).__name__} out of turn")
+        return None
+
+    async def _crashed(self, handler: Handler, since: float) -> Failed:
+        how, context = _ending(await self._death())
+        code = "E_CPU_LIMIT" if context.get("signal") == "SIGXCPU" else "E_CRASHED"
+        message = f"the child process {how} after {self._clock.monotonic() - since:.1f} s; {_limits(handler)}"
+        return Failed(code, message, {**context, "rssBytes": self._rss_bytes})
+
+
+async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
+    """Nothing of the worker gets into it: no forked memory, no file but its end of the line and the output."""
+    with born_deaf():
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "holdfast.worker.processes.child_main", str(fd), str(os.getpid()), reference),
+            stdin=asyncio.subprocess.DEVNULL,
+            pass_fds=(fd,),
+            start_new_session=True,
+        )
+
+
+async def _answer(request: Report | Ask | Withdraw | Done, line: Line) -> Answer:
+    try:
+        if isinstance(request, Ask):
+            return Answer(request.number, await line.parts(request.job_id))
+        if isinstance(request, Withdraw):
+            return Answer(request.number, withdrawn=await line.withdraw(request.asked))
+        if isinstance(request, Done):
+            await line.recorded(msgspec.json.decode(request.outcome, type=Recorded))
+            return Answer(request.number)
+        await line.progress(msgspec.json.decode(request.progress, type=Progress))
+        return Answer(request.number)
+    except msgspec.ValidationError as error:
+        refused: HoldfastError = Invalid(f"progress cannot be stored: {error}", code="invalid_progress")
+    except HoldfastError as error:
+        refused = error
+    return Answer(request.number, refusal=Refusal(type(refused).__name__, refused.code, refused.message))
+
+
+def _outcome(ended: Ended) -> Outcome:
+    try:
+        return _OUTCOME.decode(ended.outcome)
+    except msgspec.ValidationError as error:
+        return Failed("invalid_outcome", f"what the handler raised or returned cannot be stored: {error}", None, True)
+
+
+def _ending(code: int) -> tuple[str, dict[str, Any]]:
+    if code >= 0:
+        return f"ended with exit code {code}", {"exitcode": code}
+    name = _signal_name(-code)
+    return f"was killed by {name}", {"signal": name}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no name of their own
+        return f"signal {number}"
+
+
+def _limits(handler: Handler) -> str:
+    limits = []
+    if handler.memory_bytes is not None:
+        limits.append(f"memory {handler.memory_bytes} bytes")
+    if handler.cpu_seconds is not None:
+        limits.append(f"CPU time {handler.cpu_seconds:g} s")
+    return f"its limits: {', '.join(limits)}" if limits else "it ran without limits"

@@ -1,0 +1,139 @@
+"""The parent of worker processes: starts them, starts them again when they die, and passes the wish to stop on.
+
+It tells them over a socket, not by a signal: a service manager signals every process of a service, and a worker must
+not take its parent's word for the second signal that means "at once".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from asyncio.subprocess import Process
+from collections.abc import Callable
+
+from holdfast.clock import Clock
+from holdfast.worker.processes.signal_mask import born_deaf
+from holdfast.worker.processes.supervisor_protocol import NOW, STOP, Line, Told
+
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 10.0
+HEALTHY_SECONDS = 30.0
+LAST_WORDS_SECONDS = 1.0
+
+log = logging.getLogger("holdfast.worker")
+
+
+class Supervisor:
+    def __init__(self, command: list[str], processes: int, *, grace_seconds: float, clock: Clock | None = None) -> None:
+        """`grace_seconds`: how long after the wish to stop a worker that has not ended is killed."""
+        self._command, self.processes = command, processes
+        self._grace_seconds = grace_seconds
+        self._clock = clock or Clock()
+        self._stopping = asyncio.Event()
+        self.lines: set[Line] = set()  # one to each process
+        self.on_end: Callable[[Told], None] | None = None  # what one that has ended had said last
+        self._running: set[Process] = set()
+        self._heard = False  # a signal
+        self.interrupted = False  # by a second Ctrl-C
+        self._failed: int | None = None  # the exit code of a worker that could not even begin
+
+    async def run(self) -> int:
+        """Until a signal says stop, or a worker cannot begin. The exit code to end with."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.processes):
+                group.create_task(self._keep_running())
+        return self._failed or 0
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def _signalled(self, number: signal.Signals) -> None:
+        """The first one: when the jobs have ended. The second: now."""
+        if not self._heard:
+            self._heard = True
+            self.stop()
+            return
+        if not self.interrupted:
+            log.warning("ended at once by a second signal, without waiting for the jobs that run")
+        self.interrupted = self.interrupted or number is signal.SIGINT
+        self._say(NOW)
+
+    def stop(self) -> None:
+        """When the jobs have ended."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        if self._failed is None:  # else it has been said why
+            log.info("stopping when the jobs that run have ended; a second signal ends it at once")
+        self._say(STOP)
+        asyncio.get_running_loop().call_later(self._grace_seconds, self._kill)
+
+    def _kill(self) -> None:
+        """They should have ended by themselves: something in them, the app's lifespan perhaps, does not."""
+        for process in self._running:
+            log.error("worker process %d did not stop in time, killing it", process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+
+    def _say(self, word: bytes) -> None:
+        for line in self.lines:
+            line.say(word)
+
+    async def _keep_running(self) -> None:
+        pause, begun = PAUSE_SECONDS, False
+        while not self._stopping.is_set():
+            started = self._clock.monotonic()
+            try:
+                code, ready = await self._run_one()
+            except OSError as error:  # no memory, no process, no descriptor: others may go on, and so may this one
+                log.error("a worker process cannot be started: %s", error)
+                code, ready = 1, False
+            begun = begun or ready
+            if self._stopping.is_set():
+                return
+            if not begun:  # it is not the job's fault: the app, the settings or the database are wrong
+                self._failed = code
+                self.stop()
+                return
+            log.warning("a worker process ended with %s, starting another", _ended(code))
+            pause = PAUSE_SECONDS if self._clock.monotonic() - started > HEALTHY_SECONDS else pause
+            await self._clock.within(self._stopping, pause)
+            pause = min(PAUSE_MAX_SECONDS, pause * 2)
+
+    async def _run_one(self) -> tuple[int, bool]:
+        ours, theirs = socket.socketpair()
+        line = await Line.open(ours)
+        try:
+            with born_deaf():  # a Ctrl-C or a service manager may reach it before it knows what to do about it
+                process = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
+        except BaseException:
+            line.close()
+            raise
+        finally:
+            theirs.close()
+        listening = asyncio.create_task(line.listen())
+        self.lines.add(line)
+        self._running.add(process)
+        try:
+            if self._stopping.is_set():  # it came while we were starting it
+                line.say(STOP)
+            code = await process.wait()
+            await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)  # whoever it forked may hold the line
+            return code, line.begun
+        finally:
+            listening.cancel()
+            self._running.discard(process)
+            self.lines.discard(line)
+            line.close()
+            if self.on_end is not None and line.told is not None:
+                self.on_end(line.told)
+
+
+def _ended(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

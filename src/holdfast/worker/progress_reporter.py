@@ -1,0 +1,131 @@
+"""What running handlers report, on its way to the database. An outage is waited out here: no handler hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, KeysView
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast.batching import Batches
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, LeaseLost, RowRefused, StoreError, StoreUnavailable
+from holdfast.ids import Ids
+from holdfast.model import Part
+from holdfast.model.reports import Advanced, Progress, Withdrawal, Withdrawn
+from holdfast.outage_log import outage
+from holdfast.worker.execution import Ending, Run
+from holdfast.worker.source import Source
+
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 1.0
+SLOW_SECONDS = 0.5  # a report that has no answer by then waits for the database; less is the handler's own time
+
+log = logging.getLogger("holdfast.worker")
+_T = TypeVar("_T")
+
+
+@dataclass
+class _Wait:
+    """Of one run: since when, and for which of its reports."""
+
+    since: float
+    reports: set[object] = field(default_factory=set)
+
+
+class Reporting:
+    """`waiting`: the runs whose handlers wait for the database: a report failed, or has no answer for `SLOW_SECONDS`.
+    That time is not the handler's: no clock of the job's policy may run out meanwhile, and it is added to them
+    afterwards.
+
+    `fence`: for how many seconds a report is tried at most where no keeper says that the lease is lost.
+    """
+
+    def __init__(self, source: Source, clock: Clock, ids: Ids, *, fence: Callable[[Run], float | None]) -> None:
+        self._source, self._clock, self._ids = source, clock, ids
+        self._fence = fence
+        self._batches: Batches[Progress, Advanced] = Batches(source.progress)
+        self._waits: dict[Run, _Wait] = {}
+
+    @property
+    def waiting(self) -> KeysView[Run]:
+        return self._waits.keys()
+
+    async def progress(self, run: Run, report: Progress) -> Advanced:
+        """To be called for one report of a run at a time, so that what was said last is stored last."""
+        return await self._insist(run, lambda: self._batches.put(report), lambda: self._alone(report))
+
+    async def parts(self, run: Run) -> list[Part]:
+        def ask() -> Awaitable[list[Part]]:
+            return self._source.parts(run.lease.id)
+
+        return await self._insist(run, ask, ask)
+
+    async def withdraw(self, run: Run, asked: Withdrawal) -> Withdrawn:
+        def ask() -> Awaitable[Withdrawn]:
+            return self._source.withdraw(asked)
+
+        return await self._insist(run, ask, ask)
+
+    async def _alone(self, report: Progress) -> Advanced:
+        """Not with others: whatever made their batch fail need not be about this one."""
+        [answer] = await self._source.progress([report])
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    async def _insist(self, run: Run, first: Callable[[], Awaitable[_T]], again: Callable[[], Awaitable[_T]]) -> _T:
+        """Until it is answered, or the job is not ours to speak for any more. A report may be repeated: it has a token,
+        and to store it twice is to store it once."""
+        report, began = object(), self._clock.monotonic()
+        slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._wait_begins, run, report)
+        try:
+            try:
+                return await first()
+            except RowRefused:  # to send it again will not help
+                raise
+            except StoreError as error:
+                self._wait_begins(run, report)
+                if isinstance(error, StoreUnavailable):
+                    outage.failed(f"report the progress of job {run.lease.id}", error, often=False)
+                else:
+                    log.info("job %s: a report waits for the database: %s", run.lease.id, error)
+            return await self._repeat(run, again, began)
+        finally:
+            slow.cancel()
+            self._wait_ends(run, report)
+
+    def _wait_begins(self, run: Run, report: object) -> None:
+        wait = self._waits.setdefault(run, _Wait(self._clock.monotonic()))
+        wait.reports.add(report)
+
+    def _wait_ends(self, run: Run, report: object) -> None:
+        """The clocks of the run go on when none of its reports waits any more."""
+        if (wait := self._waits.get(run)) is None:
+            return
+        wait.reports.discard(report)
+        if not wait.reports:
+            del self._waits[run]
+            run.excuse(self._clock.monotonic() - wait.since)
+
+    async def _repeat(self, run: Run, again: Callable[[], Awaitable[_T]], began: float) -> _T:
+        pause, fence = PAUSE_SECONDS, self._fence(run)
+        while True:
+            await self._clock.sleep(pause * (0.5 + self._ids.jitter()))
+            if run.finished or run.ending is Ending.LOST:
+                raise _lost(run)
+            try:
+                return await again()
+            except RowRefused:
+                raise
+            except StoreError:
+                pause = min(PAUSE_MAX_SECONDS, pause * 2)
+            if fence is not None and self._clock.monotonic() - began > fence:
+                raise _lost(run)
+
+
+def _lost(run: Run) -> LeaseLost:
+    return LeaseLost(
+        f"job {run.lease.id}: the database could not be reached until the lease was over; stop, and leave the job to "
+        "its next worker"
+    )

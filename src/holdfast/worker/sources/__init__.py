@@ -1,0 +1,1 @@
+"""Where a worker's jobs come from: the database itself, or a server over HTTP."""

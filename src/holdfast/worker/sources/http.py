@@ -1,0 +1,242 @@
+"""A worker's source that is a server over HTTP: the same runtime, far from the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast import wire
+from holdfast.client import codec as words
+from holdfast.client.client import Client
+from holdfast.client.problems import refused, unreadable
+from holdfast.clock import Clock
+from holdfast.errors import Forbidden, HoldfastError, LeaseLost, StoreUnavailable, TooMany, Unauthorized
+from holdfast.ids import Ids
+from holdfast.lifecycle import Policy
+from holdfast.model import Lease, Liveness, Part
+from holdfast.model.reports import (
+    Advanced,
+    Beat,
+    Done,
+    Failure,
+    Fleet,
+    Freed,
+    Held,
+    Progress,
+    Settled,
+    Verdict,
+    Withdrawal,
+    Withdrawn,
+)
+
+CLAIM_MAX = 100  # in one request; a worker that wants more asks again
+REPORTS_MAX, REPORTS_BYTES_MAX = 1000, 900_000  # in one body, which may be 1 MiB
+WAIT_SECONDS_MAX = 30.0
+EARLY_SECONDS = 0.5  # after an answer that came sooner than asked for, and with nothing
+CLOSE_SECONDS = 3.0
+FLEET = Fleet(live=2)  # a server does not say how many there are: there may be others
+PARTS_MAX = 10_000  # more jobs than a worker can hold
+POLICIES_MAX = 10_000
+
+Claims = list[tuple[Lease, Policy]]
+Item = TypeVar("Item")
+
+
+class HttpSource:
+    """A claim has an id, and one whose answer was lost is asked for again under the same id.
+
+    The server has no question that waits without claiming. So `wait` claims, and the next `claim` brings what it got.
+    """
+
+    def __init__(self, client: Client, clock: Clock, ids: Ids, *, instance: str | None = None) -> None:
+        self._client, self._clock, self._ids = client, clock, ids
+        self.instance = instance or ids.token()
+        self._wanted = 1
+        self._plenty = False  # the last claim got all it asked for
+        self._brought: list[wire.ClaimedJob] = []
+        self._unheard: dict[str, Callable[..., Any]] = {}  # claims that are under way, or whose answers were lost
+        self._giving_back: asyncio.Task[None] | None = None
+        self._parts: dict[str, list[Part]] = {}
+        self._policies: dict[tuple[Any, ...], Policy] = {}
+
+    # -- claiming ---------------------------------------------------------------------------------------------
+
+    async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
+        self._wanted = min(limit, CLAIM_MAX)
+        for request in list(self._unheard):
+            self._brought += await self._repeat(request)
+        if not self._brought:
+            await self._fetch(limit, queues, types)
+        brought, self._brought = self._brought, []
+        return [self._taken(job) for job in brought]
+
+    async def _fetch(self, limit: int, queues: list[str] | None, types: list[str] | None) -> None:
+        """One request at first; where there is plenty, all at once."""
+        sizes = [min(CLAIM_MAX, limit - start) for start in range(0, limit, CLAIM_MAX)]
+        first = len(sizes) if self._plenty else 1
+        for portion in filter(None, (sizes[:first], sizes[first:])):
+            asking = (self._ask(size, queues, types) for size in portion)
+            answers = await asyncio.gather(*asking, return_exceptions=True)
+            failures = [answer for answer in answers if isinstance(answer, BaseException)]
+            got = [job for answer in answers if not isinstance(answer, BaseException) for job in answer]
+            self._brought += got
+            self._plenty = len(got) == sum(portion)
+            if failures and not self._brought:
+                raise failures[0]
+            if not self._plenty:
+                return
+
+    async def _ask(
+        self, limit: int, queues: list[str] | None, types: list[str] | None, wait: float = 0
+    ) -> list[wire.ClaimedJob]:
+        request = self._ids.token()
+        self._unheard[request] = partial(
+            self._client.claim,
+            queues=queues,
+            job_types=types,
+            limit=limit,
+            request_id=request,
+            instance_id=self.instance,
+        )
+        return await self._repeat(request, wait_seconds=wait)
+
+    async def _repeat(self, request: str, **otherwise: Any) -> list[wire.ClaimedJob]:
+        with _in_our_words():
+            jobs: list[wire.ClaimedJob] = await self._unheard[request](**otherwise)
+        del self._unheard[request]
+        return jobs
+
+    async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
+        seconds, begun = min(seconds, WAIT_SECONDS_MAX), self._clock.monotonic()
+        try:
+            self._brought += await self._ask(self._wanted, queues, types, seconds)
+        except asyncio.CancelledError:  # the worker stops; what was claimed at this moment others should have
+            self._giving_back = asyncio.create_task(self._give_back())
+            raise
+        left = seconds - (self._clock.monotonic() - begun)
+        if not self._brought and left > 0:
+            await self._clock.sleep(min(left, EARLY_SECONDS))
+        return bool(self._brought)
+
+    def _taken(self, job: wire.ClaimedJob) -> tuple[Lease, Policy]:
+        if job.parts:
+            self._parts[job.job_id] = [words.part_of(part) for part in job.parts]
+            while len(self._parts) > PARTS_MAX:
+                del self._parts[next(iter(self._parts))]
+        return words.lease_of(job), self._policy(job)
+
+    def _policy(self, job: wire.ClaimedJob) -> Policy:
+        clocks = (job.max_lost, *msgspec.structs.astuple(job.clocks))
+        if clocks not in self._policies:
+            if len(self._policies) >= POLICIES_MAX:  # jobs that bring policies of their own could go on for ever
+                self._policies.clear()
+            self._policies[clocks] = words.policy_of(job)
+        return self._policies[clocks]
+
+    async def unheard(self, known: set[str]) -> Claims:
+        """Nothing that the next claim does not bring: it asks again for what was lost."""
+        return []
+
+    async def parts(self, job_id: str) -> list[Part]:
+        """As they were when it was claimed; what came since, its own execution knows."""
+        return self._parts.get(job_id, [])
+
+    # -- heartbeats -------------------------------------------------------------------------------------------
+
+    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
+        with _in_our_words():
+            answer = await self._client.heartbeat(
+                [words.held_lease(held) for held in leases],
+                status=liveness.value,
+                instance_id=self.instance,
+                slots=slots,
+            )
+        return Beat(answer.lost, answer.cancel, not answer.drain, answer.lease_expires_at, FLEET)
+
+    async def stops(self, leases: list[Held]) -> list[Held]:
+        """A server is not asked between the beats, which come more often in return."""
+        return []
+
+    # -- reports ----------------------------------------------------------------------------------------------
+
+    async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]:
+        answers = await self._report("progress", [words.progress_body(report) for report in reports])
+        return [refused(answer) if answer.code else words.advanced_of(answer) for answer in answers]
+
+    async def complete(self, items: list[Done]) -> Sequence[Settled | HoldfastError]:
+        return await self._settle("complete", items, words.complete_body)
+
+    async def fail(self, items: list[Failure]) -> Sequence[Settled | HoldfastError]:
+        return await self._settle("fail", items, words.fail_body)
+
+    async def release(self, items: list[Freed]) -> Sequence[Settled | HoldfastError]:
+        return await self._settle("release", items, words.release_body)
+
+    async def reject(self, items: list[Verdict]) -> Sequence[Settled | HoldfastError]:
+        return await self._settle("reject", items, words.reject_body)
+
+    async def _settle(
+        self, verb: str, items: list[Item], body_of: Callable[[Item], Any]
+    ) -> Sequence[Settled | HoldfastError]:
+        answers = await self._report(verb, [body_of(item) for item in items])
+        settled: list[Settled | HoldfastError] = [
+            refused(answer) if answer.code else words.settled_of(answer) for answer in answers
+        ]
+        for report, answer in zip(answers, settled, strict=True):
+            if isinstance(answer, Settled | LeaseLost):
+                self._parts.pop(report.job_id, None)
+        return settled
+
+    async def _report(self, verb: str, bodies: list[Any]) -> list[wire.Report]:
+        answers: list[wire.Report] = []
+        for portion in words.packed(bodies, most=REPORTS_MAX, most_bytes=REPORTS_BYTES_MAX):
+            with _in_our_words():
+                answer = await self._client.report(wire.ReportsBody(**{verb: portion}))
+            told: list[wire.Report] = getattr(answer, verb)
+            if len(told) != len(portion):
+                raise unreadable(self._client.url)
+            answers += told
+        return answers
+
+    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
+        with _in_our_words():
+            answer = await self._client.withdraw(
+                asked.id, asked.token, asked.target, reason=asked.reason, message=asked.message
+            )
+        return words.withdrawn_of(answer)
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                if self._giving_back is not None:
+                    await self._giving_back
+                await self._give_back()
+        await self._client.close()
+
+    async def _give_back(self) -> None:
+        """What was claimed and never reached the worker."""
+        for request in list(self._unheard):
+            self._brought += await self._repeat(request, limit=1)  # the server may never have heard of it
+        brought, self._brought = self._brought, []
+        if brought:
+            await self.release([Freed(job.job_id, job.lease_token) for job in brought])
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    """A server that wants us to slow down is one that cannot be reached for a while; a key it refuses is the end."""
+    try:
+        yield
+    except TooMany as error:
+        raise StoreUnavailable(error.message, code=error.code) from None
+    except (Unauthorized, Forbidden) as error:
+        raise Unauthorized(
+            f"the server does not take this worker's key: {error.message}", code="worker_not_found"
+        ) from None
