@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUNS   := $(VENV)/.holdfast-run
 TESTS  := $(VENV)/.holdfast-setup
+SITE   := build/docs-env
 JOBS   ?= 3
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static check test bench bench-http bench-observing bench-dispatch bench-peers soak mutate lock clean
+.PHONY: help setup run static check test bench bench-http bench-observing bench-dispatch bench-peers soak mutate docs lock clean
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -80,6 +81,16 @@ soak: setup ## Let workers run under random faults for SECONDS=600 (SEED=1), the
 mutate: setup ## Break the code on purpose, one place at a time, and see that a test notices each.
 	$(BIN)/python -m tests.mutation.run --all
 
+# An environment of its own: tests do not need MkDocs.
+$(SITE)/.ready: constraints/docs.txt
+	$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --require-hashes -r constraints/docs.txt
+	@touch $@
+
+docs: $(SITE)/.ready ## Build the documentation site into build/site; a broken link fails.
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet --strict
+	@echo 'Open build/site/index.html in a browser.'
+
 # Pins that still fit are kept; `make lock UPGRADE=--upgrade` takes the newest of each.
 COMPILE = "$$tool"/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--annotation-style line --custom-compile-command 'make lock' $(UPGRADE)
@@ -89,7 +100,8 @@ lock: ## Write constraints/ again from pyproject.toml: every dependency, exact a
 	$(PYTHON) -m venv "$$tool"; "$$tool"/bin/pip install --quiet uv; \
 	$(COMPILE) -o constraints/runtime.txt pyproject.toml; \
 	$(COMPILE) -o constraints/dev.txt --group dev --all-extras -c constraints/runtime.txt pyproject.toml; \
-	$(COMPILE) -o constraints/build.txt --group build -c constraints/dev.txt
+	$(COMPILE) -o constraints/build.txt --group build -c constraints/dev.txt; \
+	$(COMPILE) -o constraints/docs.txt --group docs
 
 clean: ## Remove the environment, caches and build results.
 	rm -rf $(VENV) .cache build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

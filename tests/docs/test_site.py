@@ -1,0 +1,58 @@
+"""The documentation site has every page, once; `make docs` builds it, and this needs no MkDocs."""
+
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from tests.docs.pages import PAGES, ROOT, links
+
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+GROUPS = ["Start", "Guides", "Operate", "Reference", "Internals"]
+
+
+def added() -> dict[str, str]:
+    """The pages from the root of the project, and their places in the site."""
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site" / "hooks.py")
+    assert spec
+    assert spec.loader
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    return dict(hooks.ADDED)
+
+
+def pages(nav: Any) -> Iterator[str]:
+    match nav:
+        case str():
+            yield nav
+        case list():
+            for entry in nav:
+                yield from pages(entry)
+        case dict():
+            yield from pages(list(nav.values()))
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    ours = [page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")]
+    assert sorted(pages(SITE["nav"])) == sorted([*ours, *added().values()])
+
+
+def test_the_navigation_has_the_five_groups_and_each_page_lies_in_the_folder_of_its_group() -> None:
+    assert [next(iter(group)) for group in SITE["nav"]] == GROUPS
+    for group in SITE["nav"]:
+        for name, entries in group.items():
+            assert {page.partition("/")[0] for page in pages(entries)} - {"index.md"} == {name.lower()}
+
+
+def test_the_pages_from_the_root_exist() -> None:
+    for path, place in added().items():
+        assert (ROOT / path).is_file()
+        assert not (ROOT / "docs" / place).exists()
+
+
+def test_every_decision_is_in_the_list_of_decisions() -> None:
+    folder = "docs/internals/decisions/"
+    records = {page.removeprefix(folder) for page in PAGES if page.startswith(f"{folder}0")}
+    assert records
+    assert set(links(f"{folder}index.md")) == records
