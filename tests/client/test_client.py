@@ -92,6 +92,7 @@ async def test_the_events_of_all_jobs_come_as_they_happen(served: Served, client
             await asyncio.sleep(0.05)
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+    assert set(seen) <= set(made), "and no others"
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------

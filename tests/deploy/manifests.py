@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -28,6 +30,22 @@ def keda_schema(kind: str) -> dict[str, Any]:
         "cloudcoil.models.keda.v1alpha1", reason="KEDA's schemas are in cloudcoil-models-keda, of the group `dev`"
     )
     return _closed(getattr(models, kind).model_json_schema(by_alias=True))
+
+
+def kubernetes_errors(document: dict[str, Any]) -> str | None:
+    """What Kubernetes would say against it."""
+    try:
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return str(error.message)
+    return None
+
+
+def keda_errors(document: dict[str, Any]) -> list[str]:
+    """What KEDA would say against it."""
+    return [
+        error.message for error in jsonschema.Draft202012Validator(keda_schema(document["kind"])).iter_errors(document)
+    ]
 
 
 def _closed(schema: Any) -> Any:

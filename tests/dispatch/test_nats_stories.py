@@ -44,6 +44,7 @@ async def test_in_both_stores(store_url: str, nats_server: NatsServer) -> None:
     async with creating(settings) as creator, hand(settings) as worker, hand(settings) as other:
         await until(lambda: worker.dispatch.up and other.dispatch.up)
         await all_done(creator.engine, await jobs(creator.engine, 200), worker, other)
+        assert len(worker.done) + len(other.done) == 200
 
 
 async def test_a_busy_worker_leaves_the_hints_to_others(by_nats: Settings) -> None:
@@ -56,6 +57,7 @@ async def test_a_busy_worker_leaves_the_hints_to_others(by_nats: Settings) -> No
         for _ in range(10):
             await all_done(creator.engine, await jobs(creator.engine, 1), free)
             free.done.clear()
+        assert full.done == []
 
 
 # -- trouble -----------------------------------------------------------------------------------------------------------
@@ -77,6 +79,7 @@ async def test_hints_are_doubled_dropped_and_reordered(by_nats: Settings, monkey
         for _ in range(40):
             ids += await jobs(creator.engine, 5)
         await all_done(creator.engine, ids, worker, other)
+        assert sorted(worker.done + other.done) == sorted(ids)
 
 
 @pytest.mark.parametrize("empty", [True, False], ids=["empty", "as it was"])
