@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 
 from holdfast import App
@@ -11,6 +12,7 @@ from holdfast.errors import HoldfastError, Invalid, StoreUnavailable
 from holdfast.sdk.definitions import Definition
 from tests.app.steps import jobs_in
 from tests.engine.steps import ask
+from tests.store.left_open import assert_none_is_left_open
 from tests.worker.in_process import until
 
 
@@ -122,12 +124,9 @@ class TestEnqueue:
                 await asyncio.gather(*tasks, return_exceptions=True)
             async with asyncio.timeout(60):
                 await asyncio.gather(*(number.options(idempotency_key=f"a{n}").enqueue(n) for n in range(30)))
-            [row] = await ask(
-                await app.engine(),
-                "SELECT count(*) AS open FROM pg_stat_activity"
-                " WHERE datname = current_database() AND state LIKE 'idle in%'",
-            )
-            assert row["open"] == 0
+            looking = await asyncpg.connect(fresh_postgres_url)
+            await assert_none_is_left_open(looking)
+            await looking.close()
 
 
 class TestBatches:

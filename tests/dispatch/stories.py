@@ -22,7 +22,7 @@ from holdfast.settings import Settings
 from holdfast.store.notify import by_queue
 from holdfast.worker.sources.database import DirectSource, Hints, NoBroker
 
-SECONDS = 30.0  # for whatever must happen in the end
+SECONDS = 60.0  # for whatever must happen in the end
 
 
 async def until(condition: Callable[[], Any], *, seconds: float = SECONDS) -> None:

@@ -19,6 +19,7 @@ from tests.servers.postgres import running
 from tests.servers.proxy import Proxy
 from tests.store.cancel_at import CancelAt
 from tests.store.counting import SET_SLOTS, add_counters, count_up, counted, counter_id
+from tests.store.left_open import assert_none_is_left_open
 
 before_or_after = pytest.mark.parametrize("after", [False, True], ids=["unheard", "heard"])
 
@@ -252,10 +253,7 @@ async def test_a_caller_that_is_cancelled_at_any_await_leaves_no_open_transactio
             cancelled += task.cancelled()
             one, two = await asyncio.gather(counted(store, 1), counted(store, 2))
             assert one == two, f"half a write after a cancel at pause {pause}"
-            left_open = await postgres.fetchval(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
-            )
-            assert left_open == 0, f"an open transaction after a cancel at pause {pause}"
+            await assert_none_is_left_open(postgres)
             if not attempt.reached:
                 break
         assert cancelled >= 4, "BEGIN, two statements and COMMIT wait at least once each"

@@ -109,7 +109,7 @@ async def working(
         await presence.close()
 
 
-async def until(condition: Any, *, seconds: float = 20) -> None:
+async def until(condition: Any, *, seconds: float = 60) -> None:
     """Poll for something that will surely be true; a test that waits in vain says so."""
     async with asyncio.timeout(seconds):
         while True:

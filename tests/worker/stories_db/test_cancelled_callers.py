@@ -18,12 +18,10 @@ from holdfast.store import PostgresStore
 from holdfast.store.presence import open_presence
 from holdfast.worker.sources.database import DirectSource
 from tests.store.cancel_at import CancelAt
+from tests.store.left_open import assert_none_is_left_open
 from tests.worker.stories.stage import eventually
 
 PAUSES_MAX = 200
-OPEN_TRANSACTIONS = """
-SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'
-"""
 
 
 @pytest.fixture
@@ -64,7 +62,7 @@ async def nothing_is_left_over(engine: Engine, url: str) -> None:
         connections = engine.store._connections
         await eventually(lambda: len(connections._all) == len(connections._free))  # hints may be under way
         looking = await asyncpg.connect(url)
-        assert await looking.fetchval(OPEN_TRANSACTIONS) == 0
+        await assert_none_is_left_open(looking)
         await looking.close()
     await engine.pause("whoever comes next")  # it can write
     await engine.resume("whoever comes next")

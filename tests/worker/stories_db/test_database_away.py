@@ -12,6 +12,7 @@ import pytest
 from holdfast.sdk.handle import JobHandle
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import PostgresServer, running
+from tests.store.left_open import assert_none_is_left_open
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Stage, eventually
 from tests.worker.stories_db.ledger import all_done
@@ -27,9 +28,6 @@ END_ALL_OTHERS = """
 SELECT count(pg_terminate_backend(pid))
   FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid()
-"""
-OPEN_TRANSACTIONS = """
-SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'
 """
 
 
@@ -101,7 +99,7 @@ async def test_connections_that_are_ended_ten_times_a_second_cost_no_job(
     assert ended >= 100, "there was nothing to end"
     assert ledger.reaped() == {}
     assert ledger.attempts() == {1: len(handed_in.ids)}
-    assert await operator.fetchval(OPEN_TRANSACTIONS) == 0
+    await assert_none_is_left_open(operator)
     await operator.close()
     assert command.workers == workers
     assert await command.stop() == 0
