@@ -74,7 +74,8 @@ bench-dispatch: setup ## Measure brokers beside the database: wake-ups, throughp
 bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/internals/performance.md.
 	$(BIN)/python -m benchmarks.peers --publish
 
-soak: setup ## Let workers run under random faults for SECONDS=600 (SEED=1), then HISTORIES=10000 of jobs under a ledger.
+soak: setup ## Run in full what `make test` samples (SEED=1), then random faults for SECONDS=600, then HISTORIES=10000.
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --soak -m sampled --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.known.outages.churn --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.extension.histories --seed $(or $(SEED),1) --histories $(or $(HISTORIES),10000)
 

@@ -22,6 +22,7 @@ from holdfast.outage_log import outage
 from holdfast.store import open_store
 from holdfast.store.migrate import migrate
 from tests.mutation.mutants import switch_on_from_environment
+from tests.sampling import Sample, add_options, left_out
 from tests.servers.nats import NatsServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
@@ -38,14 +39,33 @@ SERVER = pytest.StashKey[PostgresServer]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--store", choices=["both", *STORES], default="both", help="run on this store only")
+    add_options(parser)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--store`, leave out every test that needs the other one."""
-    if (store := config.getoption("store")) != "both":
-        kept = [item for item in items if stores_of(item) <= {store}]
-        config.hook.pytest_deselected(items=set(items).difference(kept))
-        items[:] = kept
+    """Leave out the tests that need another store than `--store` names, and the cases that are not in the sample."""
+    store = config.getoption("store")
+    rest = {item for item in items if store != "both" and not stores_of(item) <= {store}}
+    rest |= left_out(config, [item for item in items if item not in rest])
+    config.hook.pytest_deselected(items=list(rest))
+    items[:] = [item for item in items if item not in rest]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return str(Sample.of(config))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
+    if exitstatus is pytest.ExitCode.TESTS_FAILED:
+        terminalreporter.write_line(str(Sample.of(config)))
+
+
+@pytest.fixture(scope="session")
+def sample(pytestconfig: pytest.Config) -> Sample:
+    """How much to do of what is too long for every run, and with which seed."""
+    return Sample.of(pytestconfig)
 
 
 def stores_of(item: pytest.Item) -> set[str]:

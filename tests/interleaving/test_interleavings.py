@@ -1,11 +1,13 @@
 """Two sessions, statement by statement, in every order, on real PostgreSQL.
 
 An order of A and B is an order of B and A, so each pair of verbs is played once, and each verb also against itself.
+`make test` plays some of the pairs, `make soak` all of them.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
 import asyncpg
 import pytest
@@ -37,12 +39,13 @@ async def stage(fresh_postgres_url: str, clock: MovableClock) -> AsyncIterator[S
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", VERBS)
-async def test_two_sessions_in_any_order_do_what_one_after_the_other_would_do(stage: Stage, first: str) -> None:
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize(("first", "second"), [*combinations_with_replacement(VERBS, 2)])
+async def test_two_sessions_in_any_order_do_what_one_after_the_other_would_do(
+    stage: Stage, first: str, second: str
+) -> None:
     """S3 to S7 and S12; K1, K4, K6, K41: one owner, one end, a gapless history, in every order of every two verbs."""
-    orders = {second: await stage.all_orders(first, second) for second in VERBS[VERBS.index(first) :]}
-    print(f"{sum(orders.values())} orders of {first} with {orders}")
-    assert all(count > 1 for count in orders.values())
+    assert await stage.all_orders(first, second) > 1
 
 
 @pytest.mark.slow
@@ -53,11 +56,14 @@ async def test_a_queued_job_goes_to_one_worker_or_is_canceled(stage: Stage, firs
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("second", ["claim", "cancel", "reap"])
-async def test_a_worker_that_lost_its_lease_is_refused_while_others_take_the_job(stage: Stage, second: str) -> None:
-    """S4, K26, K27: the old token is worthless before, while and after somebody else takes the job."""
-    for first in UNDER_A_LEASE:
-        assert await stage.all_orders(first, second, job="lost") > 1
+@pytest.mark.parametrize("first", UNDER_A_LEASE)
+async def test_a_worker_that_lost_its_lease_is_refused_while_others_take_the_job(
+    stage: Stage, first: str, second: str
+) -> None:
+    """S4, K26, K27: the old token is worthless before, while and after another worker takes the job."""
+    assert await stage.all_orders(first, second, job="lost") > 1
 
 
 # The judge is on trial here: each of these queries lacks one guard, and that must not go unnoticed.

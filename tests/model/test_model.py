@@ -1,6 +1,7 @@
-"""500 random lives of a system, 60 steps each, on each store, beside the reference model.
+"""Random lives of a system, 60 steps each, on each store, beside the reference model.
 
-`HOLDFAST_TEST_MODEL_RUNS`, `_STEPS` and `_SEED` choose more, longer or other lives.
+`make test` runs 50 that the commit chooses, `make soak` 500. `HOLDFAST_TEST_MODEL_RUNS`, `_STEPS` and `_SEED` choose
+more, longer or other lives.
 """
 
 import asyncio
@@ -14,10 +15,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.lifecycle import BUILT_IN
 from tests.model.ground import Ground
 from tests.model.machine import EngineBesideModel
+from tests.sampling import Sample
 
-RUNS = int(os.environ.get("HOLDFAST_TEST_MODEL_RUNS", "500"))
+SHORT, LONG = 50, 500
+RUNS = int(os.environ.get("HOLDFAST_TEST_MODEL_RUNS", "0"))
 STEPS = int(os.environ.get("HOLDFAST_TEST_MODEL_STEPS", "60"))
-SEED = int(os.environ.get("HOLDFAST_TEST_MODEL_SEED", "1"))
+SEED = int(os.environ.get("HOLDFAST_TEST_MODEL_SEED", "0"))
 
 # Hypothesis makes its first ten runs from scratch, and most later ones by changing a step or two of an earlier one.
 # So each seed serves for ten runs only; one that fails does so again by itself, within a second.
@@ -35,10 +38,14 @@ def machine(store_url: str) -> Iterator[type[EngineBesideModel]]:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.timeout(3600)
-def test_whatever_is_asked_the_engine_does_what_the_model_does(machine: type[EngineBesideModel]) -> None:
+def test_whatever_is_asked_the_engine_does_what_the_model_does(
+    machine: type[EngineBesideModel], sample: Sample
+) -> None:
     """S3 to S7, S9 and S12 for every job after every step; what is refused changes nothing (C-14, C-15, C-18, C-28)."""
-    for number in range(SEED, SEED + max(1, RUNS // RUNS_PER_SEED)):
+    runs, first = RUNS or (LONG if sample.soak else SHORT), SEED or sample.number
+    for number in range(first, first + max(1, runs // RUNS_PER_SEED)):
         print(f"to repeat this: HOLDFAST_TEST_MODEL_SEED={number} HOLDFAST_TEST_MODEL_RUNS={RUNS_PER_SEED}")
         run_state_machine_as_test(
             seed(number)(machine),
@@ -52,8 +59,8 @@ def test_whatever_is_asked_the_engine_does_what_the_model_does(machine: type[Eng
                 suppress_health_check=list(HealthCheck),
             ),
         )
-    print(f"{machine.comparisons} comparisons in {RUNS} runs of {STEPS} steps")
-    if RUNS * STEPS >= 500 * 60:
+    print(f"{machine.comparisons} comparisons in {runs} runs of {STEPS} steps")
+    if runs * STEPS >= LONG * 60:
         assert machine.taken == {(each.name, move) for each in BUILT_IN for move in each.moves}, (
             "a move was never taken"
         )

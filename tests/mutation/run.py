@@ -16,13 +16,15 @@ from hashlib import sha256
 from pathlib import Path
 
 from tests.mutation.mutants import DIALECTS, VARIABLE, Mutant, all_mutants
+from tests.sampling import commit
 from tests.servers.postgres import running
 
 ROOT = Path(__file__).parents[2]
 DATABASE = "HOLDFAST_TEST_DATABASE_URL"
 PARALLEL = 2
-SAMPLES = 20  # that all mutants are divided into
+SAMPLES = 100  # that all mutants are divided into
 NO_TESTS_FAILED, SOME_FAILED = 0, 1
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--soak", "-p", "no:cacheprovider")
 
 # The tests that are run against each mutant on every store: those closest to it, then all that could notice.
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
@@ -163,12 +165,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.mutation.run", description=__doc__)
     parser.add_argument("names", nargs="*", help="mutants whose name contains one of these")
     parser.add_argument("--all", action="store_true", help="every mutant")
-    parser.add_argument("--sample", action="store_true", help="a few of them, chosen by the commit")
+    parser.add_argument("--sample", action="store_true", help="a few of them, chosen by the seed")
+    parser.add_argument("--seed", help="of the sample, instead of the commit")
     parser.add_argument("--list", action="store_true", help="only list them")
     options = parser.parse_args(arguments)
     mutants = list(all_mutants().values())
     if options.sample:
-        mutants = sample(mutants, commit())
+        mutants = sample(mutants, options.seed or commit())
     elif not options.all:
         mutants = [mutant for mutant in mutants if any(name in mutant.name for name in options.names)]
     if options.list:
@@ -229,7 +232,7 @@ def first_failure(tests: list[str], store: str, mutant: Mutant | None = None) ->
     """The first test that fails. A crash of the run itself is no failure of a test, and no kill."""
     against = ["-p", "tests.mutation.closest_first"] if mutant else []
     outcome = subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "--store", store, "-p", "no:cacheprovider", *against, *tests],
+        [*PYTEST, "--store", store, *against, *tests],
         cwd=ROOT,
         env={**os.environ, **({VARIABLE: mutant.name} if mutant else {})},
         capture_output=True,
@@ -244,15 +247,10 @@ def first_failure(tests: list[str], store: str, mutant: Mutant | None = None) ->
     return None
 
 
-def commit() -> str:
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return head.stdout.strip() or "no commit"
-
-
-def sample(mutants: list[Mutant], seed: str) -> list[Mutant]:
-    """Over twenty commits or so, every mutant gets its turn."""
-    turn = int(sha256(seed.encode()).hexdigest(), 16) % SAMPLES
-    return [mutant for mutant in mutants if int(sha256(mutant.name.encode()).hexdigest(), 16) % SAMPLES == turn]
+def sample(mutants: list[Mutant], seed: str, samples: int = SAMPLES) -> list[Mutant]:
+    """Over so many commits, nearly every mutant gets its turn."""
+    turn = int(sha256(seed.encode()).hexdigest(), 16) % samples
+    return [mutant for mutant in mutants if int(sha256(mutant.name.encode()).hexdigest(), 16) % samples == turn]
 
 
 if __name__ == "__main__":

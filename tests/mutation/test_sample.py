@@ -1,19 +1,23 @@
-"""A sample of the mutants in every run of the tests; `make mutate` hunts them all."""
+"""A sample of the mutants in every run of the tests, a larger one in `make soak`; `make mutate` hunts them all."""
 
 import pytest
 
 from tests.mutation import run
 from tests.mutation.mutants import VARIABLE, all_mutants
+from tests.sampling import Sample
+
+SOAK_SAMPLES = 10
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.sampled
+@pytest.mark.timeout(3600)
 def test_each_guard_of_a_sample_is_missed_when_it_is_gone(
-    postgres_server_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    postgres_server_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sample: Sample
 ) -> None:
     monkeypatch.setenv(run.DATABASE, postgres_server_url)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    chosen = run.sample(list(all_mutants().values()), run.commit())
+    chosen = run.sample(list(all_mutants().values()), sample.seed, SOAK_SAMPLES if sample.soak else run.SAMPLES)
     survivors = run.hunt(chosen)
     with capsys.disabled():
         print(f"\nguard mutants: {len(chosen) - len(survivors)}/{len(chosen)} killed")
@@ -22,6 +26,7 @@ def test_each_guard_of_a_sample_is_missed_when_it_is_gone(
 
 def test_every_mutant_is_part_of_some_sample() -> None:
     mutants = list(all_mutants().values())
-    found = {mutant.name for seed in range(400) for mutant in run.sample(mutants, str(seed))}
+    seeds = [str(number) for number in range(20 * SOAK_SAMPLES)]
+    found = {mutant.name for seed in seeds for mutant in run.sample(mutants, seed, SOAK_SAMPLES)}
     assert found == {mutant.name for mutant in mutants}
     assert VARIABLE.startswith("HOLDFAST_TEST_")

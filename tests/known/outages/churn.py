@@ -138,6 +138,7 @@ async def _cost(on: Stage, ids: list[str], faults: Counter[str]) -> Cost:
 
 
 async def _main(seed: int, seconds: float) -> None:
+    print(f"workers under random faults for {seconds:g} s, with seed {seed}", flush=True)
     with running() as server, tempfile.TemporaryDirectory() as folder:
         await migrate(server.dsn())
         print(await churn(server.dsn(), Path(folder), seed=seed, seconds=seconds))
