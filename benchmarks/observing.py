@@ -36,7 +36,7 @@ from holdfast.clock import Clock
 from holdfast.observe.log_formats import Json
 from holdfast.observe.logs import Log, Logs
 from holdfast.observe.traces import Ration, Traces
-from holdfast.observe.transition_log import Moves
+from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings
 from holdfast.worker.attempt_log import Attempts
 from holdfast.worker.metrics import Figures
@@ -75,7 +75,7 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
     with tempfile.TemporaryFile() as file:
         if what in (LOGS, TRACES):
             log, lifecycles = Log(Logs(), file.fileno(), Json()), ours.engine.rules.lifecycles
-            ours.engine.rules.observers.append(Moves(log, lifecycles))
+            ours.engine.rules.observers.append(TransitionLog(log, lifecycles))
             by["attempts"] = Attempts(log, lifecycles)
         if what == TRACES:
             provider.add_span_processor(BatchSpanProcessor(Nowhere()))

@@ -33,14 +33,14 @@ from holdfast.observe.extension_metrics import (
     DeclaredCounter,
     DeclaredGauge,
     DeclaredHistogram,
-    Family,
+    MetricDeclaration,
     Metrics,
     check_names,
     same_form,
 )
-from holdfast.observe.server_metrics import Serving
+from holdfast.observe.server_metrics import ServerMetrics
 from holdfast.observe.storage_metrics import storage_metrics
-from holdfast.observe.worker_metrics import FOR_EXTENSIONS, Working
+from holdfast.observe.worker_metrics import FOR_EXTENSIONS, WorkerMetrics
 from holdfast.redaction import know
 from holdfast.sdk.definitions import Creates, Definitions
 from holdfast.server.extensions.request import Request
@@ -359,13 +359,13 @@ class Extension(Definitions):
 
     def counter(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredCounter:  # noqa: A002
         """Declare a metric that only rises, `NAME_name_total` unless the name is exact: `indexed.add(1, "label")`."""
-        made = self._declare(Family("counter", name, help, _labels(labels)), exact)
+        made = self._declare(MetricDeclaration("counter", name, help, _labels(labels)), exact)
         assert isinstance(made, DeclaredCounter)  # noqa: S101
         return made
 
     def gauge(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredGauge:  # noqa: A002
         """Declare a metric that rises and falls: `waiting.set(3)`, `waiting.add(-1)`."""
-        made = self._declare(Family("gauge", name, help, _labels(labels)), exact)
+        made = self._declare(MetricDeclaration("gauge", name, help, _labels(labels)), exact)
         assert isinstance(made, DeclaredGauge)  # noqa: S101
         return made
 
@@ -379,11 +379,11 @@ class Extension(Definitions):
         exact: bool = False,
     ) -> DeclaredHistogram:
         """Declare a distribution, by default of seconds: `took.observe(0.2)`."""
-        made = self._declare(Family("histogram", name, help, _labels(labels), tuple(buckets)), exact)
+        made = self._declare(MetricDeclaration("histogram", name, help, _labels(labels), tuple(buckets)), exact)
         assert isinstance(made, DeclaredHistogram)  # noqa: S101
         return made
 
-    def _declare(self, family: Family, exact: bool) -> AnyDeclared:
+    def _declare(self, family: MetricDeclaration, exact: bool) -> AnyDeclared:
         self.refuse_late(f"metric {family.name}")
         return self.metrics.declare(family, exact=exact)
 
@@ -391,7 +391,7 @@ class Extension(Definitions):
         """None has a name that the core or an extension that the app has already uses."""
         if not self.metrics:
             return
-        core = (*Serving().instruments.values(), *Working().instruments.values())
+        core = (*ServerMetrics().instruments.values(), *WorkerMetrics().instruments.values())
         every = {f"the extension {each.name}": list(each.metrics.values()) for each in (*others, self)}
         declared = {one.name: one for instruments in every.values() for one in instruments}
         fed = [one for one in core if one.name in FOR_EXTENSIONS and same_form(one, declared.get(one.name))]

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import App
 from holdfast.cli.dev import _hello
-from holdfast.cli.event_printer import LINES_MAX, Narrator
+from holdfast.cli.event_printer import LINES_MAX, EventPrinter
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from tests.cli.background import Background, until
@@ -246,7 +246,7 @@ async def canceled(engine: Engine, job_type: str, jobs: int) -> None:
 
 
 async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    narrator = Narrator(engine, await engine.feed_end())
+    narrator = EventPrinter(engine, await engine.feed_end())
     await canceled(engine, "many", LINES_MAX + 5)
     assert await narrator.look()
     told = capsys.readouterr().out.splitlines()
@@ -258,7 +258,7 @@ async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixtur
 async def test_the_traceback_of_a_failed_attempt_is_told_below_it(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    narrator = Narrator(engine, await engine.feed_end())
+    narrator = EventPrinter(engine, await engine.feed_end())
     worker, lease = await claimed(engine, type="send")
     trace = {"traceback": "Traceback (most recent call last):\n  connect(password=canary)\nOSError: no\n"}
     await engine.fail(worker, lease.id, lease.token, "OSError", "no", context=trace, permanent=True)
@@ -271,7 +271,7 @@ async def test_the_traceback_of_a_failed_attempt_is_told_below_it(
 
 async def test_the_past_is_not_told_again(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     await canceled(engine, "old", 1)
-    narrator = Narrator(engine, await engine.feed_end())
+    narrator = EventPrinter(engine, await engine.feed_end())
     await canceled(engine, "new", 2)
     await narrator.look()
     told = capsys.readouterr().out

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from holdfast.cli.top import collector as watching
-from holdfast.cli.top.collector import Counts, Watch
+from holdfast.cli.top.collector import Collector, Counts
 from holdfast.cli.top.render import picture, shared
-from holdfast.cli.top.snapshot import EndedLine, Frame, QueueLine, RunningLine, WorkerLine, totals_of
+from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.model import NewJob
@@ -93,7 +93,7 @@ def test_an_interval_is_a_span_of_time(holdfast: Holdfast, interval: str) -> Non
 
 
 async def test_rates_are_what_came_and_went_between_two_looks(engine: Engine, clock: MovableClock) -> None:
-    watch = Watch(engine, "here")
+    watch = Collector(engine, "here")
     await succeeded(engine, queue="mail")
     assert (await watch.look()).totals.in_per_second is None
     await succeeded(engine, queue="mail")
@@ -113,7 +113,7 @@ async def test_of_many_events_the_newest_stand_for_the_rest(
     engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "FLOW_SAMPLE", 100)
-    watch = Watch(engine, "here")
+    watch = Collector(engine, "here")
     await watch.look()
     for _ in range(20):
         await engine.create_many([NewJob(type="a")] * 10)
@@ -125,7 +125,7 @@ async def test_of_many_events_the_newest_stand_for_the_rest(
 
 
 async def test_what_ended_is_kept_newest_first_and_told_once(engine: Engine) -> None:
-    watch = Watch(engine, "here")
+    watch = Collector(engine, "here")
     first = await succeeded(engine)
     assert [job.job_id for job in (await watch.look()).ended] == [first]
     second = await dead(engine)
@@ -135,7 +135,7 @@ async def test_what_ended_is_kept_newest_first_and_told_once(engine: Engine) -> 
 
 
 async def test_after_a_long_gap_there_are_no_rates(engine: Engine, clock: MovableClock) -> None:
-    watch = Watch(engine, "here")
+    watch = Collector(engine, "here")
     await watch.look()
     await engine.create(NewJob(type="a"))
     clock.advance(3600)
@@ -148,7 +148,7 @@ async def test_after_a_long_gap_there_are_no_rates(engine: Engine, clock: Movabl
 async def test_a_worker_that_says_nothing_is_silent_though_nobody_marked_it(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    watch = Watch(engine, "here")
+    watch = Collector(engine, "here")
     clock.advance(89)
     assert [line.status for line in (await watch.look()).workers] == ["active"]
     clock.advance(2)
@@ -157,7 +157,7 @@ async def test_a_worker_that_says_nothing_is_silent_though_nobody_marked_it(
 
 
 async def test_looks_do_not_wait_for_a_count_that_takes_long(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch, may_go_on = Watch(engine, "here"), asyncio.Event()
+    watch, may_go_on = Collector(engine, "here"), asyncio.Event()
     count = watch._count
 
     async def slow() -> Counts:
@@ -193,10 +193,10 @@ def test_lines_are_dealt_out_in_turn(lines: int, wanted: list[int], got: list[in
     assert shared(lines, wanted) == got
 
 
-def crowd(number: int, words: str = "a name that is longer than it should be") -> Frame:
+def crowd(number: int, words: str = "a name that is longer than it should be") -> TopSnapshot:
     """Everything there can be on a screen, so many times."""
-    queues = [QueueLine(queue=f"{words} {n}", waiting=10**9, paused_at=NOW, paused_by=words) for n in range(number)]
-    return Frame(
+    queues = [QueueRow(queue=f"{words} {n}", waiting=10**9, paused_at=NOW, paused_by=words) for n in range(number)]
+    return TopSnapshot(
         database="sqlite:///" + words,
         at=NOW,
         counted_at=NOW - timedelta(seconds=60),
@@ -208,8 +208,8 @@ def crowd(number: int, words: str = "a name that is longer than it should be") -
     )
 
 
-def _worker(number: str, words: str) -> WorkerLine:
-    return WorkerLine(
+def _worker(number: str, words: str) -> WorkerRow:
+    return WorkerRow(
         worker_id=f"00000000-0000-4000-8000-{number}",
         name=words,
         status="disabled",
@@ -219,8 +219,8 @@ def _worker(number: str, words: str) -> WorkerLine:
     )
 
 
-def _running(number: str, words: str) -> RunningLine:
-    return RunningLine(
+def _running(number: str, words: str) -> RunningRow:
+    return RunningRow(
         job_id=f"01900000-0000-7000-8000-{number}",
         job_type=words,
         queue=words,
@@ -235,8 +235,8 @@ def _running(number: str, words: str) -> RunningLine:
     )
 
 
-def _ended(number: str, words: str) -> EndedLine:
-    return EndedLine(
+def _ended(number: str, words: str) -> EndedRow:
+    return EndedRow(
         job_id=f"01900000-0000-7000-8000-{number}",
         job_type=words,
         queue=words,
@@ -251,7 +251,7 @@ def _ended(number: str, words: str) -> EndedLine:
     )
 
 
-def drawn(frame: Frame, width: int, height: int) -> list[str]:
+def drawn(frame: TopSnapshot, width: int, height: int) -> list[str]:
     """What a person would see who has a terminal of this size."""
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
     shown = picture(frame, width=width, height=height, trouble="away", foot="q quits")

@@ -9,16 +9,16 @@ from pathlib import Path
 
 CLIENT = Path(__file__).parents[2] / "src/holdfast/client"
 COMMAND = "python -m tests.client.generate"
-MODULES = ("connection", "work", "job", "client")
+MODULES = ("connection", "worker_api", "job", "client")
 
 _WORDS = {
     "AsyncClient": "Client",
     "AsyncGenerator": "Generator",
     "AsyncIterator": "Iterator",
     "Client": "SyncClient",
-    "Connection": "SyncConnection",
+    "HttpConnection": "SyncHttpConnection",
     "RemoteJob": "SyncRemoteJob",
-    "Work": "SyncWork",
+    "WorkerApi": "SyncWorkerApi",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "aclose": "close",

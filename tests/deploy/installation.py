@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx2
 
-from holdfast.observe.instruments import Registry
-from holdfast.observe.server_metrics import Serving
-from holdfast.observe.worker_metrics import Working
+from holdfast.observe.instruments import MetricsRegistry
+from holdfast.observe.server_metrics import ServerMetrics
+from holdfast.observe.worker_metrics import WorkerMetrics
 from tests.cli.background import Background, until
 from tests.deploy.manifests import of_kind
 from tests.deploy.promql import Scrape
@@ -98,10 +98,10 @@ def _write_late(server: httpx2.Client) -> None:
 def scraped(server: httpx2.Client, worker: httpx2.Client) -> Scrape:
     until(lambda: "holdfast_queue_jobs{" in server.get("/metrics").text)
     scrape = Scrape()
-    for job, asked, registry in ((SERVER, server, Serving()), (WORKER, worker, Working())):
+    for job, asked, registry in ((SERVER, server, ServerMetrics()), (WORKER, worker, WorkerMetrics())):
         scrape.add(asked.get("/metrics").raise_for_status().text, job, labels_in(registry))
     return scrape
 
 
-def labels_in(registry: Registry) -> dict[str, Any]:
+def labels_in(registry: MetricsRegistry) -> dict[str, Any]:
     return {name: instrument.labels for name, instrument in registry.instruments.items()}

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, field
 
-from holdfast.dispatch.broker import Broker, Delivery
+from holdfast.dispatch.broker import Broker, ReceivedHint
 from holdfast.model.hint import Hint
 
 
@@ -50,7 +50,7 @@ class Noisy:
         if kept:
             await self._broker.send(kept)
 
-    async def receive(self, seconds: float, most: int) -> list[Delivery]:
+    async def receive(self, seconds: float, most: int) -> list[ReceivedHint]:
         noise, found = self._noise, await self._broker.receive(seconds, most)
         lost = [delivery for delivery in found if noise.hits(noise.lost)]
         if lost:

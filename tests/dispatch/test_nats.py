@@ -12,7 +12,7 @@ import nats
 import pytest
 
 from holdfast.dispatch import nats as module
-from holdfast.dispatch.broker import BrokerError, Delivery, Missing
+from holdfast.dispatch.broker import BrokerError, ReceivedHint, SubscriptionLost
 from holdfast.dispatch.nats import NatsBroker
 from holdfast.model.hint import Hint
 from tests.docs.pages import blocks
@@ -47,7 +47,7 @@ async def streams(nats_server: NatsServer) -> AsyncIterator[Any]:
     await client.close()
 
 
-def hints(deliveries: list[Delivery]) -> list[Hint]:
+def hints(deliveries: list[ReceivedHint]) -> list[Hint]:
     return [delivery.hint for delivery in deliveries]
 
 
@@ -219,7 +219,7 @@ async def test_a_deleted_stream_is_missed_at_once_and_made_again(opened: Opener,
     await asyncio.sleep(0.05)
     await streams.delete_stream(STREAM)
     for call in (waiting, broker.receive(5, 1), broker.send([MAIL])):
-        with pytest.raises(Missing):
+        with pytest.raises(SubscriptionLost):
             await call
     await broker.open()
     await broker.send([MAIL])
@@ -231,7 +231,7 @@ async def test_a_deleted_consumer_is_missed_at_once_and_made_again(opened: Opene
     waiting = asyncio.create_task(broker.receive(60, 10))
     await asyncio.sleep(0.05)
     await streams.delete_consumer(STREAM, "one-normal")
-    with pytest.raises(Missing):
+    with pytest.raises(SubscriptionLost):
         await waiting
     await broker.open()
     await broker.send([MAIL])

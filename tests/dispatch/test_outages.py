@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.dispatch import nats, redis, sqs
-from holdfast.dispatch.broker import Delivery
+from holdfast.dispatch.broker import ReceivedHint
 from holdfast.dispatch.dispatch import kind_of_worker
 from holdfast.dispatch.listener import FLOOR_MAX_SECONDS
 from holdfast.model.hint import Hint
@@ -110,7 +110,7 @@ async def park(place: Place, worker: Hand, hint: Hint) -> None:
     worker.busy.clear()
     worker.source._presence.heard()  # it looks once more
     await until(lambda: worker.hints._receiving is None)
-    thief, taken = place.broker(KIND), list[Delivery]()
+    thief, taken = place.broker(KIND), list[ReceivedHint]()
     await thief.open()
     await thief.send([hint])
     async with asyncio.timeout(SECONDS):

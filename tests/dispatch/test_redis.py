@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.clock import Clock
 from holdfast.dispatch import redis, redis_cleanup
-from holdfast.dispatch.broker import BrokerError, Delivery, Missing
+from holdfast.dispatch.broker import BrokerError, ReceivedHint, SubscriptionLost
 from holdfast.dispatch.messages import written
 from holdfast.dispatch.redis import LENGTH_MAX, STREAMS, RedisBroker
-from holdfast.dispatch.redis_connection import Line
+from holdfast.dispatch.redis_connection import RedisConnection
 from holdfast.ids import Ids
 from holdfast.model.hint import Hint
 from tests.docs.pages import PAGES
@@ -42,7 +42,7 @@ class Brokers:
 @pytest.fixture
 async def brokers(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Brokers]:
     """On a busy machine Redis may take longer than a worker would wait for it."""
-    monkeypatch.setitem(Line.ask.__kwdefaults__, "seconds", PATIENCE_SECONDS)
+    monkeypatch.setitem(RedisConnection.ask.__kwdefaults__, "seconds", PATIENCE_SECONDS)
     brokers = Brokers(redis_server.url)
     yield brokers
     for broker in brokers.made:
@@ -147,7 +147,7 @@ async def test_what_comes_just_when_somebody_stops_waiting_goes_to_another(
     assert pending(redis_server) == 0
 
 
-async def given(broker: RedisBroker, server: RedisServer, hint: Hint) -> list[Delivery]:
+async def given(broker: RedisBroker, server: RedisServer, hint: Hint) -> list[ReceivedHint]:
     server.say("XADD", NORMAL, "*", "hint", written(hint))
     return await broker.receive(20, 1)
 
@@ -206,7 +206,7 @@ async def test_what_somebody_deleted_is_missed_and_made_again(
     """F29"""
     sender, reader = await brokers(None), await brokers()
     redis_server.say(*command)
-    with pytest.raises(Missing):
+    with pytest.raises(SubscriptionLost):
         await reader.receive(0.05, 10)
     await reader.open()
     await sender.send([Hint("q")])
@@ -222,7 +222,7 @@ async def test_a_group_deleted_while_somebody_waits_for_it_is_missed(
     await asyncio.sleep(0.1)
     redis_server.flush()
     await asyncio.gather(waiting, return_exceptions=True)  # an older Redis says it at the next occasion only
-    with pytest.raises(Missing):
+    with pytest.raises(SubscriptionLost):
         await reader.receive(0.05, 10)
 
 
@@ -247,7 +247,7 @@ async def test_a_redis_that_cannot_do_it_says_so_as_a_broker(
     redis_server.flush()
     redis_server.say("CLIENT", "PAUSE", "1700", "ALL")
     with monkeypatch.context() as impatient:
-        impatient.setitem(Line.ask.__kwdefaults__, "seconds", 0.5)
+        impatient.setitem(RedisConnection.ask.__kwdefaults__, "seconds", 0.5)
         await refused("does not answer")
     await sender.send([Hint("q")])
 

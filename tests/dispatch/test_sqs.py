@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from holdfast.dispatch import sqs as module
-from holdfast.dispatch.broker import BrokerError, Delivery, Missing
+from holdfast.dispatch.broker import BrokerError, ReceivedHint, SubscriptionLost
 from holdfast.dispatch.sqs import SqsBroker
 from holdfast.errors import Invalid
 from holdfast.model.hint import Hint
@@ -45,12 +45,12 @@ async def console(sqs_server: SqsServer) -> AsyncIterator[Console]:
         yield console
 
 
-def hints(deliveries: list[Delivery]) -> list[Hint]:
+def hints(deliveries: list[ReceivedHint]) -> list[Hint]:
     return [delivery.hint for delivery in deliveries]
 
 
-async def all_of(broker: SqsBroker) -> list[Delivery]:
-    found: list[Delivery] = []
+async def all_of(broker: SqsBroker) -> list[ReceivedHint]:
+    found: list[ReceivedHint] = []
     while came := await broker.receive(0, 10):
         found += came
     return found
@@ -96,7 +96,7 @@ async def test_duplicates_and_stale_receipts_are_harmless(
     slow, quick = await opened(), await opened()
     await slow.send([MAIL, MAIL])
     too_late = await slow.receive(5, 10)
-    again: list[Delivery] = []
+    again: list[ReceivedHint] = []
     while len(again) < 2:
         again += await quick.receive(20, 10)
     await slow.settle(too_late)
@@ -174,7 +174,7 @@ async def test_a_deleted_queue_is_missed_and_made_again(opened: Opener, sqs_serv
     broker = await opened()
     sqs_server.reset()
     for call in (broker.receive(0, 10), broker.send([MAIL])):
-        with pytest.raises(Missing):
+        with pytest.raises(SubscriptionLost):
             await call
     await broker.open()
     await broker.send([MAIL])

@@ -8,7 +8,7 @@ from holdfast.clock import Clock
 from holdfast.dispatch import probe
 from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.broker import BrokerError
-from holdfast.dispatch.probe import Watch
+from holdfast.dispatch.probe import BrokerProbe
 from holdfast.ids import SeededIds
 from tests.dispatch.stories import until
 from tests.server.steps import serving
@@ -29,7 +29,7 @@ async def test_a_broker_is_missed_and_found_again_without_a_hint_to_send(monkeyp
     """L6: used again within ten seconds of its return."""
     monkeypatch.setattr(probe, "PAUSE_MAX_SECONDS", 0.15)
     door, breaker = Door(), Breaker(Clock(), SeededIds(5))
-    running = asyncio.create_task(Watch(door, breaker, Clock()).run())  # type: ignore[arg-type]
+    running = asyncio.create_task(BrokerProbe(door, breaker, Clock()).run())  # type: ignore[arg-type]
     await until(lambda: not breaker.closed)
     door.shut = False
     await until(lambda: breaker.closed)

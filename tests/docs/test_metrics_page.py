@@ -2,9 +2,9 @@
 
 import re
 
-from holdfast.observe.instruments import Instrument, Registry
-from holdfast.observe.server_metrics import Serving
-from holdfast.observe.worker_metrics import MILLISECONDS, OUR_SECONDS, SECONDS, Working
+from holdfast.observe.instruments import Instrument, MetricsRegistry
+from holdfast.observe.server_metrics import ServerMetrics
+from holdfast.observe.worker_metrics import MILLISECONDS, OUR_SECONDS, SECONDS, WorkerMetrics
 from tests.docs.pages import PAGES
 
 PAGE = PAGES["docs/reference/metrics.md"]
@@ -20,7 +20,7 @@ def told(heading: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     return {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in ROW.findall(part(heading))}
 
 
-def real(registry: Registry) -> dict[str, tuple[str, tuple[str, ...]]]:
+def real(registry: MetricsRegistry) -> dict[str, tuple[str, tuple[str, ...]]]:
     return {name: (kind_of(each), each.labels) for name, each in registry.instruments.items()}
 
 
@@ -29,12 +29,12 @@ def kind_of(instrument: Instrument) -> str:
 
 
 def test_the_metrics_of_a_server_are_those_on_the_page() -> None:
-    assert told("Of a server") == real(Serving())
+    assert told("Of a server") == real(ServerMetrics())
 
 
 def test_the_metrics_of_a_worker_are_those_on_the_page() -> None:
     """R000-60..71, R002-50..53."""
-    assert told("Of a worker") == real(Working())
+    assert told("Of a worker") == real(WorkerMetrics())
 
 
 def test_the_buckets_of_a_worker_are_those_on_the_page() -> None:
@@ -48,10 +48,10 @@ def test_the_buckets_of_a_worker_are_those_on_the_page() -> None:
 def test_the_names_beside_each_other_exist() -> None:
     names = re.findall(r"`(\w+)`", part("One thing, two names"))
     assert len(names) > 10
-    assert {*names} <= {*Serving().instruments, *Working().instruments}
+    assert {*names} <= {*ServerMetrics().instruments, *WorkerMetrics().instruments}
 
 
 def test_what_any_process_is_known_by_is_named() -> None:
-    families = {family.name: family.type for family in Serving().collect() if family.name.startswith("process_")}
+    families = {family.name: family.type for family in ServerMetrics().collect() if family.name.startswith("process_")}
     shown = {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}
     assert shown == set(re.findall(r"`(process_\w+)`", PAGE))

@@ -20,8 +20,8 @@ from holdfast.errors import Invalid
 from holdfast.extend import Extension
 from holdfast.model import NewJob
 from holdfast.observe.extension_metrics import COMBINATIONS_MAX, Declarations
-from holdfast.observe.instruments import Registry
-from holdfast.observe.worker_metrics import Working
+from holdfast.observe.instruments import MetricsRegistry
+from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.testing import fake_context
@@ -49,7 +49,7 @@ def raw(value: Any) -> msgspec.Raw:
 
 
 def text_of(*extensions: Extension) -> str:
-    registry = Registry()
+    registry = MetricsRegistry()
     for each in extensions:
         registry.adopt(each.metrics.values())
     return registry.text().decode()
@@ -289,7 +289,7 @@ def test_what_a_process_of_another_version_says_is_dropped_with_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.observe.instruments._said", set())
-    registry = Working()
+    registry = WorkerMetrics()
     for _ in range(2):
         registry.meet({"newer_total": [(("a",), 1)], "job_failures_total": [(("a", "b"), 1)]})
         registry.outlive({"newer_total": [(("a",), 1)], "job_failures_total": [(("E_X",), 1)]})

@@ -11,7 +11,7 @@ from holdfast.model import NewJob
 from holdfast.store.queries import q
 from holdfast.webhooks import deliverer
 from holdfast.webhooks.egress import Egress
-from holdfast.webhooks.sender import Sender
+from holdfast.webhooks.sender import WebhookSender
 from tests.engine.log import settled
 from tests.engine.steps import ask
 from tests.webhooks.steps import complete, create, sent_to, subscribe
@@ -112,7 +112,9 @@ async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courie
     await engine.change_webhook(webhook, enabled=False)
     clock.advance(8 * DAY)
 
-    await deliverer.Courier(engine, clock, SeededIds(1), Sender(Egress(private=True))).prune_now_and_then()
+    await deliverer.WebhookDeliverer(
+        engine, clock, SeededIds(1), WebhookSender(Egress(private=True))
+    ).prune_now_and_then()
 
     assert await ask(engine, "SELECT id FROM deliveries") == []
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.observe.log_formats import Form, Json
+from holdfast.observe.log_formats import Json, LogFormat
 from holdfast.observe.logs import ATTEMPTS, MOVES, Log, Logs
 
 
@@ -35,7 +35,7 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def hearing(folder: Path, form: Form | None = None, level: int = logging.INFO) -> Iterator[Heard]:
+def hearing(folder: Path, form: LogFormat | None = None, level: int = logging.INFO) -> Iterator[Heard]:
     """A log of ours in a file. That it is in force here, and nowhere in the process, is what makes it a test's own."""
     path = folder / "log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.observe import log_writer as lines_module
-from holdfast.observe.log_writer import PIECE_BYTES, Lines
+from holdfast.observe.log_writer import PIECE_BYTES, LogWriter
 
 PROMPT_SECONDS = 20  # far more than it takes, far less than for ever
 KIB = 1024
@@ -64,7 +64,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_what_nobody_reads_is_kept_and_comes_when_somebody_does(ends: Ends) -> None:
     ours, its = ends
-    written = Lines(its, dropped)
+    written = LogWriter(its, dropped)
     begun = time.monotonic()
     for line in range(20_000):
         written.put(number(line))
@@ -76,7 +76,7 @@ def test_what_nobody_reads_is_kept_and_comes_when_somebody_does(ends: Ends) -> N
 
 def test_beyond_the_bound_lines_are_dropped_and_the_log_says_how_many(ends: Ends, small: int) -> None:
     ours, its = ends
-    written = Lines(its, dropped)
+    written = LogWriter(its, dropped)
     for line in range(20_000):
         written.put(number(line))
     assert len(written._kept) <= small
@@ -89,7 +89,7 @@ def test_beyond_the_bound_lines_are_dropped_and_the_log_says_how_many(ends: Ends
 
 def test_a_reader_that_is_gone_is_no_trouble() -> None:
     ours, its = os.pipe()
-    written = Lines(its, dropped)
+    written = LogWriter(its, dropped)
     os.close(ours)
     written.put(number(1) * 3)
     os.close(its)
@@ -98,7 +98,7 @@ def test_a_reader_that_is_gone_is_no_trouble() -> None:
 
 def test_after_the_end_lines_go_nowhere() -> None:
     ours, its = os.pipe()
-    written = Lines(its, dropped)
+    written = LogWriter(its, dropped)
     written.close()
     written.put(number(1))
     os.close(its)
@@ -108,14 +108,14 @@ def test_after_the_end_lines_go_nowhere() -> None:
 
 def test_a_file_gets_everything_in_one_piece(tmp_path: Path) -> None:
     with (tmp_path / "log").open("ab") as file:
-        Lines(file.fileno(), dropped).put(number(1) * 10_000)
+        LogWriter(file.fileno(), dropped).put(number(1) * 10_000)
     assert (tmp_path / "log").read_bytes() == number(1) * 10_000
 
 
 def test_the_descriptor_stays_as_others_know_it(ends: Ends) -> None:
     _, its = ends
     before = fcntl.fcntl(its, fcntl.F_GETFL)
-    Lines(its, dropped).put(number(1))
+    LogWriter(its, dropped).put(number(1))
     assert fcntl.fcntl(its, fcntl.F_GETFL) == before
 
 
@@ -127,7 +127,7 @@ def test_where_the_pipe_cannot_be_opened_again_it_is_asked_first(monkeypatch: py
 
     monkeypatch.setattr(lines_module.os, "open", refused)
     ours, its = os.pipe()
-    written = Lines(its, dropped)
+    written = LogWriter(its, dropped)
     for line in range(5000):
         written.put(number(line))
     seen = read_all(ours, lambda seen: seen.endswith(number(4999)))
@@ -160,7 +160,7 @@ def test_lines_of_several_processes_on_one_pipe_stay_whole() -> None:
 
 def test_a_line_longer_than_a_piece_arrives_whole() -> None:
     ours, its = os.pipe()
-    written = Lines(its, dropped)
+    written = LogWriter(its, dropped)
     long = [number(line, width=PIECE_BYTES * 5 + line) for line in range(30)]
     written.put(b"".join(long))
     seen = read_all(ours, lambda seen: seen.count(b"\n") == len(long))
@@ -171,7 +171,7 @@ def test_a_line_longer_than_a_piece_arrives_whole() -> None:
 
 def test_threads_do_not_tear_each_others_lines(tmp_path: Path) -> None:
     with (tmp_path / "log").open("ab") as file:
-        written = Lines(file.fileno(), dropped)
+        written = LogWriter(file.fileno(), dropped)
 
         def write(name: bytes) -> None:
             for _ in range(500):
@@ -188,7 +188,7 @@ def test_threads_do_not_tear_each_others_lines(tmp_path: Path) -> None:
 
 def test_what_was_kept_is_the_parents_to_write() -> None:
     ours, its = os.pipe()
-    written = Lines(its, dropped)
+    written = LogWriter(its, dropped)
     written.put(number(0) * 2000)
     if not (child := os.fork()):
         written.put(number(1))

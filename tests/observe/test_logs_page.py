@@ -9,7 +9,7 @@ from holdfast.engine import Engine
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.model.reports import Settled
-from holdfast.observe.transition_log import Moves
+from holdfast.observe.transition_log import TransitionLog
 from holdfast.worker.attempt_log import Attempts
 from holdfast.worker.outcomes import Failed
 from tests.docs.pages import PAGES, blocks
@@ -29,7 +29,7 @@ COMMON = fields("field") - {"exception", "stack"}
 
 async def test_a_move_has_the_fields_of_the_page(engine: Engine, clock: MovableClock, tmp_path: Path) -> None:
     with hearing(tmp_path) as heard:
-        engine.rules.observers.append(Moves(heard.log, engine.rules.lifecycles))
+        engine.rules.observers.append(TransitionLog(heard.log, engine.rules.lifecycles))
         await engine.create(NewJob(type="j", tenant="t", lifecycle="images"))
         [line] = heard.lines
     assert line.keys() == COMMON | fields("field of a move")

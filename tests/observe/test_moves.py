@@ -14,7 +14,7 @@ from holdfast.lifecycle import BUILT_IN, Lifecycles, State
 from holdfast.model import NewJob
 from holdfast.observe import transition_log
 from holdfast.observe.log_formats import Text
-from holdfast.observe.transition_log import Moves
+from holdfast.observe.transition_log import TransitionLog
 from holdfast.store import q
 from holdfast.store.render import given
 from tests.engine.hooking import effect
@@ -25,7 +25,7 @@ from tests.observe.hearing import Heard, hearing
 @pytest.fixture
 def heard(engine: Engine, tmp_path: Path) -> Iterator[Heard]:
     with hearing(tmp_path) as heard:
-        engine.rules.observers.append(Moves(heard.log, engine.rules.lifecycles))
+        engine.rules.observers.append(TransitionLog(heard.log, engine.rules.lifecycles))
         yield heard
 
 
@@ -98,7 +98,7 @@ def test_a_row_that_somebody_wrote_by_hand_cannot_forge_a_line(tmp_path: Path) -
     facts = dict.fromkeys(("type", "queue", "lifecycle", "reason"), forged) | {"id": "0", "state": "canceled"}
     row: Any = tuple(facts.get(name) for name in given(q.cancel_waiting))
     with hearing(tmp_path) as heard:
-        Moves(heard.log, Lifecycles())(q.cancel_waiting, [row, row], "client")
+        TransitionLog(heard.log, Lifecycles())(q.cancel_waiting, [row, row], "client")
         assert [line["reason"] for line in heard.lines] == [forged] * 2
         assert not {"\x1b", "\x85", "\u2028", "\u202e", "<"} & set(heard.text)
 
@@ -114,7 +114,7 @@ async def test_a_level_above_info_leaves_only_what_was_lost(
     engine: Engine, worker: str, clock: MovableClock, tmp_path: Path
 ) -> None:
     with hearing(tmp_path, level=logging.WARNING) as heard:
-        engine.rules.observers.append(Moves(heard.log, engine.rules.lifecycles))
+        engine.rules.observers.append(TransitionLog(heard.log, engine.rules.lifecycles))
         lost = await run(engine, worker)
         await sweep(engine, clock, 200)
         assert [(line["job_id"], line["verb"]) for line in heard.lines] == [(lost.id, "reap")]
@@ -127,14 +127,14 @@ async def test_names_that_clients_choose_do_not_fill_the_memory(
     [observer] = engine.rules.observers
     for number in range(20):
         await engine.create(NewJob(type=f"type {number}"))
-    assert isinstance(observer, Moves)
+    assert isinstance(observer, TransitionLog)
     assert all(len(known) <= 5 for known in observer._known.values())
     assert {line["job_type"] for line in heard.lines} == {f"type {number}" for number in range(20)}
 
 
 async def test_as_text_it_is_one_line_for_people(engine: Engine, tmp_path: Path) -> None:
     with hearing(tmp_path, Text()) as heard:
-        engine.rules.observers.append(Moves(heard.log, engine.rules.lifecycles))
+        engine.rules.observers.append(TransitionLog(heard.log, engine.rules.lifecycles))
         job = await engine.create(NewJob(type="j", queue="mail"))
         await engine.cancel(job.id, reason="no more")
         line = heard.text.splitlines()[-1]

@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from holdfast import App, Client, Permanent, trace_headers
 from holdfast.errors import HoldfastError
 from holdfast.model import NewJob
-from holdfast.observe.otel_export import Exporting, Following
+from holdfast.observe.otel_export import Following, OtelExport
 from holdfast.observe.traces import Ration, Traces, origin_of
 from holdfast.observe.tracing import traces
 from holdfast.settings import Settings
@@ -275,7 +275,7 @@ async def test_of_jobs_that_were_not_recorded_where_they_came_from_no_attempt_is
 
 def test_a_provider_of_the_apps_own_is_left_alone(spans: InMemorySpanExporter) -> None:
     own = trace.get_tracer_provider()
-    Exporting("holdfast-worker")
+    OtelExport("holdfast-worker")
     assert trace.get_tracer_provider() is own
 
 

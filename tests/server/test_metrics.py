@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.model import JobType, Liveness, NewJob
 from holdfast.model.key import Kind, NewKey
 from holdfast.observe.instruments import LABELS_MAX
-from holdfast.observe.server_metrics import OUTCOMES, QUEUES_MAX, STATES, STATUSES, Serving
+from holdfast.observe.server_metrics import OUTCOMES, QUEUES_MAX, STATES, STATUSES, ServerMetrics
 from holdfast.server.api import metrics
 from holdfast.server.app import ROUTES
 from holdfast.store.queries import Query
@@ -314,7 +314,7 @@ async def test_what_clients_make_up_does_not_make_it_grow(served_on_sqlite: Serv
 
 def test_a_queue_that_has_been_shown_is_shown_when_it_is_empty() -> None:
     """Else whoever watches it could not tell an empty queue from one that was never there."""
-    registry = Serving()
+    registry = ServerMetrics()
     registry.show_depths(Depths(queues={"a": Depth(waiting=2, oldest_seconds=9)}), 0)
     registry.show_depths(Depths(queues={"b": Depth(running=1)}), 0)
     assert registry.oldest.values == {("a",): 0, ("b",): 0}

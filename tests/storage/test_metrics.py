@@ -7,13 +7,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.errors import ObjectNotFound
 from holdfast.observe.storage_metrics import StorageMetrics
-from holdfast.observe.worker_metrics import Working
+from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.storage import Storage
 
 
 async def test_watched_storage_counts_its_operations_and_failures(opened: Callable[..., Storage], kind: str) -> None:
     """R000-64, R000-65."""
-    registry, storage, metrics = Working(), opened(kind), StorageMetrics()
+    registry, storage, metrics = WorkerMetrics(), opened(kind), StorageMetrics()
     registry.adopt(metrics.instruments)
     storage.watch = metrics.of(storage.bucket)
     await storage.put("a", b"x")

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.webhooks.deliverer import Courier
+from holdfast.webhooks.deliverer import WebhookDeliverer
 from holdfast.webhooks.egress import Egress
-from holdfast.webhooks.sender import Sender
+from holdfast.webhooks.sender import WebhookSender
 from tests.engine.log import settled
 from tests.webhooks.receiver import Receiver, receiving
 
-Couriers = Callable[..., Courier]
+Couriers = Callable[..., WebhookDeliverer]
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +36,11 @@ async def receiver() -> AsyncIterator[Receiver]:
 @pytest.fixture
 async def couriers(engine: Engine) -> AsyncIterator[Couriers]:
     """Makes couriers of the engine under test, on its movable clock, that may go to this machine."""
-    senders: list[Sender] = []
+    senders: list[WebhookSender] = []
 
-    def make(**options: Any) -> Courier:
-        senders.append(Sender(Egress(private=True)))
-        return Courier(engine, engine.rules.clock, engine.rules.ids, senders[-1], **options)
+    def make(**options: Any) -> WebhookDeliverer:
+        senders.append(WebhookSender(Egress(private=True)))
+        return WebhookDeliverer(engine, engine.rules.clock, engine.rules.ids, senders[-1], **options)
 
     yield make
     for sender in senders:
@@ -48,5 +48,5 @@ async def couriers(engine: Engine) -> AsyncIterator[Couriers]:
 
 
 @pytest.fixture
-def courier(couriers: Couriers) -> Courier:
+def courier(couriers: Couriers) -> WebhookDeliverer:
     return couriers()

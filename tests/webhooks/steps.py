@@ -8,7 +8,7 @@ from holdfast.engine import Engine
 from holdfast.engine.webhooks.webhooks import NewWebhook
 from holdfast.model import NewJob
 from holdfast.model.webhook import EVENTS, Delivery, Wanted
-from holdfast.webhooks.deliverer import Courier
+from holdfast.webhooks.deliverer import WebhookDeliverer
 from tests.engine.log import settled
 
 NOWHERE = "http://127.0.0.1:9/hook"  # nobody listens on that port
@@ -39,7 +39,7 @@ async def complete(engine: Engine, worker: str, **job: Any) -> str:
     return created
 
 
-async def deliver(courier: Courier) -> int:
+async def deliver(courier: WebhookDeliverer) -> int:
     """Everything that is due now, once."""
     await courier.fan_out()
     sent = 0

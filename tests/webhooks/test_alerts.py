@@ -14,10 +14,10 @@ from holdfast.engine.webhooks.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PA
 from holdfast.errors import UnknownName
 from holdfast.model import NewJob
 from holdfast.settings import Settings
-from holdfast.webhooks.alerts import AlertsTo, kinds_of, shaped
-from holdfast.webhooks.deliverer import Courier
+from holdfast.webhooks.alerts import AlertSettings, kinds_of, shaped
+from holdfast.webhooks.deliverer import WebhookDeliverer
 from holdfast.webhooks.egress import Egress
-from holdfast.webhooks.sender import Sender
+from holdfast.webhooks.sender import WebhookSender
 from tests.engine.hooking import adopt, effect
 from tests.engine.steps import ask, run, sweep
 from tests.webhooks.conftest import Couriers
@@ -28,9 +28,9 @@ ALL = frozenset(KINDS)
 
 
 @pytest.fixture
-async def alarm(couriers: Couriers, receiver: Receiver) -> Courier:
+async def alarm(couriers: Couriers, receiver: Receiver) -> WebhookDeliverer:
     """A courier that brings every kind of alert to the receiver."""
-    courier = couriers(alerts=AlertsTo(url=receiver.url, kinds=ALL))
+    courier = couriers(alerts=AlertSettings(url=receiver.url, kinds=ALL))
     await courier.fan_out()  # from now on
     return courier
 
@@ -59,7 +59,7 @@ async def say_worker(engine: Engine, worker: str, seq: int, status: str, was: st
 
 
 async def test_a_lost_lease_is_told(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str, clock: MovableClock
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     """R003-89, R003-124."""
     lease = await run(engine, worker, type="T")
@@ -71,7 +71,9 @@ async def test_a_lost_lease_is_told(
     assert (said["count"], said["attempt"], said["error"]) == (1, 1, "lease_expired")
 
 
-async def test_the_last_attempt_is_told(engine: Engine, alarm: Courier, receiver: Receiver, worker: str) -> None:
+async def test_the_last_attempt_is_told(
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
+) -> None:
     """R003-78, R003-125."""
     job = await fail(engine, worker, max_attempts=1, permanent=False, payload={"password": "canary"})
     await deliver(alarm)
@@ -81,7 +83,7 @@ async def test_the_last_attempt_is_told(engine: Engine, alarm: Courier, receiver
 
 
 async def test_a_permanent_error_and_a_failure_with_attempts_left_are_not(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     await fail(engine, worker, permanent=True)
     await fail(engine, worker, permanent=False)
@@ -90,7 +92,7 @@ async def test_a_permanent_error_and_a_failure_with_attempts_left_are_not(
 
 
 async def test_a_job_that_dies_of_a_lost_lease_raises_both(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str, clock: MovableClock
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     await run(engine, worker, type="T", max_attempts=1)
     await sweep(engine, clock, 40)
@@ -100,7 +102,7 @@ async def test_a_job_that_dies_of_a_lost_lease_raises_both(
 
 
 async def test_a_type_that_fails_again_and_again_is_told(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     """R003-82, R003-126."""
     for _ in range(PATTERN_FAILURES - 1):
@@ -120,7 +122,7 @@ async def test_a_type_that_fails_again_and_again_is_told(
 
 
 async def test_a_subject_whose_jobs_fail_again_and_again_is_told(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     """R003-126: whatever the types of the jobs; neither other subjects nor jobs without one count."""
     for n in range(PATTERN_FAILURES - 1):
@@ -141,7 +143,7 @@ async def test_a_subject_whose_jobs_fail_again_and_again_is_told(
 
 
 async def test_a_pattern_needs_failures_close_together(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str, clock: MovableClock
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     for _ in range(PATTERN_FAILURES + 2):
         await fail(engine, worker)
@@ -151,7 +153,7 @@ async def test_a_pattern_needs_failures_close_together(
 
 
 async def test_a_pattern_is_found_within_one_page_of_the_log_too(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     for _ in range(2 * PATTERN_FAILURES):
         await fail(engine, worker)
@@ -161,7 +163,7 @@ async def test_a_pattern_is_found_within_one_page_of_the_log_too(
 
 
 async def test_workers_that_come_and_go_are_told(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     """R003-127, R003-128."""
     for seq, (status, was) in enumerate([("online", None), ("busy", "online"), ("idle", "busy"), ("offline", "idle")]):
@@ -172,7 +174,7 @@ async def test_workers_that_come_and_go_are_told(
 
 
 async def test_a_real_worker_is_told_of_too(
-    engine: Engine, alarm: Courier, receiver: Receiver, clock: MovableClock
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, clock: MovableClock
 ) -> None:
     worker = await engine.register(name="encoder-1")
     await engine.note_workers()
@@ -191,7 +193,7 @@ async def test_a_real_worker_is_told_of_too(
 
 
 async def test_a_worker_that_is_switched_off_has_not_started(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     for seq, (status, was) in enumerate([("disabled", None), ("offline", "offline"), ("disabled", "offline")]):
         await say_worker(engine, worker, seq + 1, status, was)
@@ -200,7 +202,7 @@ async def test_a_worker_that_is_switched_off_has_not_started(
 
 
 async def test_of_each_kind_one_is_told_per_cooldown_and_the_rest_are_counted(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str, clock: MovableClock
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     """R003-130."""
 
@@ -228,7 +230,7 @@ async def test_the_cooldown_is_one_for_all_servers(
     engine: Engine, couriers: Couriers, receiver: Receiver, worker: str
 ) -> None:
     """R003-130."""
-    servers = [couriers(alerts=AlertsTo(url=receiver.url, kinds=ALL)) for _ in range(2)]
+    servers = [couriers(alerts=AlertSettings(url=receiver.url, kinds=ALL)) for _ in range(2)]
     await servers[0].fan_out()
     for server in servers:
         await fail(engine, worker, max_attempts=1)
@@ -239,7 +241,7 @@ async def test_the_cooldown_is_one_for_all_servers(
 async def test_only_the_kinds_in_force_are_told(
     engine: Engine, couriers: Couriers, receiver: Receiver, worker: str
 ) -> None:
-    courier = couriers(alerts=AlertsTo(url=receiver.url, kinds=frozenset({"stale_job_recovered"})))
+    courier = couriers(alerts=AlertSettings(url=receiver.url, kinds=frozenset({"stale_job_recovered"})))
     await courier.fan_out()
     await fail(engine, worker, max_attempts=1)
     await deliver(courier)
@@ -248,7 +250,7 @@ async def test_only_the_kinds_in_force_are_told(
 
 async def test_without_a_url_there_are_no_alerts(engine: Engine, couriers: Couriers, worker: str) -> None:
     """R003-129: empty is off."""
-    courier = couriers(alerts=AlertsTo(kinds=ALL))
+    courier = couriers(alerts=AlertSettings(kinds=ALL))
     assert not await courier.fan_out()
     await fail(engine, worker, max_attempts=1)
     assert await deliver(courier) == 0
@@ -260,13 +262,13 @@ async def test_an_alert_waits_ten_seconds_for_its_answer(
 ) -> None:
     """R003-131: by the settings, and no longer than they say."""
     waited: list[float] = []
-    send = Sender.send
+    send = WebhookSender.send
 
-    async def noted(sender: Sender, target: Any, headers: Any, body: bytes, seconds: float) -> Any:
+    async def noted(sender: WebhookSender, target: Any, headers: Any, body: bytes, seconds: float) -> Any:
         waited.append(seconds)
         return await send(sender, target, headers, body, 0.2)  # ten of them would be long for a test
 
-    monkeypatch.setattr(Sender, "send", noted)
+    monkeypatch.setattr(WebhookSender, "send", noted)
     receiver.otherwise = never
     settings = Settings(alert_webhook_url=receiver.url, unsafe_private_webhooks=True)
     courier = open_courier(engine, clock, engine.rules.ids, settings)
@@ -286,7 +288,7 @@ async def never(got: Got, writer: asyncio.StreamWriter) -> None:
 
 async def test_an_alert_is_sent_until_it_is_taken(
     engine: Engine,
-    alarm: Courier,
+    alarm: WebhookDeliverer,
     receiver: Receiver,
     worker: str,
     clock: MovableClock,
@@ -304,7 +306,7 @@ async def test_an_alert_is_sent_until_it_is_taken(
 
 
 async def test_alerts_and_webhooks_do_not_get_in_each_other_s_way(
-    engine: Engine, alarm: Courier, receiver: Receiver, worker: str
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     await subscribe(engine, receiver.url, events=("job.failed",))
     await fail(engine, worker, max_attempts=1)
@@ -313,7 +315,7 @@ async def test_alerts_and_webhooks_do_not_get_in_each_other_s_way(
 
 
 async def test_a_server_without_a_url_leaves_alerts_to_those_that_have_one(
-    engine: Engine, alarm: Courier, couriers: Couriers, receiver: Receiver, worker: str
+    engine: Engine, alarm: WebhookDeliverer, couriers: Couriers, receiver: Receiver, worker: str
 ) -> None:
     await fail(engine, worker, max_attempts=1)
     await alarm.fan_out()
@@ -364,7 +366,7 @@ def test_kinds_are_listed_by_name() -> None:
 
 
 async def test_an_extension_that_no_live_process_has_is_told_once_per_cooldown(
-    engine: Engine, alarm: Courier, receiver: Receiver, clock: MovableClock
+    engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, clock: MovableClock
 ) -> None:
     @effect(engine, "complete")
     async def follow(*_: Any) -> None: ...
@@ -398,6 +400,6 @@ async def test_it_is_not_looked_for_where_it_is_not_told(
 
     await adopt(engine, "n")
     await engine.create(NewJob(type="n"))
-    courier = couriers(alerts=AlertsTo(url=receiver.url, kinds=ALL - {"extension_missing"}))
+    courier = couriers(alerts=AlertSettings(url=receiver.url, kinds=ALL - {"extension_missing"}))
     await courier.look_for_extensions()
     assert await deliver(courier) == 0

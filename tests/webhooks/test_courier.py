@@ -13,9 +13,9 @@ from holdfast.engine.webhooks.deliveries import LEASE_SECONDS
 from holdfast.engine.webhooks.webhooks import NewWebhook
 from holdfast.errors import StoreUnavailable
 from holdfast.webhooks import deliverer as couriers_module
-from holdfast.webhooks.deliverer import AT_ONCE_EACH, TRIES_MAX, Courier
+from holdfast.webhooks.deliverer import AT_ONCE_EACH, TRIES_MAX, WebhookDeliverer
 from holdfast.webhooks.egress import Egress
-from holdfast.webhooks.sender import Sender
+from holdfast.webhooks.sender import WebhookSender
 from tests.webhooks.conftest import Couriers
 from tests.webhooks.receiver import Got, Receiver, answer, receiving
 from tests.webhooks.steps import NOWHERE, complete, create, deliver, sent_to, subscribe, until
@@ -34,7 +34,7 @@ async def hang(got: Got, writer: asyncio.StreamWriter) -> None:
 
 
 async def test_what_arrives_is_signed_and_can_be_checked(
-    engine: Engine, courier: Courier, receiver: Receiver, worker: str, clock: MovableClock
+    engine: Engine, courier: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     """SEC-29: by somebody else's implementation, with the old secret and with the new one."""
     clock.advance((datetime.now(UTC) - clock.now()).total_seconds())
@@ -49,7 +49,7 @@ async def test_what_arrives_is_signed_and_can_be_checked(
 
 
 async def test_it_is_sent_again_until_somebody_takes_it(
-    engine: Engine, courier: Courier, receiver: Receiver, clock: MovableClock
+    engine: Engine, courier: WebhookDeliverer, receiver: Receiver, clock: MovableClock
 ) -> None:
     """F38. The id is the same at each try, the time is not (SEC-29)."""
     receiver.answers = [answer(500, b"broken"), answer(404), answer(302, location="/"), answer(200)]
@@ -69,7 +69,7 @@ async def test_it_is_sent_again_until_somebody_takes_it(
     assert len({got.headers["webhook-timestamp"] for got in receiver.got}) == 4
 
 
-async def test_nobody_there_and_then_somebody(engine: Engine, courier: Courier, clock: MovableClock) -> None:
+async def test_nobody_there_and_then_somebody(engine: Engine, courier: WebhookDeliverer, clock: MovableClock) -> None:
     async with receiving() as receiver:
         url = receiver.url
     webhook = await subscribe(engine, url)
@@ -83,7 +83,7 @@ async def test_nobody_there_and_then_somebody(engine: Engine, courier: Courier, 
     assert (await engine.webhook(webhook)).failing_since is None
 
 
-async def test_it_is_given_up_after_about_a_day(engine: Engine, courier: Courier, clock: MovableClock) -> None:
+async def test_it_is_given_up_after_about_a_day(engine: Engine, courier: WebhookDeliverer, clock: MovableClock) -> None:
     webhook = await subscribe(engine)
     began = clock.now()
     await create(engine)
@@ -102,7 +102,7 @@ async def test_it_is_given_up_after_about_a_day(engine: Engine, courier: Courier
 
 
 async def test_who_asks_for_time_gets_it(
-    engine: Engine, courier: Courier, receiver: Receiver, clock: MovableClock
+    engine: Engine, courier: WebhookDeliverer, receiver: Receiver, clock: MovableClock
 ) -> None:
     receiver.answers = [answer(429, retry_after="600"), answer(429, retry_after="999999999")]
     webhook = await subscribe(engine, receiver.url)
@@ -115,7 +115,7 @@ async def test_who_asks_for_time_gets_it(
 
 
 async def test_gone_means_never_again(
-    engine: Engine, courier: Courier, receiver: Receiver, caplog: pytest.LogCaptureFixture
+    engine: Engine, courier: WebhookDeliverer, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-32."""
     receiver.otherwise = answer(410)
@@ -154,7 +154,7 @@ async def test_a_crash_between_sending_and_noting_sends_it_again_under_the_same_
 
 
 async def test_one_receiver_that_hangs_does_not_hold_up_the_others(
-    engine: Engine, courier: Courier, receiver: Receiver
+    engine: Engine, courier: WebhookDeliverer, receiver: Receiver
 ) -> None:
     """SEC-32, F38."""
     async with receiving() as slow:
@@ -172,7 +172,7 @@ async def test_one_receiver_that_hangs_does_not_hold_up_the_others(
 
 
 async def test_no_more_are_on_their_way_than_there_is_room_for(
-    engine: Engine, courier: Courier, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, courier: WebhookDeliverer, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(couriers_module, "AT_ONCE", 6)
     receiver.otherwise = hang
@@ -196,14 +196,16 @@ async def test_what_is_not_allowed_is_checked_at_each_try(engine: Engine, receiv
     """SEC-30: what was stored before the rules were stricter is not sent."""
     webhook = await subscribe(engine, receiver.url)
     await create(engine)
-    strict = Courier(engine, engine.rules.clock, engine.rules.ids, Sender(Egress()))
+    strict = WebhookDeliverer(engine, engine.rules.clock, engine.rules.ids, WebhookSender(Egress()))
     await deliver(strict)
     [delivery] = await sent_to(engine, webhook)
     assert delivery.log[0].error == "this URL cannot be a webhook's: it must begin with https://"
     assert receiver.got == []
 
 
-async def test_a_test_message_is_sent_once_and_at_once(engine: Engine, courier: Courier, receiver: Receiver) -> None:
+async def test_a_test_message_is_sent_once_and_at_once(
+    engine: Engine, courier: WebhookDeliverer, receiver: Receiver
+) -> None:
     receiver.answers = [answer(200, b"hello"), answer(500)]
     webhook = await subscribe(engine, receiver.url)
     await engine.change_webhook(webhook, enabled=False)
@@ -215,7 +217,7 @@ async def test_a_test_message_is_sent_once_and_at_once(engine: Engine, courier: 
 
 async def test_a_database_that_is_away_is_told_once_and_then_it_goes_on(
     engine: Engine,
-    courier: Courier,
+    courier: WebhookDeliverer,
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -250,7 +252,7 @@ async def test_a_database_that_is_away_is_told_once_and_then_it_goes_on(
 
 async def test_an_outcome_that_cannot_be_kept_does_not_end_the_courier(
     engine: Engine,
-    courier: Courier,
+    courier: WebhookDeliverer,
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -267,7 +269,7 @@ async def test_an_outcome_that_cannot_be_kept_does_not_end_the_courier(
 
 
 async def test_old_deliveries_are_pruned_now_and_then(
-    engine: Engine, courier: Courier, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, courier: WebhookDeliverer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(couriers_module, "PRUNE_SECONDS", 0)
     pruned = asyncio.Event()
@@ -282,7 +284,7 @@ async def test_old_deliveries_are_pruned_now_and_then(
 
 
 async def test_no_url_and_no_secret_stands_in_the_log(
-    engine: Engine, courier: Courier, caplog: pytest.LogCaptureFixture
+    engine: Engine, courier: WebhookDeliverer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="holdfast")
     made = await engine.subscribe(NewWebhook(url=NOWHERE + "?token=canary"))

@@ -6,9 +6,9 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.ids import SeededIds
 from holdfast.store import open_store
-from holdfast.webhooks.deliverer import Courier
+from holdfast.webhooks.deliverer import WebhookDeliverer
 from holdfast.webhooks.egress import Egress
-from holdfast.webhooks.sender import Sender
+from holdfast.webhooks.sender import WebhookSender
 from tests.webhooks.conftest import Couriers
 from tests.webhooks.receiver import Receiver
 from tests.webhooks.steps import create, deliver, subscribe
@@ -30,7 +30,7 @@ async def test_it_runs_by_itself_and_wakes_up_for_a_new_webhook(store_url: str, 
     """On the real clock, as a server runs it."""
     clock, ids = Clock(), SeededIds(7)
     engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids)
-    courier = Courier(engine, clock, ids, Sender(Egress(private=True)))
+    courier = WebhookDeliverer(engine, clock, ids, WebhookSender(Egress(private=True)))
     running = asyncio.create_task(courier.run())
     await asyncio.sleep(0.05)
     await subscribe(engine, receiver.url)

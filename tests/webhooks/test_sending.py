@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.webhooks import sender as sending
 from holdfast.webhooks.egress import Egress
-from holdfast.webhooks.sender import Answer, Sender
+from holdfast.webhooks.sender import DeliveryResponse, WebhookSender
 from tests.webhooks.receiver import Got, Receiver, answer, receiving
 
 NAME = "hooks.example.com"
@@ -21,20 +21,20 @@ async def here(host: str, port: int) -> list[str]:
 
 
 @pytest.fixture
-async def sender() -> AsyncIterator[Sender]:
-    sender = Sender(Egress(private=True, resolver=here))
+async def sender() -> AsyncIterator[WebhookSender]:
+    sender = WebhookSender(Egress(private=True, resolver=here))
     yield sender
     await sender.close()
 
 
-async def send(sender: Sender, url: str, seconds: float = 20, body: bytes = b"{}") -> Answer:
+async def send(sender: WebhookSender, url: str, seconds: float = 20, body: bytes = b"{}") -> DeliveryResponse:
     return await sender.send(sender.egress.check(url), {"webhook-id": "1"}, body, seconds)
 
 
-async def test_a_message_arrives_whole_under_the_name_it_was_sent_to(sender: Sender, receiver: Receiver) -> None:
+async def test_a_message_arrives_whole_under_the_name_it_was_sent_to(sender: WebhookSender, receiver: Receiver) -> None:
     receiver.otherwise = answer(200, b"thanks")
     url = receiver.url.replace("127.0.0.1", NAME) + "?a=b%20c"
-    assert await send(sender, url, body=b'{"a": 1}') == Answer(200, None, "thanks")
+    assert await send(sender, url, body=b'{"a": 1}') == DeliveryResponse(200, None, "thanks")
     [got] = receiver.got
     assert got.head == "POST /hook?a=b%20c HTTP/1.1"
     assert got.body == b'{"a": 1}'
@@ -44,7 +44,7 @@ async def test_a_message_arrives_whole_under_the_name_it_was_sent_to(sender: Sen
 
 
 async def test_nothing_of_ours_goes_along(
-    sender: Sender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sender: WebhookSender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """SEC-31: no cookies, no proxies or credentials from the environment."""
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret")
@@ -57,22 +57,22 @@ async def test_nothing_of_ours_goes_along(
     assert set(receiver.got[1].headers) == {"host", "content-type", "content-length", "webhook-id"}
 
 
-async def test_a_redirect_is_an_answer_like_any_other(sender: Sender, receiver: Receiver) -> None:
+async def test_a_redirect_is_an_answer_like_any_other(sender: WebhookSender, receiver: Receiver) -> None:
     """SEC-31: nobody follows it."""
     receiver.otherwise = answer(302, location=receiver.url)
     assert (await send(sender, receiver.url)).status == 302
     assert len(receiver.got) == 1
 
 
-async def test_a_receiver_that_hangs_is_left(sender: Sender, receiver: Receiver) -> None:
+async def test_a_receiver_that_hangs_is_left(sender: WebhookSender, receiver: Receiver) -> None:
     async def hang(got: Got, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
     receiver.otherwise = hang
-    assert await send(sender, receiver.url, seconds=0.2) == Answer(None, "no answer within 0.2 s")
+    assert await send(sender, receiver.url, seconds=0.2) == DeliveryResponse(None, "no answer within 0.2 s")
 
 
-async def test_a_receiver_that_drips_its_head_is_left(sender: Sender, receiver: Receiver) -> None:
+async def test_a_receiver_that_drips_its_head_is_left(sender: WebhookSender, receiver: Receiver) -> None:
     async def drip(got: Got, writer: asyncio.StreamWriter) -> None:
         for _ in range(1000):
             writer.write(b"H")
@@ -83,7 +83,7 @@ async def test_a_receiver_that_drips_its_head_is_left(sender: Sender, receiver: 
 
 
 async def test_a_body_that_drips_is_not_waited_for(
-    sender: Sender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    sender: WebhookSender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The status has been told."""
 
@@ -99,7 +99,7 @@ async def test_a_body_that_drips_is_not_waited_for(
     assert (await send(sender, receiver.url)).status == 200
 
 
-async def test_of_a_body_without_end_little_is_read_and_less_is_kept(sender: Sender, receiver: Receiver) -> None:
+async def test_of_a_body_without_end_little_is_read_and_less_is_kept(sender: WebhookSender, receiver: Receiver) -> None:
     """SEC-31."""
     written = 0
 
@@ -117,7 +117,7 @@ async def test_of_a_body_without_end_little_is_read_and_less_is_kept(sender: Sen
     assert written < 50_000_000, "what fits into the buffers between us"
 
 
-async def test_an_answer_is_kept_as_one_line_of_plain_text(sender: Sender, receiver: Receiver) -> None:
+async def test_an_answer_is_kept_as_one_line_of_plain_text(sender: WebhookSender, receiver: Receiver) -> None:
     """No receiver writes lines of its own into our log, nor unpacks anything in our memory."""
     receiver.otherwise = answer(500, b"no\r\nWARNING forged\x1b[31m \xff", content_encoding="gzip")
     assert (await send(sender, receiver.url)).excerpt == "no  WARNING forged [31m \ufffd"
@@ -126,7 +126,7 @@ async def test_an_answer_is_kept_as_one_line_of_plain_text(sender: Sender, recei
 @pytest.mark.parametrize(
     "junk", [b"", b"junk\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 50_000]
 )
-async def test_what_is_no_answer_is_a_failure(sender: Sender, receiver: Receiver, junk: bytes) -> None:
+async def test_what_is_no_answer_is_a_failure(sender: WebhookSender, receiver: Receiver, junk: bytes) -> None:
     async def talk(got: Got, writer: asyncio.StreamWriter) -> None:
         writer.write(junk)
 
@@ -136,7 +136,7 @@ async def test_what_is_no_answer_is_a_failure(sender: Sender, receiver: Receiver
     assert came.error
 
 
-async def test_nobody_there_is_a_failure(sender: Sender) -> None:
+async def test_nobody_there_is_a_failure(sender: WebhookSender) -> None:
     came = await send(sender, "http://127.0.0.1:9/")
     assert (came.status, came.error is not None) == (None, True)
 
@@ -145,12 +145,12 @@ async def test_another_address_of_the_name_is_tried_when_nobody_is_at_the_first(
     async def two(host: str, port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
-    sender = Sender(Egress(private=True, resolver=two))
+    sender = WebhookSender(Egress(private=True, resolver=two))
     assert (await send(sender, receiver.url.replace("127.0.0.1", NAME))).status == 200
     await sender.close()
 
 
-async def test_how_long_to_wait_may_be_said_in_seconds(sender: Sender, receiver: Receiver) -> None:
+async def test_how_long_to_wait_may_be_said_in_seconds(sender: WebhookSender, receiver: Receiver) -> None:
     receiver.answers = [answer(503, retry_after="120"), answer(503, retry_after="Wed, 21 Oct 2026 07:28:00 GMT")]
     assert [(await send(sender, receiver.url)).retry_after for _ in range(2)] == [120, None]
 
@@ -164,9 +164,9 @@ async def test_a_name_that_turns_inside_between_two_tries_is_not_followed(receiv
         asked += 1
         return ["127.0.0.1"]
 
-    sender = Sender(Egress(resolver=flipping))
+    sender = WebhookSender(Egress(resolver=flipping))
     came = await send(sender, "https://example.com:8443/")
-    assert came == Answer(None, "the host has an address that is not public")
+    assert came == DeliveryResponse(None, "the host has an address that is not public")
     assert (asked, receiver.got) == (1, [])
     await sender.close()
 
@@ -197,7 +197,7 @@ async def test_the_certificate_must_be_the_name_s_though_we_connect_to_the_addre
 ) -> None:
     """SEC-30: original SNI and Host."""
     trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
-    sender = Sender(Egress(private=True, resolver=here), tls=trusting)
+    sender = WebhookSender(Egress(private=True, resolver=here), tls=trusting)
     assert (await send(sender, secured.url.replace("127.0.0.1", NAME))).status == 200
     came = await send(sender, secured.url.replace("127.0.0.1", "other.example.com"))
     assert came.status is None
@@ -207,7 +207,7 @@ async def test_the_certificate_must_be_the_name_s_though_we_connect_to_the_addre
 
 async def test_a_certificate_that_nobody_vouches_for_is_a_failure(secured: Receiver) -> None:
     """F38: TLS error."""
-    sender = Sender(Egress(private=True, resolver=here))
+    sender = WebhookSender(Egress(private=True, resolver=here))
     assert (await send(sender, secured.url.replace("127.0.0.1", NAME))).status is None
     assert secured.got == []
     await sender.close()

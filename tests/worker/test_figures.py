@@ -15,7 +15,7 @@ from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
 from holdfast.model import NewJob
 from holdfast.model.reports import Held
 from holdfast.observe.instruments import LABELS_MAX
-from holdfast.observe.worker_metrics import Working
+from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.settings import Settings
 from holdfast.store import PostgresStore
 from holdfast.worker.heartbeat.heartbeater import News
@@ -40,7 +40,7 @@ async def app(store_url: str) -> AsyncIterator[App]:
     await app.close()
 
 
-def told(registry: Working) -> dict[str, dict[tuple[str, ...], Any]]:
+def told(registry: WorkerMetrics) -> dict[str, dict[tuple[str, ...], Any]]:
     """By family and labels; of a histogram, how many and their sum."""
     return {
         name: {
@@ -232,7 +232,7 @@ def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
         each.registry.slots.set(4)
         each.registry.depth.set(7, "a")
         each.registry.hinting.show({("sent", "broker"): 5}, up=up, left_alone=not up)
-    total = Working()
+    total = WorkerMetrics()
     total.add_up([first.registry.snapshot(), second.registry.snapshot()])
     found = told(total)
     assert found["job_processed_total"] == {("a", "succeeded"): 2}
@@ -241,9 +241,9 @@ def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
     assert found["holdfast_hints_total"] == {("sent", "broker"): 10}
     assert (found["holdfast_broker_up"][()], found["holdfast_breaker_open"][()]) == (0, 1), "the worst of them"
 
-    past = Working()
+    past = WorkerMetrics()
     past.outlive(second.registry.snapshot())
-    total = Working()
+    total = WorkerMetrics()
     total.add_up([past.snapshot(), first.registry.snapshot()])
     found = told(total)
     assert found["job_processed_total"] == {("a", "succeeded"): 2}

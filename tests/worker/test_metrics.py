@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.model import NewJob
 from holdfast.observe.instruments import Histogram
-from holdfast.observe.worker_metrics import Working
+from holdfast.observe.worker_metrics import WorkerMetrics
 from tests.worker.counted_app import app as counted
 from tests.worker.stories.conftest import stage
 from tests.worker.stories.stage import Command, Stage, eventually
@@ -158,7 +158,7 @@ def check_form(page: Page) -> None:
 
 def test_what_nobody_feeds_has_its_labels_and_buckets_too() -> None:
     """R000-63..65, R000-68, R000-69: no sample shows them yet."""
-    registry = Working()
+    registry = WorkerMetrics()
     assert set(registry.instruments) == set(LIST)
     for name, instrument in registry.instruments.items():
         _, labels, buckets = LIST[name]

@@ -22,7 +22,7 @@ from holdfast.lifecycle import Lifecycles
 from holdfast.maintenance.maintainer import ExtensionMaintenance
 from holdfast.model import NewJob
 from holdfast.observe.logs import job_lines
-from holdfast.observe.transition_log import Moves
+from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings, load, migrate_command
 from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.notify import Notifier, by_queue
@@ -69,7 +69,7 @@ async def open_engine(
         policy_settings=policies,
     )
     if (log := job_lines()) is not None:
-        engine.rules.observers.append(Moves(log, engine.rules.lifecycles))
+        engine.rules.observers.append(TransitionLog(log, engine.rules.lifecycles))
     if not all_are_ours:
         await _check_all(policies, engine)
     with suppress(StoreError):  # then maintenance does it, or the first use of the engine says what is wrong

@@ -32,10 +32,10 @@ from holdfast.server.state import Server
 from holdfast.settings import Settings
 from holdfast.store.notify import by_queue
 from holdfast.store.presence import Presence
-from holdfast.webhooks.alerts import AlertsTo, kinds_of
-from holdfast.webhooks.deliverer import Courier
+from holdfast.webhooks.alerts import AlertSettings, kinds_of
+from holdfast.webhooks.deliverer import WebhookDeliverer
 from holdfast.webhooks.egress import Egress
-from holdfast.webhooks.sender import Sender
+from holdfast.webhooks.sender import WebhookSender
 
 GATHERING_TURNS = 4  # of the event loop: the answered ask again, and those who asked meanwhile come in
 
@@ -145,9 +145,9 @@ def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[
     return [dispatch.listen(f"server-{ids.bits(64):016x}", presence.heard, busy=False)]
 
 
-def open_courier(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> Courier:
+def open_courier(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> WebhookDeliverer:
     egress = Egress(hosts=settings.webhook_hosts, private=settings.unsafe_private_webhooks)
-    alerts = AlertsTo(
+    alerts = AlertSettings(
         url=settings.alert_webhook_url,
         kinds=kinds_of(settings.alert_on),
         cooldown_seconds=settings.alert_rate_limit_seconds,
@@ -155,4 +155,4 @@ def open_courier(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> 
     )
     if alerts.url:
         egress.check(alerts.url, listed=False)  # better at the start than at the first alarm
-    return Courier(engine, clock, ids, Sender(egress), alerts)
+    return WebhookDeliverer(engine, clock, ids, WebhookSender(egress), alerts)

@@ -204,7 +204,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
 
 def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) -> None:
     """What a worker beside the database can tell of it, and of the broker."""
-    from holdfast.observe.attempt_metrics import Ended
+    from holdfast.observe.attempt_metrics import AttemptMetrics
     from holdfast.observe.query_metrics import QueryTimes
 
     async def waiting() -> dict[str, int]:
@@ -212,7 +212,7 @@ def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) 
 
     registry = figures.registry
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
-    engine.rules.timing = Ended(registry.taken, lost_only=True)
+    engine.rules.timing = AttemptMetrics(registry.taken, lost_only=True)
     figures.deep(waiting)
     registry.before.append(lambda: registry.reaped.values.update({(): engine.rules.reaped}))
     registry.before.append(lambda: registry.hook_failures.values.update(engine.rules.hook_failures))

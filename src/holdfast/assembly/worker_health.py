@@ -13,9 +13,9 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import Malformed, NotFound, StoreUnavailable
-from holdfast.observe.extension_metrics import Family
+from holdfast.observe.extension_metrics import MetricDeclaration
 from holdfast.observe.instruments import Snapshot
-from holdfast.observe.worker_metrics import Working
+from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.server.api.metrics import TEXT
 from holdfast.server.http.endpoint import send_reply
 from holdfast.server.http.problems import problem
@@ -38,10 +38,10 @@ class WorkerHealth:
 
     def __init__(self, supervisor: Supervisor, clock: Clock | None = None) -> None:
         self._supervisor, self._clock = supervisor, clock or Clock()
-        self._past = Working()
+        self._past = WorkerMetrics()
         self._heard = False  # anything, from any process
         self._requests = count(1)
-        self._families: dict[str, Family] = {}  # those that extensions of the app declare
+        self._families: dict[str, MetricDeclaration] = {}  # those that extensions of the app declare
         supervisor.on_end = self._ended
 
     @contextlib.asynccontextmanager
@@ -89,7 +89,7 @@ class WorkerHealth:
         figures = [self._figures(each) for each in told if each is not None]
         for each in figures:
             self._past.meet(each)
-        total = Working()
+        total = WorkerMetrics()
         total.adopt(family.instrument() for family in self._families.values())
         total.add_up([self._past.snapshot(), *figures])
         return total.text()

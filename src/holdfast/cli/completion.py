@@ -28,7 +28,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Place:
+class CompletionPlace:
     """What may be typed behind `holdfast`, `/jobs`, `/jobs/list`: words with what they are about, and options."""
 
     path: str
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Place]:
+def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[CompletionPlace]:
     """The parser and all below it. argparse has no other way to ask it what it knows."""
     words: dict[str, str] = {}
     options: list[Option] = []
@@ -81,14 +81,14 @@ def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Place]:
             ]
         else:
             words |= dict.fromkeys(_values(action), "")
-    yield Place(path, words, options)
+    yield CompletionPlace(path, words, options)
 
 
 def _values(action: argparse.Action) -> list[str]:
     return [f"{choice}" for choice in action.choices or _VALUES.get(action.dest, [])]
 
 
-def _bash(found: list[Place]) -> str:
+def _bash(found: list[CompletionPlace]) -> str:
     lines = [
         "_holdfast() {",
         '    local place= word words= before="${COMP_WORDS[COMP_CWORD-1]}"',
@@ -112,7 +112,7 @@ def _bash(found: list[Place]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _zsh(found: list[Place]) -> str:
+def _zsh(found: list[CompletionPlace]) -> str:
     lines = [
         "#compdef holdfast",
         "_holdfast() {",
@@ -140,7 +140,7 @@ def _zsh(found: list[Place]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fish(found: list[Place]) -> str:
+def _fish(found: list[CompletionPlace]) -> str:
     lines = [
         "function __holdfast_at",
         "    set -l place",
@@ -166,11 +166,11 @@ def _fish(found: list[Place]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _paths(found: list[Place]) -> str:
+def _paths(found: list[CompletionPlace]) -> str:
     return "|".join(place.path for place in found if place.path)
 
 
-def _taking_values(found: list[Place]) -> Iterator[tuple[Place, Option]]:
+def _taking_values(found: list[CompletionPlace]) -> Iterator[tuple[CompletionPlace, Option]]:
     return ((place, option) for place in found for option in place.options if option.takes_value)
 
 
@@ -180,4 +180,4 @@ def _fish_quote(text: str) -> str:
     return f"'{escaped}'"
 
 
-SCRIPTS: dict[str, Callable[[list[Place]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+SCRIPTS: dict[str, Callable[[list[CompletionPlace]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -27,7 +27,7 @@ WORTH_TELLING = FINAL | {State.RETRYING}
 @asynccontextmanager
 async def narrated(engine: Engine, stop: asyncio.Event) -> AsyncIterator[None]:
     """Tell what happens from now on; `stop` is set when nobody can be told any more."""
-    narrator = Narrator(engine, await engine.feed_end())
+    narrator = EventPrinter(engine, await engine.feed_end())
     telling = asyncio.create_task(narrator.run())
     telling.add_done_callback(lambda _: stop.set())
     try:
@@ -39,7 +39,7 @@ async def narrated(engine: Engine, stop: asyncio.Event) -> AsyncIterator[None]:
     await narrator.look()
 
 
-class Narrator:
+class EventPrinter:
     def __init__(self, engine: Engine, begin: Cursor) -> None:
         self._engine, self._cursor = engine, begin
 

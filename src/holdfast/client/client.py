@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.client.job import FINAL, RemoteJob
-from holdfast.client.worker_api import Work
+from holdfast.client.worker_api import WorkerApi
 from holdfast.errors import Invalid, NotFound
 from holdfast.model.job import PAYLOAD_BYTES_MAX
 from holdfast.model.json import encode_object
@@ -19,7 +19,7 @@ from holdfast.model.json import encode_object
 PAGE = 100
 
 
-class Client(Work):
+class Client(WorkerApi):
     """Every job carries an idempotency key, its caller's or one made here: a request may be repeated and makes one job.
 
     async with Client("https://jobs.example.com", key) as client:

@@ -9,7 +9,7 @@ FIRST_SECONDS, MOST_SECONDS = 0.2, 10.0
 SAID_SECONDS_MAX = 60.0  # a server that wants more than this is not waited for
 
 
-class Patience:
+class RetryPolicy:
     """Of one request. `safe`: to do it twice is to do it once, so that a lost answer may be asked for again."""
 
     def __init__(self, retries: int, ids: Ids, *, safe: bool = True) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import wire
-from holdfast.client.connection import NOTHING, Connection
+from holdfast.client.connection import NOTHING, HttpConnection
 
 
-class Work(Connection):
+class WorkerApi(HttpConnection):
     """With a worker's key. Every word carries the token of its lease, so that any of them may be repeated."""
 
     async def register(self, admin_secret: str, **about: Any) -> wire.WorkerRegistered:

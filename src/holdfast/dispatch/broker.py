@@ -14,7 +14,7 @@ class BrokerError(HoldfastError):
     code = "broker_unavailable"
 
 
-class Delivery(NamedTuple):
+class ReceivedHint(NamedTuple):
     """A hint that came, and what its broker needs to hear that it was seen to."""
 
     hint: Hint
@@ -36,23 +36,23 @@ class Broker(Protocol):
 
     async def send(self, hints: list[Hint]) -> None: ...
 
-    async def receive(self, seconds: float, most: int) -> list[Delivery]:
+    async def receive(self, seconds: float, most: int) -> list[ReceivedHint]:
         """As soon as there are some, the most urgent first; none when the time is up.
 
-        `Missing`: what `open` made is gone, and with it hints that nobody has seen.
+        `SubscriptionLost`: what `open` made is gone, and with it hints that nobody has seen.
         """
         ...
 
-    async def settle(self, seen: list[Delivery]) -> None:
+    async def settle(self, seen: list[ReceivedHint]) -> None:
         """They were looked at, and need not come again."""
         ...
 
-    async def give_back(self, unseen: list[Delivery]) -> None:
+    async def give_back(self, unseen: list[ReceivedHint]) -> None:
         """They are for others."""
         ...
 
     async def close(self) -> None: ...
 
 
-class Missing(BrokerError):
+class SubscriptionLost(BrokerError):
     """Somebody deleted our group or flushed the broker."""

@@ -15,8 +15,8 @@ from holdfast.dispatch.broker import Broker
 from holdfast.dispatch.listener import Listener
 from holdfast.dispatch.mode import MODES
 from holdfast.dispatch.outage_log import Telling
-from holdfast.dispatch.probe import Watch
-from holdfast.dispatch.sender import Sender, Tally, Wake
+from holdfast.dispatch.probe import BrokerProbe
+from holdfast.dispatch.sender import HintSender, Tally, Wake
 from holdfast.ids import Ids
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Dispatch:
         Telling(self.breaker, lost=_lost, back=_back)
         self._hints: Tally = Counter()
         self._outgoing = make(None)
-        self.sender = Sender(self._outgoing, self.breaker, clock, self._hints, self.mode, by_database)
+        self.sender = HintSender(self._outgoing, self.breaker, clock, self._hints, self.mode, by_database)
         self.listener: Listener | None = None
 
     def listen(self, kind: str, heard: Callable[[], None], **wishes: Any) -> Listener:
@@ -44,9 +44,9 @@ class Dispatch:
         )
         return self.listener
 
-    def watch(self) -> Watch:
+    def watch(self) -> BrokerProbe:
         """For whoever does not listen."""
-        return Watch(self._outgoing, self.breaker, self._clock)
+        return BrokerProbe(self._outgoing, self.breaker, self._clock)
 
     @property
     def up(self) -> bool:

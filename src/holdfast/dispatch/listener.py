@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
-from holdfast.dispatch.broker import Broker, BrokerError, Delivery
+from holdfast.dispatch.broker import Broker, BrokerError, ReceivedHint
 from holdfast.dispatch.mode import Mode
-from holdfast.dispatch.recent_claims import Claimed
+from holdfast.dispatch.recent_claims import RecentClaims
 from holdfast.dispatch.sender import Tally
 from holdfast.model.hint import Hint
 
@@ -52,12 +52,12 @@ class Listener:
         self._queues = None if queues is None else frozenset(queues)
         self._types = None if types is None else frozenset(types)
         self._poll_seconds, self._live = poll_seconds, live
-        self._claimed = Claimed(clock)
+        self._claimed = RecentClaims(clock)
         self._connected = False
         self._waiting, self._looks = 0 if busy else 1, False
-        self._unseen: list[Delivery] = []  # nobody has looked since they came
-        self._seen: list[Delivery] = []
-        self._for_others: list[Delivery] = []
+        self._unseen: list[ReceivedHint] = []  # nobody has looked since they came
+        self._seen: list[ReceivedHint] = []
+        self._for_others: list[ReceivedHint] = []
         self._useless = 0
         self._stirred = asyncio.Event()
         self._receiving: asyncio.Timeout | None = None  # what cuts it short
@@ -203,7 +203,7 @@ class Listener:
             await self._broker.settle(seen)
         self._breaker.succeeded()
 
-    async def _receive(self) -> list[Delivery]:
+    async def _receive(self) -> list[ReceivedHint]:
         """What has piled up comes together, and costs one look. Cut short when the source is busy."""
         garbage = self._broker.garbage
         found = batch = await self._receive_once(self._mode.patience_seconds)
@@ -216,7 +216,7 @@ class Listener:
             await self._clock.sleep(PAUSE_SECONDS)
         return found
 
-    async def _receive_once(self, seconds: float) -> list[Delivery]:
+    async def _receive_once(self, seconds: float) -> list[ReceivedHint]:
         self._receiving = receiving = asyncio.timeout(None)
         try:
             async with receiving:
@@ -230,7 +230,7 @@ class Listener:
         finally:
             self._receiving = None
 
-    def _sort(self, found: list[Delivery]) -> None:
+    def _sort(self, found: list[ReceivedHint]) -> None:
         news = []
         for delivery in found:
             outcome = self._outcome(delivery.hint)

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.dispatch.broker import BrokerError, Delivery
+from holdfast.dispatch.broker import BrokerError, ReceivedHint
 from holdfast.dispatch.messages import BYTES_MAX, LEVELS, level_of, read, written
-from holdfast.dispatch.nats_connection import CALL_SECONDS, Connection, servers_of
+from holdfast.dispatch.nats_connection import CALL_SECONDS, NatsConnection, servers_of
 from holdfast.dispatch.nats_pull import ACK, NAK, STREAM, TERM, answer, linger, sweep
 from holdfast.model.hint import Hint
 
@@ -34,7 +34,7 @@ class NatsBroker:
         self.garbage = 0
         self._servers = servers_of(url)
         self._consumers = [] if kind is None else [f"{kind}-{level}" for level in LEVELS]
-        self._connection: Connection | None = None
+        self._connection: NatsConnection | None = None
         self._connecting = asyncio.Lock()
         self._last: list[Msg] | None = None  # what came last, if we have ever asked
 
@@ -44,7 +44,7 @@ class NatsBroker:
     async def send(self, hints: list[Hint]) -> None:
         await self._call(lambda connection: _publish(connection.client, hints))
 
-    async def receive(self, seconds: float, most: int) -> list[Delivery]:
+    async def receive(self, seconds: float, most: int) -> list[ReceivedHint]:
         """What is there already, high before low; else the first that comes."""
         messages: list[Msg] = []
         if self._behind() or seconds <= 0:
@@ -59,35 +59,35 @@ class NatsBroker:
         """Whether more waits there than came last time, or may do so. Asked late: what came is seen to first."""
         return self._last is None or any(message.metadata.num_pending for message in self._last)
 
-    async def settle(self, seen: list[Delivery]) -> None:
+    async def settle(self, seen: list[ReceivedHint]) -> None:
         await self._answer([delivery.receipt for delivery in seen], ACK)
 
-    async def give_back(self, unseen: list[Delivery]) -> None:
+    async def give_back(self, unseen: list[ReceivedHint]) -> None:
         await self._answer([delivery.receipt for delivery in unseen], NAK)
 
     async def close(self) -> None:
         if self._connection:
             await self._connection.close()
 
-    async def _call(self, work: Callable[[Connection], Coroutine[Any, Any, T]], seconds: float = CALL_SECONDS) -> T:
+    async def _call(self, work: Callable[[NatsConnection], Coroutine[Any, Any, T]], seconds: float = CALL_SECONDS) -> T:
         async with self._connecting:
             if not (self._connection and self._connection.lasts):
-                self._connection = await Connection.to(self._servers)
+                self._connection = await NatsConnection.to(self._servers)
         return await self._connection.within(work(self._connection), seconds)
 
-    async def _make(self, connection: Connection) -> None:
+    async def _make(self, connection: NatsConnection) -> None:
         self._last = None
         streams = connection.client.jetstream(timeout=CALL_SECONDS)
         await _make_stream(streams)
         for name, subject in zip(self._consumers, SUBJECTS.values(), strict=False):
             await _make_consumer(streams, name, subject)
 
-    async def _read(self, messages: list[Msg]) -> list[Delivery]:
+    async def _read(self, messages: list[Msg]) -> list[ReceivedHint]:
         came = [(read(message.data), message.reply) for message in messages]
         if garbage := [receipt for hint, receipt in came if hint is None]:
             self.garbage += len(garbage)
             await self._answer(garbage, TERM)
-        return [Delivery(hint, receipt) for hint, receipt in came if hint]
+        return [ReceivedHint(hint, receipt) for hint, receipt in came if hint]
 
     async def _answer(self, receipts: list[str], what: bytes) -> None:
         await self._call(lambda connection: answer(connection.client, receipts, what))

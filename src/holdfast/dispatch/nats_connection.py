@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from holdfast.dispatch.broker import BrokerError, Missing
+from holdfast.dispatch.broker import BrokerError, SubscriptionLost
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -22,7 +22,7 @@ T = TypeVar("T")
 CALL_SECONDS, CLOSE_SECONDS = 1.5, 1.0
 
 
-class Connection:
+class NatsConnection:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.lasts = True
@@ -30,7 +30,7 @@ class Connection:
         self._beside: set[asyncio.Future[None]] = set()
 
     @classmethod
-    async def to(cls, servers: list[str]) -> Connection:
+    async def to(cls, servers: list[str]) -> NatsConnection:
         """To one of them."""
         connection = cls(_client_for(servers))
         work = connection.client.connect(
@@ -61,7 +61,7 @@ class Connection:
                     self._limits.discard(limit)
         except Exception as error:
             said = self._told(error)
-            if not isinstance(said, Missing):
+            if not isinstance(said, SubscriptionLost):
                 await self.close()
             raise said from error
 
@@ -110,7 +110,7 @@ class Connection:
         from nats.js.errors import NotFoundError, ServiceUnavailableError
 
         if isinstance(error, errors.NoRespondersError | NotFoundError):
-            return Missing("the stream of hints is not there")
+            return SubscriptionLost("the stream of hints is not there")
         if isinstance(error, ServiceUnavailableError):
             return BrokerError("this NATS server has no JetStream; start it with --jetstream")
         if isinstance(error, TimeoutError):

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.dispatch.broker import BrokerError, Missing
-from holdfast.dispatch.nats_connection import Connection
+from holdfast.dispatch.broker import BrokerError, SubscriptionLost
+from holdfast.dispatch.nats_connection import NatsConnection
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -27,10 +27,10 @@ GONE = "Consumer Deleted"
 LEAVE_SECONDS = 0.001  # later: what came is seen to first
 
 
-async def sweep(connection: Connection, consumers: Sequence[str], most: int) -> list[Msg]:
+async def sweep(connection: NatsConnection, consumers: Sequence[str], most: int) -> list[Msg]:
     """What waits there now, from one consumer after the other."""
     found: list[Msg] = []
-    async with Inbox(connection) as inbox:
+    async with PullInbox(connection) as inbox:
         for consumer in consumers:
             wanted = most - len(found)
             await inbox.ask(consumer, batch=wanted, no_wait=True)
@@ -42,9 +42,9 @@ async def sweep(connection: Connection, consumers: Sequence[str], most: int) -> 
     return found
 
 
-async def linger(connection: Connection, consumers: Sequence[str], seconds: float) -> list[Msg]:
+async def linger(connection: NatsConnection, consumers: Sequence[str], seconds: float) -> list[Msg]:
     """The first that comes, and what came with it: at most one from each."""
-    async with Inbox(connection) as inbox:
+    async with PullInbox(connection) as inbox:
         for consumer in consumers:
             await inbox.ask(consumer, batch=1, expires=int(seconds * SECOND))
         for _ in consumers:
@@ -54,19 +54,19 @@ async def linger(connection: Connection, consumers: Sequence[str], seconds: floa
     return []
 
 
-class Inbox:
+class PullInbox:
     """Where the answers come. Whoever leaves it before all have come takes his requests back.
 
     The server may have answered them by then; such a message goes back to it, and nobody waits for that.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: NatsConnection) -> None:
         self._connection, self._client = connection, connection.client
         self._name = self._client.new_inbox()
         self._came: asyncio.Queue[Msg] = asyncio.Queue()
         self._taken: list[Msg] = []
 
-    async def __aenter__(self) -> Inbox:
+    async def __aenter__(self) -> PullInbox:
         self._subscription = await self._client.subscribe(self._name, cb=self._came.put)
         return self
 
@@ -110,5 +110,5 @@ def _message_or_end(message: Msg) -> Msg | None:
     if status in NOTHING:
         return None
     if status == NOBODY or GONE in description:
-        raise Missing("the consumer of hints is not there")
+        raise SubscriptionLost("the consumer of hints is not there")
     raise BrokerError(f"NATS: {description or status}")

@@ -9,7 +9,7 @@ from holdfast.dispatch.breaker import PAUSE_MAX_SECONDS, Breaker
 from holdfast.dispatch.broker import Broker
 
 
-class Watch:
+class BrokerProbe:
     """It tries at the start, and while the breaker is open: else its health would be that of the last hint."""
 
     def __init__(self, broker: Broker, breaker: Breaker, clock: Clock) -> None:

@@ -10,7 +10,7 @@ KEPT_SECONDS = 2.0  # a hint seldom takes longer; and a job that was lost may be
 KEPT_MAX = 10_000
 
 
-class Claimed:
+class RecentClaims:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}  # the oldest first

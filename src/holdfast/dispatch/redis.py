@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.dispatch.broker import BrokerError, Delivery
+from holdfast.dispatch.broker import BrokerError, ReceivedHint
 from holdfast.dispatch.messages import LEVELS, level_of, read, written
 from holdfast.dispatch.redis_cleanup import tidy
-from holdfast.dispatch.redis_connection import CALL_SECONDS, Command, Line
+from holdfast.dispatch.redis_connection import CALL_SECONDS, Command, RedisConnection
 from holdfast.ids import Ids
 from holdfast.model.hint import Hint
 
@@ -31,7 +31,7 @@ class RedisBroker:
     def __init__(self, url: str, kind: str | None, clock: Clock, ids: Ids) -> None:
         self.garbage = 0
         self._clock, self._ids = clock, ids
-        self._line = Line(url)
+        self._line = RedisConnection(url)
         self._group = kind
         self._reader = f"{ids.bits(64):016x}"
         self._reading = ("XREADGROUP", "GROUP", kind, self._reader)
@@ -52,14 +52,14 @@ class RedisBroker:
     async def send(self, hints: list[Hint]) -> None:
         await self._line.ask([_addition(hint) for hint in hints], twice=True)
 
-    async def receive(self, seconds: float, most: int) -> list[Delivery]:
+    async def receive(self, seconds: float, most: int) -> list[ReceivedHint]:
         try:
             return await self._take_over_at_times() or await self._take(seconds, most)
         except asyncio.CancelledError:
             self._passing_on = self._passing_on or asyncio.create_task(self._pass_on())
             raise
 
-    async def _take(self, seconds: float, most: int) -> list[Delivery]:
+    async def _take(self, seconds: float, most: int) -> list[ReceivedHint]:
         block = ("BLOCK", max(1, round(seconds * 1000))) if seconds > 0 else ()  # 0 would be for ever
         reading = (*self._reading, "COUNT", most, *block)
         (found,) = await self._line.ask(
@@ -67,10 +67,10 @@ class RedisBroker:
         )
         return await self._read(_entries(found))
 
-    async def settle(self, seen: list[Delivery]) -> None:
+    async def settle(self, seen: list[ReceivedHint]) -> None:
         await self._acknowledge(delivery.receipt for delivery in seen)
 
-    async def give_back(self, unseen: list[Delivery]) -> None:
+    async def give_back(self, unseen: list[ReceivedHint]) -> None:
         """Redis takes nothing back; sent again, they come to somebody else."""
         await self.send([delivery.hint for delivery in unseen])
         await self.settle(unseen)
@@ -93,7 +93,7 @@ class RedisBroker:
         finally:
             self._passing_on = None
 
-    async def _take_over_at_times(self) -> list[Delivery]:
+    async def _take_over_at_times(self) -> list[ReceivedHint]:
         if (now := self._clock.monotonic()) < self._take_over_at:
             return []
         self._take_over_at = now + TAKE_OVER_SECONDS * (0.75 + 0.5 * self._ids.jitter())
@@ -101,7 +101,7 @@ class RedisBroker:
             await tidy(self._line, STREAMS.values())
         return left
 
-    async def _take_over(self) -> list[Delivery]:
+    async def _take_over(self) -> list[ReceivedHint]:
         """Hints that somebody of our kind took and died with. Those trimmed meanwhile are gone, here as there."""
         idle, most = round(DEAD_SECONDS * 1000), TAKEN_OVER_MAX
         answers = await self._line.ask(
@@ -114,14 +114,14 @@ class RedisBroker:
         self._places = {stream: answer[0] for stream, answer in zip(self._places, answers, strict=True)}
         return await self._read(_entries(left))
 
-    async def _read(self, entries: Iterable[tuple[bytes, Any]]) -> list[Delivery]:
+    async def _read(self, entries: Iterable[tuple[bytes, Any]]) -> list[ReceivedHint]:
         found, garbage = [], []
         for stream, (number, fields) in entries:
             hint = read(fields[1]) if fields[0] == FIELD else None
             if hint is None:
                 garbage.append((stream, number))
             else:
-                found.append(Delivery(hint, (stream, number)))
+                found.append(ReceivedHint(hint, (stream, number)))
         self._in_hand.update(delivery.receipt for delivery in found)
         self.garbage += len(garbage)
         await self._acknowledge(garbage)

@@ -7,7 +7,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.dispatch.broker import BrokerError, Missing
+from holdfast.dispatch.broker import BrokerError, SubscriptionLost
 
 CALL_SECONDS = 1.5  # what Redis takes longer for, it does not do
 
@@ -16,7 +16,7 @@ _DATABASE = re.compile(r"/?\d*")
 Command = tuple[Any, ...]
 
 
-class Line:
+class RedisConnection:
     """One connection, for one round trip at a time: half the cost of a client with a pool, and hints want to be quick.
 
     It connects when it is needed, and again after whatever went wrong. `ValueError` or `TypeError`: the URL is not one.
@@ -118,4 +118,4 @@ def told(error: Exception) -> BrokerError:
     """What Redis says holds no password; what it cannot do, whatever the reason, is done by the database meanwhile."""
     said = " ".join(str(error).split())[:200] or type(error).__name__
     gone = said.startswith(("NOGROUP", "UNBLOCKED", "no such key"))
-    return Missing("Redis: the streams of hints are not there") if gone else BrokerError(f"Redis: {said}")
+    return SubscriptionLost("Redis: the streams of hints are not there") if gone else BrokerError(f"Redis: {said}")

@@ -37,7 +37,7 @@ _GLOB = re.compile(r"([*?\[\]\\])")
 _encode = msgspec.json.Encoder().encode
 
 
-class Live:
+class RedisPubSub:
     """All that is lost with Redis is a fraction of a second: servers look by themselves, only less often."""
 
     def __init__(

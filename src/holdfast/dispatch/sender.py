@@ -25,7 +25,7 @@ Tally = Counter[tuple[str, str]]
 log = logging.getLogger(__name__)
 
 
-class Sender:
+class HintSender:
     """A waker of the engine. `by_database` is the way that needs no broker; None where nobody need be told.
 
     The first hint goes out at once; those that come while it is under way, and a moment longer, go together.

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from holdfast.dispatch.broker import BrokerError, Delivery, Missing
+from holdfast.dispatch.broker import BrokerError, ReceivedHint, SubscriptionLost
 from holdfast.dispatch.messages import read, written
 from holdfast.errors import Invalid
 from holdfast.model.hint import Hint
@@ -77,7 +77,7 @@ class SqsBroker:
     async def send(self, hints: list[Hint]) -> None:
         await self._each_ten("send_message_batch", [{"MessageBody": written(hint).decode()} for hint in hints])
 
-    async def receive(self, seconds: float, most: int) -> list[Delivery]:
+    async def receive(self, seconds: float, most: int) -> list[ReceivedHint]:
         """At most ten, and the wait is in whole seconds: that is how SQS is."""
         wait = min(WAIT_MAX_SECONDS, math.ceil(seconds))
         answer = await self._call(
@@ -89,12 +89,12 @@ class SqsBroker:
         )
         came = [(read(message["Body"]), Receipt.of(message)) for message in answer.get("Messages", [])]
         await self._drop([receipt for hint, receipt in came if hint is None])
-        return [Delivery(hint, receipt) for hint, receipt in came if hint]
+        return [ReceivedHint(hint, receipt) for hint, receipt in came if hint]
 
-    async def settle(self, seen: list[Delivery]) -> None:
+    async def settle(self, seen: list[ReceivedHint]) -> None:
         await self._delete([delivery.receipt for delivery in seen])
 
-    async def give_back(self, unseen: list[Delivery]) -> None:
+    async def give_back(self, unseen: list[ReceivedHint]) -> None:
         """To whoever asks next. One that nobody wants goes to the dead-letter queue in the end."""
         receipts = [delivery.receipt for delivery in unseen]
         entries = [{"ReceiptHandle": each.handle, "VisibilityTimeout": each.pause} for each in receipts]
@@ -177,7 +177,7 @@ def _told() -> Iterator[None]:
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "unknown")
         if code in NO_QUEUE:
-            raise Missing("the queue of hints is not there") from error
+            raise SubscriptionLost("the queue of hints is not there") from error
         raise BrokerError(f"SQS: {error.operation_name} was answered {code}") from error
     except TimeoutError as error:
         raise BrokerError("SQS did not answer in time") from error

@@ -13,11 +13,11 @@ import httpcore2
 from msgspec import UNSET
 
 from holdfast.errors import TooManyRedirects
-from holdfast.net.connections import Connection, Connections
+from holdfast.net.connections import CheckedConnection, ConnectionPool
 from holdfast.net.egress_rules import EgressRules, Target
 from holdfast.net.error_mapping import outbound
 from holdfast.net.limits import Limits
-from holdfast.net.requests import IDEMPOTENT, Outgoing, checked, outgoing, redirected, without_fragment
+from holdfast.net.requests import IDEMPOTENT, OutboundRequest, checked, outgoing, redirected, without_fragment
 from holdfast.net.responses import Response, StreamedResponse
 
 DEFAULT_HEADERS = {"user-agent": "holdfast", "accept-encoding": "gzip, deflate"}
@@ -38,7 +38,7 @@ class GuardedClient:
     ) -> None:
         self._rules, self._limits = rules or EgressRules(), limits or Limits()
         self._headers = checked(headers)
-        self._connections = Connections(self._rules, tls)
+        self._connections = ConnectionPool(self._rules, tls)
 
     async def __aenter__(self) -> Self:
         return self
@@ -107,7 +107,7 @@ class GuardedClient:
                 await self._connections.release(connection, limits)
             seen, sending = (*seen, sending.target.url), following
 
-    def _following(self, sent: Outgoing, response: StreamedResponse, limits: Limits) -> Outgoing | None:
+    def _following(self, sent: OutboundRequest, response: StreamedResponse, limits: Limits) -> OutboundRequest | None:
         if not limits.redirects:
             return None
         following = redirected(sent, response.status, response.headers, self._rules)
@@ -115,8 +115,10 @@ class GuardedClient:
             raise TooManyRedirects(f"more than {limits.redirects} redirects", about=sent.target.authority)
         return following
 
-    async def _answered(self, sending: Outgoing, until: float, limits: Limits) -> tuple[Connection, httpcore2.Response]:
-        connection: Connection | None = None
+    async def _answered(
+        self, sending: OutboundRequest, until: float, limits: Limits
+    ) -> tuple[CheckedConnection, httpcore2.Response]:
+        connection: CheckedConnection | None = None
         try:
             async with asyncio.timeout_at(until):
                 connection = await self._connections.kept(sending.target)
@@ -133,7 +135,7 @@ class GuardedClient:
             raise known from error
 
     async def _sent_again(
-        self, connection: Connection, sending: Outgoing, until: float, limits: Limits
+        self, connection: CheckedConnection, sending: OutboundRequest, until: float, limits: Limits
     ) -> httpcore2.Response | None:
         """Over a connection that was used before. None: the server gave it up meanwhile, and a new one is needed."""
         try:
@@ -148,7 +150,9 @@ class GuardedClient:
             return None
 
 
-async def _sent(connection: Connection, sending: Outgoing, until: float, limits: Limits) -> httpcore2.Response:
+async def _sent(
+    connection: CheckedConnection, sending: OutboundRequest, until: float, limits: Limits
+) -> httpcore2.Response:
     connection.stream.begin(until, limits)
     return await connection.send(sending.method, sending.target, sending.lines(), sending.body)
 

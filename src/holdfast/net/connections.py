@@ -66,7 +66,7 @@ class BoundedStream(httpcore2.AsyncNetworkStream):
         return self._stream.get_extra_info(info)
 
 
-class Connection:
+class CheckedConnection:
     """To one checked address of one origin."""
 
     def __init__(self, target: Target, stream: httpcore2.AsyncNetworkStream, idle_seconds: float) -> None:
@@ -84,15 +84,15 @@ class Connection:
         await self.http.aclose()
 
 
-class Connections:
+class ConnectionPool:
     """No lock: everything that changes the list does so between two awaits."""
 
     def __init__(self, rules: EgressRules, tls: ssl.SSLContext | None) -> None:
         self._rules, self._given_tls = rules, tls
         self._backend = httpcore2.AnyIOBackend()
-        self._idle: list[Connection] = []
+        self._idle: list[CheckedConnection] = []
 
-    async def kept(self, target: Target) -> Connection | None:
+    async def kept(self, target: Target) -> CheckedConnection | None:
         """One that an earlier request to the same origin left open. Its address was checked when it was opened."""
         for connection in reversed([each for each in self._idle if each.origin == target.origin]):
             self._idle.remove(connection)
@@ -101,7 +101,7 @@ class Connections:
             await connection.close()
         return None
 
-    async def opened(self, target: Target, limits: Limits) -> Connection:
+    async def opened(self, target: Target, limits: Limits) -> CheckedConnection:
         """A new one, to the first address of the host that answers."""
         *others, last = await self._rules.addresses(target)
         for address in others:
@@ -111,7 +111,7 @@ class Connections:
                 continue
         return await self._connected(last, target, limits)
 
-    async def _connected(self, address: str, target: Target, limits: Limits) -> Connection:
+    async def _connected(self, address: str, target: Target, limits: Limits) -> CheckedConnection:
         now = asyncio.get_running_loop().time
         until = now() + limits.connect_seconds
         stream = await self._backend.connect_tcp(address, target.port, timeout=limits.connect_seconds)
@@ -122,13 +122,13 @@ class Connections:
             except BaseException:
                 await stream.aclose()
                 raise
-        return Connection(target, stream, limits.idle_seconds)
+        return CheckedConnection(target, stream, limits.idle_seconds)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return self._given_tls or httpx2.create_ssl_context(trust_env=False)
 
-    async def release(self, connection: Connection, limits: Limits) -> None:
+    async def release(self, connection: CheckedConnection, limits: Limits) -> None:
         """Keep it if its answer was read to the end, or close it."""
         if not connection.http.is_idle() or not limits.idle_seconds or not limits.idle_connections:
             await connection.close()
@@ -141,7 +141,7 @@ class Connections:
     async def close(self) -> None:
         await self._drop(lambda _: True)
 
-    async def _drop(self, unwanted: Callable[[Connection], bool]) -> None:
+    async def _drop(self, unwanted: Callable[[CheckedConnection], bool]) -> None:
         dropped = [each for each in self._idle if unwanted(each)]
         self._idle = [each for each in self._idle if each not in dropped]
         for connection in dropped:

@@ -6,7 +6,7 @@ import httpcore2
 import httpx2
 
 from holdfast.errors import MalformedAnswer, OutboundError, OutboundTimeout, Unreachable
-from holdfast.net.connections import Connection
+from holdfast.net.connections import CheckedConnection
 from holdfast.net.egress_rules import Target
 from holdfast.net.limits import Limits
 
@@ -14,7 +14,7 @@ REASON_MAX = 500
 
 
 def outbound(
-    error: Exception, target: Target, limits: Limits, connection: Connection | None = None
+    error: Exception, target: Target, limits: Limits, connection: CheckedConnection | None = None
 ) -> OutboundError | None:
     """The error to raise instead. None: this one can be raised as it is."""
     about = target.authority

@@ -27,7 +27,7 @@ _MOVED, _FOUND, _SEE_OTHER, _TEMPORARY, _PERMANENT = 301, 302, 303, 307, 308
 _REDIRECTS = {_MOVED, _FOUND, _SEE_OTHER, _TEMPORARY, _PERMANENT}
 
 
-class Outgoing(NamedTuple):
+class OutboundRequest(NamedTuple):
     """`headers` are in lower case, without those that only the client sets."""
 
     method: str
@@ -42,7 +42,9 @@ class Outgoing(NamedTuple):
         return list({"host": self.target.authority, **self.headers, **length}.items())
 
 
-def outgoing(method: str, target: Target, headers: Mapping[str, str], body: bytes | str | None, json: Any) -> Outgoing:
+def outgoing(
+    method: str, target: Target, headers: Mapping[str, str], body: bytes | str | None, json: Any
+) -> OutboundRequest:
     """`headers` were checked."""
     if not isinstance(method, str) or not _METHOD.fullmatch(method) or method == "CONNECT":
         raise Invalid(
@@ -53,7 +55,7 @@ def outgoing(method: str, target: Target, headers: Mapping[str, str], body: byte
             raise Invalid("a request has a `body` or a `json`, not both", code="invalid_outbound_request")
         body = msgspec.json.encode(json)
         headers = {"content-type": "application/json", **headers}
-    return Outgoing(method, target, dict(headers), body.encode() if isinstance(body, str) else body)
+    return OutboundRequest(method, target, dict(headers), body.encode() if isinstance(body, str) else body)
 
 
 def checked(headers: Mapping[str, str]) -> dict[str, str]:
@@ -73,7 +75,9 @@ def _checked(name: str, value: str) -> tuple[str, str]:
     return name.lower(), value
 
 
-def redirected(sent: Outgoing, status: int, headers: httpx2.Headers, rules: EgressRules) -> Outgoing | None:
+def redirected(
+    sent: OutboundRequest, status: int, headers: httpx2.Headers, rules: EgressRules
+) -> OutboundRequest | None:
     """The request to send next, or None if this answer is no redirect (RFC 9110, section 15.4)."""
     location = headers.get("location")
     if status not in _REDIRECTS or location is None:
@@ -85,7 +89,7 @@ def redirected(sent: Outgoing, status: int, headers: httpx2.Headers, rules: Egre
         kept = {name: value for name, value in kept.items() if not name.startswith(_OF_THE_BODY)}
     if target.origin != sent.target.origin:
         kept = {name: value for name, value in kept.items() if not is_secret_name(name)}
-    return Outgoing(method, target, kept, body)
+    return OutboundRequest(method, target, kept, body)
 
 
 def _followed(current: Target, location: str, rules: EgressRules) -> Target:

@@ -11,10 +11,10 @@ import httpx2
 import msgspec
 
 from holdfast.errors import AnswerTooLarge, MalformedAnswer
-from holdfast.net.connections import Connection
+from holdfast.net.connections import CheckedConnection
 from holdfast.net.error_mapping import outbound
 from holdfast.net.limits import Limits
-from holdfast.net.requests import Outgoing
+from holdfast.net.requests import OutboundRequest
 
 # What a body may take on the wire: so many bytes, and twice what it has brought so far. Chunks of one byte take six
 # times their content, and keep the event loop busy for that long.
@@ -47,9 +47,9 @@ class StreamedResponse:
 
     def __init__(
         self,
-        sent: Outgoing,
+        sent: OutboundRequest,
         came: httpcore2.Response,
-        connection: Connection,
+        connection: CheckedConnection,
         limits: Limits,
         redirects: tuple[str, ...],
     ) -> None:
@@ -106,7 +106,7 @@ class StreamedResponse:
 class _Received(httpx2.AsyncByteStream):
     """The body as it is sent. It is measured before decompression, too: some compressed data never becomes anything."""
 
-    def __init__(self, came: httpcore2.Response, connection: Connection, measured: Measure) -> None:
+    def __init__(self, came: httpcore2.Response, connection: CheckedConnection, measured: Measure) -> None:
         self._came, self._connection, self._measured = came, connection, measured
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -15,7 +15,7 @@ log = logging.getLogger(ATTEMPTS)
 
 
 @dataclass
-class Ended:
+class AttemptMetrics:
     """By the database's clock, from the claim to the move that ended it. `lost_only`: the others are told elsewhere."""
 
     seconds: Histogram

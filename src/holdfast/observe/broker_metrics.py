@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.observe.instruments import Registry
+from holdfast.observe.instruments import MetricsRegistry
 
 HOOK_FAILURES = "Guards and effects of extensions that failed here, by extension and verb; each is tried again."
 ATTEMPT_SECONDS, ATTEMPT_LABELS = "holdfast_attempt_seconds", ("job_type", "outcome")
 REAPED = "Leases that this process has taken from workers that died or fell silent."
 
 
-class Hinting:
-    def __init__(self, registry: Registry) -> None:
+class BrokerMetrics:
+    def __init__(self, registry: MetricsRegistry) -> None:
         self._hints = registry.counter(
             "holdfast_hints_total",
             "Hints that work is there, by the way they go and what became of them.",

@@ -31,7 +31,7 @@ _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _RESERVED = ("holdfast_", "process_", "python_")
 
 
-class Family(msgspec.Struct, frozen=True):
+class MetricDeclaration(msgspec.Struct, frozen=True):
     """What a metric is, without its values: for processes that add up others' and cannot import the extension."""
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -50,7 +50,7 @@ class Family(msgspec.Struct, frozen=True):
                 return DeclaredHistogram(self.name, self.about, self.labels, self.buckets)
 
 
-class _Declared(Instrument):
+class _DeclaredInstrument(Instrument):
     kind: Literal["counter", "gauge", "histogram"]
     buckets: tuple[float, ...] = ()
 
@@ -60,8 +60,8 @@ class _Declared(Instrument):
         self._told_full = False
 
     @property
-    def declared(self) -> Family:
-        return Family(self.kind, self.name, self.about, self.labels, self.buckets)
+    def declared(self) -> MetricDeclaration:
+        return MetricDeclaration(self.kind, self.name, self.about, self.labels, self.buckets)
 
     def _checked(self, labels: tuple[Any, ...]) -> Labels:
         if len(labels) != len(self.labels):
@@ -110,7 +110,7 @@ class _Declared(Instrument):
         """That child process has ended."""
 
 
-class DeclaredCounter(_Declared, Counter):
+class DeclaredCounter(_DeclaredInstrument, Counter):
     kind = "counter"
 
     def __init__(self, name: str, about: str, labels: Labels = ()) -> None:
@@ -129,7 +129,7 @@ class DeclaredCounter(_Declared, Counter):
         return float(self.values.get(labels, 0.0))
 
 
-class DeclaredGauge(_Declared, Gauge):
+class DeclaredGauge(_DeclaredInstrument, Gauge):
     """What child processes say of it is added to what this process says, while they live."""
 
     kind = "gauge"
@@ -183,7 +183,7 @@ class DeclaredGauge(_Declared, Gauge):
                 self._sum(slot)
 
 
-class DeclaredHistogram(_Declared, Histogram):
+class DeclaredHistogram(_DeclaredInstrument, Histogram):
     kind = "histogram"
 
     def __init__(self, name: str, about: str, labels: Labels = (), buckets: tuple[float, ...] = SECONDS) -> None:
@@ -219,7 +219,7 @@ class Metrics(Mapping[str, AnyDeclared]):
         self._extension = extension
         self._by_name: dict[str, AnyDeclared] = {}
 
-    def declare(self, family: Family, *, exact: bool) -> AnyDeclared:
+    def declare(self, family: MetricDeclaration, *, exact: bool) -> AnyDeclared:
         """With the extension's name before it, unless the name is exact."""
         self._check(family, exact)
         name = family.name if exact else f"{self._extension}_{family.name}"
@@ -230,7 +230,7 @@ class Metrics(Mapping[str, AnyDeclared]):
         made = self._by_name[family.name] = msgspec.structs.replace(family, name=name).instrument()
         return made
 
-    def _check(self, family: Family, exact: bool) -> None:
+    def _check(self, family: MetricDeclaration, exact: bool) -> None:
         name, labels = family.name, family.labels
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise self._wrong(f"the name of a metric is an identifier, got {quoted(name)}")

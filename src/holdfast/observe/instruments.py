@@ -2,7 +2,7 @@
 
 Feeding happens for every job, reading a few times a minute: so a value is a plain number in a dictionary, and all
 else waits until somebody reads. Values of several processes add up through `snapshot` and
-`Registry.add_up`.
+`MetricsRegistry.add_up`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Gauge(Instrument):
         self.values[self._slot(labels)] = number
 
 
-class Same(Gauge):
+class SharedGauge(Gauge):
     """All processes tell of the same thing, one a little later than the other: a sum would count it several times."""
 
     def __init__(self, name: str, about: str, labels: Labels = (), *, of_many: Callable[..., float] = max) -> None:
@@ -152,7 +152,7 @@ def once(name: str, message: str, *arguments: object) -> None:
 _Kind = TypeVar("_Kind", bound=Instrument)
 
 
-class Registry:
+class MetricsRegistry:
     """All families of one kind of process. Each is written out with its HELP and TYPE, also one that nobody fed yet."""
 
     def __init__(self) -> None:
@@ -165,8 +165,8 @@ class Registry:
     def gauge(self, name: str, about: str, labels: Labels = ()) -> Gauge:
         return self._add(Gauge(name, about, labels))
 
-    def same(self, name: str, about: str, labels: Labels = (), *, of_many: Callable[..., float] = max) -> Same:
-        return self._add(Same(name, about, labels, of_many=of_many))
+    def same(self, name: str, about: str, labels: Labels = (), *, of_many: Callable[..., float] = max) -> SharedGauge:
+        return self._add(SharedGauge(name, about, labels, of_many=of_many))
 
     def histogram(self, name: str, about: str, labels: Labels = (), *, buckets: tuple[float, ...]) -> Histogram:
         return self._add(Histogram(name, about, labels, buckets))

@@ -40,7 +40,7 @@ Fields = Mapping[str, Any]
 NONE: Fields = {}
 
 
-class Form(Protocol):
+class LogFormat(Protocol):
     id_chars: int  # so much of a job's id is shown
 
     def head(self, at: datetime) -> str:
@@ -181,7 +181,7 @@ def _below(trouble: Fields) -> str:
     return "".join(f"    {printable(line)}\n" for text in trouble.values() for line in text.splitlines())
 
 
-def told(record: logging.LogRecord, form: Form) -> str:
+def told(record: logging.LogRecord, form: LogFormat) -> str:
     """A record of Python's own logging as a line; nothing that is in it keeps it from becoming one."""
     trouble: dict[str, str] = {}
     if record.exc_info and record.exc_info[0] is not None:

@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.5
 PIECE_BYTES = select.PIPE_BUF
 
 
-class Lines:
+class LogWriter:
     def __init__(self, descriptor: int, dropped: Callable[[int], bytes]) -> None:
         """`dropped` makes the line that says how many are missing."""
         self._way = _way(descriptor)

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.observe.log_formats import Form, Json, Terminal, Text, told
-from holdfast.observe.log_writer import Lines
+from holdfast.observe.log_formats import Json, LogFormat, Terminal, Text, told
+from holdfast.observe.log_writer import LogWriter
 from holdfast.redaction import know
 
 FLUSH_SECONDS = 1.0
@@ -40,11 +40,11 @@ class Logs(msgspec.Struct, frozen=True):
 class Log(logging.Handler):
     """Everything that this process has to say, on its standard error."""
 
-    def __init__(self, logs: Logs, descriptor: int, form: Form) -> None:
+    def __init__(self, logs: Logs, descriptor: int, form: LogFormat) -> None:
         super().__init__()
         self.logs, self.form = logs, form
         self._clock = Clock()
-        self._lines = Lines(descriptor, self._dropped)
+        self._lines = LogWriter(descriptor, self._dropped)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.put(told(record, self.form).encode())
@@ -90,7 +90,7 @@ def configure(logs: Logs) -> None:
         threading.excepthook = lambda failed: _uncaught(failed.exc_type, failed.exc_value, failed.exc_traceback)
 
 
-def _form(descriptor: int, logs: Logs, as_text: bool) -> Form:
+def _form(descriptor: int, logs: Logs, as_text: bool) -> LogFormat:
     if not as_text:
         return Json()
     if not os.isatty(descriptor):

@@ -21,7 +21,7 @@ log = logging.getLogger("holdfast.traces")
 _TALKATIVE = ("opentelemetry.exporter.otlp", "opentelemetry.sdk._shared_internal")
 
 
-class Exporting:
+class OtelExport:
     """Set up unless the app has a provider of its own, which then also sees to what becomes of its spans."""
 
     def __init__(self, service: str) -> None:

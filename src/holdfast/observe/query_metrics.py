@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock
 
-from holdfast.observe.instruments import Counter, Histogram, Labels, Registry
+from holdfast.observe.instruments import Counter, Histogram, Labels, MetricsRegistry
 from holdfast.store.queries import Query
 
 
@@ -13,7 +13,9 @@ class QueryTimes:
     """For `store.watch`. Several threads of SQLite call it at once, while somebody else may read: so it counts under a
     lock, for itself, and hands a copy over before each reading. `labels` must come from a closed set."""
 
-    def __init__(self, registry: Registry, took: Histogram, errors: Counter, labels: Callable[[Query], Labels]) -> None:
+    def __init__(
+        self, registry: MetricsRegistry, took: Histogram, errors: Counter, labels: Callable[[Query], Labels]
+    ) -> None:
         self._shown, self._labels, self._lock = (took, errors), labels, Lock()
         self._took = Histogram(took.name, took.about, took.labels, took.buckets)
         self._errors = Counter(errors.name, errors.about, errors.labels)

@@ -14,9 +14,9 @@ from prometheus_client.process_collector import ProcessCollector
 from holdfast.engine.maintenance.prune import Overdue
 from holdfast.engine.reads.queue_stats import Depth, Depths, fullest
 from holdfast.engine.webhooks.failure_counts import FailureCounts
-from holdfast.observe.broker_metrics import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, Hinting
+from holdfast.observe.broker_metrics import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, BrokerMetrics
 from holdfast.observe.extension_metrics import SECONDS as OUR_SECONDS
-from holdfast.observe.instruments import OTHER, Labels, Registry
+from holdfast.observe.instruments import OTHER, Labels, MetricsRegistry
 from holdfast.observe.query_metrics import QueryTimes
 from holdfast.store.queries import Query
 
@@ -32,7 +32,7 @@ STATUSES = ("active", "idle", "busy", "offline", "disabled")
 OUTCOMES = ("delivered", "retried", "failed")
 
 
-class Serving(Registry):
+class ServerMetrics(MetricsRegistry):
     def __init__(self) -> None:
         super().__init__()
         self._process = ProcessCollector(registry=None)
@@ -40,7 +40,7 @@ class Serving(Registry):
         self._of_the_database()
         self._of_others()
         self._of_jobs()
-        self.hinting = Hinting(self)
+        self.hinting = BrokerMetrics(self)
         self.before.append(self._follow)
 
     def _of_requests(self) -> None:

@@ -39,10 +39,10 @@ async def exported(service: str, *, wanted: bool, per_second: float | None = Non
         yield None
         return
     require_traces()
-    from holdfast.observe.otel_export import Exporting
+    from holdfast.observe.otel_export import OtelExport
     from holdfast.observe.traces import Ration, Traces
 
-    exporting = Exporting(service)
+    exporting = OtelExport(service)
     try:
         yield Traces(ration=None if per_second is None else Ration(per_second, Clock()))
     finally:

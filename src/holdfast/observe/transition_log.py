@@ -28,7 +28,7 @@ _log = logging.getLogger(MOVES)
 Around = tuple[str, str]  # what stands before a job's id, and behind it
 
 
-class Moves:
+class TransitionLog:
     """An observer of the engine's."""
 
     def __init__(self, log: Log, lifecycles: Lifecycles) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from holdfast.lifecycle import Lifecycles
 from holdfast.observe.instruments import OTHER, Counter, Histogram, Labels
 from holdfast.observe.state_names import word
-from holdfast.observe.worker_metrics import MILLISECONDS, OUR_SECONDS, SECONDS, Working
+from holdfast.observe.worker_metrics import MILLISECONDS, OUR_SECONDS, SECONDS, WorkerMetrics
 
 LATENCY_SECONDS = tuple(bound / 1000 for bound in MILLISECONDS)
 KINDS_MAX = 2000  # of queue and type; clients choose queues
@@ -17,10 +17,10 @@ RELEASED, LOST = "released", "lost"  # attempts that came to nothing, and are no
 Pick = Callable[..., Labels | None]  # of a family's labels from ours; None: not among those it tells of
 
 
-class Fine:
+class WorkerHistograms:
     """Feeding is for every job, and one observation instead of four is worth some work when somebody reads."""
 
-    def __init__(self, registry: Working, lifecycles: Lifecycles) -> None:
+    def __init__(self, registry: WorkerMetrics, lifecycles: Lifecycles) -> None:
         self.waits = _Waits("", "", ("queue", "type"), tuple(sorted({*OUR_SECONDS, *LATENCY_SECONDS})))
         self.runs = Histogram("", "", ("type", "outcome", "lifecycle"), tuple(sorted({*OUR_SECONDS, *SECONDS})))
         self.waits.most = self.runs.most = KINDS_MAX

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.observe import extension_metrics
-from holdfast.observe.broker_metrics import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, Hinting
-from holdfast.observe.instruments import Gauge, Registry, Same, Snapshot
+from holdfast.observe.broker_metrics import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, BrokerMetrics
+from holdfast.observe.instruments import Gauge, MetricsRegistry, SharedGauge, Snapshot
 from holdfast.observe.storage_metrics import OPERATION_SECONDS, StorageMetrics
 
 OUR_SECONDS = extension_metrics.SECONDS
@@ -24,7 +24,7 @@ FOR_EXTENSIONS = (
 DECLARED_MAX = 10_000  # sets of label values that the app declares: clients cannot add to them
 
 
-class Working(Registry):
+class WorkerMetrics(MetricsRegistry):
     """`types` are those that the app declares. A worker claims no others."""
 
     def __init__(self, types: Iterable[str] = ()) -> None:
@@ -33,7 +33,7 @@ class Working(Registry):
         self._of_what_apps_use()
         self._of_the_database()
         self._our_own()
-        self.hinting = Hinting(self)
+        self.hinting = BrokerMetrics(self)
         for instrument in self.instruments.values():
             if {"job_type", "type"} & set(instrument.labels):
                 instrument.most = DECLARED_MAX
@@ -111,7 +111,7 @@ class Working(Registry):
     def meet(self, snapshot: Snapshot) -> None:
         """All names that a process tells of, at zero. What all processes see is not for the dead to tell."""
         for instrument, values in self.known(snapshot):
-            if not isinstance(instrument, Same):
+            if not isinstance(instrument, SharedGauge):
                 for labels, _ in values:
                     instrument.show(*labels)
 

@@ -20,8 +20,8 @@ from holdfast.engine.reads.extension_checks import Probe
 from holdfast.extension_settings import Shown
 from holdfast.ids import Ids
 from holdfast.model.summary import Outline
-from holdfast.observe.attempt_metrics import Ended
-from holdfast.observe.server_metrics import Serving
+from holdfast.observe.attempt_metrics import AttemptMetrics
+from holdfast.observe.server_metrics import ServerMetrics
 from holdfast.server.api.cursors import Cursors
 from holdfast.server.api.metrics import Figures
 from holdfast.server.api.report_batching import Grouping
@@ -36,7 +36,7 @@ from holdfast.server.live.redis import Shared
 from holdfast.server.policy_cache import Snapshots
 from holdfast.server.store_errors import StoreErrorLog
 from holdfast.settings import Settings
-from holdfast.webhooks.deliverer import Courier
+from holdfast.webhooks.deliverer import WebhookDeliverer
 
 if TYPE_CHECKING:
     from holdfast.observe.traces import Traces
@@ -58,7 +58,7 @@ class Server:
     feed: Feed
     room: Room
     pulse: Pulse
-    courier: Courier
+    courier: WebhookDeliverer
     retention: Retention = field(default_factory=Retention)
     traces: Traces | None = None
     shared: Shared | None = None
@@ -70,7 +70,7 @@ class Server:
     extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
     extension_settings: Callable[[], list[Shown]] = list
     health_fields: Sequence[Probe] = ()
-    metrics: Serving = field(default_factory=Serving)
+    metrics: ServerMetrics = field(default_factory=ServerMetrics)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
     stopping: bool = False
     streams: Counter[str] = field(default_factory=Counter)  # those that are open, by whose they are
@@ -88,7 +88,7 @@ class Server:
         self.figures = Figures(self.engine, self.clock, self.retention)
         self.engine.store.watch = self.metrics.queries
         self.courier.watch = self.metrics.sent
-        self.engine.rules.timing = Ended(self.metrics.attempts)
+        self.engine.rules.timing = AttemptMetrics(self.metrics.attempts)
         self._prefix = f"{self.ids.bits(48):012x}"
 
     def request_id(self) -> str:

@@ -7,7 +7,7 @@ import queue
 from collections.abc import Iterator
 
 
-class Feed:
+class ChunkQueue:
     """The thread iterates over it; the event loop gives, and ends it. The caller's own task stays the one that reads
     the source: what an async generator has entered, it leaves in the same task."""
 

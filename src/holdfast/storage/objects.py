@@ -14,7 +14,7 @@ from holdfast.clock import Clock
 from holdfast.errors import ObjectChanged, ObjectNotFound, StorageError
 from holdfast.storage.backend import Backend, Description, ObjectInfo
 from holdfast.storage.checks import as_bytes, check_size
-from holdfast.storage.chunk_queue import Feed
+from holdfast.storage.chunk_queue import ChunkQueue
 
 CHUNK_BYTES = 1 << 20  # each thread may keep one or two of them in its heap
 CALLS, PUTS = 8, 32  # at once; a put that waits for its source must not keep others from reading
@@ -82,7 +82,7 @@ class Objects:
     async def _put_chunks(
         self, key: str, chunks: AsyncIterable[bytes], description: Description, size: int | None
     ) -> tuple[str, int]:
-        feed, stored = Feed(), 0
+        feed, stored = ChunkQueue(), 0
         done = self._start_put(key, feed, description, size or 0)
         done.add_done_callback(feed.abandoned)
         try:

@@ -13,7 +13,7 @@ from holdfast.net import Target
 DISCORD_MAX = 2000
 
 
-class AlertsTo(msgspec.Struct, frozen=True, kw_only=True):
+class AlertSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where alerts go, which ones, how often. Nowhere, unless a URL says where."""
 
     url: str = ""

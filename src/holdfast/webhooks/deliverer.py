@@ -18,8 +18,8 @@ from holdfast.ids import Ids
 from holdfast.model.webhook import TEST, Delivery, Try, Webhook
 from holdfast.outage_log import LoopFailures, is_outage, outage
 from holdfast.webhooks import signing
-from holdfast.webhooks.alerts import AlertsTo, shaped
-from holdfast.webhooks.sender import TOTAL_SECONDS, Answer, Sender
+from holdfast.webhooks.alerts import AlertSettings, shaped
+from holdfast.webhooks.sender import TOTAL_SECONDS, DeliveryResponse, WebhookSender
 
 LISTENING_SECONDS, QUIET_SECONDS = 0.25, 5.0
 BREATH_SECONDS = 0.02  # several that come back at about the same time are one reason to look
@@ -41,10 +41,12 @@ Watching = Callable[[str, float, int | None, str], None]
 log = logging.getLogger(__name__)
 
 
-class Courier:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, sender: Sender, alerts: AlertsTo | None = None) -> None:
+class WebhookDeliverer:
+    def __init__(
+        self, engine: Engine, clock: Clock, ids: Ids, sender: WebhookSender, alerts: AlertSettings | None = None
+    ) -> None:
         self._engine, self._clock, self._ids, self._sender = engine, clock, ids, sender
-        self._alerts = alerts or AlertsTo()
+        self._alerts = alerts or AlertSettings()
         self._watch = Watch(self._alerts.kinds if self._alerts.url else frozenset(), self._alerts.cooldown_seconds)
         self._away: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
@@ -171,18 +173,18 @@ class Courier:
         settling = await self._engine.settle_delivery(errand.delivery, outcome)
         self._tell(errand, outcome, settling.recovered, settling.disabled)
 
-    async def _send(self, delivery: Delivery, webhook: Webhook | None) -> Answer:
+    async def _send(self, delivery: Delivery, webhook: Webhook | None) -> DeliveryResponse:
         url = webhook.url if webhook else self._alerts.url
         try:
             target = self.egress.check(url, listed=webhook is not None)
         except Invalid as error:
-            return Answer(None, error.message)
+            return DeliveryResponse(None, error.message)
         now, body = self._clock.now(), delivery.body.encode() if webhook else shaped(delivery.body, target)
         secrets = webhook.signing(now) if webhook else []
         seconds = TOTAL_SECONDS if webhook else self._alerts.timeout_seconds
         return await self._sender.send(target, signing.headers(delivery.id, now, body, secrets), body, seconds)
 
-    def _judge(self, delivery: Delivery, answer: Answer, tried: Try) -> Outcome:
+    def _judge(self, delivery: Delivery, answer: DeliveryResponse, tried: Try) -> Outcome:
         if answer.status is not None and 200 <= answer.status < 300:
             return Outcome(tried, "delivered")
         gone = answer.status == GONE

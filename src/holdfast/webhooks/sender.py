@@ -18,7 +18,7 @@ ANSWER_BYTES_MAX = 65_536
 EXCERPT_MAX = 500
 
 
-class Answer(NamedTuple):
+class DeliveryResponse(NamedTuple):
     """What came back; or, with a `status` of None, why nothing did."""
 
     status: int | None
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
     retry_after: float | None = None
 
 
-class Sender:
+class WebhookSender:
     """No cookies, no redirects, no headers but those given. Each message has a connection of its own."""
 
     def __init__(self, egress: Egress, *, tls: ssl.SSLContext | None = None) -> None:
@@ -37,13 +37,13 @@ class Sender:
     async def close(self) -> None:
         await self._client.close()
 
-    async def send(self, target: Target, headers: Mapping[str, str], body: bytes, seconds: float) -> Answer:
+    async def send(self, target: Target, headers: Mapping[str, str], body: bytes, seconds: float) -> DeliveryResponse:
         typed = {"content-type": "application/json", **headers}
         try:
             async with self._client.stream("POST", target, headers=typed, body=body, limits=_limits(seconds)) as came:
-                return Answer(came.status, None, await _excerpt(came), _retry_after(came))
+                return DeliveryResponse(came.status, None, await _excerpt(came), _retry_after(came))
         except OutboundError as error:
-            return Answer(None, error.reason)
+            return DeliveryResponse(None, error.reason)
 
 
 def _limits(seconds: float) -> Limits:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.lifecycle import FINAL, Lifecycles, State
 from holdfast.model.reports import Settled
-from holdfast.observe.log_formats import Form
+from holdfast.observe.log_formats import LogFormat
 from holdfast.observe.logs import ATTEMPTS, Log
 from holdfast.observe.state_names import word
 from holdfast.redaction import redacted, redacted_end, redacted_value, text_of
@@ -69,7 +69,7 @@ class Attempts:
         log.put(pieces)
 
     def _known_around(
-        self, form: Form, least: int, run: Run, outcome: Outcome, state: State | None
+        self, form: LogFormat, least: int, run: Run, outcome: Outcome, state: State | None
     ) -> tuple[str, str] | None:
         """Most attempts of a job type end alike: what is the same is made once. None where there is nothing to say."""
         lease, kind = run.lease, type(outcome)
@@ -88,7 +88,7 @@ class Attempts:
             return found
 
     def _around(
-        self, form: Form, least: int, run: Run, outcome: Outcome, state: State | None
+        self, form: LogFormat, least: int, run: Run, outcome: Outcome, state: State | None
     ) -> tuple[str, str] | None:
         """What stands before the job's id and behind its time."""
         lease = run.lease

@@ -15,8 +15,8 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Lifecycles, State
 from holdfast.model.reports import Settled
 from holdfast.observe.extension_metrics import Declarations
-from holdfast.observe.worker_histograms import LOST, RELEASED, Fine
-from holdfast.observe.worker_metrics import Working
+from holdfast.observe.worker_histograms import LOST, RELEASED, WorkerHistograms
+from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.worker.outcomes import Failed, Outcome
 from holdfast.worker.processes.supervisor_protocol import Told
 
@@ -40,11 +40,11 @@ class Figures:
         declarations: Declarations | None = None,
     ) -> None:
         """`declarations`: of extensions, where this process tells them here."""
-        self.registry = Working(types)
+        self.registry = WorkerMetrics(types)
         declared = [] if declarations is None else [*declarations.by_name.values()]
         self.registry.adopt(declared)
         self._families = [each.declared for each in declared]
-        fine = Fine(self.registry, lifecycles or Lifecycles())
+        fine = WorkerHistograms(self.registry, lifecycles or Lifecycles())
         self._waits, self._runs = fine.waits.observe, fine.runs.observe
         self.registry.before.append(self._look)
         self._types = types

@@ -82,9 +82,9 @@ def run(options: argparse.Namespace) -> int:
 async def _other_work(engine: Engine) -> str:
     """What else the database is there for, in words; nothing if there is nothing."""
     from holdfast.cli.bench.app import NAME
-    from holdfast.cli.top.collector import Watch
+    from holdfast.cli.top.collector import Collector
 
-    watch = Watch(engine, "")
+    watch = Collector(engine, "")
     frame = await watch.look()
     await watch.close()
     queues = [queue for queue in frame.queues if queue.queue != NAME]
@@ -97,7 +97,7 @@ async def _other_work(engine: Engine) -> str:
 
 async def _measure(options: argparse.Namespace, settings: Settings) -> Measured:
     from holdfast.cli.bench.app import app
-    from holdfast.cli.bench.measure import Plan, measure
+    from holdfast.cli.bench.measure import BenchPlan, measure
 
     app.settings = settings
     arguments = [
@@ -105,7 +105,7 @@ async def _measure(options: argparse.Namespace, settings: Settings) -> Measured:
         *(["--concurrency", str(options.concurrency)] if options.concurrency else []),
     ]
     async with app:
-        return await measure(await app.engine(), Plan(options.jobs, options.processes, arguments))
+        return await measure(await app.engine(), BenchPlan(options.jobs, options.processes, arguments))
 
 
 def _view(measured: Measured, options: argparse.Namespace, settings: Settings) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from holdfast.cli.bench.app import NAME, TEXT, nothing
 from holdfast.cli.bench.baseline import by_hand
 from holdfast.cli.bench.cleanup import clear_waiting, remove_finished
 from holdfast.cli.bench.figures import Figure, percentile
-from holdfast.cli.bench.rate import Pace
+from holdfast.cli.bench.rate import Rate
 from holdfast.cli.bench.workers import crew
 from holdfast.cli.jobs.summary import progress_bar
 from holdfast.engine import Engine
@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.03  # between two samples: the worker shall be idle again
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     jobs: int
     processes: int
     worker_arguments: list[str]
@@ -55,7 +55,7 @@ class Measured:
     stays: int
 
 
-async def measure(engine: Engine, plan: Plan) -> Measured:
+async def measure(engine: Engine, plan: BenchPlan) -> Measured:
     """Whatever happens, what was made is removed, as far as the database allows."""
     await clear_waiting(engine)
     bench = _Bench(engine, plan)
@@ -69,9 +69,9 @@ async def measure(engine: Engine, plan: Plan) -> Measured:
 
 
 class _Bench:
-    def __init__(self, engine: Engine, plan: Plan) -> None:
+    def __init__(self, engine: Engine, plan: BenchPlan) -> None:
         self._engine, self._plan, self._clock = engine, plan, engine.rules.clock
-        self._pace = Pace(self._clock)
+        self._pace = Rate(self._clock)
         self.first = uuid7_floor(self._clock.now())  # no job of this run has a lower id
 
     async def run(self) -> list[Figure]:

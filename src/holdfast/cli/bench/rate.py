@@ -11,7 +11,7 @@ from holdfast.clock import Clock
 STAGE_SECONDS = 5.0  # enough to know a rate: what takes longer ends there
 
 
-class Pace:
+class Rate:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 

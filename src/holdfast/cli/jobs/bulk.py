@@ -14,7 +14,7 @@ from holdfast.cli.database import with_engine
 from holdfast.cli.exit_codes import FAILED
 from holdfast.cli.ids import job_ids
 from holdfast.cli.jobs.filters import add_filters, any_given, filter_of
-from holdfast.cli.jobs.summary import Tally, progress_bar
+from holdfast.cli.jobs.summary import BulkSummary, progress_bar
 from holdfast.cli.output import count
 from holdfast.cli.parser import Run, command
 from holdfast.errors import Invalid
@@ -137,7 +137,7 @@ async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Fou
 async def _each(engine: Engine, options: argparse.Namespace, verb: Verb, found: _Found) -> int:
     from holdfast.engine.admin.bulk import carry_out
 
-    tally, clock = Tally(options), engine.rules.clock
+    tally, clock = BulkSummary(options), engine.rules.clock
     begun = clock.monotonic()
     try:
         with progress_bar(verb.name, found.total, shown=found.total > PAGE and not tally.each) as advance:

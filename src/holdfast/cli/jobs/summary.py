@@ -27,7 +27,7 @@ DID = {
 }
 
 
-class Tally:
+class BulkSummary:
     """Keeps numbers, not jobs: a filter may find millions."""
 
     def __init__(self, options: argparse.Namespace) -> None:

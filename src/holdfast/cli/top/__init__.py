@@ -14,8 +14,8 @@ from holdfast.redaction import without_password
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.cli.top.collector import Watch
-    from holdfast.cli.top.snapshot import Frame
+    from holdfast.cli.top.collector import Collector
+    from holdfast.cli.top.snapshot import TopSnapshot
     from holdfast.engine import Engine
 
 PIPE_WIDTH = 100_000  # behind a pipe nothing is cut
@@ -51,10 +51,10 @@ def _interval(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from holdfast.cli.top.collector import Watch
+    from holdfast.cli.top.collector import Collector
 
     async def work(engine: Engine) -> int:
-        watch = Watch(engine, without_password(settings_of(options).url))
+        watch = Collector(engine, without_password(settings_of(options).url))
         console = Console(highlight=False, width=None if on_terminal() else PIPE_WIDTH)
         try:
             if options.once or options.json or not on_terminal():
@@ -68,14 +68,14 @@ def run(options: argparse.Namespace) -> int:
     return with_engine(options, work)
 
 
-async def _one(watch: Watch, engine: Engine, interval: float) -> Frame:
+async def _one(watch: Collector, engine: Engine, interval: float) -> TopSnapshot:
     """The second of two looks: it knows what came and went between them."""
     await watch.look()
     await engine.rules.clock.sleep(interval)
     return await watch.look()
 
 
-def _print(frame: Frame, console: Console, *, as_json: bool) -> None:
+def _print(frame: TopSnapshot, console: Console, *, as_json: bool) -> None:
     if as_json:
         print_json(frame)
         return
@@ -84,7 +84,7 @@ def _print(frame: Frame, console: Console, *, as_json: bool) -> None:
     console.print(picture(frame, width=console.width, height=SHOWN_ONCE))
 
 
-async def _live(watch: Watch, engine: Engine, console: Console, interval: float) -> None:
+async def _live(watch: Collector, engine: Engine, console: Console, interval: float) -> None:
     from holdfast.cli.top.screen import View
 
     await View(watch, console, engine.rules.clock, every=interval).run()

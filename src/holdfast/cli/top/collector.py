@@ -7,7 +7,7 @@ from collections import Counter, deque
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.cli.top.snapshot import EndedLine, Frame, QueueLine, RunningLine, WorkerLine, totals_of
+from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
 from holdfast.lifecycle import STATUS, State
 from holdfast.model import Worker
 from holdfast.model.worker import Holding
@@ -47,10 +47,10 @@ class Seen(NamedTuple):
     workers: list[Row]
     paused: list[Row]
     flow: list[Row]
-    ended: list[EndedLine]
+    ended: list[EndedRow]
 
 
-class Watch:
+class Collector:
     """`look` gives a frame; the second one and those behind it know rates."""
 
     def __init__(self, engine: Engine, database: str) -> None:
@@ -60,9 +60,9 @@ class Watch:
         self._count_again = 0.0
         self._before: Seen | None = None
         self._queues: set[str] = set()  # once seen, a queue stays in its place
-        self._ended: deque[EndedLine] = deque(maxlen=ENDED_KEPT)
+        self._ended: deque[EndedRow] = deque(maxlen=ENDED_KEPT)
 
-    async def look(self) -> Frame:
+    async def look(self) -> TopSnapshot:
         counts = await self._counted()
         seen = await self._engine.store.read(self._see)
         frame = self._frame(seen, counts)
@@ -126,9 +126,9 @@ class Watch:
         seconds = (at - self._before.at).total_seconds() if self._before else 0.0
         return seconds if 0 < seconds < GAP_SECONDS else 0.0
 
-    async def _ending(self, tx: Tx, row: Row) -> EndedLine:
+    async def _ending(self, tx: Tx, row: Row) -> EndedRow:
         machine, state = (await self._engine.rules.registry.snapshot(tx, row["policy"])).machine, State(row["to_state"])
-        return EndedLine(
+        return EndedRow(
             job_id=row["job_id"],
             job_type=row["type"],
             queue=row["queue"],
@@ -144,14 +144,14 @@ class Watch:
 
     # -- what it means ----------------------------------------------------------------------------------------
 
-    def _frame(self, seen: Seen, counts: Counts) -> Frame:
+    def _frame(self, seen: Seen, counts: Counts) -> TopSnapshot:
         self._ended.extendleft(reversed(seen.ended))
         rates = self._rates(seen)
         queues = self._queue_lines(seen, counts, rates)
         leases: Counter[str] = Counter()
         for row in seen.held:
             leases[row["lease_worker"]] += row["jobs"]
-        return Frame(
+        return TopSnapshot(
             database=self._database,
             at=seen.at,
             counted_at=counts.at,
@@ -162,13 +162,13 @@ class Watch:
             ended=list(self._ended),
         )
 
-    def _queue_lines(self, seen: Seen, counts: Counts, rates: Rates | None) -> list[QueueLine]:
+    def _queue_lines(self, seen: Seen, counts: Counts, rates: Rates | None) -> list[QueueRow]:
         numbers = _numbers(seen, counts)
         oldest = {row["queue"]: row["oldest_at"] for row in counts.waiting}
         paused = {row["name"]: row for row in seen.paused}
         self._queues |= numbers.keys() | paused.keys() | {queue for queue, _ in rates or ()}
         return [
-            QueueLine(
+            QueueRow(
                 queue=name,
                 **numbers.get(name, {}),
                 in_per_second=None if rates is None else rates.get((name, "in"), 0.0),
@@ -199,12 +199,12 @@ def _numbers(seen: Seen, counts: Counts) -> dict[str, dict[str, int]]:
     return {queue: dict(numbers) for queue, numbers in found.items()}
 
 
-def _worker(worker: Worker, leases: Counter[str], now: datetime) -> WorkerLine:
+def _worker(worker: Worker, leases: Counter[str], now: datetime) -> WorkerRow:
     held = leases[worker.id]
     worker = worker.with_holding(Holding(held) if held else None)
     heard = worker.last_heartbeat_at or worker.registered_at
     silent = worker.status not in ("offline", "disabled") and (now - heard).total_seconds() > worker.offline_seconds
-    return WorkerLine(
+    return WorkerRow(
         worker_id=worker.id,
         name=worker.name,
         status="silent" if silent else worker.status,
@@ -214,8 +214,8 @@ def _worker(worker: Worker, leases: Counter[str], now: datetime) -> WorkerLine:
     )
 
 
-def _running(row: Row) -> RunningLine:
-    return RunningLine(
+def _running(row: Row) -> RunningRow:
+    return RunningRow(
         job_id=row["id"],
         job_type=row["type"],
         queue=row["queue"],

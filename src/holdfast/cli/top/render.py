@@ -14,7 +14,7 @@ from holdfast.cli.output import Cell, Styled, age_text, bar, clean, count, span_
 from holdfast.cli.table import header, line
 from holdfast.cli.table_layout import fitted_lines
 from holdfast.cli.top.collector import COUNT_MAX
-from holdfast.cli.top.snapshot import EndedLine, Frame, QueueLine, RunningLine, WorkerLine
+from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow
 from holdfast.cli.truncate import cut_end, cut_middle
 from holdfast.cli.workers import STYLES
 from holdfast.lifecycle import State
@@ -45,7 +45,7 @@ ENDED_TITLES: list[Cell] = [
 
 
 @dataclass(frozen=True)
-class Section:
+class Panel:
     """`droppable`: titles of columns that a narrow terminal can do without."""
 
     titles: Sequence[Cell]
@@ -66,7 +66,7 @@ class Section:
             yield Text(left, "dim")
 
 
-def picture(frame: Frame, *, width: int, height: int | None = None, trouble: str = "", foot: str = "") -> Group:
+def picture(frame: TopSnapshot, *, width: int, height: int | None = None, trouble: str = "", foot: str = "") -> Group:
     """All of it, or as much as `height` lines hold."""
     head = [*_head(frame, width), *([Text(cut_end(printable(trouble), width), "bold red")] if trouble else [])]
     sections = [_queues(frame), _workers(frame), _running(frame), _ended(frame)]
@@ -89,7 +89,7 @@ def shared(lines: int, wanted: list[int]) -> list[int]:
     return got
 
 
-def _head(frame: Frame, width: int) -> Iterator[Text]:
+def _head(frame: TopSnapshot, width: int) -> Iterator[Text]:
     clock = f"  {time_text(frame.at)} UTC"
     name = cut_middle(f"holdfast top  {printable(frame.database)}", max(1, width - len(clock)))
     yield Text(f"{name}{clock}", "bold")
@@ -114,12 +114,12 @@ def _head(frame: Frame, width: int) -> Iterator[Text]:
     yield Text(cut_end(", ".join(filter(None, pace)) + late, width))
 
 
-def _queues(frame: Frame) -> Section:
+def _queues(frame: TopSnapshot) -> Panel:
     rows = [_queue(queue, frame.at) for queue in frame.queues]
-    return Section(QUEUE_TITLES, rows, "no job waits or runs")
+    return Panel(QUEUE_TITLES, rows, "no job waits or runs")
 
 
-def _queue(queue: QueueLine, now: datetime) -> list[Cell]:
+def _queue(queue: QueueRow, now: datetime) -> list[Cell]:
     by = f" by {queue.paused_by}" if queue.paused_by else ""
     paused = Styled(f"{queue.queue} (paused{by})", "yellow", short=f"{queue.queue} (paused)")
     return [
@@ -135,13 +135,13 @@ def _queue(queue: QueueLine, now: datetime) -> list[Cell]:
     ]
 
 
-def _workers(frame: Frame) -> Section:
+def _workers(frame: TopSnapshot) -> Panel:
     live_first = sorted(frame.workers, key=lambda worker: not worker.alive)
     rows = [_worker(worker, frame.at) for worker in live_first]
-    return Section(WORKER_TITLES, rows, "no worker is alive")
+    return Panel(WORKER_TITLES, rows, "no worker is alive")
 
 
-def _worker(worker: WorkerLine, now: datetime) -> list[Cell]:
+def _worker(worker: WorkerRow, now: datetime) -> list[Cell]:
     busy = worker.leases if worker.slots is None else min(worker.leases, worker.slots)
     return [
         worker.worker_id,
@@ -153,12 +153,12 @@ def _worker(worker: WorkerLine, now: datetime) -> list[Cell]:
     ]
 
 
-def _running(frame: Frame) -> Section:
+def _running(frame: TopSnapshot) -> Panel:
     rows = [_running_row(job, frame.at) for job in frame.running]
-    return Section(RUNNING_TITLES, rows, "no job runs", droppable=["ready in", "attempt"])
+    return Panel(RUNNING_TITLES, rows, "no job runs", droppable=["ready in", "attempt"])
 
 
-def _running_row(job: RunningLine, now: datetime) -> list[Cell]:
+def _running_row(job: RunningRow, now: datetime) -> list[Cell]:
     return [
         job.job_id,
         job.job_type,
@@ -170,12 +170,12 @@ def _running_row(job: RunningLine, now: datetime) -> list[Cell]:
     ]
 
 
-def _ended(frame: Frame) -> Section:
+def _ended(frame: TopSnapshot) -> Panel:
     rows = [_ended_row(job, frame.at) for job in frame.ended]
-    return Section(ENDED_TITLES, rows, "no job ended lately", droppable=["took", "attempt"])
+    return Panel(ENDED_TITLES, rows, "no job ended lately", droppable=["took", "attempt"])
 
 
-def _ended_row(job: EndedLine, now: datetime) -> list[Cell]:
+def _ended_row(job: EndedRow, now: datetime) -> list[Cell]:
     return [
         job.job_id,
         job.job_type,

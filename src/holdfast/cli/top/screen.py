@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.top.collector import Watch
+from holdfast.cli.top.collector import Collector
 from holdfast.cli.top.keyboard import keys
 from holdfast.cli.top.render import picture
-from holdfast.cli.top.snapshot import Frame
+from holdfast.cli.top.snapshot import TopSnapshot
 from holdfast.clock import Clock
 from holdfast.errors import StoreError
 
@@ -22,11 +22,11 @@ PATIENCE_SECONDS = 10.0  # for one look
 
 
 class View:
-    def __init__(self, watch: Watch, console: Console, clock: Clock, *, every: float) -> None:
+    def __init__(self, watch: Collector, console: Console, clock: Clock, *, every: float) -> None:
         self._watch, self._console, self._clock, self._every = watch, console, clock, every
         self._ended = asyncio.Event()
         self._live = Live(console=console, screen=True, auto_refresh=False)
-        self._frame: Frame | None = None
+        self._frame: TopSnapshot | None = None
         self._trouble = ""
 
     async def run(self) -> None:

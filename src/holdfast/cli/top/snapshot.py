@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`lease_seconds` is `leaseSeconds` in JSON, as it is over HTTP."""
 
 
-class QueueLine(Line, frozen=True, kw_only=True):
+class QueueRow(SnapshotRow, frozen=True, kw_only=True):
     """Rates are None until there were two looks. `created`: handed in, but not accepted yet."""
 
     queue: str
@@ -33,7 +33,7 @@ class QueueLine(Line, frozen=True, kw_only=True):
         return self.waiting + self.delayed + self.retrying + self.created + self.running
 
 
-class WorkerLine(Line, frozen=True, kw_only=True):
+class WorkerRow(SnapshotRow, frozen=True, kw_only=True):
     """`leases` may be more than `slots`: some are claimed ahead."""
 
     worker_id: str
@@ -48,7 +48,7 @@ class WorkerLine(Line, frozen=True, kw_only=True):
         return self.status not in ("offline", "silent")
 
 
-class RunningLine(Line, frozen=True, kw_only=True):
+class RunningRow(SnapshotRow, frozen=True, kw_only=True):
     job_id: str
     job_type: str
     queue: str
@@ -62,7 +62,7 @@ class RunningLine(Line, frozen=True, kw_only=True):
     worker_id: str
 
 
-class EndedLine(Line, frozen=True, kw_only=True):
+class EndedRow(SnapshotRow, frozen=True, kw_only=True):
     """`state` is the word of the job's lifecycle; `seconds` is how long its last execution took."""
 
     job_id: str
@@ -78,7 +78,7 @@ class EndedLine(Line, frozen=True, kw_only=True):
     at: datetime
 
 
-class Totals(Line, frozen=True, kw_only=True):
+class Totals(SnapshotRow, frozen=True, kw_only=True):
     waiting: int
     delayed: int
     retrying: int
@@ -89,20 +89,20 @@ class Totals(Line, frozen=True, kw_only=True):
     out_per_second: float | None
 
 
-class Frame(Line, frozen=True, kw_only=True):
+class TopSnapshot(SnapshotRow, frozen=True, kw_only=True):
     """`counted_at` is when `waiting` to `dead_last_hour` were counted: where that takes long, it is done less often."""
 
     database: str
     at: datetime
     counted_at: datetime
     totals: Totals
-    queues: list[QueueLine]
-    workers: list[WorkerLine]
-    running: list[RunningLine]
-    ended: list[EndedLine]
+    queues: list[QueueRow]
+    workers: list[WorkerRow]
+    running: list[RunningRow]
+    ended: list[EndedRow]
 
 
-def totals_of(queues: list[QueueLine], *, rated: bool) -> Totals:
+def totals_of(queues: list[QueueRow], *, rated: bool) -> Totals:
     def total(name: str) -> Any:
         return sum(getattr(queue, name) for queue in queues) if rated or not name.endswith("_per_second") else None
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import wire
 from holdfast.client.sync.job import FINAL, SyncRemoteJob
-from holdfast.client.sync.worker_api import SyncWork
+from holdfast.client.sync.worker_api import SyncWorkerApi
 from holdfast.errors import Invalid, NotFound
 from holdfast.model.job import PAYLOAD_BYTES_MAX
 from holdfast.model.json import encode_object
@@ -21,7 +21,7 @@ from holdfast.model.json import encode_object
 PAGE = 100
 
 
-class SyncClient(SyncWork):
+class SyncClient(SyncWorkerApi):
     """Every job carries an idempotency key, its caller's or one made here: a request may be repeated and makes one job.
 
     with SyncClient("https://jobs.example.com", key) as client:

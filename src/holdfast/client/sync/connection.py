@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.client.address import checked_address, checked_key
 from holdfast.client.problems import error_of, lost, unreadable
-from holdfast.client.retry import Patience
+from holdfast.client.retry import RetryPolicy
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
@@ -29,7 +29,7 @@ ALL_CONNECTIONS = httpx2.Limits(max_connections=100, max_keepalive_connections=2
 _encode = msgspec.json.Encoder().encode
 
 
-class SyncConnection:
+class SyncHttpConnection:
     """Opened when first used; `with`, or `close`, ends it. One serves any number of callers at once."""
 
     def __init__(
@@ -79,7 +79,7 @@ class SyncConnection:
     ) -> httpx2.Response:
         if body is not None:
             more["content"], headers = _encode(body), {**headers, **JSON}
-        patience = Patience(self._retries, self._ids, safe=safe)
+        patience = RetryPolicy(self._retries, self._ids, safe=safe)
         while True:
             try:
                 answer = self._http.request(method, path, headers=headers, **more)
@@ -92,7 +92,7 @@ class SyncConnection:
 
     def _watch(self, path: str, **asked: str) -> Generator[httpx2.ServerSentEvent]:
         """Events as they come. A stream that breaks is taken up after the last event seen."""
-        patience, last = Patience(self._retries, self._ids), ""
+        patience, last = RetryPolicy(self._retries, self._ids), ""
         while True:
             try:
                 with self._stream(path, asked, last) as answer:

@@ -1,16 +1,16 @@
 """The worker API: what a worker asks and says, for workers that are written by hand."""
 
-# Made by `python -m tests.client.generate` from work.py, and to be changed there.
+# Made by `python -m tests.client.generate` from worker_api.py, and to be changed there.
 
 from __future__ import annotations
 
 from typing import Any
 
 from holdfast import wire
-from holdfast.client.sync.connection import NOTHING, SyncConnection
+from holdfast.client.sync.connection import NOTHING, SyncHttpConnection
 
 
-class SyncWork(SyncConnection):
+class SyncWorkerApi(SyncHttpConnection):
     """With a worker's key. Every word carries the token of its lease, so that any of them may be repeated."""
 
     def register(self, admin_secret: str, **about: Any) -> wire.WorkerRegistered:

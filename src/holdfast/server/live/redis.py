@@ -11,7 +11,7 @@ from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.optional import require
 from holdfast.dispatch.outage_log import Telling
-from holdfast.dispatch.redis_pubsub import Live
+from holdfast.dispatch.redis_pubsub import RedisPubSub
 from holdfast.dispatch.redis_status import StatusCache
 from holdfast.engine import Engine
 from holdfast.errors import Invalid
@@ -66,7 +66,7 @@ class Shared:
     ) -> None:
         self.breaker = Breaker(clock, ids)
         Telling(self.breaker, lost=_lost, back=_back)
-        self._live = Live(redis, self.breaker, clock, ids, look=feed.look_soon, prefix=channel_prefix)
+        self._live = RedisPubSub(redis, self.breaker, clock, ids, look=feed.look_soon, prefix=channel_prefix)
         self._announcer = Announcer(self._live, feed, clock)
         self.cached: Cached | None = None
         if cache_seconds:

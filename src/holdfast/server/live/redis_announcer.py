@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.dispatch.redis_pubsub import COMPLETE, PROGRESS, WORKER_STATUS, Live
+from holdfast.dispatch.redis_pubsub import COMPLETE, PROGRESS, WORKER_STATUS, RedisPubSub
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STATUS, State
 from holdfast.model import Event
@@ -20,7 +20,7 @@ ASK_SECONDS = 1.0  # whether somebody listens
 class Announcer:
     """The event log is read for it only while somebody listens."""
 
-    def __init__(self, live: Live, feed: Feed, clock: Clock) -> None:
+    def __init__(self, live: RedisPubSub, feed: Feed, clock: Clock) -> None:
         self._live, self._feed, self._clock = live, feed, clock
 
     async def run(self) -> None:

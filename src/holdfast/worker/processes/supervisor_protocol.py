@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from holdfast.observe.extension_metrics import Family
+from holdfast.observe.extension_metrics import MetricDeclaration
 
 STOP, NOW, READY, TELL = b"stop\n", b"now\n", b"ready\n", b"tell\n"
 TOLD_BYTES_MAX = 1 << 26
@@ -22,7 +22,7 @@ class Told(msgspec.Struct, frozen=True):
     polled: float
     stopping: bool
     figures: msgspec.Raw  # a snapshot of its metrics
-    families: list[Family] = []  # those of its metrics that extensions declare
+    families: list[MetricDeclaration] = []  # those of its metrics that extensions declare
     complaint: str | None = None  # about the loops that run beside its work
 
 
