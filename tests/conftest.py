@@ -30,6 +30,7 @@ from tests.servers.s3 import S3Server
 from tests.servers.sqs import SqsServer
 
 switch_on_from_environment()
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of a thousand processes would compile the package again
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from itertools import pairwise
-from typing import Any, TypedDict, is_typeddict
+from typing import TYPE_CHECKING, Any, TypedDict, is_typeddict
 
 import msgspec
 from starlette.responses import Response
@@ -22,7 +22,9 @@ from holdfast.server.extensions.request import Request
 from holdfast.server.http.request_body import BODY_BYTES_MAX
 from holdfast.server.http.route import Answer, Asked, Header, Reply, Route, Stream
 from holdfast.server.http.starlette_response import check_head
-from holdfast.server.state import Server
+
+if TYPE_CHECKING:
+    from holdfast.server.state import Server
 
 CORE = "holdfast"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
