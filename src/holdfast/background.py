@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 
@@ -52,14 +53,14 @@ class Loops:
 
     async def _keep(self, name: str, loop: Loop) -> None:
         """Until cancelled, or until it has nothing more to do."""
-        failures = 0
+        backoff = Backoff(self._ids, FIRST_PAUSE_SECONDS, PAUSE_MAX_SECONDS)
         while True:
             running = asyncio.ensure_future(loop())
             try:
-                if failures and await self._is_steady(running):
+                if backoff.failures and await self._is_steady(running):
                     log.info("%s runs again", name)
                     del self._failing[name]
-                    failures = 0
+                    backoff.reset()
                 await running
                 self._failing.pop(name, None)
                 return
@@ -71,8 +72,7 @@ class Loops:
                 self._note(name, error)  # it canceled itself
             except Exception as error:
                 self._note(name, error)
-            failures += 1
-            await self._clock.sleep(self._pause(failures))
+            await self._clock.sleep(backoff.next())
 
     async def _is_steady(self, running: asyncio.Future[None]) -> bool:
         done, _ = await asyncio.wait([running], timeout=STEADY_SECONDS)
@@ -83,10 +83,6 @@ class Loops:
         if name not in self._failing:
             log.error("%s has died and is started again: %s", name, str(error) or type(error).__name__, exc_info=error)
             self._failing[name] = self._clock.monotonic()
-
-    def _pause(self, failures: int) -> float:
-        longest = min(PAUSE_MAX_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 10))
-        return longest * (0.75 + 0.5 * self._ids.jitter())
 
 
 def _is_canceled() -> bool:

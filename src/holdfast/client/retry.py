@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.backoff import Backoff
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable, TooMany
 from holdfast.ids import Ids
 
@@ -13,22 +14,19 @@ class RetryPolicy:
     """Of one request. `safe`: to do it twice is to do it once, so that a lost answer may be asked for again."""
 
     def __init__(self, retries: int, ids: Ids, *, safe: bool = True) -> None:
-        self._retries, self._ids = retries, ids
+        self._retries, self._backoff = retries, Backoff(ids, FIRST_SECONDS, MOST_SECONDS, jitter=1)
         self._kinds = (TooMany, StoreUnavailable, OutcomeUnknown) if safe else (TooMany, StoreUnavailable)
-        self._failures = 0
 
     def after(self, failure: HoldfastError) -> float:
         """How long to wait before the next try; raises the failure where there is none."""
         said = _said(failure)
-        if not isinstance(failure, self._kinds) or self._failures >= self._retries or said > SAID_SECONDS_MAX:
+        if not isinstance(failure, self._kinds) or self._backoff.failures >= self._retries or said > SAID_SECONDS_MAX:
             raise failure
-        most: float = min(MOST_SECONDS, FIRST_SECONDS * 2**self._failures)
-        self._failures += 1
-        return said + self._ids.jitter() * most
+        return said + self._backoff.next()
 
     def renew(self) -> None:
         """It got somewhere: the next failure is the first again."""
-        self._failures = 0
+        self._backoff.reset()
 
 
 def _said(failure: HoldfastError) -> float:

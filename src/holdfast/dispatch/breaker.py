@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from holdfast.backoff import delay
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 
@@ -66,8 +67,8 @@ class Breaker:
             self._failures = self._failures_before
         self._failures += 1
         self.reason = reason
-        longest = min(PAUSE_MAX_SECONDS, PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
-        self._again_at = self._clock.monotonic() + longest * (0.5 + 0.5 * self._ids.jitter())
+        pause = delay(self._failures, PAUSE_SECONDS, PAUSE_MAX_SECONDS, self._ids.jitter())
+        self._again_at = self._clock.monotonic() + pause
         if closed:
             self.openings += 1
             self._tell()

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.backoff import delay
 from holdfast.errors import Invalid
 
 
@@ -90,9 +91,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def backoff(self, failures: int, treatment: Treatment, jitter: float) -> float:
         """base * factor ** (failures - 1), capped, then shortened by chance so that retries do not come in herds."""
         cap = self.throttle_cap_seconds if treatment is Treatment.THROTTLED else self.backoff_cap_seconds
-        exponent = min(failures - 1, 64)  # 2.0 ** 1024 overflows; the cap is far below either way
-        delay = min(cap, self.backoff_base_seconds * self.backoff_factor**exponent)
-        return delay * (1 - self.backoff_jitter * (1 - jitter))
+        return delay(
+            *(failures, self.backoff_base_seconds, cap, jitter), factor=self.backoff_factor, jitter=self.backoff_jitter
+        )
 
     def over(self, changes: dict[str, Any]) -> Policy:
         """This policy with some knobs set otherwise. Error codes are added to those that it knows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
+from holdfast.backoff import delay
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
 from holdfast.engine.maintenance.due_work import Chores
@@ -51,7 +52,7 @@ class Maintenance:
             while await self.sweep():
                 continue
             if self._failures:
-                await self._clock.sleep(self._pause() * (0.75 + 0.5 * self._ids.jitter()))
+                await self._clock.sleep(delay(self._failures, RETRY_SECONDS, self._every, self._ids.jitter()))
             else:
                 await self._turns.wait(self._every, together=TOGETHER * self._every)
 
@@ -71,9 +72,6 @@ class Maintenance:
                 self._note(step, error)
         self._failures = self._failures + 1 if failed else 0
         return full and not failed
-
-    def _pause(self) -> float:
-        return min(self._every, RETRY_SECONDS * 2.0 ** min(self._failures - 1, 10))
 
     async def _look(self) -> Chores:
         return await self._engine.chores(workers_kept=WORKERS_KEPT_SECONDS, claims_kept=CLAIMS_KEPT_SECONDS)

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
+from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
@@ -28,7 +29,7 @@ from holdfast.store.render import POSTGRES, Statement, render
 log = logging.getLogger(__name__)
 
 TRIES_MAX = 6
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.03, 1.0
 CONNECT_SECONDS = 10.0
 ROLLBACK_SECONDS = 1.0
 COMMAND_SECONDS = 30.0  # whatever takes longer is canceled, and its outcome is not known
@@ -312,7 +313,8 @@ class PostgresStore:
         if self._closed:
             raise StoreUnavailable("the store is closed", code="store_closed")
         last: BaseException | None = None
-        for attempt in range(TRIES_MAX):
+        backoff = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
+        for _ in range(TRIES_MAX):
             try:
                 return await run(work)  # type: ignore[no-any-return]
             except (*_NOT_DONE, *_CUT_OFF, OutcomeUnknown) as error:
@@ -325,7 +327,7 @@ class PostgresStore:
                 last = error
             except asyncpg.PostgresError as error:
                 raise in_our_words(str(error.sqlstate), str(error), self.named) from error
-            await self._clock.sleep(PAUSE_SECONDS * 2**attempt * (0.5 + self._ids.jitter()))
+            await self._clock.sleep(backoff.next())
         told = f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: "
         raise StoreUnavailable(f"{told}{kind_of(last)}", full=f"{told}{said_by(last)}") from last
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.backoff import Backoff
 from holdfast.clock import Clock, from_micros, to_micros
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
@@ -34,7 +35,7 @@ from holdfast.store.render import SQLITE, Statement, history_afterwards, render
 
 GROUP_MAX = 64  # pieces of work in one commit
 BUSY_SECONDS = 30  # how long another process may hold the file before we give up
-PAUSE_SECONDS = 0.005
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.005, 0.25
 INSTRUCTIONS = 20_000  # of SQLite's own between two looks at the clock: less than a millisecond
 READERS = 4
 WAL_TRIES_MAX, WAL_PAUSE_SECONDS = 100, 0.02
@@ -341,7 +342,7 @@ class SqliteStore:
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Other processes write to the same file: wait for our turn, with jitter, but not for ever."""
         deadline = self._clock.monotonic() + BUSY_SECONDS
-        pause = PAUSE_SECONDS
+        backoff = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -354,8 +355,7 @@ class SqliteStore:
                         f"another process has held the database file for {BUSY_SECONDS} s; nothing was written",
                         full=f"another process has held {self._path.name} for {BUSY_SECONDS} s; nothing was written",
                     ) from error
-            self._clock.block(pause * (0.5 + self._ids.jitter()))
-            pause = min(pause * 2, 0.25)
+            self._clock.block(backoff.next())
 
     def _write_group(self, connection: sqlite3.Connection, group: list[_Piece]) -> None:
         for piece in group:

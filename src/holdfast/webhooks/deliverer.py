@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
+from holdfast.backoff import delay
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.engine.webhooks.alerts import EXTENSION, Watch
@@ -29,7 +30,7 @@ AT_ONCE, AT_ONCE_EACH = 32, 4  # messages on their way: in all, and to one recei
 PAGES_MAX = 20  # of the log in one round, so that deliveries get their turn
 
 TRIES_MAX = 13  # over about a day
-FIRST_SECONDS, FACTOR, CAP_SECONDS = 5.0, 3.0, 4 * 3600.0
+FIRST_SECONDS, FACTOR, CAP_SECONDS, JITTER = 5.0, 3.0, 4 * 3600.0, 0.2
 GONE = 410
 
 EXTENSIONS_SECONDS = 15.0
@@ -190,10 +191,9 @@ class WebhookDeliverer:
         gone = answer.status == GONE
         if gone or delivery.tries >= TRIES_MAX or delivery.event == TEST:
             return Outcome(tried, "failed", gone=gone)
-        return Outcome(tried, "pending", max(self._backoff(delivery.tries), min(answer.retry_after or 0, CAP_SECONDS)))
-
-    def _backoff(self, tries: int) -> float:
-        return min(FIRST_SECONDS * FACTOR ** (tries - 1), CAP_SECONDS) * (0.8 + 0.4 * self._ids.jitter())
+        chance = self._ids.jitter()
+        pause = delay(delivery.tries, FIRST_SECONDS, CAP_SECONDS, chance, factor=FACTOR, jitter=JITTER)
+        return Outcome(tried, "pending", max(pause, min(answer.retry_after or 0, CAP_SECONDS)))
 
     def _tell(self, errand: Errand, outcome: Outcome, recovered: bool, disabled: str | None) -> None:
         """What an operator should find in the log; never a URL, which may hold a secret of the receiver's."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, KeysView
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from holdfast.backoff import Backoff
 from holdfast.batching import Batches
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, RowRefused, StoreError, StoreUnavailable
@@ -109,9 +110,9 @@ class Reporting:
             run.excuse(self._clock.monotonic() - wait.since)
 
     async def _repeat(self, run: Run, again: Callable[[], Awaitable[_T]], began: float) -> _T:
-        pause, fence = PAUSE_SECONDS, self._fence(run)
+        backoff, fence = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS), self._fence(run)
         while True:
-            await self._clock.sleep(pause * (0.5 + self._ids.jitter()))
+            await self._clock.sleep(backoff.next())
             if run.finished or run.ending is Ending.LOST:
                 raise _lost(run)
             try:
@@ -119,7 +120,7 @@ class Reporting:
             except RowRefused:
                 raise
             except StoreError:
-                pause = min(PAUSE_MAX_SECONDS, pause * 2)
+                pass
             if fence is not None and self._clock.monotonic() - began > fence:
                 raise _lost(run)
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.errors import (
     Conflict,
@@ -95,7 +96,7 @@ class Outbox:
                 task.cancel()
 
     async def _run(self) -> None:
-        pause = PAUSE_SECONDS
+        backoff = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
         while True:
             await self._some.wait()
             if self._error is not None:
@@ -106,16 +107,12 @@ class Outbox:
             undelivered = await self._deliver(batch)
             if undelivered:
                 self._waiting = undelivered + self._waiting
-                pause = await self._rest(pause)
+                await self._clock.sleep(backoff.next())
                 continue
-            pause = PAUSE_SECONDS
+            backoff.reset()
             if not self._waiting and self._error is None:
                 self._some.clear()
                 self._empty.set()
-
-    async def _rest(self, pause: float) -> float:
-        await self._clock.sleep(pause * (0.5 + self._ids.jitter()))
-        return min(PAUSE_MAX_SECONDS, pause * 2)
 
     async def _deliver(self, batch: list[Ended], *, apart: bool = False) -> list[Ended]:
         by_kind: dict[type[Any], list[Ended]] = {}
@@ -195,12 +192,12 @@ class Outbox:
             self._some.set()
 
     async def _insist(self, piece: list[Ended]) -> None:
-        pause = PAUSE_SECONDS
+        backoff = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
         while piece:
             async with self._turns:
                 piece = await self._deliver(piece, apart=True)
             if piece:
-                pause = await self._rest(pause)
+                await self._clock.sleep(backoff.next())
 
     def _reworded(self, ended: Ended, error: HoldfastError) -> list[Ended]:
         """The database will not have it in these words: a guard said no, or the lifecycle has no such move."""

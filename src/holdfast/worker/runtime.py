@@ -12,6 +12,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, StoreError, WorkerDisabled
 from holdfast.ids import Ids
@@ -220,7 +221,7 @@ class Worker:
     # -- claiming ---------------------------------------------------------------------------------------------
 
     async def _claim_until_stopped(self) -> None:
-        pause = PAUSE_SECONDS
+        backoff = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
         while not self._stopping.is_set():
             try:
                 await self._take_unheard()
@@ -232,7 +233,7 @@ class Worker:
                     continue
                 if not await self._claim(wanted, types):
                     await self._until_hint(types)
-                pause = PAUSE_SECONDS
+                backoff.reset()
             except WorkerDisabled as error:
                 log.warning("%s", error)
                 await self._until_enabled()
@@ -241,8 +242,7 @@ class Worker:
                     raise
                 outage.failed(CLAIM, error)
                 self._unheard = True  # it may have claimed something before it failed
-                await self._clock.within(self._stopping, pause * (0.5 + self._ids.jitter()))
-                pause = min(PAUSE_MAX_SECONDS, pause * 2)
+                await self._clock.within(self._stopping, backoff.next())
         with contextlib.suppress(StoreError):
             await self._take_unheard()
 

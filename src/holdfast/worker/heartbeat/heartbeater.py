@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.backoff import Backoff
 from holdfast.clock import Clock
+from holdfast.ids import Ids
 from holdfast.model.reports import Fleet, Held
 from holdfast.worker.heartbeat.lease_table import Board
 from holdfast.worker.processes.signal_mask import born_deaf
@@ -71,14 +73,15 @@ class Keeper:
 
     async def _run(self, process: Process) -> None:
         """Hear it out; when it ends, start another. Until then the leases last as long as they do."""
-        pause = PAUSE_SECONDS
+        backoff = Backoff(Ids(), PAUSE_SECONDS, PAUSE_MAX_SECONDS)
         while True:
             started = self._clock.monotonic()
             await self._listen(process)
             await _end(process)
             log.warning("the keeper ended with %s, starting another", process.returncode)
-            pause = PAUSE_SECONDS if self._clock.monotonic() - started > PAUSE_MAX_SECONDS else pause * 2
-            await self._clock.sleep(min(pause, PAUSE_MAX_SECONDS))
+            if self._clock.monotonic() - started > PAUSE_MAX_SECONDS:
+                backoff.reset()
+            await self._clock.sleep(backoff.next())
             self._process = process = await self._respawn()
 
     async def _respawn(self) -> Process:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
+from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.model import Liveness
@@ -115,7 +116,7 @@ class Beats:
         self._poked.set()
         self._worker = board.header().worker
         self._sent = self._asked = self._retry_at = 0.0
-        self._pause = 0.0  # between tries; 0 while beats succeed
+        self._backoff = Backoff(ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)  # between tries
         self._known: set[Held] = set()  # as lost or canceled, since the last beat
 
     async def run(self) -> None:
@@ -131,13 +132,13 @@ class Beats:
         due = self._due(entries)
         if now >= due:
             await self._beat(entries)
-        elif now >= max(self._asked, self._sent) + STOPS_SECONDS and not self._pause:
+        elif now >= max(self._asked, self._sent) + STOPS_SECONDS and not self._backoff.failures:
             await self._ask_for_stops(entries)
         else:
             await self._clock.within(self._poked, min(LOOK_SECONDS, due - now))
 
     def _due(self, entries: list[Entry]) -> float:
-        if self._pause:
+        if self._backoff.failures:
             return self._retry_at
         return 0.0 if self._poked.is_set() else self._sent + self._interval(entries)
 
@@ -185,7 +186,8 @@ class Beats:
             enabled=beat.enabled,
             fleet=beat.fleet,
         )
-        self._sent, self._pause = sent, 0.0
+        self._sent = sent
+        self._backoff.reset()
         self._known = {*news.lost, *news.cancel}
         self._watchdog.reached(sent)
         self._tell(news)
@@ -198,8 +200,7 @@ class Beats:
         return [entry.held for entry in lost if entry.held in now_there]
 
     def _failed(self, message: str) -> None:
-        self._pause = min(PAUSE_MAX_SECONDS, 2 * self._pause or PAUSE_SECONDS)
-        self._retry_at = self._clock.monotonic() + self._pause * (0.5 + self._ids.jitter())
+        self._retry_at = self._clock.monotonic() + self._backoff.next()
         self._watchdog.unreached()
         self._tell(News(failed=message))
 

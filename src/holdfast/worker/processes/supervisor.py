@@ -14,7 +14,9 @@ import socket
 from asyncio.subprocess import Process
 from collections.abc import Callable
 
+from holdfast.backoff import Backoff
 from holdfast.clock import Clock
+from holdfast.ids import Ids
 from holdfast.worker.processes.signal_mask import born_deaf
 from holdfast.worker.processes.supervisor_protocol import NOW, STOP, Line, Told
 
@@ -86,7 +88,7 @@ class Supervisor:
             line.say(word)
 
     async def _keep_running(self) -> None:
-        pause, begun = PAUSE_SECONDS, False
+        backoff, begun = Backoff(Ids(), PAUSE_SECONDS, PAUSE_MAX_SECONDS), False
         while not self._stopping.is_set():
             started = self._clock.monotonic()
             try:
@@ -102,9 +104,9 @@ class Supervisor:
                 self.stop()
                 return
             log.warning("a worker process ended with %s, starting another", _ended(code))
-            pause = PAUSE_SECONDS if self._clock.monotonic() - started > HEALTHY_SECONDS else pause
-            await self._clock.within(self._stopping, pause)
-            pause = min(PAUSE_MAX_SECONDS, pause * 2)
+            if self._clock.monotonic() - started > HEALTHY_SECONDS:
+                backoff.reset()
+            await self._clock.within(self._stopping, backoff.next())
 
     async def _run_one(self) -> tuple[int, bool]:
         ours, theirs = socket.socketpair()
