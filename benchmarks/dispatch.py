@@ -29,12 +29,12 @@ from benchmarks.report import ROOT, arguments, print_table, rounds_of, write_res
 from benchmarks.rounds import Contestant, Score, one_by_one, race, say, turned
 from benchmarks.sides import Ours
 from benchmarks.work import empty, filled
-from holdfast.assembly.engine import Opened
+from holdfast.assembly.engine import OpenEngine
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from holdfast.sdk.app import App
 from holdfast.settings import Settings
-from holdfast.worker.sources.database import DirectSource
+from holdfast.worker.sources.database import DatabaseSource
 from tests.dispatch.stories import creating, listening
 
 TARGET = 0.8  # of the rates without a broker
@@ -133,7 +133,7 @@ class Way(NamedTuple):
     """One that enqueues, and one worker, with connections of their own."""
 
     ours: Ours
-    source: DirectSource
+    source: DatabaseSource
 
 
 @asynccontextmanager
@@ -145,7 +145,7 @@ async def way(machine: Host, known: Ways, mode: str) -> AsyncIterator[Way]:
 
 
 @asynccontextmanager
-async def _listening(settings: Settings) -> AsyncIterator[tuple[Opened, DirectSource]]:
+async def _listening(settings: Settings) -> AsyncIterator[tuple[OpenEngine, DatabaseSource]]:
     async with listening(settings, types=sorted(small_jobs.handlers)) as (opened, source, _):
         yield opened, source
 

@@ -38,9 +38,9 @@ from holdfast.observe.logs import Log, Logs
 from holdfast.observe.traces import Ration, Traces
 from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings
-from holdfast.worker.attempt_log import Attempts
-from holdfast.worker.metrics import Figures
-from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.attempt_log import AttemptLog
+from holdfast.worker.metrics import WorkerCounters
+from holdfast.worker.runtime import Worker, WorkerConfig
 from holdfast.worker.source import Source
 
 METRICS, LOGS, TRACES, NOTHING = "metrics", "metrics, logs", "metrics, logs, traces", "nothing"
@@ -68,7 +68,7 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
     if what == NOTHING:
         yield Seen({})
         return
-    by: dict[str, Any] = {"figures": Figures(sorted(app.handlers))}
+    by: dict[str, Any] = {"figures": WorkerCounters(sorted(app.handlers))}
     measure(ours.engine, by["figures"])
     provider = TracerProvider(shutdown_on_exit=False)
     ration = Ration(Settings().traces_per_second, Clock())
@@ -76,7 +76,7 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
         if what in (LOGS, TRACES):
             log, lifecycles = Log(Logs(), file.fileno(), Json()), ours.engine.rules.lifecycles
             ours.engine.rules.observers.append(TransitionLog(log, lifecycles))
-            by["attempts"] = Attempts(log, lifecycles)
+            by["attempts"] = AttemptLog(log, lifecycles)
         if what == TRACES:
             provider.add_span_processor(BatchSpanProcessor(Nowhere()))
             by["traces"] = Traces(provider.get_tracer("holdfast"), ration)
@@ -93,7 +93,7 @@ def spend(ration: Ration) -> None:
 async def drain(source: Source, seen: Seen, *, jobs: int) -> int:
     left.begin(jobs)
     seen.begin()
-    worker = Worker(source, app.handlers, plan=Plan(concurrency=SLOTS, kept=False), **seen.by)
+    worker = Worker(source, app.handlers, plan=WorkerConfig(concurrency=SLOTS, kept=False), **seen.by)
     running = asyncio.create_task(worker.run())
     await left.none.wait()
     worker.stop()

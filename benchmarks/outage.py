@@ -22,7 +22,7 @@ from benchmarks.brokers import Ways, ways
 from benchmarks.databases import Host, host
 from benchmarks.report import arguments, print_table, write_results
 from benchmarks.rounds import say
-from holdfast.assembly.engine import Opened
+from holdfast.assembly.engine import OpenEngine
 from tests.dispatch.crew import heard
 from tests.dispatch.places import Place
 from tests.dispatch.stories import Hand, creating, hand, idle, jobs, until
@@ -37,7 +37,7 @@ PROBE_SECONDS = 0.05
 class Stage(NamedTuple):
     place: Place
     wire: Proxy
-    creator: Opened
+    creator: OpenEngine
     worker: Hand
 
 

@@ -31,9 +31,9 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.sdk.app import App
 from holdfast.store.presence import open_presence
-from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.runtime import Worker, WorkerConfig
 from holdfast.worker.source import Source
-from holdfast.worker.sources.database import DirectSource
+from holdfast.worker.sources.database import DatabaseSource
 from holdfast.worker.sources.http import HttpSource
 
 TARGET = 0.3  # of the rate on the database
@@ -90,7 +90,7 @@ def _address(log: Any) -> tuple[str, threading.Thread]:
 @asynccontextmanager
 async def on_the_database(ours: Ours) -> AsyncIterator[Source]:
     presence = await open_presence(ours.database.url)
-    yield DirectSource(ours.engine, presence, Clock(), worker=ours.worker)
+    yield DatabaseSource(ours.engine, presence, Clock(), worker=ours.worker)
     await presence.close()
 
 
@@ -107,7 +107,7 @@ async def over_http(ours: Ours) -> AsyncIterator[Source]:
 async def drain(source: Source, *, jobs: int, slots: int) -> int:
     """From the start of the worker to the report of its last job."""
     left.begin(jobs)
-    worker = Worker(source, app.handlers, plan=Plan(concurrency=slots, kept=False))
+    worker = Worker(source, app.handlers, plan=WorkerConfig(concurrency=slots, kept=False))
     running = asyncio.create_task(worker.run())
     await left.none.wait()
     worker.stop()

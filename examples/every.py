@@ -23,4 +23,4 @@ async def schedule(after: datetime) -> None:
 
 
 if __name__ == "__main__":
-    app.wait_for(lambda: schedule(datetime.now(UTC)))
+    app.run_sync(lambda: schedule(datetime.now(UTC)))

@@ -25,7 +25,7 @@ def place_order(connection: sqlite3.Connection, request: str, *, in_stock: bool 
 
 
 def main() -> None:
-    app.wait_for(app.engine)  # brings the file up to date before the first transaction
+    app.run_sync(app.engine)  # brings the file up to date before the first transaction
     with closing(sqlite3.connect(FILE)) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS orders (request text PRIMARY KEY)")
         first, again = place_order(connection, "order-1"), place_order(connection, "order-1")

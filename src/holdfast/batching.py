@@ -12,10 +12,10 @@ from holdfast.errors import HoldfastError, Locked, RowRefused, StoreError
 AT_ONCE_MAX = 4  # items that are sent one by one because one of them is locked
 
 Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-class Batches(Generic[Item, Answer]):
+class Batcher(Generic[Item, Result]):
     """A lone caller never waits for company, and a crowd of callers shares the cost of a commit.
 
     `turns` of the event loop before each batch let in those who came at the same moment: a server has many who do.
@@ -25,7 +25,7 @@ class Batches(Generic[Item, Answer]):
 
     def __init__(
         self,
-        send: Callable[[list[Item]], Awaitable[Sequence[Answer | Exception]]],
+        send: Callable[[list[Item]], Awaitable[Sequence[Result | Exception]]],
         *,
         most: int = 500,
         turns: int = 0,
@@ -35,21 +35,21 @@ class Batches(Generic[Item, Answer]):
         self._answers_each = answers_each
         self._most = most
         self._turns = turns
-        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._sending: asyncio.Task[None] | None = None
         self._lone = False
 
-    async def put(self, item: Item) -> Answer:
+    async def put(self, item: Item) -> Result:
         if self._sending is None and not self._lone:
             return await (self._send_alone(item) if not self._turns else self._send_together(item))
         return await self._queue(item)
 
-    def _queue(self, item: Item) -> asyncio.Future[Answer]:
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    def _queue(self, item: Item) -> asyncio.Future[Result]:
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         return future
 
-    async def _send_together(self, item: Item) -> Answer:
+    async def _send_together(self, item: Item) -> Result:
         """The first of a crowd does not go ahead of it."""
         self._lone = True
         try:
@@ -60,7 +60,7 @@ class Batches(Generic[Item, Answer]):
                 self._sending = asyncio.create_task(self._send_all())
         return await (self._send_alone(item) if self._sending is None else self._queue(item))
 
-    async def _send_alone(self, item: Item) -> Answer:
+    async def _send_alone(self, item: Item) -> Result:
         """In the caller's own task: nobody else depends on it, and a task more would cost as much as the rest."""
         self._lone = True
         try:
@@ -75,7 +75,7 @@ class Batches(Generic[Item, Answer]):
         return answer
 
     async def _send_all(self) -> None:
-        batch: list[tuple[Item, asyncio.Future[Answer]]] = []
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
@@ -87,8 +87,8 @@ class Batches(Generic[Item, Answer]):
             for _, future in batch + self._waiting:  # all answered, unless this event loop ends
                 future.cancel()
 
-    async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
-        answers: Sequence[Answer | Exception]
+    async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        answers: Sequence[Result | Exception]
         items = [item for item, _ in batch]
         try:
             answers = await (self._send(items) if self._answers_each else each(self._send, items))
@@ -99,8 +99,8 @@ class Batches(Generic[Item, Answer]):
 
 
 async def each(
-    send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], items: list[Item]
-) -> list[Answer | HoldfastError]:
+    send: Callable[[list[Item]], Awaitable[Sequence[Result | HoldfastError]]], items: list[Item]
+) -> list[Result | HoldfastError]:
     """An answer or a refusal for each: one that is wrong does not take the others with it.
 
     Parts of the items are sent again after a refusal. So `send` must have written nothing when it raises one, or lose
@@ -118,11 +118,11 @@ async def each(
 
 
 async def _one_by_one(
-    send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], items: list[Item]
-) -> list[Answer | HoldfastError]:
+    send: Callable[[list[Item]], Awaitable[Sequence[Result | HoldfastError]]], items: list[Item]
+) -> list[Result | HoldfastError]:
     room = asyncio.Semaphore(AT_ONCE_MAX)
 
-    async def send_one(item: Item) -> Answer | HoldfastError:
+    async def send_one(item: Item) -> Result | HoldfastError:
         async with room:
             [answer] = await each(send, [item])
             return answer
@@ -130,19 +130,19 @@ async def _one_by_one(
     return await asyncio.gather(*(send_one(item) for item in items))
 
 
-class Apart(Generic[Item, Answer]):
+class SplitBatcher(Generic[Item, Result]):
     """Two kinds of items in batches of their own: those that may have to wait never delay the others."""
 
     def __init__(
-        self, may_wait: Callable[[Item], bool], waiting: Batches[Item, Answer], others: Batches[Item, Answer]
+        self, may_wait: Callable[[Item], bool], waiting: Batcher[Item, Result], others: Batcher[Item, Result]
     ) -> None:
         self._may_wait, self._waiting, self._others = may_wait, waiting, others
 
-    async def put(self, item: Item) -> Answer:
+    async def put(self, item: Item) -> Result:
         return await (self._waiting if self._may_wait(item) else self._others).put(item)
 
 
-def _settle(future: asyncio.Future[Answer], answer: Answer | Exception) -> None:
+def _settle(future: asyncio.Future[Result], answer: Result | Exception) -> None:
     if future.done():  # whoever asked was cancelled meanwhile
         return
     if isinstance(answer, Exception):

@@ -20,7 +20,7 @@ from holdfast.engine.maintenance.extension_tasks import Task
 from holdfast.engine.reads.extension_checks import Checked, Probe, fail, ok, warn
 from holdfast.engine.reads.why import Clause
 from holdfast.errors import Invalid, UnknownName
-from holdfast.extension_settings import Secret, Section, Shown
+from holdfast.extension_settings import Secret, SettingsSection, ShownSetting
 from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.manifest import Manifest
 from holdfast.model import key
@@ -42,7 +42,7 @@ from holdfast.observe.server_metrics import ServerMetrics
 from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.worker_metrics import FOR_EXTENSIONS, WorkerMetrics
 from holdfast.redaction import know
-from holdfast.sdk.definitions import Creates, Definitions
+from holdfast.sdk.definitions import Definitions, JobCreator
 from holdfast.server.extensions.request import Request
 from holdfast.server.extensions.responses import etag_of, file, html, ranged, redirect, stored, streamed, tagged_with
 from holdfast.server.extensions.routes import Mount, MountLimits, RouteOptions, extension_route, mount, together
@@ -130,7 +130,7 @@ class Extension(Definitions):
                 code="invalid_extension",
             )
         self.name = self.extension = name
-        self.section = None if settings is None else Section(name, settings)
+        self.section = None if settings is None else SettingsSection(name, settings)
         self.given_settings: msgspec.Struct | None = None
         self._read_settings: msgspec.Struct | None = None
         self.handlers: dict[str, Handler] = {}
@@ -148,14 +148,14 @@ class Extension(Definitions):
         self.files = ExtensionFiles(
             name, package or str(made_in.get("__package__") or ""), str(made_in.get("__file__") or "")
         )
-        self._app: Creates | None = None
+        self._app: JobCreator | None = None
         self._guards: list[_Declared] = []
         self._effects: list[_Declared] = []
 
     # -- jobs -------------------------------------------------------------------------------------------------
 
     @property
-    def app(self) -> Creates:
+    def app(self) -> JobCreator:
         if self._app is None:
             raise Invalid(
                 f"extension {self.name!r} is not included in an app yet: write app.include(...) first",
@@ -167,7 +167,7 @@ class Extension(Definitions):
     def described(self) -> str:
         return f"extension {self.name!r}"
 
-    def included_in(self, app: Creates) -> None:
+    def included_in(self, app: JobCreator) -> None:
         if self._app is not None and self._app is not app:
             raise Invalid(f"extension {self.name!r} is included in another app already", code="extension_conflict")
         self._app = app
@@ -193,7 +193,7 @@ class Extension(Definitions):
         self.given_settings = settings
         know([] if settings is None else self.section.secrets_in(settings))
 
-    def shown_settings(self) -> list[Shown]:
+    def shown_settings(self) -> list[ShownSetting]:
         """As they may be shown, each with where it comes from."""
         return [] if self.section is None else shown_section(self.section, self.given_settings)
 

@@ -26,7 +26,7 @@ Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
 _SCALAR = (inspect.StrType, inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.LiteralType, inspect.EnumType)
 
 
-class Shown(NamedTuple):
+class ShownSetting(NamedTuple):
     """A setting as it may be shown."""
 
     name: str
@@ -35,7 +35,7 @@ class Shown(NamedTuple):
     variable: str
 
 
-class Field:
+class SettingField:
     """One setting of an extension."""
 
     def __init__(self, extension: str, field: msgspec.structs.FieldInfo) -> None:
@@ -71,7 +71,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Section:
+class SettingsSection:
     """`[name]` in the file and `HOLDFAST_NAME_` in the environment."""
 
     extension: str
@@ -93,14 +93,14 @@ class Section:
         return Invalid(f"extension {self.extension!r}: {what}", code="invalid_extension")
 
     @cached_property
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> dict[str, SettingField]:
         try:
-            return {each.name: Field(self.extension, each) for each in msgspec.structs.fields(self.struct)}
+            return {each.name: SettingField(self.extension, each) for each in msgspec.structs.fields(self.struct)}
         except (TypeError, NameError) as error:
             raise self._invalid(f"its settings have a type that cannot be read: {error}") from None
 
     @cached_property
-    def variables(self) -> dict[str, Field]:
+    def variables(self) -> dict[str, SettingField]:
         """All that may set them."""
         files = {f"{each.variable}_FILE": each for each in self.fields.values() if each.secret}
         return {**{each.variable: each for each in self.fields.values()}, **files}
@@ -142,7 +142,9 @@ class Section:
 
     # -- showing ----------------------------------------------------------------------------------------------
 
-    def shown(self, environment: Mapping[str, str], table: Any, by_app: msgspec.Struct | None = None) -> list[Shown]:
+    def shown(
+        self, environment: Mapping[str, str], table: Any, by_app: msgspec.Struct | None = None
+    ) -> list[ShownSetting]:
         """Each setting in force, and where it comes from. `by_app`: the app has given them itself."""
         if by_app is not None:
             given = {name: (getattr(by_app, name), "app") for name in self.fields}
@@ -151,7 +153,7 @@ class Section:
         rows = []
         for name, each in self.fields.items():
             value, origin = given.get(name, (each.default, "default"))
-            rows.append(Shown(each.full_name, each.shown(value), origin, each.variable))
+            rows.append(ShownSetting(each.full_name, each.shown(value), origin, each.variable))
         return rows
 
     def secrets_in(self, settings: msgspec.Struct) -> list[str]:
@@ -192,7 +194,9 @@ def _manifest(entry: Any) -> Any:
             f"{type(error).__name__}: {error}",
             code="invalid_extension",
         ) from error
-    if getattr(found, "name", None) != entry.name or not isinstance(getattr(found, "section", ""), Section | None):
+    if getattr(found, "name", None) != entry.name or not isinstance(
+        getattr(found, "section", ""), SettingsSection | None
+    ):
         raise Invalid(
             f"{entry.value} is not the holdfast.extend.Manifest of extension {entry.name!r}", code="invalid_extension"
         )
@@ -262,7 +266,7 @@ def _length(kind: inspect.StrType) -> list[str]:
     return said + ([] if kind.pattern is None else [f"that matches `{kind.pattern}`"])
 
 
-def _default(field: Field) -> str:
+def _default(field: SettingField) -> str:
     match field.default:
         case value if value is NODEFAULT:
             return "must be given"
@@ -275,5 +279,5 @@ def _default(field: Field) -> str:
     return f"`{msgspec.to_builtins(field.default)}`"
 
 
-def _told(field: Field) -> str:
+def _told(field: SettingField) -> str:
     return " ".join(filter(None, [field.meaning, "A secret." if field.secret else ""]))

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import msgspec
 
-from holdfast.extension_settings import Secret, Section
+from holdfast.extension_settings import Secret, SettingsSection
 from holdfast.lifecycle import Machine
 
 __all__ = ["Manifest", "Secret"]
@@ -25,5 +25,5 @@ class Manifest:
     scopes: tuple[str, ...] = ()
 
     @cached_property
-    def section(self) -> Section | None:
-        return None if self.settings is None else Section(self.name, self.settings)
+    def section(self) -> SettingsSection | None:
+        return None if self.settings is None else SettingsSection(self.name, self.settings)

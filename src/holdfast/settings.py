@@ -14,7 +14,16 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.errors import HoldfastError, Invalid, UnknownName
-from holdfast.extension_settings import FILE, OFF, PREFIX, Section, Shown, installed, installed_names, secret_in
+from holdfast.extension_settings import (
+    FILE,
+    OFF,
+    PREFIX,
+    SettingsSection,
+    ShownSetting,
+    installed,
+    installed_names,
+    secret_in,
+)
 from holdfast.lifecycle.settings import by_lifecycle, flat, flattened, names_like, setting_like
 from holdfast.redaction import HIDDEN, passwords_in, without_password
 
@@ -181,7 +190,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
-    extensions: Iterable[Section] | None = (),
+    extensions: Iterable[SettingsSection] | None = (),
 ) -> Settings:
     """Read all layers. A name nobody knows is an error that suggests the nearest one: a typo must not go unnoticed.
 
@@ -213,17 +222,19 @@ def load(
     return settings
 
 
-def load_section(section: Section, environment: Mapping[str, str] | None = None, file: Path | None = None) -> Any:
+def load_section(
+    section: SettingsSection, environment: Mapping[str, str] | None = None, file: Path | None = None
+) -> Any:
     """The settings of one extension, from the environment and the file."""
     return section.read(*_sources(section, environment, file))
 
 
-def shown_section(section: Section, by_app: msgspec.Struct | None = None) -> list[Shown]:
+def shown_section(section: SettingsSection, by_app: msgspec.Struct | None = None) -> list[ShownSetting]:
     """Each setting of an extension, and where it comes from; `by_app`: as the app itself has given them."""
     return section.shown(*_sources(section), by_app)
 
 
-def refuse_same_variables(section: Section, others: Iterable[Section]) -> None:
+def refuse_same_variables(section: SettingsSection, others: Iterable[SettingsSection]) -> None:
     """Two settings of one variable: what it says could not be told apart."""
     taken = {f"{PREFIX}{name.upper()}": f"the setting {name} of Holdfast" for name in NAMES}
     taken |= {f"{PREFIX}{name.upper()}_FILE": f"the setting {name} of Holdfast" for name in SECRET}
@@ -239,7 +250,7 @@ def refuse_same_variables(section: Section, others: Iterable[Section]) -> None:
 
 
 def _sources(
-    section: Section, environment: Mapping[str, str] | None = None, file: Path | None = None
+    section: SettingsSection, environment: Mapping[str, str] | None = None, file: Path | None = None
 ) -> tuple[Mapping[str, str], Any]:
     said = os.environ if environment is None else environment
     ours = {variable.upper(): value for variable, value in said.items() if variable.startswith(PREFIX)}
@@ -283,13 +294,13 @@ def origins(
     return found
 
 
-def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[Shown]:
+def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[ShownSetting]:
     """Each setting in force, and where it comes from: as `origins` says, else as far as can be told by looking."""
     where = where or origins(overrides=_given_otherwise(settings))
     values = values_of(settings)
     values |= {name: HIDDEN if values[name] else "" for name in SECRET if name != "database_url"}
     values["database_url"] = without_password(settings.url)
-    return [Shown(name, value, where[name], f"{PREFIX}{name.upper()}") for name, value in values.items()]
+    return [ShownSetting(name, value, where[name], f"{PREFIX}{name.upper()}") for name, value in values.items()]
 
 
 def values_of(settings: Settings) -> dict[str, Any]:
@@ -339,7 +350,7 @@ def _is_ours(name: str) -> bool:
     return name in NAMES or setting_like(name) is not None
 
 
-def _refuse_unknown(unknown: Mapping[str, Any], layer: str, included: list[Section]) -> None:
+def _refuse_unknown(unknown: Mapping[str, Any], layer: str, included: list[SettingsSection]) -> None:
     """Unless they are of an extension that the app includes, or of one that is installed."""
     sections = {section.extension: section for section in (*_sections_of(unknown), *included)}
     if layer != "environment":
@@ -356,13 +367,13 @@ def _refuse_unknown(unknown: Mapping[str, Any], layer: str, included: list[Secti
             raise UnknownName.of("setting", variable, others, where="the environment")
 
 
-def _sections_of(names: Iterable[str]) -> list[Section]:
+def _sections_of(names: Iterable[str]) -> list[SettingsSection]:
     """Of installed extensions that these names may belong to."""
     wanted = [each for each in installed_names() if any(name == each or name.startswith(f"{each}_") for name in names)]
     return [manifest.section for manifest in installed(wanted) if manifest.section is not None]
 
 
-def _is_under(variable: str, section: Section) -> bool:
+def _is_under(variable: str, section: SettingsSection) -> bool:
     return variable.startswith(f"{PREFIX}{section.extension.upper()}_")
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from holdfast import App
 from holdfast.store.presence import open_presence
-from holdfast.worker.runtime import Plan, Worker
-from holdfast.worker.sources.database import DirectSource
+from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.sources.database import DatabaseSource
 
 
-class Emptied(DirectSource):
+class Emptied(DatabaseSource):
     """It lets its worker stop when there is nothing left to claim."""
 
     claimed = 0
@@ -44,8 +44,8 @@ async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **pla
             source.worker_of = Worker(
                 source,
                 app.handlers,
-                plan=Plan(kept=False, **plan),
-                around=app.surroundings,
+                plan=WorkerConfig(kept=False, **plan),
+                around=app.middleware_stack,
                 state=state,
                 database=app.handler_database,
             )

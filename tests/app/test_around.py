@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, Permanent, Reject, Snooze, SyncContext
-from holdfast.assembly.worker import Wish, work
+from holdfast.assembly.worker import WorkerOptions, work
 from holdfast.lifecycle import State
 from tests.app.steps import drained
 
@@ -246,7 +246,7 @@ class TestLifespan:
             return len(ctx.state["pool"])
 
         stop = asyncio.Event()
-        at_work = asyncio.create_task(work(app, Wish(concurrency=2), stop=stop, on_ready=lambda _: None))
+        at_work = asyncio.create_task(work(app, WorkerOptions(concurrency=2), stop=stop, on_ready=lambda _: None))
         jobs = [await one.enqueue() for one in (use, use_sync, use)]
         assert [await job.result(60) for job in jobs] == [6, 3, 6]
         stop.set()
@@ -280,5 +280,5 @@ class TestLifespan:
 
         job = await use.enqueue()
         with pytest.raises(ConnectionError, match="no pool today"):
-            await work(app, Wish(), stop=asyncio.Event(), on_ready=lambda _: None)
+            await work(app, WorkerOptions(), stop=asyncio.Event(), on_ready=lambda _: None)
         assert (await job.get()).state is State.QUEUED

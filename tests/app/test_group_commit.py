@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from holdfast import App
-from holdfast.batching import Batches
+from holdfast.batching import Batcher
 from holdfast.errors import HoldfastError, Invalid, StoreUnavailable
 from holdfast.sdk.definitions import Definition
 from tests.app.steps import jobs_in
@@ -141,7 +141,7 @@ class TestBatches:
             await gate.wait()
             return [10 * item for item in items]
 
-        batches = Batches(send, most=4)
+        batches = Batcher(send, most=4)
         tasks = [asyncio.create_task(batches.put(1))]
         await until(lambda: sent)
         tasks += [asyncio.create_task(batches.put(item)) for item in range(2, 8)]
@@ -158,7 +158,7 @@ class TestBatches:
             await asyncio.sleep(0)
             return items
 
-        batches = Batches(send, turns=2)
+        batches = Batcher(send, turns=2)
         assert await asyncio.gather(*(batches.put(item) for item in range(9))) == list(range(9))
         assert await batches.put(9) == 9
         assert sent == [list(range(9)), [9]]
@@ -168,7 +168,7 @@ class TestBatches:
             await asyncio.sleep(0)
             return items
 
-        batches = Batches(send, turns=2)
+        batches = Batcher(send, turns=2)
         for turns in range(6):
             tasks = [asyncio.create_task(batches.put(item)) for item in (1, 2, 3)]
             for _ in range(turns):
@@ -188,7 +188,7 @@ class TestBatches:
                 raise Invalid("unlucky")
             return items
 
-        batches = Batches(send)
+        batches = Batcher(send)
         answers = await asyncio.gather(*(batches.put(item) for item in range(64)), return_exceptions=True)
         assert [place for place, answer in enumerate(answers) if isinstance(answer, Invalid)] == [13]
         assert [answer for answer in answers if isinstance(answer, int)] == [item for item in range(64) if item != 13]
@@ -199,7 +199,7 @@ class TestBatches:
             await asyncio.sleep(0)
             return [Invalid("odd") if item % 2 else item for item in items]
 
-        batches: Batches[int, int] = Batches(send)
+        batches: Batcher[int, int] = Batcher(send)
         answers = await asyncio.gather(*(batches.put(item) for item in range(4)), return_exceptions=True)
         assert [type(answer) for answer in answers] == [int, Invalid, int, Invalid]
 
@@ -217,7 +217,7 @@ class TestBatches:
                 raise error
             return items
 
-        batches = Batches(send)
+        batches = Batcher(send)
         tasks = [asyncio.create_task(batches.put(item)) for item in (1, 2, 3)]
         await until(lambda: calls == 1)
         gate.set()
@@ -235,7 +235,7 @@ class TestBatches:
             await asyncio.sleep(0 if len(sent) > 1 else 60)
             return items
 
-        batches = Batches(send)
+        batches = Batcher(send)
         tasks = [asyncio.create_task(batches.put(item)) for item in (1, 2, 3)]
         await until(lambda: sent)
         tasks[0].cancel()
@@ -250,7 +250,7 @@ class TestBatches:
             await (asyncio.sleep(0) if items == [0] else asyncio.Event().wait())
             return items
 
-        batches = Batches(send, most=2)
+        batches = Batcher(send, most=2)
         assert await batches.put(0) == 0
         tasks = [asyncio.create_task(batches.put(item)) for item in (0, 1, 2, 3, 4, 5)]
         assert await tasks.pop(0) == 0

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from holdfast.assembly.engine import Opened
+from holdfast.assembly.engine import OpenEngine
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Engine
 from holdfast.lifecycle import FINAL
 from holdfast.model import Job
 from holdfast.settings import Settings
-from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.runtime import Worker, WorkerConfig
 from tests.dispatch.errands import QUEUES, app
 from tests.dispatch.stories import creating, jobs, listening, until
 from tests.worker.stories.stage import Stage, eventually
@@ -21,7 +21,7 @@ BACK_SECONDS = 50.0  # five times what is promised
 
 class Crew:
     def __init__(self) -> None:
-        self.creators: list[Opened] = []
+        self.creators: list[OpenEngine] = []
         self.workers: dict[str, list[Dispatch]] = {queue: [] for queue in QUEUES}
 
     @property
@@ -65,10 +65,10 @@ async def crew_at(*wires: Settings) -> AsyncIterator[Crew]:
 
 
 @asynccontextmanager
-async def _working(settings: Settings, queue: str) -> AsyncIterator[Opened]:
+async def _working(settings: Settings, queue: str) -> AsyncIterator[OpenEngine]:
     async with listening(settings, queues=[queue], types=sorted(app.handlers), live=4) as (opened, source, _):
-        plan = Plan(concurrency=4, queues=[queue], kept=False, stop_grace_seconds=5)
-        worker = Worker(source, app.handlers, plan=plan, around=app.surroundings)
+        plan = WorkerConfig(concurrency=4, queues=[queue], kept=False, stop_grace_seconds=5)
+        worker = Worker(source, app.handlers, plan=plan, around=app.middleware_stack)
         running = asyncio.create_task(worker.run())
         try:
             yield opened

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from holdfast.assembly.engine import Opened, open_all, open_presence
+from holdfast.assembly.engine import OpenEngine, open_all, open_presence
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
 from holdfast.engine import Engine
@@ -20,7 +20,7 @@ from holdfast.model import NewJob
 from holdfast.model.reports import Done
 from holdfast.settings import Settings
 from holdfast.store.notify import by_queue
-from holdfast.worker.sources.database import DirectSource, Hints, NoBroker
+from holdfast.worker.sources.database import DatabaseSource, Hints, NoBroker
 
 SECONDS = 60.0  # for whatever must happen in the end
 
@@ -32,7 +32,7 @@ async def until(condition: Callable[[], Any], *, seconds: float = SECONDS) -> No
 
 
 @contextlib.asynccontextmanager
-async def creating(settings: Settings) -> AsyncIterator[Opened]:
+async def creating(settings: Settings) -> AsyncIterator[OpenEngine]:
     """A process that creates jobs and does nothing else."""
     opened = await open_all(settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids())
     try:
@@ -42,7 +42,7 @@ async def creating(settings: Settings) -> AsyncIterator[Opened]:
 
 
 class Hand:
-    def __init__(self, opened: Opened, source: DirectSource, hints: Hints, slots: int) -> None:
+    def __init__(self, opened: OpenEngine, source: DatabaseSource, hints: Hints, slots: int) -> None:
         self.opened, self.source, self.hints, self.slots = opened, source, hints, slots
         self.done: list[str] = []
         self.claims = 0  # that were made, with or without success
@@ -82,7 +82,7 @@ class Hand:
 @contextlib.asynccontextmanager
 async def listening(
     settings: Settings, *, queues: list[str] | None = None, types: list[str] | None = None, live: int = 1
-) -> AsyncIterator[tuple[Opened, DirectSource, Hints]]:
+) -> AsyncIterator[tuple[OpenEngine, DatabaseSource, Hints]]:
     """A worker process without its worker: registered, present, and hearing hints."""
     async with contextlib.AsyncExitStack() as stack:
         opened = await stack.enter_async_context(creating(settings))
@@ -101,7 +101,7 @@ async def listening(
                 live=lambda: live,
             )
         async with beside(hints.run()):
-            yield opened, DirectSource(opened.engine, presence, Clock(), worker=worker, hints=hints), hints
+            yield opened, DatabaseSource(opened.engine, presence, Clock(), worker=worker, hints=hints), hints
 
 
 @contextlib.asynccontextmanager

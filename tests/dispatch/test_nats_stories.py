@@ -7,7 +7,7 @@ import msgspec
 import nats
 import pytest
 
-from holdfast.assembly.engine import Opened
+from holdfast.assembly.engine import OpenEngine
 from holdfast.dispatch import nats as module
 from holdfast.dispatch.dispatch import kind_of_worker
 from holdfast.dispatch.listener import FLOOR_MAX_SECONDS
@@ -202,7 +202,7 @@ async def test_a_process_starts_and_jobs_run_though_nats_is_not_there(
     assert "hunter2" not in caplog.text
 
 
-async def back_on_the_broker(creator: Opened, worker: Hand, ids: list[str]) -> None:
+async def back_on_the_broker(creator: OpenEngine, worker: Hand, ids: list[str]) -> None:
     """Hints arrive through it again, and all jobs ended once."""
     await until(lambda: worker.dispatch.up)
     assert creator.dispatch

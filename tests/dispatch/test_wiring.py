@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import App
 from holdfast.assembly.engine import open_all
-from holdfast.assembly.worker import Wish, work
+from holdfast.assembly.worker import WorkerOptions, work
 from holdfast.cli import main
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import kind_of_worker
@@ -130,7 +130,7 @@ async def test_a_worker_process_hears_of_work_through_redis(fresh_postgres_url: 
 
     stop, ready = asyncio.Event(), list[Worker]()
     async with app:
-        working = asyncio.create_task(work(app, Wish(), stop=stop, on_ready=ready.append))
+        working = asyncio.create_task(work(app, WorkerOptions(), stop=stop, on_ready=ready.append))
         await until(lambda: ready or working.done())
         dispatch = await app.dispatch()
         assert dispatch
@@ -155,7 +155,7 @@ async def test_a_worker_that_ends_leaves_nothing_in_an_app_that_goes_on(
         before = len(rules.wakers), len(dispatch.breaker.watchers)
         for _ in range(2):
             stop, ready = asyncio.Event(), list[Worker]()
-            working = asyncio.create_task(work(app, Wish(), stop=stop, on_ready=ready.append))
+            working = asyncio.create_task(work(app, WorkerOptions(), stop=stop, on_ready=ready.append))
             await until(lambda working=working: dispatch.up or working.done())
             stop.set()
             await working

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.extension_settings import Section, installed
+from holdfast.extension_settings import SettingsSection, installed
 from holdfast.lifecycle import BUILT_IN, FINAL, Machine, Policy
 from holdfast.lifecycle.render import mermaid
 from holdfast.server.api import docs_routes
@@ -35,7 +35,7 @@ def with_lifecycles(page: str) -> str:
     return _with(page, BEGIN, "\n".join(describe(machine) for machine in BUILT_IN))
 
 
-def with_settings(page: str, section: Section) -> str:
+def with_settings(page: str, section: SettingsSection) -> str:
     """The page of an extension with the table of its settings as it should be now."""
     return _with(page, SETTINGS, section.documented())
 

@@ -12,8 +12,8 @@ from holdfast.engine import Engine, Limits, Retention
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
-from holdfast.maintenance.maintainer import Maintenance
-from holdfast.maintenance.rotation import Turns
+from holdfast.maintenance.maintainer import Maintainer
+from holdfast.maintenance.rotation import Rotation
 from holdfast.model import Liveness, NewJob
 from holdfast.model.reports import Fleet
 from holdfast.store import open_store
@@ -52,13 +52,13 @@ async def engine(store_url: str, clock: Steps) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-def turns(clock: Steps) -> Turns:
-    return Turns(clock, SeededIds(7))
+def turns(clock: Steps) -> Rotation:
+    return Rotation(clock, SeededIds(7))
 
 
 @pytest.fixture
-def maintenance(engine: Engine, clock: Steps, turns: Turns) -> Maintenance:
-    return Maintenance(engine, clock, SeededIds(7), every=10, retention=Retention(succeeded=60), turns=turns)
+def maintenance(engine: Engine, clock: Steps, turns: Rotation) -> Maintainer:
+    return Maintainer(engine, clock, SeededIds(7), every=10, retention=Retention(succeeded=60), turns=turns)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def finished(engine: Engine, worker: str) -> str:
 
 
 @pytest.fixture
-async def maintaining(maintenance: Maintenance) -> AsyncIterator[asyncio.Task[None]]:
+async def maintaining(maintenance: Maintainer) -> AsyncIterator[asyncio.Task[None]]:
     running = asyncio.create_task(maintenance.run())
     yield running
     running.cancel()
@@ -126,7 +126,7 @@ async def test_what_is_finished_is_pruned_when_its_time_is_over(
 
 
 async def test_it_goes_on_at_once_while_there_is_more(
-    engine: Engine, worker: str, clock: Steps, maintenance: Maintenance
+    engine: Engine, worker: str, clock: Steps, maintenance: Maintainer
 ) -> None:
     for _ in range(2 * BATCH + 1):
         await engine.create(NewJob(type="later", delay_seconds=5))
@@ -152,7 +152,7 @@ async def test_where_nothing_happens_a_round_is_one_question_and_the_mark_that_i
 ) -> None:
     """Nothing is deleted unless somebody asked for it, so that is not even looked for."""
     forever = Retention(succeeded=None, dead=None, canceled=None, rejected=None)
-    maintenance = Maintenance(engine, clock, SeededIds(7), every=10, retention=forever)
+    maintenance = Maintainer(engine, clock, SeededIds(7), every=10, retention=forever)
     await maintenance.sweep()
     clock.advance(10)
     asked: list[str] = []
@@ -162,7 +162,7 @@ async def test_where_nothing_happens_a_round_is_one_question_and_the_mark_that_i
 
 
 async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
-    engine: Engine, worker: str, clock: Steps, turns: Turns, maintaining: asyncio.Task[None]
+    engine: Engine, worker: str, clock: Steps, turns: Rotation, maintaining: asyncio.Task[None]
 ) -> None:
     """K10, K22: with fifty, each has its turn in about four minutes; a survivor does not wait for the others'."""
     began, sweeps = clock.now(), []
@@ -195,7 +195,7 @@ async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
 
 
 async def test_the_last_survivor_of_a_fleet_sweeps_at_full_pace_soon(
-    engine: Engine, worker: str, clock: Steps, turns: Turns, maintenance: Maintenance
+    engine: Engine, worker: str, clock: Steps, turns: Rotation, maintenance: Maintainer
 ) -> None:
     """K10, K22: nobody tells it but its own beats, one in half a minute; all bounds together are under 105 s."""
     for _ in range(49):
@@ -225,7 +225,7 @@ async def test_the_last_survivor_of_a_fleet_sweeps_at_full_pace_soon(
 
 
 async def test_a_step_that_fails_keeps_none_of_the_others_from_their_work(
-    engine: Engine, worker: str, clock: Steps, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, worker: str, clock: Steps, maintenance: Maintainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K10."""
 
@@ -244,7 +244,7 @@ async def test_a_step_that_fails_keeps_none_of_the_others_from_their_work(
 
 
 async def test_a_look_that_fails_keeps_no_step_from_its_work(
-    engine: Engine, worker: str, clock: Steps, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, worker: str, clock: Steps, maintenance: Maintainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K10."""
 

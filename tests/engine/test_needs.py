@@ -13,7 +13,7 @@ from holdfast.engine import declare as _declare
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.errors import ExtensionMissing
 from holdfast.ids import Ids
-from holdfast.maintenance.maintainer import Maintenance
+from holdfast.maintenance.maintainer import Maintainer
 from holdfast.model import Job, JobType, NewJob
 from holdfast.store import Tx, open_store, q
 from holdfast.store.queries import Query
@@ -156,7 +156,7 @@ async def test_a_job_committed_after_the_adoption_is_claimed_with_hooks(opens: O
 
 async def test_maintenance_adopts_what_is_committed_within_minutes(opens: Opens, clock: MovableClock) -> None:
     app = await opens("toy", app="a")
-    maintenance = Maintenance(app, clock, Ids(), every=10, retention=Retention())
+    maintenance = Maintainer(app, clock, Ids(), every=10, retention=Retention())
     await app.create(NewJob(type="n"))
     await forget_needs(app)
     await maintenance.sweep()
@@ -177,7 +177,7 @@ async def test_a_creator_whose_transaction_outlasts_the_declaration(fresh_postgr
             late = await plain.create(NewJob(type="n"), connection=connection)
             await app.declare(JobType(name="n"), app="a")
         assert (await app.get(late.id)).needs is None
-        await Maintenance(app, Clock(), Ids(), every=10, retention=Retention()).sweep()
+        await Maintainer(app, Clock(), Ids(), every=10, retention=Retention()).sweep()
         assert (await app.get(late.id)).needs == ["toy"]
         with pytest.raises(ExtensionMissing):
             await plain.cancel(late.id)

@@ -10,8 +10,8 @@ from holdfast.engine import Engine, Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
-from holdfast.maintenance.crash_detector import LOOK_SECONDS, SETTLE_SECONDS, WINDOW_SECONDS, DeathWatch
-from holdfast.maintenance.rotation import Turns
+from holdfast.maintenance.crash_detector import LOOK_SECONDS, SETTLE_SECONDS, WINDOW_SECONDS, CrashDetector
+from holdfast.maintenance.rotation import Rotation
 from holdfast.model import NewJob
 from holdfast.model.reports import Fleet
 from holdfast.store import open_store
@@ -78,8 +78,8 @@ class Watching:
         assert isinstance(engine.rules.clock, MovableClock)
         self.clock = Steps()
         self.clock.with_it = (engine.rules.clock,)
-        self.turns = Turns(self.clock, Ids())
-        self.watch = DeathWatch(engine, self.presence, self.clock, Ids(), self.turns)
+        self.turns = Rotation(self.clock, Ids())
+        self.watch = CrashDetector(engine, self.presence, self.clock, Ids(), self.turns)
         self.looks: list[float] = []
         self.suspicions: list[float] = []
 
@@ -306,7 +306,7 @@ async def test_the_job_of_a_killed_process_can_be_claimed_again_soon(store_url: 
     """F1: long before its lease of 10 minutes is over."""
     job = await real.create(NewJob(type="long", policy={"lease_seconds": 600}))
     presence = await open_presence(store_url)
-    watching = asyncio.create_task(DeathWatch(real, presence, Clock(), Ids()).run())
+    watching = asyncio.create_task(CrashDetector(real, presence, Clock(), Ids()).run())
     async with living(store_url, "claim") as other:
         assert await real.instances() == [other.instance]
         await other.kill()
@@ -330,7 +330,7 @@ async def test_nobody_dies_of_a_restart_of_the_server(kill: bool) -> None:
         engine = Engine(await open_store(server.dsn()))
         job = await engine.create(NewJob(type="long", policy={"lease_seconds": 600}))
         presence = await open_presence(server.dsn())
-        watching = asyncio.create_task(DeathWatch(engine, presence, Clock(), Ids()).run())
+        watching = asyncio.create_task(CrashDetector(engine, presence, Clock(), Ids()).run())
         async with living(server.dsn(), "claim") as other:
             await asyncio.to_thread(server.restart, kill=kill)
             await asyncio.sleep(SETTLE_SECONDS + 2 * WINDOW_SECONDS)

@@ -12,7 +12,7 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.maintenance.extension_tasks import BACKOFF_MAX_SECONDS, FORGET_SECONDS, SEEN_SECONDS, Task
 from holdfast.ids import SeededIds
-from holdfast.maintenance.maintainer import ExtensionMaintenance
+from holdfast.maintenance.maintainer import ExtensionMaintainer
 from holdfast.store import Tx, open_store
 from holdfast.store.queries import Query
 from tests.engine.steps import ask
@@ -57,15 +57,15 @@ def tasks() -> Tasks:
 
 
 @pytest.fixture
-def upkeep(engine: Engine, clock: MovableClock, tasks: Tasks) -> ExtensionMaintenance:
-    return ExtensionMaintenance(with_extensions(engine), clock, SeededIds(7), tasks.all)
+def upkeep(engine: Engine, clock: MovableClock, tasks: Tasks) -> ExtensionMaintainer:
+    return ExtensionMaintainer(with_extensions(engine), clock, SeededIds(7), tasks.all)
 
 
 @pytest.fixture
-async def other(store_url: str, clock: MovableClock, tasks: Tasks) -> AsyncIterator[ExtensionMaintenance]:
+async def other(store_url: str, clock: MovableClock, tasks: Tasks) -> AsyncIterator[ExtensionMaintainer]:
     """Another process with the same extensions."""
     engine = with_extensions(Engine(await open_store(store_url, clock), clock=clock))
-    yield ExtensionMaintenance(engine, clock, SeededIds(8), tasks.all)
+    yield ExtensionMaintainer(engine, clock, SeededIds(8), tasks.all)
     await engine.close()
 
 
@@ -75,7 +75,7 @@ async def rows(engine: Engine) -> dict[str, Any]:
 
 
 async def test_each_task_runs_once_in_its_interval_in_one_of_the_processes(
-    upkeep: ExtensionMaintenance, other: ExtensionMaintenance, tasks: Tasks, clock: MovableClock
+    upkeep: ExtensionMaintainer, other: ExtensionMaintainer, tasks: Tasks, clock: MovableClock
 ) -> None:
     for each in (upkeep, other):
         await each.round()
@@ -95,7 +95,7 @@ async def test_each_task_runs_once_in_its_interval_in_one_of_the_processes(
     assert sorted(tasks.since()) == ["notes.sweep", "notes.tidy", "pages.sweep"]
 
 
-async def test_it_waits_as_long_as_nothing_is_due(upkeep: ExtensionMaintenance, clock: MovableClock) -> None:
+async def test_it_waits_as_long_as_nothing_is_due(upkeep: ExtensionMaintainer, clock: MovableClock) -> None:
     for _ in range(2):
         assert await upkeep.round() == 0.5
     assert await upkeep.round() == pytest.approx(10, abs=0.01)
@@ -139,7 +139,7 @@ async def takes_too_long(tx: Tx) -> None:
 @pytest.mark.parametrize("broken", [raises, fails_in_sql, takes_too_long])
 async def test_a_task_that_fails_is_undone_and_tried_again_and_the_others_run(
     engine: Engine,
-    upkeep: ExtensionMaintenance,
+    upkeep: ExtensionMaintainer,
     tasks: Tasks,
     clock: MovableClock,
     caplog: pytest.LogCaptureFixture,
@@ -172,7 +172,7 @@ async def test_a_task_that_fails_is_undone_and_tried_again_and_the_others_run(
 
 
 async def test_the_pause_after_a_failure_grows_up_to_five_minutes(
-    engine: Engine, upkeep: ExtensionMaintenance, tasks: Tasks, clock: MovableClock
+    engine: Engine, upkeep: ExtensionMaintainer, tasks: Tasks, clock: MovableClock
 ) -> None:
     tasks.broken["pages.sweep"] = raises
     await upkeep.round()
@@ -185,7 +185,7 @@ async def test_the_pause_after_a_failure_grows_up_to_five_minutes(
 
 
 async def test_a_task_that_was_put_off_for_longer_than_it_ever_is_runs_at_once(
-    engine: Engine, upkeep: ExtensionMaintenance, tasks: Tasks
+    engine: Engine, upkeep: ExtensionMaintainer, tasks: Tasks
 ) -> None:
     """Its interval was longer before, or the clock was set back."""
     for _ in range(2):
@@ -199,7 +199,7 @@ async def test_a_task_that_was_put_off_for_longer_than_it_ever_is_runs_at_once(
 
 
 async def test_a_task_that_is_not_due_is_not_taken_though_another_of_its_name_is(
-    engine: Engine, upkeep: ExtensionMaintenance, tasks: Tasks, clock: MovableClock
+    engine: Engine, upkeep: ExtensionMaintainer, tasks: Tasks, clock: MovableClock
 ) -> None:
     for _ in range(2):
         await upkeep.round()
@@ -212,7 +212,7 @@ async def test_a_task_that_is_not_due_is_not_taken_though_another_of_its_name_is
 
 
 async def test_a_process_says_which_extensions_it_has_and_not_too_often(
-    engine: Engine, upkeep: ExtensionMaintenance, clock: MovableClock
+    engine: Engine, upkeep: ExtensionMaintainer, clock: MovableClock
 ) -> None:
     async def seen() -> dict[str, Any]:
         return {row["name"]: row["seen_at"] for row in await ask(engine, "SELECT name, seen_at FROM extensions")}
@@ -231,7 +231,7 @@ async def test_a_process_says_which_extensions_it_has_and_not_too_often(
 
 
 async def test_a_task_that_no_process_knows_any_more_is_forgotten(
-    engine: Engine, upkeep: ExtensionMaintenance, clock: MovableClock
+    engine: Engine, upkeep: ExtensionMaintainer, clock: MovableClock
 ) -> None:
     await upkeep.round()
     await ask(
@@ -247,7 +247,7 @@ async def test_a_task_that_no_process_knows_any_more_is_forgotten(
     assert sorted(await rows(engine)) == ["notes.sweep", "notes.tidy", "other.gone", "pages.sweep"]
 
 
-async def test_an_outage_ends_nothing(upkeep: ExtensionMaintenance, engine: Engine, tasks: Tasks) -> None:
+async def test_an_outage_ends_nothing(upkeep: ExtensionMaintainer, engine: Engine, tasks: Tasks) -> None:
     await engine.store.close()
     assert await upkeep.round() > 0
     assert tasks.since() == []

@@ -19,7 +19,7 @@ from holdfast.errors import HookFailed, Invalid
 from holdfast.extend import Extension, Request, Tx
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import Machine
-from holdfast.maintenance.maintainer import ExtensionMaintenance
+from holdfast.maintenance.maintainer import ExtensionMaintainer
 from holdfast.model import NewJob
 from holdfast.settings import Settings
 from holdfast.store.extension_files import ExtensionFiles
@@ -246,7 +246,7 @@ async def test_maintenance_that_returns_something_fails_and_is_named(
         return 3
 
     engine.rules.hooks.add("pages")
-    upkeep = ExtensionMaintenance(engine, clock, SeededIds(7), ext.tasks)
+    upkeep = ExtensionMaintainer(engine, clock, SeededIds(7), ext.tasks)
     for _ in range(2):
         await upkeep.round()
     assert "extension pages: maintenance sweep failed (1 times)" in caplog.text

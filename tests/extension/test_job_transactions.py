@@ -18,7 +18,7 @@ from holdfast.model.reports import Held
 from holdfast.settings import Settings
 from holdfast.store import connect
 from holdfast.store.migrate import migrate
-from holdfast.worker.processes.process_pool import Children
+from holdfast.worker.processes.process_pool import ProcessPool
 from tests.extension import toy
 from tests.worker.in_process import until, working
 
@@ -332,7 +332,7 @@ async def test_in_a_child_process(store_url: str) -> None:
     settings = Settings(database_url=store_url)
     toy.app.settings = settings
     await migrate(store_url, toy.app.extensions.values())
-    children = Children("tests.extension.toy:app", most=1, clock=Clock(), settings=msgspec.to_builtins(settings))
+    children = ProcessPool("tests.extension.toy:app", most=1, clock=Clock(), settings=msgspec.to_builtins(settings))
     try:
         async with working(toy.app, children=children) as at_work:
             job = await toy.copy.enqueue("hello")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly.worker import Wish, work
+from holdfast.assembly.worker import WorkerOptions, work
 from holdfast.cli import main
 from holdfast.engine import Engine
 from holdfast.errors import Invalid
@@ -48,7 +48,7 @@ async def test_a_worker_does_it_and_doctor_tells_of_it(
     toy.app.settings = Settings(database_url=fresh_sqlite_url)
     await migrate(fresh_sqlite_url, toy.app.extensions.values())
     engine, stop = Engine(await open_store(fresh_sqlite_url)), asyncio.Event()
-    working = asyncio.create_task(work(toy.app, Wish(), stop=stop, on_ready=lambda _: None))
+    working = asyncio.create_task(work(toy.app, WorkerOptions(), stop=stop, on_ready=lambda _: None))
     await until(has_swept(engine))
     stop.set()
     await working

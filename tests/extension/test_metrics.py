@@ -25,9 +25,9 @@ from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.testing import fake_context
-from holdfast.worker.metrics import Figures
-from holdfast.worker.processes.child_process import Child
-from holdfast.worker.processes.child_protocol import Counted, to_child, to_worker
+from holdfast.worker.metrics import WorkerCounters
+from holdfast.worker.processes.child_process import ChildProcess
+from holdfast.worker.processes.child_protocol import MetricsUpdate, to_child, to_worker
 from tests.cli.background import Background
 from tests.extension import toy
 from tests.server.steps import serving
@@ -130,7 +130,7 @@ def test_what_the_core_only_names_is_fed_by_the_extension_that_declares_it(pages
     errors.add(1, "corrupt")
     took.observe(0.4, "invalidate")
     failed.add(1, "invalidate", "throttled")
-    page = Page(Figures([], declarations=app.declarations()).registry.text().decode())
+    page = Page(WorkerCounters([], declarations=app.declarations()).registry.text().decode())
     assert page.value("image_processing_errors_total", error_type="corrupt") == 1
     assert page.value("cloudfront_operation_duration_seconds_bucket", operation="invalidate", le="0.5") == 1
     assert page.value("cloudfront_operation_errors_total", operation="invalidate", error_code="throttled") == 1
@@ -247,10 +247,10 @@ async def test_of_the_last_words_of_a_child_the_gauges_are_forgotten(pages: Exte
     pages.gauge("open", "x")
     ours, theirs = socket.socketpair()
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass")
-    child = Child(process, await to_child(ours), Clock(), Declarations(pages.metrics.values()))
+    child = ChildProcess(process, await to_child(ours), Clock(), Declarations(pages.metrics.values()))
     said = await to_worker(theirs)
     await child.exited
-    await said.send(Counted(raw({"pages_read_total": [[[], 2]], "pages_open": [[[], 3]]})))
+    await said.send(MetricsUpdate(raw({"pages_read_total": [[[], 2]], "pages_open": [[[], 3]]})))
     said.close()
     assert await child._converse(cast(Any, None)) is None
     child.channel.close()

@@ -12,7 +12,7 @@ from holdfast import App
 from holdfast.cli import main
 from holdfast.errors import Invalid, UnknownName
 from holdfast.extend import Extension, Secret
-from holdfast.extension_settings import Section, installed
+from holdfast.extension_settings import SettingsSection, installed
 from holdfast.settings import Settings, load, load_section
 from tests.cli.conftest import Answer
 from tests.docs.generate import with_settings
@@ -40,7 +40,7 @@ class Everything(Struct, kw_only=True):
     api_key: Secret | None = None
 
 
-SECTION = Section("pages", Everything)
+SECTION = SettingsSection("pages", Everything)
 ABSENT = Path("absent.toml")
 
 

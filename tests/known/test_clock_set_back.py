@@ -10,7 +10,7 @@ from holdfast.engine import Engine, Limits, Retention
 from holdfast.engine.maintenance import clock_correction as set_back_module
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
-from holdfast.maintenance.maintainer import Maintenance
+from holdfast.maintenance.maintainer import Maintainer
 from holdfast.model import NewJob
 from holdfast.store import q
 from holdfast.store.queries import Query
@@ -114,7 +114,7 @@ async def test_a_retry_waits_for_its_backoff_and_no_longer(engine: Engine, worke
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=40)
     await set_back(engine, clock)
-    await Maintenance(engine, clock, SeededIds(1), every=10, retention=Retention()).sweep()  # though nothing runs
+    await Maintainer(engine, clock, SeededIds(1), every=10, retention=Retention()).sweep()  # though nothing runs
     assert await engine.claim(worker) == []
     clock.advance(39)
     assert await engine.claim(worker) == []
@@ -163,7 +163,7 @@ async def test_a_job_whose_creator_died_before_accepting_it_runs_without_waiting
 ) -> None:
     orphan = await engine.create(NewJob(type="echo", lifecycle="orchestration"), accept=False)
     await set_back(engine, clock)
-    await Maintenance(engine, clock, SeededIds(1), every=10, retention=Retention()).sweep()
+    await Maintainer(engine, clock, SeededIds(1), every=10, retention=Retention()).sweep()
     assert [lease.id for lease in await engine.claim(worker)] == [orphan.id]
 
 

@@ -5,7 +5,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
-from holdfast.maintenance.crash_detector import WINDOW_SECONDS, DeathWatch
+from holdfast.maintenance.crash_detector import WINDOW_SECONDS, CrashDetector
 from holdfast.model import NewJob
 from holdfast.store.presence import open_presence
 from tests.engine.steps import run
@@ -34,7 +34,7 @@ async def test_a_worker_whose_instance_id_ends_in_live_keeps_its_job(store_url: 
         await run(served.engine, beside, instance="beside")
         assert await served.engine.instances() == ["beside"]
         presence = await open_presence(store_url)
-        watch = DeathWatch(served.engine, presence, Hours(), Ids())
+        watch = CrashDetector(served.engine, presence, Hours(), Ids())
         assert WINDOW_SECONDS < 3600
         assert [await watch.look() for _ in range(3)] == [[], [], []]
         assert (await served.engine.get(made.id)).state is State.RUNNING

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from holdfast.assembly.engine import open_engine
-from holdfast.assembly.heartbeat_process import Spec, _source
+from holdfast.assembly.heartbeat_process import HeartbeatSpec, _source
 from holdfast.model import Liveness
 from holdfast.settings import Settings
 from holdfast.store import listen_connection
@@ -140,7 +140,9 @@ async def test_the_heartbeat_process_holds_the_lock_of_its_worker_from_its_first
     worker = (await engine.register(name="w")).id
     await engine.close()
     lost = asyncio.Event()
-    spec = Spec(board=0, heartbeat_seconds=1, watchdog_seconds=1, settings=settings, worker=worker, presence=name)
+    spec = HeartbeatSpec(
+        board=0, heartbeat_seconds=1, watchdog_seconds=1, settings=settings, worker=worker, presence=name
+    )
     source = await _source(spec, lost)
     await source.heartbeat([], liveness=Liveness.IDLE, slots=1)
     operator = Operator(await asyncpg.connect(fresh_postgres_url), key_of(name))

@@ -17,7 +17,7 @@ from holdfast.engine.maintenance.event_log import rebase_within
 from holdfast.engine.reads.read import Cursor
 from holdfast.errors import Locked
 from holdfast.ids import Ids
-from holdfast.maintenance.maintainer import Maintenance
+from holdfast.maintenance.maintainer import Maintainer
 from holdfast.model import NewJob
 from holdfast.settings import Settings
 from holdfast.store import Tx, open_store
@@ -203,7 +203,7 @@ async def test_maintenance_finds_out_that_the_server_is_another_one(
     await engine.create(NewJob(type="t"))
     await engine.store.write(lambda tx: tx.one(AHEAD))
     end = await engine.feed_end()
-    maintenance = Maintenance(engine, engine.rules.clock, engine.rules.ids, every=10, retention=FOR_EVER)
+    maintenance = Maintainer(engine, engine.rules.clock, engine.rules.ids, every=10, retention=FOR_EVER)
     with caplog.at_level(logging.WARNING):
         await maintenance.sweep()
     assert "positions of its events" in caplog.text

@@ -6,7 +6,7 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Limits, Retention
 from holdfast.engine.maintenance.prune import UNREAD_SECONDS, Overdue
 from holdfast.ids import SeededIds
-from holdfast.maintenance.maintainer import Maintenance
+from holdfast.maintenance.maintainer import Maintainer
 from holdfast.model import NewJob
 from holdfast.store.queries import q
 from holdfast.webhooks import deliverer
@@ -93,7 +93,7 @@ async def test_a_backlog_of_finished_jobs_is_deleted_in_one_round_of_maintenance
     for _ in range(6):
         for job in await engine.create_many([NewJob(type="n") for _ in range(5)]):
             await engine.cancel(job.id)
-    maintenance = Maintenance(engine, clock, SeededIds(1), every=10, retention=AT_ONCE)
+    maintenance = Maintainer(engine, clock, SeededIds(1), every=10, retention=AT_ONCE)
     while await maintenance.sweep():
         continue
     assert await ask(engine, "SELECT id FROM jobs") == []

@@ -13,7 +13,7 @@ from holdfast.lifecycle import Lifecycles, State
 from holdfast.model.reports import Settled
 from holdfast.observe.log_formats import Json, Terminal, Text, told
 from holdfast.observe.logs import ATTEMPTS
-from holdfast.worker.attempt_log import Attempts
+from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Released
 from tests.observe.hearing import hearing, json_lines
 
@@ -136,7 +136,7 @@ class Run:
 
 def attempt(folder: Path, outcome: Any, answer: Any, level: int = logging.INFO, **run: Any) -> list[dict[str, Any]]:
     with hearing(folder, level=level) as heard:
-        attempts = Attempts(heard.log, Lifecycles())
+        attempts = AttemptLog(heard.log, Lifecycles())
         group: Any = [(Run(**run), outcome)]
         for _ in range(2):  # the second one is made of what the first one learned
             if isinstance(outcome, Abandoned):
@@ -185,7 +185,7 @@ def test_a_failure_is_told_with_its_reason(tmp_path: Path) -> None:
 def test_on_a_terminal_an_attempt_is_one_line_that_fits_and_its_traceback_stands_below(tmp_path: Path) -> None:
     error = Failed("ConnectionError", "no route to host\n" + "y" * 500, {"traceback": "Traceback:\n  in send"})
     with hearing(tmp_path, form=Terminal(100)) as heard:
-        attempts = Attempts(heard.log, Lifecycles())
+        attempts = AttemptLog(heard.log, Lifecycles())
         attempts.ended([(Run(), Completed())], [Settled("j", State.SUCCEEDED)])  # type: ignore[list-item]
         attempts.ended([(Run(), error)], [Settled("j", State.RETRYING)])  # type: ignore[list-item]
         succeeded, failed, *trace = heard.text.splitlines()
@@ -198,7 +198,7 @@ def test_on_a_terminal_an_attempt_is_one_line_that_fits_and_its_traceback_stands
 def test_where_there_is_little_room_the_error_is_more_important_than_what_follows_from_it(tmp_path: Path) -> None:
     with hearing(tmp_path, form=Terminal(80)) as heard:
         group: Any = [(Run(), Failed("ConnectionError", "no route to host"))]
-        Attempts(heard.log, Lifecycles()).ended(group, [Settled("j", State.RETRYING)])
+        AttemptLog(heard.log, Lifecycles()).ended(group, [Settled("j", State.RETRYING)])
         line, below = heard.text.splitlines()
     assert line[9:] == f"t            {JOB[:18]}    1.500 s failed 2/5: ConnectionError…"
     assert len(line) <= 80
@@ -210,7 +210,7 @@ def test_where_there_is_little_room_the_error_is_more_important_than_what_follow
 def test_colours_are_on_a_terminal_only_and_not_what_a_handler_wrote(tmp_path: Path) -> None:
     with hearing(tmp_path, form=Terminal(200, colour=True)) as heard:
         group: Any = [(Run(), Failed("E", "\x1b[2J"))]
-        Attempts(heard.log, Lifecycles()).ended(group, [Settled("j", State.DEAD)])
+        AttemptLog(heard.log, Lifecycles()).ended(group, [Settled("j", State.DEAD)])
         assert "\x1b[31mfailed 2/5\x1b[0m: E: " in heard.text
         assert "\x1b[2J" not in heard.text
 

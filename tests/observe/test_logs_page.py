@@ -10,7 +10,7 @@ from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.model.reports import Settled
 from holdfast.observe.transition_log import TransitionLog
-from holdfast.worker.attempt_log import Attempts
+from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.outcomes import Failed
 from tests.docs.pages import PAGES, blocks
 from tests.observe.hearing import hearing
@@ -49,7 +49,7 @@ def test_an_attempt_has_the_fields_of_the_page(tmp_path: Path) -> None:
         lease, ran, span = Lease(), 1.0, Span()
 
     with hearing(tmp_path) as heard:
-        Attempts(heard.log).ended([(Run(), Failed("E", "", {"traceback": "T"}))], [Settled("j", State.DEAD)])  # type: ignore[list-item]
+        AttemptLog(heard.log).ended([(Run(), Failed("E", "", {"traceback": "T"}))], [Settled("j", State.DEAD)])  # type: ignore[list-item]
         [line] = heard.lines
     assert line.keys() == COMMON | fields("field of an attempt")
     assert line["trace_id"] == f"{5:032x}"

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.ids import SeededIds
-from holdfast.maintenance.rotation import FEW, WAIT_MAX_SECONDS, Turns
+from holdfast.maintenance.rotation import FEW, WAIT_MAX_SECONDS, Rotation
 from holdfast.model.reports import Fleet
 
 EVERY, TOGETHER = 10.0, 5.0
@@ -33,13 +33,13 @@ class Steps(MovableClock):
         return (self.now() - START).total_seconds()
 
 
-def turns_of(fleet: Fleet, clock: Steps, seed: int = 7) -> Turns:
-    turns = Turns(clock, SeededIds(seed))
+def turns_of(fleet: Fleet, clock: Steps, seed: int = 7) -> Rotation:
+    turns = Rotation(clock, SeededIds(seed))
     turns.hear(fleet)
     return turns
 
 
-async def moments(turns: Turns, clock: Steps, count: int) -> list[float]:
+async def moments(turns: Rotation, clock: Steps, count: int) -> list[float]:
     """When it is its turn, so many times; what is done then takes a moment."""
     found = []
     for _ in range(count):
@@ -49,7 +49,7 @@ async def moments(turns: Turns, clock: Steps, count: int) -> list[float]:
     return found
 
 
-async def waited(turns: Turns, clock: Steps) -> float:
+async def waited(turns: Rotation, clock: Steps) -> float:
     began = clock.seconds
     await turns.wait(EVERY, together=TOGETHER)
     return clock.seconds - began

@@ -18,7 +18,7 @@ from holdfast.model import NewJob
 from holdfast.server import health_monitor
 from holdfast.server.health_monitor import Pulse
 from holdfast.worker.processes.supervisor import Supervisor
-from holdfast.worker.processes.supervisor_protocol import STOP, Told
+from holdfast.worker.processes.supervisor_protocol import STOP, ProcessStatus
 from holdfast.worker.runtime import WAIT_SECONDS
 from tests.server.steps import Served, serving
 
@@ -182,10 +182,10 @@ async def test_nothing_is_counted_beyond_the_limit(engine: Engine, monkeypatch: 
 class Said:
     """A line to a process that says this of itself."""
 
-    def __init__(self, told: Told | None, *, begun: bool = True) -> None:
+    def __init__(self, told: ProcessStatus | None, *, begun: bool = True) -> None:
         self.told, self.begun = told, begun
 
-    async def ask(self) -> Told | None:
+    async def ask(self) -> ProcessStatus | None:
         return self.told
 
     def say(self, word: bytes) -> None:
@@ -195,7 +195,7 @@ class Said:
 async def test_a_worker_is_ready_while_every_process_looks_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.assembly.worker_health.HOST", "127.0.0.1")
     clock, supervisor = Time(), Supervisor(["holdfast"], 2, grace_seconds=1)
-    well, slow = Told(100.0, False, msgspec.Raw(b"{}")), POLLS_MISSED_MAX * WAIT_SECONDS + 1
+    well, slow = ProcessStatus(100.0, False, msgspec.Raw(b"{}")), POLLS_MISSED_MAX * WAIT_SECONDS + 1
     async with WorkerHealth(supervisor, clock).told_at(0) as url, httpx2.AsyncClient() as http:
 
         async def complaint(*processes: Said) -> str | None:

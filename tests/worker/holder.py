@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from holdfast.model.reports import Held
-from holdfast.worker.heartbeat.heartbeater import Keeper, News
-from holdfast.worker.heartbeat.lease_table import Board
+from holdfast.worker.heartbeat.heartbeater import Heartbeater, HeartbeatResult
+from holdfast.worker.heartbeat.lease_table import LeaseTable
 
 PATIENCE_SECONDS = 60
 QUIET: Any = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.DEVNULL)
@@ -22,7 +22,7 @@ class Holder:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.news: list[News] = []
+        self.news: list[HeartbeatResult] = []
         self.said: dict[str, Any] = {}
         assert process.stderr
         self._hearing = asyncio.gather(self._hear(), process.stderr.read())
@@ -41,7 +41,7 @@ class Holder:
         while line := await self.process.stdout.readline():
             [(name, value)] = json.loads(line).items()
             if name == "news":
-                self.news.append(msgspec.convert(value, News))
+                self.news.append(msgspec.convert(value, HeartbeatResult))
             else:
                 self.said[name] = value
 
@@ -82,9 +82,9 @@ def say(**answer: Any) -> None:
 
 
 async def hold(told: dict[str, Any]) -> None:
-    board = Board.create()
+    board = LeaseTable.create()
     slots = [board.put(Held(**lease), told["lease_seconds"]) for lease in told["leases"]]
-    keeper: Any = await Keeper.start(board, told["spec"], lambda news: say(news=news))
+    keeper: Any = await Heartbeater.start(board, told["spec"], lambda news: say(news=news))
     ticking = asyncio.create_task(tick(board))
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
@@ -112,7 +112,7 @@ async def hold(told: dict[str, Any]) -> None:
                 say(closed=keeper._process.returncode)
 
 
-async def tick(board: Board, *, deaf: bool = False) -> None:
+async def tick(board: LeaseTable, *, deaf: bool = False) -> None:
     while True:
         board.tick()
         if not deaf:

@@ -10,13 +10,13 @@ from holdfast.ids import Ids
 from holdfast.sdk.app import App
 from holdfast.store.notify import by_queue
 from holdfast.store.presence import open_presence
-from holdfast.worker.metrics import Figures
-from holdfast.worker.processes.process_pool import Children
-from holdfast.worker.runtime import Plan, Worker
-from holdfast.worker.sources.database import DirectSource
+from holdfast.worker.metrics import WorkerCounters
+from holdfast.worker.processes.process_pool import ProcessPool
+from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.sources.database import DatabaseSource
 
 
-class Breakable(DirectSource):
+class Breakable(DatabaseSource):
     """A source whose verbs fail, hang, or lose their answers, for as long as a test says so."""
 
     broken: dict[str, Exception]
@@ -79,7 +79,7 @@ class AtWork:
 
 @asynccontextmanager
 async def working(
-    app: App, *, figures: Figures | None = None, children: Children | None = None, **plan: Any
+    app: App, *, figures: WorkerCounters | None = None, children: ProcessPool | None = None, **plan: Any
 ) -> AsyncIterator[AtWork]:
     """Nobody renews leases in here, unless a test does: they are long enough."""
     engine = await app.engine()
@@ -91,7 +91,7 @@ async def working(
     worker = Worker(
         source,
         app.handlers,
-        plan=Plan(**{"kept": False, "stop_grace_seconds": 5, **plan}),
+        plan=WorkerConfig(**{"kept": False, "stop_grace_seconds": 5, **plan}),
         figures=figures,
         children=children,
         database=app.handler_database,

@@ -4,13 +4,13 @@ import asyncio
 import sys
 
 from holdfast.clock import Clock
-from holdfast.worker.processes.process_pool import Children
+from holdfast.worker.processes.process_pool import ProcessPool
 from tests.worker.poison_app import app
 from tests.worker.test_children import Recorder, lease_on
 
 
 async def main(job_type: str) -> None:
-    children = Children("tests.worker.poison_app:app", most=1, clock=Clock())
+    children = ProcessPool("tests.worker.poison_app:app", most=1, clock=Clock())
     await children.run(
         lease_on(job_type),
         app.handlers[job_type],

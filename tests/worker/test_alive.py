@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.worker.processes.process_state import Process, state_of
+from holdfast.worker.processes.process_state import ProcessState, state_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux shows a process's state")
 
@@ -22,26 +22,26 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_process_runs_until_it_is_stopped_and_again_when_it_goes_on(sleeper: subprocess.Popen[bytes]) -> None:
-    assert state_of(sleeper.pid, child_of=os.getpid()) is Process.RUNNING
+    assert state_of(sleeper.pid, child_of=os.getpid()) is ProcessState.RUNNING
     sleeper.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
-    assert state_of(sleeper.pid, child_of=os.getpid()) is Process.STOPPED
+    assert state_of(sleeper.pid, child_of=os.getpid()) is ProcessState.STOPPED
     sleeper.send_signal(signal.SIGCONT)
     os.waitid(os.P_PID, sleeper.pid, os.WCONTINUED | os.WNOWAIT)
-    assert state_of(sleeper.pid, child_of=os.getpid()) is Process.RUNNING
+    assert state_of(sleeper.pid, child_of=os.getpid()) is ProcessState.RUNNING
 
 
 def test_a_dead_process_is_gone_before_anybody_asked_how_it_ended(sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     assert Path(f"/proc/{sleeper.pid}").exists()
-    assert state_of(sleeper.pid) is Process.GONE
+    assert state_of(sleeper.pid) is ProcessState.GONE
     sleeper.wait()
-    assert state_of(sleeper.pid) is Process.GONE
+    assert state_of(sleeper.pid) is ProcessState.GONE
 
 
 def test_another_process_with_the_pid_of_a_dead_child_is_not_the_child(sleeper: subprocess.Popen[bytes]) -> None:
-    assert state_of(sleeper.pid, child_of=os.getppid()) is Process.GONE
+    assert state_of(sleeper.pid, child_of=os.getppid()) is ProcessState.GONE
 
 
 def test_the_name_of_a_program_does_not_confuse(tmp_path: Path) -> None:
@@ -50,6 +50,6 @@ def test_the_name_of_a_program_does_not_confuse(tmp_path: Path) -> None:
     with subprocess.Popen([program, "100"]) as process:
         try:
             assert b"Z 1 (" in Path(f"/proc/{process.pid}/stat").read_bytes()
-            assert state_of(process.pid, child_of=os.getpid()) is Process.RUNNING
+            assert state_of(process.pid, child_of=os.getpid()) is ProcessState.RUNNING
         finally:
             process.kill()

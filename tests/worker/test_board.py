@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model import Liveness
 from holdfast.model.reports import Held
-from holdfast.worker.heartbeat.lease_table import FULL, Board, Entry
+from holdfast.worker.heartbeat.lease_table import FULL, LeaseTable, TableEntry
 
 
 def lease(number: int) -> Held:
@@ -21,16 +21,16 @@ def lease(number: int) -> Held:
 
 @pytest.fixture
 def board():
-    board = Board.create(64)
+    board = LeaseTable.create(64)
     yield board
     board.close()
 
 
-def test_what_is_put_is_read_by_whoever_has_the_descriptor(board: Board) -> None:
+def test_what_is_put_is_read_by_whoever_has_the_descriptor(board: LeaseTable) -> None:
     before = time.monotonic()
     slot = board.put(lease(7), 30.0, 99.5)
     board.executor(slot, 4711)
-    reader = Board(os.dup(board.fd))
+    reader = LeaseTable(os.dup(board.fd))
     [entry] = reader.entries()
     reader.close()
     assert (entry.slot, entry.held, entry.lease_seconds) == (slot, lease(7), 30.0)
@@ -38,14 +38,14 @@ def test_what_is_put_is_read_by_whoever_has_the_descriptor(board: Board) -> None
     assert before <= entry.since <= time.monotonic()
 
 
-def test_a_deadline_can_be_set_later(board: Board) -> None:
+def test_a_deadline_can_be_set_later(board: LeaseTable) -> None:
     slot = board.put(lease(7), 30.0)
     assert board.entries()[0].deadline == 0
     board.deadline(slot, 12.25)
     assert board.entries()[0].deadline == 12.25
 
 
-def test_what_is_cleared_is_gone_and_its_slot_is_used_again(board: Board) -> None:
+def test_what_is_cleared_is_gone_and_its_slot_is_used_again(board: LeaseTable) -> None:
     first, second = board.put(lease(1), 30.0), board.put(lease(2), 30.0)
     board.clear(first)
     assert [entry.held for entry in board.entries()] == [lease(2)]
@@ -54,7 +54,7 @@ def test_what_is_cleared_is_gone_and_its_slot_is_used_again(board: Board) -> Non
     assert second != first
 
 
-def test_clearing_twice_frees_one_slot(board: Board) -> None:
+def test_clearing_twice_frees_one_slot(board: LeaseTable) -> None:
     room = board.room()
     slot = board.put(lease(1), 30.0)
     board.clear(slot)
@@ -63,14 +63,14 @@ def test_clearing_twice_frees_one_slot(board: Board) -> None:
     assert board.put(lease(1), 30.0) != board.put(lease(2), 30.0)
 
 
-def test_a_full_board_says_so_and_takes_more_when_there_is_room(board: Board) -> None:
+def test_a_full_board_says_so_and_takes_more_when_there_is_room(board: LeaseTable) -> None:
     slots = [board.put(lease(number), 30.0) for number in range(board.room())]
     assert (board.room(), board.put(lease(99), 30.0), len(board.entries())) == (0, FULL, 64)
     board.clear(slots[17])
     assert (board.room(), board.put(lease(99), 30.0)) == (1, slots[17])
 
 
-def test_the_header_tells_how_the_worker_is(board: Board) -> None:
+def test_the_header_tells_how_the_worker_is(board: LeaseTable) -> None:
     header = board.header()
     assert (header.worker, header.busy, header.slots, header.stopping) == (os.getpid(), 0, 0, 0)
     board.tick()
@@ -83,14 +83,14 @@ def test_the_header_tells_how_the_worker_is(board: Board) -> None:
     assert (after.busy, after.slots, after.stopping) == (1, 12, 1)
 
 
-def test_a_lease_is_kept_since_it_was_put_or_last_renewed(board: Board) -> None:
+def test_a_lease_is_kept_since_it_was_put_or_last_renewed(board: LeaseTable) -> None:
     slot = board.put(lease(1), 30.0)
     put = board.kept_since(slot)
     board.renewed(slot, put + 10)
     assert board.kept_since(slot) == put + 10
 
 
-def test_a_renewal_that_comes_too_late_for_its_lease_does_not_make_the_next_one_older(board: Board) -> None:
+def test_a_renewal_that_comes_too_late_for_its_lease_does_not_make_the_next_one_older(board: LeaseTable) -> None:
     slot = board.put(lease(1), 30.0)
     sent = time.monotonic()
     board.clear(slot)
@@ -113,10 +113,10 @@ class Changing:
 
 
 @pytest.mark.parametrize("next_lease", [None, lease(8)])
-def test_what_changes_while_it_is_read_is_left_for_the_next_look(board: Board, next_lease: Held | None) -> None:
+def test_what_changes_while_it_is_read_is_left_for_the_next_look(board: LeaseTable, next_lease: Held | None) -> None:
     slot = board.put(lease(7), 30.0)
     board.put(lease(9), 30.0)
-    reader: Any = Board(os.dup(board.fd))
+    reader: Any = LeaseTable(os.dup(board.fd))
 
     def change() -> None:
         board.clear(slot)
@@ -133,8 +133,8 @@ def test_what_changes_while_it_is_read_is_left_for_the_next_look(board: Board, n
 WRITER = """
 import sys
 from holdfast.model.reports import Held
-from holdfast.worker.heartbeat.lease_table import Board
-board, number = Board(int(sys.argv[1])), 0
+from holdfast.worker.heartbeat.lease_table import LeaseTable
+board, number = LeaseTable(int(sys.argv[1])), 0
 while True:
     slots = [board.put(Held(f"{n:036d}", f"{n:036d}"), float(n), float(n)) for n in range(number, number + 32)]
     number += 32
@@ -143,9 +143,9 @@ while True:
 """
 
 
-def test_a_reader_beside_a_busy_writer_sees_no_entry_that_was_never_put(board: Board) -> None:
+def test_a_reader_beside_a_busy_writer_sees_no_entry_that_was_never_put(board: LeaseTable) -> None:
     program = [sys.executable, "-c", WRITER, str(board.fd)]
-    seen: set[Entry] = set()
+    seen: set[TableEntry] = set()
     give_up = time.monotonic() + 30
     with subprocess.Popen(program, pass_fds=(board.fd,)) as writer:
         try:

@@ -21,7 +21,7 @@ from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.worker.handler import Handler
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Released
 from holdfast.worker.processes import child_process
-from holdfast.worker.processes.process_pool import Children, Execution
+from holdfast.worker.processes.process_pool import ChildExecution, ProcessPool
 from holdfast.worker.processes.rlimits import rss_bytes
 from tests.worker.poison_app import app
 
@@ -79,7 +79,7 @@ class Recorder:
 
 
 class Pool:
-    def __init__(self, children: Children) -> None:
+    def __init__(self, children: ProcessPool) -> None:
         self.children = children
 
     async def run(
@@ -88,7 +88,7 @@ class Pool:
         *,
         line: Recorder | None = None,
         alone: bool = False,
-        on_started: Callable[[Execution], None] = lambda _: None,
+        on_started: Callable[[ChildExecution], None] = lambda _: None,
         epoch: int = 1,
         handler: Handler | None = None,
         **payload: Any,
@@ -102,7 +102,7 @@ class Pool:
         )
 
     @contextlib.asynccontextmanager
-    async def running(self, job_type: str) -> AsyncIterator[tuple[Execution, asyncio.Task[Outcome]]]:
+    async def running(self, job_type: str) -> AsyncIterator[tuple[ChildExecution, asyncio.Task[Outcome]]]:
         """A job in the middle of its work: it has reported progress."""
         line, started = Recorder(), asyncio.get_running_loop().create_future()
         job = asyncio.create_task(self.run(job_type, line=line, on_started=started.set_result))
@@ -117,7 +117,7 @@ class Pool:
 
 @contextlib.asynccontextmanager
 async def pool_of(reference: str = APP, *, most: int = 1, **limits: Any) -> AsyncIterator[Pool]:
-    pool = Pool(Children(reference, most=most, clock=Clock(), **limits))
+    pool = Pool(ProcessPool(reference, most=most, clock=Clock(), **limits))
     try:
         yield pool
     finally:
@@ -350,7 +350,7 @@ async def test_a_canceled_async_handler_is_interrupted(pool: Pool) -> None:
 
 
 async def test_a_cancel_that_comes_with_the_start_is_not_missed(pool: Pool) -> None:
-    assert await pool.run("wait_for_cancel", on_started=Execution.cancel) == Released()
+    assert await pool.run("wait_for_cancel", on_started=ChildExecution.cancel) == Released()
     assert await pool.pid()
 
 
@@ -376,9 +376,9 @@ async def test_a_handler_may_swallow_its_cancellation(pool: Pool) -> None:
 
 @pytest.mark.parametrize(
     ("tell", "flag"),
-    [(Execution.cancel, "canceled"), (Execution.lose, "lost"), (Execution.stopping, "stopping")],
+    [(ChildExecution.cancel, "canceled"), (ChildExecution.lose, "lost"), (ChildExecution.stopping, "stopping")],
 )
-async def test_a_sync_handler_sees_the_flag(pool: Pool, tell: Callable[[Execution], None], flag: str) -> None:
+async def test_a_sync_handler_sees_the_flag(pool: Pool, tell: Callable[[ChildExecution], None], flag: str) -> None:
     async with pool.running("look_at_the_flags") as (execution, job):
         tell(execution)
 
@@ -387,7 +387,7 @@ async def test_a_sync_handler_sees_the_flag(pool: Pool, tell: Callable[[Executio
 
 @pytest.mark.parametrize("job_type", ["loop_for_ever", "hold_the_gil"])
 async def test_a_handler_that_does_not_listen_is_killed(pool: Pool, job_type: str) -> None:
-    started: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+    started: asyncio.Future[ChildExecution] = asyncio.get_running_loop().create_future()
     job = asyncio.create_task(pool.run(job_type, on_started=started.set_result))
     execution = await started
     execution.cancel()
@@ -401,7 +401,7 @@ async def test_a_handler_that_does_not_listen_is_killed(pool: Pool, job_type: st
 
 
 async def test_an_execution_that_is_over_cannot_hurt_the_next_one(pool: Pool) -> None:
-    executions: list[Execution] = []
+    executions: list[ChildExecution] = []
     await pool.run("add", on_started=executions.append, a=1, b=1)
 
     async with pool.running("look_at_the_flags") as (execution, job):

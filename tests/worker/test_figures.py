@@ -18,8 +18,8 @@ from holdfast.observe.instruments import LABELS_MAX
 from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.settings import Settings
 from holdfast.store import PostgresStore
-from holdfast.worker.heartbeat.heartbeater import News
-from holdfast.worker.metrics import DEPTH_SECONDS, Figures
+from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
+from holdfast.worker.metrics import DEPTH_SECONDS, WorkerCounters
 from tests.engine.steps import ask
 from tests.worker.in_process import until, working
 
@@ -64,7 +64,7 @@ async def test_each_attempt_is_counted_by_what_became_of_it(app: App) -> None:
     async def lasts() -> None:
         await asyncio.sleep(60)
 
-    figures = Figures(sorted(app.handlers))
+    figures = WorkerCounters(sorted(app.handlers))
     async with working(app, figures=figures) as at_work:
         failed, snoozed, canceled = await fails.enqueue(), await snoozes.enqueue(), await lasts.enqueue()
         with pytest.raises(JobFailed):
@@ -74,7 +74,7 @@ async def test_each_attempt_is_counted_by_what_became_of_it(app: App) -> None:
         assert told(figures.registry)["job_active_count"] == {("fails",): 0, ("lasts",): 1, ("snoozes",): 0}
         await canceled.cancel()
         held = Held(canceled.id, str((await canceled.get()).lease_token))
-        at_work.worker.hear(News(cancel=[held]))
+        at_work.worker.on_heartbeat(HeartbeatResult(cancel=[held]))
         await until(lambda: at_work.worker.held == 0)
         found = told(figures.registry)
     assert found["holdfast_attempts_total"] == {
@@ -105,7 +105,7 @@ async def test_a_lease_that_is_lost_and_a_report_that_comes_too_late_are_counted
         with pytest.raises(LeaseLost):
             await ctx.progress(percent=50)
 
-    figures = Figures(sorted(app.handlers))
+    figures = WorkerCounters(sorted(app.handlers))
     async with working(app, figures=figures) as at_work:
         late, _ = await gated.enqueue(), await talks.enqueue()
         await until(lambda: len(at_work.worker.running()) == 2)
@@ -128,7 +128,7 @@ async def test_a_job_waits_from_the_time_that_it_is_due(app: App) -> None:
     @app.job(queue="slow")
     async def quick() -> None: ...
 
-    figures = Figures(sorted(app.handlers))
+    figures = WorkerCounters(sorted(app.handlers))
     await quick.options(delay=3600).enqueue()
     job = await quick.enqueue()
     engine = await app.engine()
@@ -150,7 +150,7 @@ async def test_a_status_is_the_word_of_the_jobs_own_lifecycle(app: App) -> None:
     async def resize() -> None:
         raise ConnectionError("no")
 
-    figures = Figures(sorted(app.handlers), lifecycles=app.lifecycles)
+    figures = WorkerCounters(sorted(app.handlers), lifecycles=app.lifecycles)
     async with working(app, figures=figures) as at_work:
         await resize.options(policy={"backoff_base_seconds": 0}).enqueue()
         await resize.options(lifecycle="generation", policy={"backoff_base_seconds": 600}).enqueue()
@@ -167,7 +167,7 @@ async def test_a_status_is_the_word_of_the_jobs_own_lifecycle(app: App) -> None:
 
 def test_what_is_counted_finely_is_told_in_the_buckets_of_each_family() -> None:
     """On a bound it belongs below it, as Prometheus has it."""
-    figures = Figures(["a"])
+    figures = WorkerCounters(["a"])
     for seconds in (0.005, 0.07, 0.1, 0.10001, 7, 10, 10.5, 30_000):
         figures._runs(seconds, "a", "succeeded", "default")
         figures._waits(seconds, "q", "a")
@@ -185,7 +185,7 @@ def test_what_is_counted_finely_is_told_in_the_buckets_of_each_family() -> None:
 
 def test_names_that_others_choose_are_counted_together_beyond_a_limit() -> None:
     """SEC-44: clients name queues, handlers name errors."""
-    figures = Figures(["a"])
+    figures = WorkerCounters(["a"])
     for number in range(10_000):
         figures._waits(1, f"queue-{number}", "a")
         figures.registry.failures.add(1, f"E_{number}")
@@ -200,7 +200,7 @@ def test_names_that_others_choose_are_counted_together_beyond_a_limit() -> None:
 async def test_a_database_that_hangs_does_not_hold_up_who_asks() -> None:
     """The depth stays as it was, and nobody asks again before there is an answer."""
     clock, answers = Time(), list[asyncio.Future[dict[str, int]]]()
-    figures = Figures(["a", "b"], clock)
+    figures = WorkerCounters(["a", "b"], clock)
 
     async def depths() -> dict[str, int]:
         answers.append(asyncio.get_running_loop().create_future())
@@ -226,7 +226,7 @@ async def test_a_database_that_hangs_does_not_hold_up_who_asks() -> None:
 
 
 def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
-    first, second = Figures(["a"]), Figures(["a"])
+    first, second = WorkerCounters(["a"]), WorkerCounters(["a"])
     for each, up in ((first, True), (second, False)):
         each._runs(0.2, "a", "succeeded", "default")
         each.registry.slots.set(4)
@@ -253,7 +253,7 @@ def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
 
 async def test_a_query_of_a_worker_that_fails_is_counted(engine: Engine, worker: str) -> None:
     """R000-67: by the query and by what the database called the error."""
-    figures = Figures(["a"])
+    figures = WorkerCounters(["a"])
     measure(engine, figures)
     await engine.claim(worker)
     assert told(figures.registry)["db_query_errors_total"] == {}
@@ -268,7 +268,7 @@ async def test_an_attempt_that_was_lost_with_its_process_has_a_duration(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """R000-49: told by the process that found out. What a worker runs itself it tells itself."""
-    figures = Figures(["a"])
+    figures = WorkerCounters(["a"])
     measure(engine, figures)
     await engine.create_many([NewJob(type="a"), NewJob(type="a")])
     done, _ = await engine.claim(worker, limit=2, instance="one")

@@ -10,9 +10,9 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.model import Liveness
 from holdfast.model.reports import Beat, Fleet, Held
-from holdfast.worker.heartbeat.heartbeater import News
-from holdfast.worker.heartbeat.lease_table import Board
-from holdfast.worker.heartbeat.loop import keep
+from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
+from holdfast.worker.heartbeat.lease_table import LeaseTable
+from holdfast.worker.heartbeat.loop import run_heartbeats
 from tests.worker.holder import until
 
 
@@ -53,23 +53,23 @@ def database() -> Database:
 
 @pytest.fixture
 def board():
-    board = Board.create(64)
+    board = LeaseTable.create(64)
     yield board
     board.close()
 
 
-Start = Callable[..., tuple[list[News], asyncio.Event]]
+Start = Callable[..., tuple[list[HeartbeatResult], asyncio.Event]]
 
 
 @pytest.fixture
-async def start(database: Database, board: Board) -> AsyncIterator[Start]:
+async def start(database: Database, board: LeaseTable) -> AsyncIterator[Start]:
     """Starts a keeper in this process; the news it tells, and the event that pokes it."""
     tasks = []
 
-    def start(heartbeat_seconds: float = 3600, idle_seconds: float = 0) -> tuple[list[News], asyncio.Event]:
-        news: list[News] = []
+    def start(heartbeat_seconds: float = 3600, idle_seconds: float = 0) -> tuple[list[HeartbeatResult], asyncio.Event]:
+        news: list[HeartbeatResult] = []
         poked = asyncio.Event()
-        keeping = keep(
+        keeping = run_heartbeats(
             database,
             board,
             heartbeat_seconds=heartbeat_seconds,
@@ -87,7 +87,7 @@ async def start(database: Database, board: Board) -> AsyncIterator[Start]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def settle(board: Board, *leases: Held, lease_seconds: float = 3600) -> list[int]:
+async def settle(board: LeaseTable, *leases: Held, lease_seconds: float = 3600) -> list[int]:
     """Put them, and wait until they are no more too young to be worth a renewal."""
     slots = [board.put(each, lease_seconds) for each in leases]
     await asyncio.sleep(1)
@@ -98,7 +98,7 @@ async def settle(board: Board, *leases: Held, lease_seconds: float = 3600) -> li
 
 
 async def test_a_worker_that_holds_nothing_beats_to_show_that_it_lives(
-    database: Database, board: Board, start: Start
+    database: Database, board: LeaseTable, start: Start
 ) -> None:
     board.show(Liveness.IDLE, 12)
     news, _ = start(heartbeat_seconds=0.05)
@@ -109,7 +109,7 @@ async def test_a_worker_that_holds_nothing_beats_to_show_that_it_lives(
     assert news[0].enabled
 
 
-async def test_the_shortest_lease_sets_the_pace(database: Database, board: Board, start: Start) -> None:
+async def test_the_shortest_lease_sets_the_pace(database: Database, board: LeaseTable, start: Start) -> None:
     board.put(lease(1), 600.0)
     board.put(lease(2), 0.3)
     board.show(Liveness.BUSY, 12)
@@ -119,7 +119,7 @@ async def test_the_shortest_lease_sets_the_pace(database: Database, board: Board
     assert database.shown[-1] == (Liveness.BUSY, 12)
 
 
-async def test_so_does_a_policy_that_wants_more_heartbeats(database: Database, board: Board, start: Start) -> None:
+async def test_so_does_a_policy_that_wants_more_heartbeats(database: Database, board: LeaseTable, start: Start) -> None:
     """R003-136: as its lifecycle's setting or its job type says; never fewer than the worker's own setting."""
     board.put(lease(1), 3600.0, beat_seconds=1800)
     slot = board.put(lease(2), 3600.0, beat_seconds=0.1)
@@ -131,7 +131,7 @@ async def test_so_does_a_policy_that_wants_more_heartbeats(database: Database, b
 
 
 async def test_a_worker_that_holds_nothing_beats_seldom_and_soon_again_when_it_takes_a_job(
-    database: Database, board: Board, start: Start
+    database: Database, board: LeaseTable, start: Start
 ) -> None:
     """It only has to stay online; but what it does now is to be seen."""
     board.show(Liveness.IDLE, 12)
@@ -173,7 +173,7 @@ async def test_a_poke_is_answered_with_a_beat(database: Database, start: Start) 
 
 @pytest.mark.slow
 async def test_what_should_stop_is_found_between_the_beats_and_told_once(
-    database: Database, board: Board, start: Start
+    database: Database, board: LeaseTable, start: Start
 ) -> None:
     await settle(board, lease(1))
     news, _ = start()
@@ -191,7 +191,7 @@ async def test_what_should_stop_is_found_between_the_beats_and_told_once(
 
 
 async def test_a_lease_is_renewed_when_it_is_old_enough_and_the_board_shows_it(
-    database: Database, board: Board, start: Start
+    database: Database, board: LeaseTable, start: Start
 ) -> None:
     slot = board.put(lease(1), 3.0)
     put = board.kept_since(slot)
@@ -202,7 +202,7 @@ async def test_a_lease_is_renewed_when_it_is_old_enough_and_the_board_shows_it(
     assert board.kept_since(slot) >= put + 0.5
 
 
-async def test_the_lease_of_a_dead_executor_is_left_out(database: Database, board: Board, start: Start) -> None:
+async def test_the_lease_of_a_dead_executor_is_left_out(database: Database, board: LeaseTable, start: Start) -> None:
     dead, own = await settle(board, lease(1), lease(2))
     board.executor(dead, os.getppid())  # alive, but no child of the worker: the pid must have been given anew
     start()
@@ -214,7 +214,9 @@ async def test_the_lease_of_a_dead_executor_is_left_out(database: Database, boar
 # -- what it tells --------------------------------------------------------------------------------------------
 
 
-async def test_a_lost_lease_is_told_and_not_shown_as_renewed(database: Database, board: Board, start: Start) -> None:
+async def test_a_lost_lease_is_told_and_not_shown_as_renewed(
+    database: Database, board: LeaseTable, start: Start
+) -> None:
     lost, kept = await settle(board, lease(1), lease(2))
     database.lost = [lease(1).id]
     news, _ = start()
@@ -224,7 +226,7 @@ async def test_a_lost_lease_is_told_and_not_shown_as_renewed(database: Database,
 
 
 async def test_a_job_that_ended_while_the_beat_was_under_way_is_not_lost(
-    database: Database, board: Board, start: Start
+    database: Database, board: LeaseTable, start: Start
 ) -> None:
     [slot] = await settle(board, lease(1))
     database.lost, database.before_answer = [lease(1).id], lambda: board.clear(slot)
@@ -234,7 +236,7 @@ async def test_a_job_that_ended_while_the_beat_was_under_way_is_not_lost(
 
 
 async def test_of_a_job_held_under_two_tokens_the_older_one_is_lost(
-    database: Database, board: Board, start: Start
+    database: Database, board: LeaseTable, start: Start
 ) -> None:
     """Its lease ran out, and this very worker claimed it again."""
     await settle(board, lease(1, token=7), lease(1, token=3))
@@ -275,7 +277,7 @@ async def test_a_disabled_worker_is_told(database: Database, start: Start) -> No
 
 
 async def test_a_beat_that_fails_is_told_and_tried_again_until_it_succeeds(
-    database: Database, board: Board, start: Start
+    database: Database, board: LeaseTable, start: Start
 ) -> None:
     def fail_thrice() -> None:
         if len(database.beats) <= 3:

@@ -16,7 +16,7 @@ from holdfast.model import NewJob
 from holdfast.model.reports import Held
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
-from holdfast.worker.processes.process_state import Process, state_of
+from holdfast.worker.processes.process_state import ProcessState, state_of
 from tests.servers.postgres import running
 from tests.worker.holder import PATIENCE_SECONDS, Holder, until
 
@@ -129,7 +129,7 @@ async def test_the_keeper_is_gone_as_soon_as_its_worker_is_killed(ground: Ground
     holder, [lease] = await ground.hold()
     keeper = await holder.ask("keeper", keeper=True)
     holder.process.kill()
-    took = await until(lambda: state_of(keeper) is Process.GONE)
+    took = await until(lambda: state_of(keeper) is ProcessState.GONE)
     assert took < 5  # seconds; it takes milliseconds, even if the machine is slow
     await ground.reap_until(lease.id)
 
@@ -170,7 +170,7 @@ async def test_a_closed_keeper_ends_well_and_renews_no_more(ground: Ground) -> N
     holder, [lease] = await ground.hold()
     keeper = await holder.ask("keeper", keeper=True)
     assert await holder.ask("closed", close=True) == 0
-    assert state_of(keeper) is Process.GONE
+    assert state_of(keeper) is ProcessState.GONE
     await ground.reap_until(lease.id)
 
 

@@ -9,7 +9,7 @@ from holdfast.errors import Locked, StoreUnavailable
 from holdfast.outage_log import LoopFailures, Outage, outage
 from holdfast.sdk.app import App
 from holdfast.settings import Settings
-from holdfast.worker.heartbeat.heartbeater import News
+from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from tests.worker.in_process import until, working
 
 
@@ -40,14 +40,14 @@ async def test_an_outage_is_one_warning_and_one_line_when_it_is_over(
         at_work.source.broken |= dict.fromkeys(("claim", "complete"), StoreUnavailable("connection refused"))
         job = await fine.enqueue()
         await until(lambda: len([call for call in at_work.source.calls if call[0] == "claim"]) > 4)
-        at_work.worker.hear(News(failed="connection refused"))
+        at_work.worker.on_heartbeat(HeartbeatResult(failed="connection refused"))
         assert told(caplog) == [("WARNING", "cannot claim jobs, trying again: connection refused")]
         del at_work.source.broken["claim"]
         await until(lambda: ("complete", 1) in at_work.source.calls)
         assert len(told(caplog)) == 1, "one part can work while others still cannot"
         at_work.source.broken.clear()
         assert await job.result(20) == "done"
-        at_work.worker.hear(News(renewed=True))
+        at_work.worker.on_heartbeat(HeartbeatResult(renewed=True))
         await until(lambda: len(told(caplog)) == 2)
     assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
     assert told(caplog)[1][1].startswith("the database answers again after ")

@@ -15,8 +15,8 @@ from holdfast.errors import NotFound, Refused, StoreError, StoreUnavailable
 from holdfast.lifecycle import State
 from holdfast.model.reports import Held
 from holdfast.settings import Settings
-from holdfast.worker.heartbeat.heartbeater import News
-from holdfast.worker.prefetch import AHEAD_MAX, Pace
+from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
+from holdfast.worker.prefetch import AHEAD_MAX, Prefetch
 from tests.engine.hooking import effect, guard
 from tests.worker.in_process import until, working
 
@@ -317,7 +317,7 @@ async def test_a_disabled_worker_finishes_and_goes_on_when_it_is_enabled_again(a
         await until(lambda: at_work.worker._board.header().polled > before)
         assert await job.status() == "PENDING"
         await engine.enable(at_work.source.worker)
-        at_work.worker.hear(News(enabled=True))
+        at_work.worker.on_heartbeat(HeartbeatResult(enabled=True))
         assert await job.result(20) == "ran"
 
 
@@ -535,7 +535,7 @@ class TestClocks:
 
         engine = await app.engine()
         assert engine is not None
-        worker_around = app.surroundings
+        worker_around = app.middleware_stack
         async with working(app) as at_work:
             at_work.worker._around = worker_around
             talks = await reporting.enqueue(times=12)
@@ -617,7 +617,7 @@ class TestCancel:
             await until(lambda: at_work.worker._busy == 1)
             assert await job.cancel() is False
             found = await job.get()
-            at_work.worker.hear(News(cancel=[Held(job.id, str(found.lease_token))]))
+            at_work.worker.on_heartbeat(HeartbeatResult(cancel=[Held(job.id, str(found.lease_token))]))
             with pytest.raises(JobFailed) as failed:
                 await job.result(20)
         assert failed.value.status == "CANCELED"
@@ -650,7 +650,7 @@ class TestCancel:
             job = await stubborn.enqueue()
             await until(lambda: at_work.worker._busy == 1)
             await job.cancel()
-            at_work.worker.hear(News(cancel=[Held(job.id, str((await job.get()).lease_token))]))
+            at_work.worker.on_heartbeat(HeartbeatResult(cancel=[Held(job.id, str((await job.get()).lease_token))]))
             assert await job.result(20) == "done anyway"
 
 
@@ -669,7 +669,7 @@ class TestLostLeases:
             job = await endless.enqueue()
             await until(lambda: at_work.worker._busy == 1)
             token = str((await job.get()).lease_token)
-            at_work.worker.hear(News(lost=[Held(job.id, token)]))
+            at_work.worker.on_heartbeat(HeartbeatResult(lost=[Held(job.id, token)]))
             await until(lambda: at_work.worker.held == 0)
             assert await verbs(app, job.id) == ["create", "claim"]
         assert seen == [(True, True)]
@@ -777,15 +777,15 @@ class TestTrouble:
 
 class TestPace:
     def test_nothing_is_held_ahead_before_the_pace_is_known(self) -> None:
-        assert Pace(10).ahead() == 0
+        assert Prefetch(10).ahead() == 0
 
     def test_slow_jobs_are_not_claimed_ahead(self) -> None:
-        pace = Pace(10)
+        pace = Prefetch(10)
         pace.ended(2.0)
         assert pace.ahead() == 0
 
     def test_quick_jobs_are_up_to_a_limit(self) -> None:
-        pace = Pace(10)
+        pace = Prefetch(10)
         pace.ended(0.01)
         assert pace.ahead() == 100
         for _ in range(200):
@@ -793,14 +793,14 @@ class TestPace:
         assert pace.ahead() == AHEAD_MAX
 
     def test_it_falls_when_jobs_become_slow(self) -> None:
-        pace = Pace(10)
+        pace = Prefetch(10)
         pace.ended(0.001)
         for _ in range(3):
             pace.ended(30.0)
         assert pace.ahead() == 0
 
     def test_what_had_to_be_given_back_makes_it_careful_for_a_while(self) -> None:
-        pace = Pace(10)
+        pace = Prefetch(10)
         pace.ended(0.0)
         pace.claimed(100, back=10)
         assert pace.ahead() == AHEAD_MAX // 2

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.assembly import worker
 from holdfast.assembly.engine import open_engine
-from holdfast.assembly.worker import Wish, work
-from holdfast.maintenance.rotation import Turns
+from holdfast.assembly.worker import WorkerOptions, work
+from holdfast.maintenance.rotation import Rotation
 from holdfast.model.reports import Fleet
 from holdfast.sdk.app import App
 from holdfast.settings import Settings
@@ -24,7 +24,7 @@ async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch:
     heard: list[Fleet] = []
     told: list[int] = []
 
-    class Listening(Turns):
+    class Listening(Rotation):
         def hear(self, fleet: Fleet) -> None:
             super().hear(fleet)
             heard.append(fleet)
@@ -45,7 +45,7 @@ async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch:
     async def open_presence(*given: Any, **more: Any) -> Any:
         return Among(await opened(*given, **more))
 
-    monkeypatch.setattr(worker, "Turns", Listening)
+    monkeypatch.setattr(worker, "Rotation", Listening)
     monkeypatch.setattr(worker, "open_presence", open_presence)
     await migrate(store_url)
     settings = Settings(database_url=store_url)
@@ -53,7 +53,7 @@ async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch:
     others = [(await engine.register()).id for _ in range(5)]
     stop = asyncio.Event()
     app = App(settings=settings)
-    working = asyncio.create_task(work(app, Wish(), stop=stop, on_ready=lambda _: None))
+    working = asyncio.create_task(work(app, WorkerOptions(), stop=stop, on_ready=lambda _: None))
     await until(lambda: bool(heard))
     [mine] = {worker.id for worker in await engine.workers()} - set(others)
     assert heard[0] == Fleet(6, sum(other < mine for other in others), busy=False)

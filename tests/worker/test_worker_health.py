@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.assembly.worker_health import WorkerHealth
 from holdfast.observe.instruments import LABELS_MAX
-from holdfast.worker.metrics import Figures
+from holdfast.worker.metrics import WorkerCounters
 from holdfast.worker.processes.supervisor import Supervisor
-from holdfast.worker.processes.supervisor_protocol import READY, TELL, Line, Told
+from holdfast.worker.processes.supervisor_protocol import READY, TELL, ProcessStatus, SupervisorLink
 from tests.worker.in_process import until
 from tests.worker.test_metrics import Page
 
@@ -21,9 +21,9 @@ from tests.worker.test_metrics import Page
 class Process:
     """As its parent sees one: a line, at whose other end there is a test."""
 
-    def __init__(self, supervisor: Supervisor, line: Line, end: socket.socket) -> None:
+    def __init__(self, supervisor: Supervisor, line: SupervisorLink, end: socket.socket) -> None:
         self._supervisor, self._line, self._end = supervisor, line, end
-        self.figures = Figures(["a"])
+        self.figures = WorkerCounters(["a"])
         self._listening = asyncio.create_task(line.listen())
 
     async def begin(self) -> None:
@@ -36,7 +36,7 @@ class Process:
 
     def answer(self) -> None:
         figures = msgspec.Raw(msgspec.json.encode(self.figures.registry.snapshot()))
-        self._end.send(msgspec.json.encode(Told(0, False, figures)) + b"\n")
+        self._end.send(msgspec.json.encode(ProcessStatus(0, False, figures)) + b"\n")
 
     def ends(self) -> None:
         """As in `Supervisor._run_one`."""
@@ -78,7 +78,7 @@ async def parent() -> AsyncIterator[Parent]:
         async def start() -> Process:
             ours, theirs = socket.socketpair()
             theirs.setblocking(False)
-            line = await Line.open(ours)
+            line = await SupervisorLink.open(ours)
             process = Process(supervisor, line, theirs)
             stack.push_async_callback(process.close)
             supervisor.lines.add(line)

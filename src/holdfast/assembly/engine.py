@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.assembly.brokers import open_dispatch
-from holdfast.batching import Batches
+from holdfast.batching import Batcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine, Limits, Retention
@@ -19,7 +19,7 @@ from holdfast.errors import StoreError
 from holdfast.extend import Extension
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
-from holdfast.maintenance.maintainer import ExtensionMaintenance
+from holdfast.maintenance.maintainer import ExtensionMaintainer
 from holdfast.model import NewJob
 from holdfast.observe.logs import job_lines
 from holdfast.observe.transition_log import TransitionLog
@@ -113,11 +113,11 @@ _POLICY = {
 
 
 @dataclass
-class Opened:
+class OpenEngine:
     """What a process that creates jobs needs: the engine, and a way for many callers to share a commit."""
 
     engine: Engine
-    creates: Batches[NewJob, Created]
+    creates: Batcher[NewJob, Created]
     declared: set[str] = field(default_factory=set)
     notifier: Notifier | None = None
     dispatch: Dispatch | None = None
@@ -158,7 +158,7 @@ async def open_all(
     app: str = "",
     extensions: Iterable[Extension] = (),
     hooks: Hooks | None = None,
-) -> Opened:
+) -> OpenEngine:
     included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
     engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
     notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
@@ -171,13 +171,13 @@ async def open_all(
     waker = by_database if dispatch is None else dispatch.sender
     if waker is not None:
         engine.rules.wakers.append(waker)
-    return Opened(engine, Batches(engine.create_many), notifier=notifier, dispatch=dispatch)
+    return OpenEngine(engine, Batcher(engine.create_many), notifier=notifier, dispatch=dispatch)
 
 
 def extension_maintenance(
     engine: Engine, clock: Clock, ids: Ids, extensions: Iterable[Extension]
-) -> ExtensionMaintenance:
-    return ExtensionMaintenance(engine, clock, ids, [task for each in extensions for task in each.tasks])
+) -> ExtensionMaintainer:
+    return ExtensionMaintainer(engine, clock, ids, [task for each in extensions for task in each.tasks])
 
 
 async def open_presence(settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None) -> Presence:

@@ -19,11 +19,11 @@ from holdfast.ids import Ids
 from holdfast.model.process_role import name_process
 from holdfast.observe.logs import Logs, configure
 from holdfast.settings import Settings
-from holdfast.worker.heartbeat.heartbeater import News
-from holdfast.worker.heartbeat.lease_table import Board
-from holdfast.worker.heartbeat.loop import keep
+from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
+from holdfast.worker.heartbeat.lease_table import LeaseTable
+from holdfast.worker.heartbeat.loop import run_heartbeats
 from holdfast.worker.processes.parent_death import die_with_parent
-from holdfast.worker.processes.signal_mask import STOPS, hear
+from holdfast.worker.processes.signal_mask import STOPS, unblock_signals
 from holdfast.worker.source import Source
 
 CLOSE_SECONDS = 0.5
@@ -31,7 +31,7 @@ CLOSE_SECONDS = 0.5
 log = logging.getLogger("holdfast.keeper")
 
 
-class Spec(msgspec.Struct, frozen=True):
+class HeartbeatSpec(msgspec.Struct, frozen=True):
     """The first line of the input."""
 
     board: int  # the descriptor of its memory
@@ -46,7 +46,7 @@ class Spec(msgspec.Struct, frozen=True):
     logs: Logs | None = None  # as the worker does
 
 
-class _Nobody:
+class _NoPresence:
     """A keeper claims nothing, so it needs no name and waits for no work."""
 
     instance = "keeper"
@@ -63,7 +63,7 @@ class _Nobody:
 def main() -> None:
     for stop in STOPS:  # may be meant for every process of a service; it ends with its worker
         signal.signal(stop, signal.SIG_IGN)
-    hear()
+    unblock_signals()
     name_process("worker heartbeat")
     try:
         asyncio.run(_main())
@@ -76,14 +76,14 @@ async def _main() -> None:
     said = await _input()
     if not (line := await said.readline()):
         return
-    spec = msgspec.json.decode(line, type=Spec)
+    spec = msgspec.json.decode(line, type=HeartbeatSpec)
     if spec.logs is not None:
         configure(spec.logs)
-    board = Board(spec.board)
+    board = LeaseTable(spec.board)
     die_with_parent(parent=board.header().worker)
     poked = asyncio.Event()
     source = await _source(spec, poked)
-    keeping = keep(
+    keeping = run_heartbeats(
         source,
         board,
         heartbeat_seconds=spec.heartbeat_seconds,
@@ -98,7 +98,7 @@ async def _main() -> None:
     os._exit(0)  # an answer of the database that never comes must not hold it up
 
 
-async def _source(spec: Spec, poked: asyncio.Event) -> Source:
+async def _source(spec: HeartbeatSpec, poked: asyncio.Event) -> Source:
     """Loaded as needed: it is a process for each worker process, and should be small."""
     if spec.server:
         from holdfast.client.client import Client
@@ -107,7 +107,7 @@ async def _source(spec: Spec, poked: asyncio.Event) -> Source:
         client = Client(spec.server, spec.settings.worker_key, retries=0)  # a beat that fails is followed by another
         return HttpSource(client, Clock(), Ids(), instance=spec.instance)
     from holdfast.assembly.engine import open_engine
-    from holdfast.worker.sources.database import DirectSource
+    from holdfast.worker.sources.database import DatabaseSource
 
     # It creates no jobs, and does not know the lifecycles of the app that such settings may be for.
     engine = await open_engine(msgspec.structs.replace(spec.settings, lifecycles={}))
@@ -117,7 +117,7 @@ async def _source(spec: Spec, poked: asyncio.Event) -> Source:
 
         assert isinstance(engine.store, PostgresStore)  # noqa: S101
         engine.store.hold(key_of(spec.presence), lost=poked.set)  # a beat then opens the next connection at once
-    return DirectSource(engine, _Nobody(), Clock(), worker=spec.worker)
+    return DatabaseSource(engine, _NoPresence(), Clock(), worker=spec.worker)
 
 
 async def _first(tasks: list[asyncio.Task[None]]) -> None:
@@ -138,12 +138,12 @@ async def _input() -> asyncio.StreamReader:
     return reader
 
 
-async def _output() -> Callable[[News], None]:
+async def _output() -> Callable[[HeartbeatResult], None]:
     """News that would have to wait are dropped: the next beat says again what still holds."""
     pipe: Any
     pipe, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
 
-    def tell(news: News) -> None:
+    def tell(news: HeartbeatResult) -> None:
         if not pipe.get_write_buffer_size():
             pipe.write(msgspec.json.encode(news) + b"\n")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.assembly.engine import extension_maintenance, open_all, open_presence, retention
 from holdfast.background import Loop
-from holdfast.batching import Apart, Batches
+from holdfast.batching import Batcher, SplitBatcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listener import Listener
@@ -18,8 +18,8 @@ from holdfast.engine.insert import Ready
 from holdfast.extend import Extension
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
-from holdfast.maintenance.maintainer import Maintenance, WorkerLog
-from holdfast.maintenance.rotation import Turns
+from holdfast.maintenance.maintainer import Maintainer, WorkerEventRecorder
+from holdfast.maintenance.rotation import Rotation
 from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.tracing import traces
 from holdfast.server.api.cursors import Cursors
@@ -40,8 +40,8 @@ from holdfast.webhooks.sender import WebhookSender
 GATHERING_TURNS = 4  # of the event loop: the answered ask again, and those who asked meanwhile come in
 
 
-def _creates(engine: Engine) -> Batches[Ready, Created]:
-    return Batches(engine.hand_in_each, turns=GATHERING_TURNS, answers_each=True)
+def _creates(engine: Engine) -> Batcher[Ready, Created]:
+    return Batcher(engine.hand_in_each, turns=GATHERING_TURNS, answers_each=True)
 
 
 def _has_key(one: Ready) -> bool:
@@ -72,8 +72,8 @@ async def open_server(
         stack.push_async_callback(presence.close)
         engine.rules.wakers.append(by_queue(presence.heard))
         listeners = _listeners(opened.dispatch, presence, ids)
-        turns = Turns(clock, ids)
-        outlines, feed = Batches(engine.outlines, turns=GATHERING_TURNS), Feed(engine, clock)
+        turns = Rotation(clock, ids)
+        outlines, feed = Batcher(engine.outlines, turns=GATHERING_TURNS), Feed(engine, clock)
         shared = open_shared(settings, engine, outlines, feed, clock, ids)
         server = Server(
             engine,
@@ -88,7 +88,7 @@ async def open_server(
                 rate_per_second=settings.rate_per_second,
                 behind_tls=settings.behind_tls,
             ),
-            Apart(_has_key, waiting=_creates(engine), others=_creates(engine)),
+            SplitBatcher(_has_key, waiting=_creates(engine), others=_creates(engine)),
             outlines,
             Cursors(engine),
             feed,
@@ -109,10 +109,10 @@ async def open_server(
             server.metrics.adopt(storage_metrics.instruments)
         for extension in extensions:
             server.metrics.adopt(extension.metrics.values())
-        maintenance = Maintenance(
+        maintenance = Maintainer(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
         )
-        worker_log = WorkerLog(engine, clock, ids)
+        worker_log = WorkerEventRecorder(engine, clock, ids)
         stack.push_async_callback(server.courier.close)
         loops: dict[str, Loop] = {
             "the log of used keys": server.auth.run,

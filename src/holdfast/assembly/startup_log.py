@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 _said: set[str] = set()
 
 
-async def say_at_start(engine: Engine, retention: Retention) -> None:
+async def log_startup_warnings(engine: Engine, retention: Retention) -> None:
     _say(logging.INFO, what_is_deleted(retention))
     try:
         weak = await engine.weak_settings()

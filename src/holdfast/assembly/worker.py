@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.assembly.engine import extension_maintenance, open_presence, retention
-from holdfast.assembly.startup_log import say_at_start
+from holdfast.assembly.startup_log import log_startup_warnings
 from holdfast.background import Loop, Loops
 from holdfast.client.client import Client
 from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
 from holdfast.dispatch.listener import Listener
 from holdfast.engine.declare import APP, refuse_severe
 from holdfast.errors import HoldfastError
-from holdfast.maintenance.crash_detector import DeathWatch
-from holdfast.maintenance.maintainer import Maintenance
-from holdfast.maintenance.rotation import Turns
+from holdfast.maintenance.crash_detector import CrashDetector
+from holdfast.maintenance.maintainer import Maintainer
+from holdfast.maintenance.rotation import Rotation
 from holdfast.model import Liveness
 from holdfast.model.names import capabilities_of
 from holdfast.model.reports import Fleet
@@ -33,19 +33,19 @@ from holdfast.outage_log import outage
 from holdfast.sdk.app import App
 from holdfast.store.notify import by_queue
 from holdfast.store.presence import Presence
-from holdfast.worker.attempt_log import Attempts
-from holdfast.worker.heartbeat.heartbeater import Keeper, News
-from holdfast.worker.heartbeat.lease_table import Board
+from holdfast.worker.attempt_log import AttemptLog
+from holdfast.worker.heartbeat.heartbeater import Heartbeater, HeartbeatResult
+from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.loop_watch import watched
-from holdfast.worker.processes.process_pool import Children
-from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.processes.process_pool import ProcessPool
+from holdfast.worker.runtime import Worker, WorkerConfig
 from holdfast.worker.source import Source
-from holdfast.worker.sources.database import DirectSource, NoBroker
+from holdfast.worker.sources.database import DatabaseSource, NoBroker
 from holdfast.worker.sources.http import HttpSource
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
-    from holdfast.worker.metrics import Figures
+    from holdfast.worker.metrics import WorkerCounters
 
 GOODBYE_SECONDS = 3.0
 HANDED_OVER_SECONDS, LEAVE_SECONDS = 1.0, 0.8  # when a job may be claimed that ran here, and when this process is gone
@@ -54,7 +54,7 @@ BEAT_SECONDS_MAX = 3.0  # of a remote worker, which learns of cancels by its bea
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class WorkerOptions:
     """What whoever starts a worker says about it; None leaves it to the settings."""
 
     queues: list[str] | None = None
@@ -64,12 +64,12 @@ class Wish:
     reference: str | None = None  # of the app, for child processes
     replaceable: bool = False
     server: str | None = None  # its address; without one, the database itself
-    figures: Figures | None = None  # to be fed, where somebody reads them
+    figures: WorkerCounters | None = None  # to be fed, where somebody reads them
     leave: Callable[[], Awaitable[None]] | None = None  # ends this process, where that is ours
 
 
 @dataclass
-class Post:
+class WorkerBackend:
     """Where a worker process stands: what it claims from, what its keeper must know, and what it does beside."""
 
     source: Source
@@ -78,7 +78,7 @@ class Post:
     hear: Callable[[Fleet], None] = lambda _: None  # how many live, each time that the keeper says so
 
 
-async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[[Worker], None]) -> Worker:
+async def work(app: App, wish: WorkerOptions, *, stop: asyncio.Event, on_ready: Callable[[Worker], None]) -> Worker:
     """Work until `stop` is set and everything is handed back. Returns the worker, whose threads may not have ended."""
     settings, clock = app.settings, app.clock
     slots = wish.concurrency or settings.concurrency
@@ -92,18 +92,18 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
         traces = await inside.enter_async_context(
             exported("holdfast-worker", wanted=settings.traces, per_second=settings.traces_per_second)
         )
-        board = Board.create()
+        board = LeaseTable.create()
         worker = Worker(
             post.source,
             app.handlers,
-            plan=Plan(
+            plan=WorkerConfig(
                 concurrency=slots,
                 queues=wish.queues,
                 stop_grace_seconds=settings.stop_grace_seconds,
                 timeout_grace_seconds=settings.timeout_grace_seconds,
                 replaceable=wish.replaceable,
             ),
-            around=app.surroundings,
+            around=app.middleware_stack,
             state=state,
             board=board,
             children=_children(app, wish, slots),
@@ -111,7 +111,7 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             ids=app.ids,
             figures=wish.figures,
             traces=traces,
-            attempts=Attempts(job_lines(), app.lifecycles),
+            attempts=AttemptLog(job_lines(), app.lifecycles),
             database=None if wish.server else app.handler_database,
         )
         loops = Loops(clock, app.ids)
@@ -119,11 +119,11 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
             wish.figures.of(worker, loops)
         spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, "logs": _logs(), **post.keeping}
 
-        def hear(news: News) -> None:
-            worker.hear(news)
+        def hear(news: HeartbeatResult) -> None:
+            worker.on_heartbeat(news)
             post.hear(news.fleet)
 
-        keeper = await Keeper.start(board, spec, hear, clock=clock)
+        keeper = await Heartbeater.start(board, spec, hear, clock=clock)
         stack.push_async_callback(keeper.close)
         inside.enter_context(watched(lambda: board.header().tick, worker.running))
         stopping = asyncio.create_task(_stop_when_told(stop, worker))
@@ -142,12 +142,12 @@ async def work(app: App, wish: Wish, *, stop: asyncio.Event, on_ready: Callable[
 
 
 @contextlib.asynccontextmanager
-async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
+async def _at_database(app: App, wish: WorkerOptions, slots: int) -> AsyncIterator[WorkerBackend]:
     """Registered under a name of its own, seen by its lock, and one of those who keep the database in order."""
     settings, clock, ids = app.settings, app.clock, app.ids
     engine = await app.engine()
     refuse_severe(engine.contradictions)
-    turns = Turns(clock, ids)
+    turns = Rotation(clock, ids)
     idle_seconds = max(settings.heartbeat_seconds, settings.worker_offline_seconds * IDLE_SHARE)
     presence = await open_presence(settings, clock, ids, queues=wish.queues)
     waker = by_queue(presence.heard)
@@ -167,10 +167,10 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
             heartbeat_seconds=idle_seconds,
             offline_seconds=settings.worker_offline_seconds,
         )
-        maintenance = Maintenance(
+        maintenance = Maintainer(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
         )
-        await say_at_start(engine, retention(settings))
+        await log_startup_warnings(engine, retention(settings))
         if wish.figures is not None:
             measure(engine, wish.figures, await app.dispatch())
 
@@ -181,13 +181,13 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
         async with _hints(app, wish, presence, lambda: turns.fleet.live) as hints:
             beside: dict[str, Loop] = {
                 "maintenance": maintenance.run,
-                "the death watch": DeathWatch(engine, presence, clock, ids, turns).run,
+                "the death watch": CrashDetector(engine, presence, clock, ids, turns).run,
                 "the hints of the broker": hints.run,
             }
             if extensions := app.extensions.values():
                 beside["maintenance of extensions"] = extension_maintenance(engine, clock, ids, extensions).run
-            yield Post(
-                DirectSource(engine, presence, clock, worker=registered.id, hints=hints),
+            yield WorkerBackend(
+                DatabaseSource(engine, presence, clock, worker=registered.id, hints=hints),
                 {
                     "worker": registered.id,
                     "heartbeat_seconds": settings.heartbeat_seconds,
@@ -202,7 +202,7 @@ async def _at_database(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
         await presence.close()
 
 
-def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) -> None:
+def measure(engine: Engine, figures: WorkerCounters, dispatch: Dispatch | None = None) -> None:
     """What a worker beside the database can tell of it, and of the broker."""
     from holdfast.observe.attempt_metrics import AttemptMetrics
     from holdfast.observe.query_metrics import QueryTimes
@@ -224,7 +224,7 @@ def measure(engine: Engine, figures: Figures, dispatch: Dispatch | None = None) 
 
 @contextlib.asynccontextmanager
 async def _hints(
-    app: App, wish: Wish, presence: Presence, live: Callable[[], int]
+    app: App, wish: WorkerOptions, presence: Presence, live: Callable[[], int]
 ) -> AsyncIterator[Listener | NoBroker]:
     """Those of a broker, for workers like this one; else what the database says by itself."""
     dispatch, poll_seconds = await app.dispatch(), app.settings.poll_seconds
@@ -242,7 +242,7 @@ async def _hints(
 
 
 @contextlib.asynccontextmanager
-async def _at_server(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
+async def _at_server(app: App, wish: WorkerOptions, slots: int) -> AsyncIterator[WorkerBackend]:
     """Its key says who it is. Everything else is the server's: to see deaths, to sweep, to know the database."""
     settings, clock, ids = app.settings, app.clock, app.ids
     client = Client(wish.server or "", settings.worker_key, clock=clock, ids=ids)
@@ -250,7 +250,7 @@ async def _at_server(app: App, wish: Wish, slots: int) -> AsyncIterator[Post]:
     outage.of = "the server"
     try:
         await source.heartbeat([], liveness=Liveness.IDLE, slots=slots)  # a key that is refused is said at once
-        yield Post(
+        yield WorkerBackend(
             source,
             {
                 "server": wish.server,
@@ -284,13 +284,13 @@ async def _stop_when_told(stop: asyncio.Event, worker: Worker) -> None:
     worker.stop()
 
 
-def _children(app: App, wish: Wish, slots: int) -> Children | None:
+def _children(app: App, wish: WorkerOptions, slots: int) -> ProcessPool | None:
     """Where the app cannot be imported again there are no child processes; a job that needs one says so."""
     reference = wish.reference or app.reference
     if reference is None:
         return None
     settings = app.settings
-    return Children(
+    return ProcessPool(
         reference,
         most=min(slots, settings.child_processes_max or cores()),
         clock=app.clock,

@@ -23,7 +23,7 @@ from holdfast.server.http.route import Reply
 from holdfast.server.http.server import address, answering, listen
 from holdfast.wire import Alive
 from holdfast.worker.processes.supervisor import Supervisor
-from holdfast.worker.processes.supervisor_protocol import Told
+from holdfast.worker.processes.supervisor_protocol import ProcessStatus
 from holdfast.worker.runtime import WAIT_SECONDS
 
 HOST = "0.0.0.0"  # noqa: S104  (whoever asks is on another machine, or in another container; no secret is told)
@@ -69,12 +69,12 @@ class WorkerHealth:
                 return Reply(200, self._text(await self._first_words()), content_type=TEXT.encode())
         return problem(NotFound("a worker answers /metrics, /livez and /readyz", code="route_not_found"), request_id)
 
-    async def _asked(self) -> list[Told | None]:
+    async def _asked(self) -> list[ProcessStatus | None]:
         """What each process says, or said last. One that ends while we ask is among those that have ended."""
         await asyncio.gather(*(line.ask() for line in self._supervisor.lines if line.begun))
         return [line.told for line in self._supervisor.lines if line.begun]
 
-    async def _first_words(self) -> list[Told | None]:
+    async def _first_words(self) -> list[ProcessStatus | None]:
         """Which job types there are, only the processes know: whoever asks before the first is ready waits a while."""
         told = await self._asked()
         until = self._clock.monotonic() + START_SECONDS
@@ -84,7 +84,7 @@ class WorkerHealth:
         self._heard = self._heard or any(told)
         return told
 
-    def _text(self, told: list[Told | None]) -> bytes:
+    def _text(self, told: list[ProcessStatus | None]) -> bytes:
         """Names are met in an order that stays: which of them are counted together must not depend on who ends."""
         figures = [self._figures(each) for each in told if each is not None]
         for each in figures:
@@ -94,10 +94,10 @@ class WorkerHealth:
         total.add_up([self._past.snapshot(), *figures])
         return total.text()
 
-    def _ended(self, told: Told) -> None:
+    def _ended(self, told: ProcessStatus) -> None:
         self._past.outlive(self._figures(told))
 
-    def _figures(self, told: Told) -> Snapshot:
+    def _figures(self, told: ProcessStatus) -> Snapshot:
         """Only its processes import the app, so each says which families its extensions declare. The first to say so
         is believed."""
         for family in told.families:
@@ -105,7 +105,7 @@ class WorkerHealth:
                 self._past.adopt([family.instrument()])
         return msgspec.json.decode(told.figures, type=Snapshot)
 
-    def _complaint(self, told: list[Told | None]) -> str | None:
+    def _complaint(self, told: list[ProcessStatus | None]) -> str | None:
         """Why not all of this worker takes jobs, if not all of it does."""
         if self._supervisor.stopping:
             return "this worker is about to stop"

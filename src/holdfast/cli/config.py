@@ -9,7 +9,7 @@ from holdfast.cli.app_option import named_app
 from holdfast.cli.database import check_lifecycles, origins_of, settings_of
 from holdfast.cli.output import print_json, print_table
 from holdfast.cli.parser import command, group
-from holdfast.extension_settings import Shown, installed
+from holdfast.extension_settings import ShownSetting, installed
 from holdfast.settings import shown, shown_section
 
 
@@ -37,7 +37,7 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _of_extensions(options: argparse.Namespace) -> list[Shown]:
+def _of_extensions(options: argparse.Namespace) -> list[ShownSetting]:
     """Those that the app includes, and those that are installed."""
     app = named_app(options)
     included = {} if app is None else app.extensions

@@ -26,7 +26,7 @@ from holdfast.settings import load
 
 if TYPE_CHECKING:
     from holdfast.sdk.app import App
-    from holdfast.worker.metrics import Figures
+    from holdfast.worker.metrics import WorkerCounters
 
 EXAMPLE = "holdfast.example:app"
 PORTS_TRIED = 20  # where the first is taken, as by another of these
@@ -122,7 +122,7 @@ async def _leave() -> None:
 
 
 @asynccontextmanager
-async def _served(app: App, options: argparse.Namespace, figures: Figures) -> AsyncIterator[str]:
+async def _served(app: App, options: argparse.Namespace, figures: WorkerCounters) -> AsyncIterator[str]:
     """With a server beside us, at the address that is handed out. The worker does without it."""
     from holdfast.server.http.server import served
 

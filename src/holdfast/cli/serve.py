@@ -94,7 +94,7 @@ async def server_of(
     `unknown_types`: what is done with them where the settings leave it open and there is an app.
     """
     from holdfast.assembly.server import open_server
-    from holdfast.assembly.startup_log import say_at_start
+    from holdfast.assembly.startup_log import log_startup_warnings
     from holdfast.clock import Clock
     from holdfast.engine.declare import refuse_severe
     from holdfast.ids import Ids
@@ -120,7 +120,7 @@ async def server_of(
         hooks=None if app is None else app.hooks(),
     ) as server:
         await refuse_insecure(server.engine, settings, host)
-        await say_at_start(server.engine, server.retention)
+        await log_startup_warnings(server.engine, server.retention)
         if not local:
             log.warning("what goes to and from %s is plain HTTP: put a proxy that speaks TLS before it", host)
         if app is not None:

@@ -23,13 +23,13 @@ from holdfast.errors import Invalid, Unauthorized
 from holdfast.observe.logs import hush_moves
 from holdfast.observe.tracing import require_traces
 from holdfast.settings import Settings, load
-from holdfast.worker.processes.signal_mask import hear
+from holdfast.worker.processes.signal_mask import unblock_signals
 from holdfast.worker.processes.supervisor import Supervisor
-from holdfast.worker.processes.supervisor_protocol import NOW, READY, STOP, TELL, Answering
+from holdfast.worker.processes.supervisor_protocol import NOW, READY, STOP, TELL, StatusResponder
 
 if TYPE_CHECKING:
     from holdfast.sdk.app import App
-    from holdfast.worker.metrics import Figures
+    from holdfast.worker.metrics import WorkerCounters
     from holdfast.worker.runtime import Worker
 
 log = logging.getLogger("holdfast.worker")
@@ -159,12 +159,12 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
         end_at_once()
 
     figures = None if options.metrics_port is None else figures_of(app)
-    answering = None if figures is None else Answering(line, figures.told)
+    answering = None if figures is None else StatusResponder(line, figures.told)
     line.setblocking(False)
     loop.add_reader(line, told)
     stop_on_signals(stop, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches the whole group; the parent passes it on
-    hear()
+    unblock_signals()
     async with contextlib.AsyncExitStack() as stack:
         if options.server is None:
             await stack.enter_async_context(app)
@@ -178,11 +178,11 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
     return ended(worker)
 
 
-def figures_of(app: App, *, extensions: bool = True) -> Figures:
+def figures_of(app: App, *, extensions: bool = True) -> WorkerCounters:
     """`extensions`: with the metrics that they declare, unless a server in the same process tells them."""
-    from holdfast.worker.metrics import Figures
+    from holdfast.worker.metrics import WorkerCounters
 
-    return Figures(sorted(app.handlers), app.clock, app.lifecycles, app.declarations() if extensions else None)
+    return WorkerCounters(sorted(app.handlers), app.clock, app.lifecycles, app.declarations() if extensions else None)
 
 
 async def work_until(
@@ -193,11 +193,11 @@ async def work_until(
     *,
     on_ready: Callable[[], object],
     server: str | None = None,
-    figures: Figures | None = None,
+    figures: WorkerCounters | None = None,
 ) -> Worker:
-    from holdfast.assembly.worker import Wish, work
+    from holdfast.assembly.worker import WorkerOptions, work
 
-    wish = Wish(
+    wish = WorkerOptions(
         queues=options.queues,
         name=options.name,
         capabilities=dict.fromkeys(options.capabilities, True),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.batching import Batches
+from holdfast.batching import Batcher
 from holdfast.clock import Clock, to_micros
 from holdfast.dispatch.breaker import Breaker
 from holdfast.errors import HoldfastError
@@ -54,7 +54,7 @@ class StatusCache:
         self._redis, self._breaker, self._clock = redis, breaker, clock
         self.seconds = seconds
         self._secret, self._key = secret, b""
-        self._reads: Batches[str, Any] = Batches(self._read)
+        self._reads: Batcher[str, Any] = Batcher(self._read)
 
     async def get(self, job_id: str, tenant: str) -> Outline | None:
         """As somebody saw it lately; None where the database must be asked, whatever the reason."""

@@ -8,7 +8,7 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
-from holdfast.maintenance.rotation import Turns
+from holdfast.maintenance.rotation import Rotation
 from holdfast.outage_log import outage
 from holdfast.store.presence import Presence
 
@@ -20,12 +20,14 @@ SETTLE_SECONDS = 3.0  # after our own session came back: so did everybody's, and
 log = logging.getLogger(__name__)
 
 
-class DeathWatch:
+class CrashDetector:
     """Fencing keeps a wrong guess harmless; the window keeps it rare. Any number of processes may watch at once."""
 
-    def __init__(self, engine: Engine, presence: Presence, clock: Clock, ids: Ids, turns: Turns | None = None) -> None:
+    def __init__(
+        self, engine: Engine, presence: Presence, clock: Clock, ids: Ids, turns: Rotation | None = None
+    ) -> None:
         self._engine, self._presence, self._clock, self._ids = engine, presence, clock, ids
-        self._turns = turns or Turns(clock, ids)
+        self._turns = turns or Rotation(clock, ids)
         self._era = presence.era
         self._settled_at = clock.monotonic()
         self._dead_since: dict[str, float] = {}

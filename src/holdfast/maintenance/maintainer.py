@@ -12,7 +12,7 @@ from holdfast.engine.maintenance.due_work import Chores
 from holdfast.engine.maintenance.extension_tasks import SOON_SECONDS, Task
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
-from holdfast.maintenance.rotation import Turns
+from holdfast.maintenance.rotation import Rotation
 from holdfast.outage_log import LoopFailures, is_outage, outage
 
 RETRY_SECONDS = 0.5
@@ -26,7 +26,7 @@ WORKERS_KEPT_SECONDS = 86_400.0  # after a worker process has ended: long enough
 log = logging.getLogger(__name__)
 
 
-class Maintenance:
+class Maintainer:
     """It is no job and it needs none, so that what rescues jobs cannot get stuck like one (K10)."""
 
     def __init__(
@@ -37,11 +37,11 @@ class Maintenance:
         *,
         every: float,
         retention: Retention,
-        turns: Turns | None = None,
+        turns: Rotation | None = None,
     ) -> None:
         self._engine, self._clock, self._ids = engine, clock, ids
         self._every, self._retention = every, retention
-        self._turns = turns or Turns(clock, ids)
+        self._turns = turns or Rotation(clock, ids)
         self._failures = 0
         self._rounds = 0
         self._more_to_prune = False
@@ -150,7 +150,7 @@ class Maintenance:
         return gone
 
 
-class ExtensionMaintenance:
+class ExtensionMaintainer:
     """What extensions want done from time to time. It runs beside our own: a long task keeps no sweep waiting."""
 
     def __init__(self, engine: Engine, clock: Clock, ids: Ids, tasks: Iterable[Task]) -> None:
@@ -178,7 +178,7 @@ class ExtensionMaintenance:
             return RETRY_SECONDS * 2
 
 
-class WorkerLog:
+class WorkerEventRecorder:
     """Only in servers: nobody else can be watched, and whoever watches wants to hear of a worker within a second."""
 
     def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:

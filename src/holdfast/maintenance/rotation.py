@@ -11,7 +11,7 @@ WAIT_MAX_SECONDS = 300.0  # whatever was heard of the others
 SPREAD = 0.5  # of the interval: a few that were started together do not go on in step
 
 
-class Turns:
+class Rotation:
     """Nobody is elected and nobody asked: each knows how many live, and its place among them, from its last beat.
 
     Who is wrong about that, or about the time, does it at another moment than the others think, and no less often.

@@ -11,14 +11,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from holdfast.assembly.engine import Opened, open_all
+from holdfast.assembly.engine import OpenEngine, open_all
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.errors import Invalid, OtherDatabase
 from holdfast.extend import Extension
-from holdfast.extension_settings import Section
+from holdfast.extension_settings import SettingsSection
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.model import JobType, NewJob
@@ -26,7 +26,7 @@ from holdfast.model.names import kind_of
 from holdfast.observe.extension_metrics import Declarations
 from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.tracing import traces
-from holdfast.sdk.connections import OpenedByLoop
+from holdfast.sdk.connections import EnginesByLoop
 from holdfast.sdk.definitions import Definitions
 from holdfast.sdk.handle import JobHandle
 from holdfast.sdk.handler_transactions import HandlerDatabase
@@ -35,7 +35,7 @@ from holdfast.settings import Settings, load, refuse_same_variables
 from holdfast.store import SqliteStore
 from holdfast.store.sqlite import finish
 from holdfast.worker.context import ErrorHook, Middleware, in_transaction
-from holdfast.worker.handler import Handler, Surroundings
+from holdfast.worker.handler import Handler, MiddlewareStack
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,7 +80,7 @@ class App(Definitions):
         self.clock, self.ids = clock or Clock(), ids or Ids()
         self.loaded_as: str | None = None  # the reference that a command was given, or "" if it names the database
         self.extensions: dict[str, Extension] = {}
-        self._opened = OpenedByLoop(self._open)
+        self._opened = EnginesByLoop(self._open)
         self.handler_database = HandlerDatabase(self)
 
     def include(self, extension: Extension) -> None:
@@ -128,7 +128,7 @@ class App(Definitions):
         return next((each.described for each in self.extensions.values() if job_type in each.handlers), self.described)
 
     @property
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[SettingsSection]:
         """The settings of its extensions."""
         return [
             replace(each.section, by_app=each.given_settings is not None)
@@ -154,7 +154,7 @@ class App(Definitions):
         own = [each for extension in self.extensions.values() for each in extension.metrics.values()]
         return Declarations([*own, *storage_metrics.instruments])
 
-    async def _open(self) -> Opened:
+    async def _open(self) -> OpenEngine:
         self.check_settings()
         return await open_all(
             self.settings,
@@ -181,7 +181,7 @@ class App(Definitions):
 
     @property
     def settings(self) -> Settings:
-        """Read when first needed, so that importing an app asks nothing of its surroundings."""
+        """Read when first needed, so that importing an app reads neither the environment nor a file."""
         if self._settings is None:
             self._settings = load(overrides={"database_url": self._url}, extensions=self.sections)
         return self._settings
@@ -195,11 +195,11 @@ class App(Definitions):
         self._settings = msgspec.convert(settings, Settings)
 
     @contextmanager
-    def moved(self, database_url: str, clock: Clock, ids: Ids) -> Iterator[None]:
+    def override(self, database_url: str, clock: Clock, ids: Ids) -> Iterator[None]:
         """For a while, as in a test, it works on another database and lives in another time."""
         before = self._settings, self.clock, self.ids, self._opened
         self._settings = msgspec.structs.replace(self.settings, database_url=database_url)
-        self.clock, self.ids, self._opened = clock, ids, OpenedByLoop(self._open)
+        self.clock, self.ids, self._opened = clock, ids, EnginesByLoop(self._open)
         try:
             yield
         finally:
@@ -224,8 +224,8 @@ class App(Definitions):
         return span
 
     @property
-    def surroundings(self) -> Surroundings:
-        return Surroundings(tuple(self._middleware), self._on_error)
+    def middleware_stack(self) -> MiddlewareStack:
+        return MiddlewareStack(tuple(self._middleware), self._on_error)
 
     @asynccontextmanager
     async def lifespan_state(self) -> AsyncIterator[Any]:
@@ -273,21 +273,21 @@ class App(Definitions):
 
     def create_sync(self, new: NewJob, *, connection: Any = None) -> Created:
         if connection is None:
-            return self.wait_for(lambda: self.create(new))
+            return self.run_sync(lambda: self.create(new))
         return self.create_all_sync([new], connection=connection)[0]
 
     def create_all_sync(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
         if connection is None:
-            return self.wait_for(lambda: self.create_all(new))
+            return self.run_sync(lambda: self.create_all(new))
         require_sync(connection)
-        opened = self.wait_for(self._beside)
+        opened = self.run_sync(self._beside)
         try:
             return finish(self._create_inside(opened, new, connection))  # in the thread that the connection belongs to
         except OtherDatabase:
-            self.wait_for(opened.engine.store.identify)
+            self.run_sync(opened.engine.store.identify)
         return finish(self._create_inside(opened, new, connection))
 
-    async def _create_inside(self, opened: Opened, new: list[NewJob], connection: Any) -> list[Created]:
+    async def _create_inside(self, opened: OpenEngine, new: list[NewJob], connection: Any) -> list[Created]:
         connection = await driver_connection(connection)
         if missing := self._undeclared(opened):
             await opened.engine.declare(*missing, app=self.name, connection=connection)
@@ -308,7 +308,7 @@ class App(Definitions):
         return await (await self.engine(declared=False)).wake(job_id)
 
     def wake_sync(self, job_id: str) -> bool:
-        return self.wait_for(lambda: self.wake(job_id))
+        return self.run_sync(lambda: self.wake(job_id))
 
     def job_handle(self, job_id: str) -> JobHandle[Any]:
         """A handle on a job known by its id, from whoever enqueued it."""
@@ -322,19 +322,19 @@ class App(Definitions):
         """How hints leave and reach this process; None where no broker carries them."""
         return (await self._opened.here()).dispatch
 
-    async def _here(self) -> Opened:
+    async def _here(self) -> OpenEngine:
         opened = await self._opened.here()
         if missing := self._undeclared(opened):
             await opened.engine.declare(*missing, app=self.name)
             opened.declared.update(declared.name for declared in missing)
         return opened
 
-    async def _beside(self) -> Opened:
+    async def _beside(self) -> OpenEngine:
         """The same beside a transaction of the caller's own, which may hold SQLite's only lock: nothing is written."""
         opened = await self._opened.here()
         return opened if isinstance(opened.engine.store, SqliteStore) else await self._here()
 
-    def _undeclared(self, opened: Opened) -> list[JobType]:
+    def _undeclared(self, opened: OpenEngine) -> list[JobType]:
         return [self.handlers[name].job_type for name in sorted(self.handlers.keys() - opened.declared)]
 
     async def close(self) -> None:
@@ -350,9 +350,9 @@ class App(Definitions):
 
     # -- from sync code ---------------------------------------------------------------------------------------
 
-    def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    def run_sync(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Run async work from sync code: on an event loop in a thread of its own, started when first needed."""
-        return self._opened.wait_for(work)
+        return self._opened.run_sync(work)
 
     def close_sync(self) -> None:
         """Close what sync code has opened."""

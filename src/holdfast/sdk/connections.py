@@ -11,25 +11,25 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from holdfast.assembly.engine import Opened
+from holdfast.assembly.engine import OpenEngine
 
 LAST_WORDS_SECONDS = 2.0  # a hint is not worth more at the end of a process
 
 T = TypeVar("T")
 
 
-class OpenedByLoop:
+class EnginesByLoop:
     """`open_one` opens what one event loop needs. Several threads may ask at once, each from a loop of its own."""
 
-    def __init__(self, open_one: Callable[[], Coroutine[Any, Any, Opened]]) -> None:
+    def __init__(self, open_one: Callable[[], Coroutine[Any, Any, OpenEngine]]) -> None:
         self._open_one = open_one
         self._inherited: Any = None
         self._start()
         _all.add(self)
 
     def _start(self) -> None:
-        self._by_loop: dict[asyncio.AbstractEventLoop, asyncio.Task[Opened]] = {}
-        self._beside: _Beside | None = None
+        self._by_loop: dict[asyncio.AbstractEventLoop, asyncio.Task[OpenEngine]] = {}
+        self._beside: _SyncLoop | None = None
         self._starting = threading.Lock()
 
     def start_anew(self) -> None:
@@ -37,7 +37,7 @@ class OpenedByLoop:
         self._inherited = (self._inherited, self._by_loop, self._beside)
         self._start()
 
-    async def here(self) -> Opened:
+    async def here(self) -> OpenEngine:
         loop = asyncio.get_running_loop()
         opening = self._by_loop.get(loop)
         if opening is not None and opening.done():
@@ -48,7 +48,7 @@ class OpenedByLoop:
             opening = self._by_loop[loop] = loop.create_task(self._open())
         return await asyncio.shield(opening)
 
-    async def _open(self) -> Opened:
+    async def _open(self) -> OpenEngine:
         await self._let_go([loop for loop in list(self._by_loop) if loop.is_closed()])
         return await self._open_one()
 
@@ -67,10 +67,10 @@ class OpenedByLoop:
 
     # -- from sync code ---------------------------------------------------------------------------------------
 
-    def wait_for(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def run_sync(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run async work on an event loop in a thread of its own, started when first needed."""
         with self._starting:
-            beside = self._beside = self._beside or _Beside()
+            beside = self._beside = self._beside or _SyncLoop()
         return beside.run(work)
 
     def close_sync(self) -> None:
@@ -97,11 +97,11 @@ class OpenedByLoop:
             opening = self._by_loop[loop]
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 opening.result().abandon()
-        self.wait_for(lambda: self._let_go(others))
+        self.run_sync(lambda: self._let_go(others))
         self.close_sync()
 
 
-class _Beside:
+class _SyncLoop:
     """An event loop beside sync code."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _Beside:
         self.loop.close()
 
 
-_all: WeakSet[OpenedByLoop] = WeakSet()
+_all: WeakSet[EnginesByLoop] = WeakSet()
 
 
 def _start_all_anew() -> None:

@@ -16,7 +16,7 @@ from holdfast.model import JobType, NewJob
 from holdfast.model.names import quoted
 from holdfast.observe.extension_metrics import Metrics
 from holdfast.sdk.celery_names import CeleryNames
-from holdfast.sdk.handle import Home, JobHandle
+from holdfast.sdk.handle import EngineProvider, JobHandle
 from holdfast.sdk.options import (
     JobOptions,
     Names,
@@ -36,7 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Creates(Home, Protocol):
+class JobCreator(EngineProvider, Protocol):
     """The app, as far as a definition needs it."""
 
     async def create(self, new: NewJob, *, connection: Any = None) -> Created: ...
@@ -56,7 +56,7 @@ class Definition(CeleryNames, Generic[P, R]):
         update_wrapper(self, handler.function)
 
     @property
-    def _app(self) -> Creates:
+    def _app(self) -> JobCreator:
         return self._owner.app
 
     @property
@@ -123,7 +123,7 @@ class Definition(CeleryNames, Generic[P, R]):
         return JobHandle(self._app, made.id, existed=made.existed, read=self.handler.signature.returned)
 
 
-class Define(Protocol):
+class JobDecorator(Protocol):
     """What `@app.job(...)` returns. A context is the worker's to give, so `enqueue` does not ask for it."""
 
     @overload
@@ -152,7 +152,7 @@ class Definitions(CeleryNames, ABC):
 
     @property
     @abstractmethod
-    def app(self) -> Creates:
+    def app(self) -> JobCreator:
         """Where its jobs are created."""
 
     @property
@@ -182,7 +182,7 @@ class Definitions(CeleryNames, ABC):
         memory_mb: int | None = None,
         cpu_seconds: float | None = None,
         **policy: Unpack[PolicyKnobs],
-    ) -> Define:
+    ) -> JobDecorator:
         """Make a function the handler of a job type, by default of its own name.
 
         `errors` says how errors are treated, by class or by code: `{ValueError: "permanent", "E_BUSY": "throttled"}`.

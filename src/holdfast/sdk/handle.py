@@ -28,19 +28,19 @@ def _without_error(job: Job) -> dict[str, Any]:
     return {"message": job.reason} if job.state is State.CANCELED else {"code": job.reason}
 
 
-class Home(Protocol):
+class EngineProvider(Protocol):
     """Where a handle asks: the app it came from."""
 
     clock: Clock
 
     async def engine(self, *, declared: bool = True) -> Engine: ...
 
-    def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T: ...
+    def run_sync(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T: ...
 
 
 class JobHandle(CeleryNames, Generic[R]):
     def __init__(
-        self, home: Home, job_id: str, *, existed: bool = False, read: Callable[[Any], R] | None = None
+        self, home: EngineProvider, job_id: str, *, existed: bool = False, read: Callable[[Any], R] | None = None
     ) -> None:
         self._home = home
         self._read = read
@@ -96,16 +96,16 @@ class JobHandle(CeleryNames, Generic[R]):
                 pause = min(LOOK_SECONDS, pause * 1.5)
 
     def get_sync(self) -> Job:
-        return self._home.wait_for(self.get)
+        return self._home.run_sync(self.get)
 
     def status_sync(self) -> str:
-        return self._home.wait_for(self.status)
+        return self._home.run_sync(self.status)
 
     def result_sync(self, timeout: float | None = None) -> R:
-        return self._home.wait_for(lambda: self.result(timeout))
+        return self._home.run_sync(lambda: self.result(timeout))
 
     def cancel_sync(self, reason: str = "canceled") -> bool:
-        return self._home.wait_for(lambda: self.cancel(reason))
+        return self._home.run_sync(lambda: self.cancel(reason))
 
     def events_sync(self) -> Iterator[Event]:
         each = self.events()
@@ -113,5 +113,5 @@ class JobHandle(CeleryNames, Generic[R]):
         async def following() -> Event | None:
             return await anext(each, None)
 
-        while (event := self._home.wait_for(following)) is not None:
+        while (event := self._home.run_sync(following)) is not None:
             yield event

@@ -13,7 +13,7 @@ from holdfast.errors import Invalid
 from holdfast.model import Job, Lease, NewJob
 from holdfast.model.enqueueable import MakesJobs, new_job_of
 from holdfast.model.reports import Done, Held, Withdrawal, Withdrawn
-from holdfast.sdk.definitions import Creates
+from holdfast.sdk.definitions import JobCreator
 from holdfast.sdk.handle import JobHandle
 from holdfast.store import Row, Tx
 from holdfast.store.open_transaction import transaction
@@ -24,7 +24,7 @@ from holdfast.worker.outcomes import Recorded
 _T = TypeVar("_T")
 
 
-class _App(Creates, Protocol):
+class _App(JobCreator, Protocol):
     @property
     def handlers(self) -> Mapping[str, Handler]: ...
 
@@ -40,7 +40,7 @@ class HandlerDatabase:
         self._app = app
 
     @asynccontextmanager
-    async def transaction(self, lease: Lease) -> AsyncIterator[JobTx]:
+    async def transaction(self, lease: Lease) -> AsyncIterator[HandlerTransaction]:
         """`LeaseLost` if the job is not held under this lease, at the beginning or at the end.
 
         The job's row is locked only right before the commit: a transaction that takes long must not hold up the
@@ -49,7 +49,7 @@ class HandlerDatabase:
         engine = await self._app.engine()
         async with transaction(engine.store) as tx:
             worker = await engine.holder_within(tx, Held(lease.id, lease.token))
-            job_tx = JobTx(self._app, engine, tx, lease, worker)
+            job_tx = HandlerTransaction(self._app, engine, tx, lease, worker)
             yield job_tx
             await job_tx.end()
 
@@ -72,8 +72,8 @@ def _child_of(lease: Lease, new: NewJob) -> NewJob:
     return msgspec.structs.replace(new, tenant=tenant, parent_id=new.parent_id or lease.id)
 
 
-class JobTx:
-    """See `worker/transactions.py: JobTx`."""
+class HandlerTransaction:
+    """Implements `worker/transactions.py: JobTx` on the engine."""
 
     def __init__(self, app: _App, engine: Engine, tx: Tx, lease: Lease, worker: str) -> None:
         self._app, self._engine, self._tx = app, engine, tx

@@ -11,13 +11,13 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from holdfast.background import Loops
-from holdfast.batching import Apart, Batches
+from holdfast.batching import Batcher, SplitBatcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine, Retention
 from holdfast.engine.insert import Ready
 from holdfast.engine.reads.extension_checks import Probe
-from holdfast.extension_settings import Shown
+from holdfast.extension_settings import ShownSetting
 from holdfast.ids import Ids
 from holdfast.model.summary import Outline
 from holdfast.observe.attempt_metrics import AttemptMetrics
@@ -52,8 +52,8 @@ class Server:
     ids: Ids
     settings: Settings
     auth: Auth
-    creates: Apart[Ready, Created]
-    outlines: Batches[tuple[str, str], Outline]  # of (job, tenant)
+    creates: SplitBatcher[Ready, Created]
+    outlines: Batcher[tuple[str, str], Outline]  # of (job, tenant)
     cursors: Cursors
     feed: Feed
     room: Room
@@ -68,7 +68,7 @@ class Server:
     about_scopes: Mapping[str, str] = field(default_factory=dict)  # of extensions: what each scope allows
     routes: tuple[Route, ...] = ()  # all that it answers to; `HttpApp` says which
     extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
-    extension_settings: Callable[[], list[Shown]] = list
+    extension_settings: Callable[[], list[ShownSetting]] = list
     health_fields: Sequence[Probe] = ()
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process

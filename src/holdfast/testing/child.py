@@ -20,11 +20,11 @@ def reference_for(app: App, clock: SharedClock) -> str | None:
         return None
     script = clock.path.with_name("child.py")
     what = f"{app.reference!r}, {app.settings.url!r}, {str(clock.path)!r}"
-    script.write_text(f"from holdfast.testing.child import moved\n\napp = moved({what})\n", encoding="utf-8")
+    script.write_text(f"from holdfast.testing.child import overridden\n\napp = overridden({what})\n", encoding="utf-8")
     return f"{script}:app"
 
 
-def moved(reference: str, database_url: str, clock: str) -> App:
+def overridden(reference: str, database_url: str, clock: str) -> App:
     app: App = load(reference, [])
     app.settings = msgspec.structs.replace(app.settings, database_url=database_url)
     app.clock = SharedClock(Path(clock))

@@ -21,7 +21,7 @@ T = TypeVar("T")
 BYTES_MAX = 1 << 20
 
 
-class Recorded:
+class RecordedCalls:
     """What a handler has said so far; the newest of each name counts, as in the database."""
 
     def __init__(self, parts: dict[str, Part]) -> None:
@@ -49,7 +49,7 @@ class Recorded:
 class _Recorder:
     """Takes the place of the worker: what is reported is checked as JSON and kept."""
 
-    def __init__(self, recorded: Recorded) -> None:
+    def __init__(self, recorded: RecordedCalls) -> None:
         self._recorded = recorded
 
     async def progress(self, report: Progress) -> None:
@@ -75,7 +75,7 @@ class _Recorder:
 class FakeContext(Context):
     """For an async handler: `await send_email(fake_context(), to="a@example.com")`."""
 
-    def __init__(self, lease: Lease, recorded: Recorded, state: Any) -> None:
+    def __init__(self, lease: Lease, recorded: RecordedCalls, state: Any) -> None:
         super().__init__(lease, _Recorder(recorded), state)
         self.recorded = recorded
 
@@ -175,7 +175,7 @@ def fake_context(
         trace=None,
         policy=0,
     )
-    context = FakeContext(lease, Recorded(parts), state)
+    context = FakeContext(lease, RecordedCalls(parts), state)
     if metrics is not None:
         context.metrics = metrics
     return FakeSyncContext(context) if sync else context

@@ -38,7 +38,7 @@ def jobs_of(app: App, *, start: datetime | None = None, database_url: str | None
         folder = stack.enter_context(temporary)
         clock = SharedClock.create(Path(folder, "clock"), start)
         url = stack.enter_context(_database(folder, database_url))
-        stack.enter_context(app.moved(url, clock, Ids()))
+        stack.enter_context(app.override(url, clock, Ids()))
         yield Jobs(app, clock)
 
 
@@ -67,7 +67,7 @@ class Jobs:
         """The jobs that wait now, the oldest first: of this type if one is named, with at least this payload."""
         job_type = job.name if isinstance(job, Definition) else job
         wanted = Filter(states=WAITING, types=None if job_type is None else [job_type])
-        found = self.app.wait_for(lambda: self._find(wanted))
+        found = self.app.run_sync(lambda: self._find(wanted))
         if job_type is not None:
             self._refuse_typing_errors(job_type, payload, known=bool(found))
         return [one for one in found if self._fits(one, payload)]
@@ -75,7 +75,7 @@ class Jobs:
     def get(self, job: JobHandle[Any] | str) -> Job:
         """A job as it is now, whole."""
         job_id = job if isinstance(job, str) else job.id
-        return self.app.wait_for(self.app.job_handle(job_id).get)
+        return self.app.run_sync(self.app.job_handle(job_id).get)
 
     async def drain(self, *, until_done: bool = False, raise_errors: bool = True) -> list[Ran]:
         """Run what is due, and what that makes due, in a real worker; then say what ran, in the order of the endings.

@@ -16,15 +16,15 @@ from holdfast.model import Lease
 from holdfast.model.reports import Done, Failure, Freed, Verdict
 from holdfast.sdk.handle import failure_of
 from holdfast.testing.child import reference_for
-from holdfast.testing.source import MOVES_MAX, EndingSource, Report
-from holdfast.worker.attempt_log import Attempts
+from holdfast.testing.source import MOVES_MAX, DrainSource, Report
+from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.context import Context, ErrorHook
-from holdfast.worker.execution import Run
-from holdfast.worker.handler import Surroundings
-from holdfast.worker.heartbeat.lease_table import Board
+from holdfast.worker.execution import Execution
+from holdfast.worker.handler import MiddlewareStack
+from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.outcomes import Outcome, Recorded
-from holdfast.worker.processes.process_pool import Children
-from holdfast.worker.runtime import Plan, Worker
+from holdfast.worker.processes.process_pool import ProcessPool
+from holdfast.worker.runtime import Worker, WorkerConfig
 from holdfast.worker.source import Answers
 
 if TYPE_CHECKING:
@@ -49,20 +49,20 @@ class Ran:
 
 
 async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
-    engine, slots, errors = await app.engine(), app.settings.concurrency, _Errors(app.surroundings.on_error)
+    engine, slots, errors = await app.engine(), app.settings.concurrency, _Errors(app.middleware_stack.on_error)
     registered = await engine.register(name="test", capabilities=_all_that_is_asked_for(app), slots=slots)
-    source = EndingSource(engine, clock, app.ids, worker=registered.id, until_done=until_done)
-    board, child = Board.create(), reference_for(app, clock)
+    source = DrainSource(engine, clock, app.ids, worker=registered.id, until_done=until_done)
+    board, child = LeaseTable.create(), reference_for(app, clock)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(board.close)
         source.runtime = Worker(
             source,
             app.handlers,
-            plan=Plan(concurrency=slots, kept=False),
-            around=Surroundings(app.surroundings.middleware, errors),
+            plan=WorkerConfig(concurrency=slots, kept=False),
+            around=MiddlewareStack(app.middleware_stack.middleware, errors),
             state=await stack.enter_async_context(app.lifespan_state()),
             board=board,
-            children=None if child is None else Children(child, most=slots, clock=clock),
+            children=None if child is None else ProcessPool(child, most=slots, clock=clock),
             clock=clock,
             ids=app.ids,
             database=app.handler_database,
@@ -75,14 +75,14 @@ async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
     return ran
 
 
-class _Kept(Attempts):
+class _Kept(AttemptLog):
     """Jobs that their handlers complete themselves are reported by nobody."""
 
-    def __init__(self, source: EndingSource) -> None:
+    def __init__(self, source: DrainSource) -> None:
         super().__init__()
         self._source = source
 
-    def ended(self, group: Sequence[tuple[Run, Outcome]], answers: Answers) -> None:
+    def ended(self, group: Sequence[tuple[Execution, Outcome]], answers: Answers) -> None:
         for run, outcome in group:
             if isinstance(outcome, Recorded):
                 self._source.ended.append((run.lease, Done(run.lease.id, run.lease.token, outcome.result)))

@@ -13,7 +13,7 @@ from holdfast.model.reports import Done, Failure, Freed, Settled, Verdict
 from holdfast.store.presence import Presence
 from holdfast.testing.clock import SharedClock
 from holdfast.worker.source import Answers, Claims
-from holdfast.worker.sources.database import DirectSource
+from holdfast.worker.sources.database import DatabaseSource
 
 if TYPE_CHECKING:
     from holdfast.worker.runtime import Worker
@@ -24,7 +24,7 @@ PAUSE_FIRST_SECONDS, PAUSE_SECONDS = 0.001, 0.02
 Report = Done | Failure | Freed | Verdict
 
 
-class EndingSource(DirectSource):
+class DrainSource(DatabaseSource):
     """`until_done`: when nothing is due, the clock moves on to what is due next, as long as something waits."""
 
     runtime: Worker

@@ -18,7 +18,7 @@ from holdfast.redaction import redacted, redacted_end, redacted_value, text_of
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Rejected, Released
 
 if TYPE_CHECKING:
-    from holdfast.worker.execution import Run
+    from holdfast.worker.execution import Execution
     from holdfast.worker.source import Answers
 
 KNOWN_MAX = 10_000
@@ -37,12 +37,12 @@ _ERRORS = (Failed, Rejected)
 _LEVELS: dict[type[Any], int] = {Failed: logging.WARNING, Abandoned: logging.WARNING}
 
 
-class Attempts:
+class AttemptLog:
     def __init__(self, log: Log | None = None, lifecycles: Lifecycles | None = None) -> None:
         self._log, self._lifecycles = log, lifecycles or Lifecycles()
         self._known: dict[Any, tuple[str, str] | None] = {}
 
-    def ended(self, group: Sequence[tuple[Run, Outcome]], answers: Answers) -> None:
+    def ended(self, group: Sequence[tuple[Execution, Outcome]], answers: Answers) -> None:
         """The reports of these were answered."""
         if self._log is None:
             for run, outcome in group:
@@ -51,12 +51,12 @@ class Attempts:
         states = [answer.state if isinstance(answer, Settled) else None for answer in answers]
         self._tell(self._log, group, states)
 
-    def abandoned(self, group: Sequence[tuple[Run, Outcome]]) -> None:
+    def abandoned(self, group: Sequence[tuple[Execution, Outcome]]) -> None:
         """Somebody else has these jobs."""
         if self._log is not None:
             self._tell(self._log, group, [None] * len(group))
 
-    def _tell(self, log: Log, group: Sequence[tuple[Run, Outcome]], states: Sequence[State | None]) -> None:
+    def _tell(self, log: Log, group: Sequence[tuple[Execution, Outcome]], states: Sequence[State | None]) -> None:
         """`None` for a state: the lease was lost, and others say where the job went."""
         head, timed, least = log.head(), log.form.timed, _log.getEffectiveLevel()
         id_chars = log.form.id_chars
@@ -69,7 +69,7 @@ class Attempts:
         log.put(pieces)
 
     def _known_around(
-        self, form: LogFormat, least: int, run: Run, outcome: Outcome, state: State | None
+        self, form: LogFormat, least: int, run: Execution, outcome: Outcome, state: State | None
     ) -> tuple[str, str] | None:
         """Most attempts of a job type end alike: what is the same is made once. None where there is nothing to say."""
         lease, kind = run.lease, type(outcome)
@@ -88,7 +88,7 @@ class Attempts:
             return found
 
     def _around(
-        self, form: LogFormat, least: int, run: Run, outcome: Outcome, state: State | None
+        self, form: LogFormat, least: int, run: Execution, outcome: Outcome, state: State | None
     ) -> tuple[str, str] | None:
         """What stands before the job's id and behind its time."""
         lease = run.lease
@@ -136,7 +136,7 @@ def _went(state: State, outcome: Outcome) -> State:
     return State.RETRYING if isinstance(outcome, Failed) and state not in FINAL else state
 
 
-def _warn(run: Run, outcome: Outcome) -> None:
+def _warn(run: Execution, outcome: Outcome) -> None:
     if isinstance(outcome, Failed) and _log.isEnabledFor(logging.WARNING):
         lease = run.lease
         message = "job %s (%s), attempt %d of %d, failed: %s %.200r"

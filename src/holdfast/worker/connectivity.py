@@ -16,7 +16,7 @@ SLOW_SECONDS = 0.5  # whoever has not answered by then is away
 _T = TypeVar("_T")
 
 
-class Reach:
+class MonitoredSource:
     """Passes everything on. `away` while the last answer was an outage, or one is overdue."""
 
     def __init__(self, source: Source, clock: Clock) -> None:

@@ -41,7 +41,7 @@ def in_transaction() -> bool:
     return (block := _block.get()) is not None and block.open
 
 
-class Line(Protocol):
+class ContextBackend(Protocol):
     """How a context talks to the runtime: directly, or over a pipe from a child process."""
 
     async def progress(self, report: Progress) -> None: ...
@@ -144,7 +144,7 @@ class _Facts:
 
 
 class Context(_Facts):
-    def __init__(self, lease: Lease, line: Line, state: Any = None, database: Database | None = None) -> None:
+    def __init__(self, lease: Lease, line: ContextBackend, state: Any = None, database: Database | None = None) -> None:
         super().__init__(lease, state)
         self._line, self._database = line, database
         self._known: dict[str, Part] | None = None

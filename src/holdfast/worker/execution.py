@@ -16,7 +16,7 @@ from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Reco
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from holdfast.worker.processes.process_pool import Execution
+    from holdfast.worker.processes.process_pool import ChildExecution
 
 
 class Ending(Enum):
@@ -28,7 +28,7 @@ class Ending(Enum):
     LOST = "lost"
 
 
-class Run:
+class Execution:
     __slots__ = (
         *("begun_at", "claimed_at", "context", "ending", "execution", "finished", "handler", "interrupt", "lease"),
         *("place", "policy", "progress_at", "ran", "recorded", "returned_at", "span", "started", "task", "told", "why"),
@@ -47,7 +47,7 @@ class Run:
         self.context: Context | None = None
         self.task: asyncio.Task[Any] | None = None
         self.interrupt: Callable[[], None] | None = None  # makes the executor stop, whatever it is
-        self.execution: Execution | None = None  # in a child process
+        self.execution: ChildExecution | None = None  # in a child process
         self.ending: Ending | None = None
         self.why: Failed | None = None
         self.told = 0.0  # when the handler was told to end

@@ -54,7 +54,7 @@ class Handler:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class MiddlewareStack:
     """What an app puts around every handler: middleware, the first outermost, and a hook that hears of errors."""
 
     middleware: tuple[Middleware, ...] = ()
@@ -65,7 +65,7 @@ async def invoke(
     handler: Handler,
     context: Context,
     payload: Any,
-    around: Surroundings,
+    around: MiddlewareStack,
     threads: Executor | None = None,
     returned: Callable[[], None] | None = None,
 ) -> Outcome:

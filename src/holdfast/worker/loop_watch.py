@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import Clock
 
 if TYPE_CHECKING:
-    from holdfast.worker.execution import Run
+    from holdfast.worker.execution import Execution
 
 BLOCKED_SECONDS = 1.2  # since the last tick, which comes every 0.2 s: a block of at least a second
 LOOK_SECONDS = 0.25
@@ -39,11 +39,13 @@ AFTERWARDS = ". It probably held the interpreter lock: the stack may show a line
 CALLER = str(Path(__file__).with_name("handler.py"))
 
 log = logging.getLogger("holdfast.worker")
-current: ContextVar[Run | None] = ContextVar("holdfast_run", default=None)  # the attempt that this task belongs to
+current: ContextVar[Execution | None] = ContextVar(
+    "holdfast_run", default=None
+)  # the attempt that this task belongs to
 
 
 @contextmanager
-def watched(ticked: Callable[[], float], running: Callable[[], list[Run]]) -> Iterator[None]:
+def watched(ticked: Callable[[], float], running: Callable[[], list[Execution]]) -> Iterator[None]:
     """Watch the event loop of this thread. `ticked`: when it last ran."""
     watch = LoopWatch(asyncio.get_running_loop(), threading.get_ident(), ticked, running)
     thread = threading.Thread(target=watch.run, name="holdfast-loop-watch", daemon=True)
@@ -60,7 +62,7 @@ class LoopWatch:
         loop: asyncio.AbstractEventLoop,
         thread: int,
         ticked: Callable[[], float],
-        running: Callable[[], list[Run]],
+        running: Callable[[], list[Execution]],
     ) -> None:
         self._loop, self._thread = loop, thread
         self._ticked, self._running = ticked, running
@@ -89,13 +91,13 @@ class LoopWatch:
         self._warned_at = tick
         _warn(run, others, now - tick, _stack(frame), late)
 
-    def _culprit(self) -> Run | None:
+    def _culprit(self) -> Execution | None:
         """The attempt whose task the loop runs: its own task or, as far as Python tells, one that it created."""
         task = asyncio.current_task(self._loop)
         if task is None:
             return None
         if hasattr(task, "get_context"):  # Python 3.12
-            found: Run | None = task.get_context().get(current)
+            found: Execution | None = task.get_context().get(current)
             return found
         return next((run for run in self._running() if run.task is task), None)
 
@@ -105,7 +107,7 @@ def _waits(frame: FrameType) -> bool:
     return frame.f_code.co_name == "select" and frame.f_code.co_filename == selectors.__file__
 
 
-def _warn(run: Run | None, others: list[Run], seconds: float, stack: str, late: bool) -> None:
+def _warn(run: Execution | None, others: list[Execution], seconds: float, stack: str, late: bool) -> None:
     who = _named(run) if run is not None else f"a task beside {_several(others)}"
     fields: dict[str, Any] = {"blocked_seconds": round(seconds, 1)}
     if run is not None:
@@ -117,12 +119,12 @@ def _warn(run: Run | None, others: list[Run], seconds: float, stack: str, late: 
     )
 
 
-def _named(run: Run) -> str:
+def _named(run: Execution) -> str:
     whose = f" of extension {run.handler.extension}" if run.handler.extension else ""
     return f"job {run.lease.id} ({run.lease.type}{whose})"
 
 
-def _several(runs: list[Run]) -> str:
+def _several(runs: list[Execution]) -> str:
     """Those whose task it may be."""
     named = [_named(run) for run in runs if run.handler.is_async]
     return ", ".join(named[:JOBS_MAX]) + (", ..." if len(named) > JOBS_MAX else "") or "no async job"

@@ -18,10 +18,10 @@ from holdfast.observe.extension_metrics import Declarations
 from holdfast.observe.worker_histograms import LOST, RELEASED, WorkerHistograms
 from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.worker.outcomes import Failed, Outcome
-from holdfast.worker.processes.supervisor_protocol import Told
+from holdfast.worker.processes.supervisor_protocol import ProcessStatus
 
 if TYPE_CHECKING:
-    from holdfast.worker.execution import Run
+    from holdfast.worker.execution import Execution
     from holdfast.worker.runtime import Worker
     from holdfast.worker.source import Answers
 
@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 0.5  # with a database that is asked for it; whoever reads ge
 Depths = Callable[[], Awaitable[Mapping[str, int]]]  # by type: how many jobs could run now
 
 
-class Figures:
+class WorkerCounters:
     def __init__(
         self,
         types: Sequence[str],
@@ -57,7 +57,7 @@ class Figures:
 
     # -- what the worker tells: for every job, so each of these does very little ---------------------------------
 
-    def begins(self, run: Run) -> None:
+    def begins(self, run: Execution) -> None:
         """By the database's clock, and then by ours: the two are not compared."""
         lease = run.lease
         assert run.begun_at is not None  # noqa: S101
@@ -66,7 +66,7 @@ class Figures:
         if lease.attempt > 1:
             self.registry.retries.add(1)
 
-    def ended(self, group: Sequence[tuple[Run, Outcome]], answers: Answers) -> None:
+    def ended(self, group: Sequence[tuple[Execution, Outcome]], answers: Answers) -> None:
         """The reports of these attempts were answered."""
         runs = self._runs
         for (run, outcome), answer in zip(group, answers, strict=True):
@@ -78,7 +78,7 @@ class Figures:
                 if isinstance(outcome, Failed):
                     self.registry.failures.add(1, outcome.code)
 
-    def abandoned(self, group: Sequence[tuple[Run, Outcome]]) -> None:
+    def abandoned(self, group: Sequence[tuple[Execution, Outcome]]) -> None:
         """Somebody else has these jobs."""
         for run, _ in group:
             self._lost(run)
@@ -86,7 +86,7 @@ class Figures:
     def refused(self) -> None:
         self.registry.refused.add(1)
 
-    def _lost(self, run: Run) -> None:
+    def _lost(self, run: Execution) -> None:
         self.registry.lost.add(1)
         if run.ran is not None:
             self._runs(run.ran, run.lease.type, LOST, run.lease.lifecycle)
@@ -102,14 +102,14 @@ class Figures:
         for name in self._types:
             self.registry.depth.show(name)
 
-    async def told(self) -> Told:
+    async def told(self) -> ProcessStatus:
         """To whoever adds up several processes."""
         await self._ask()
         assert self._worker is not None  # noqa: S101
         standing = self._worker.standing
         figures = msgspec.Raw(msgspec.json.encode(self.registry.snapshot()))
         complaint = None if self._loops is None else self._loops.complaint()
-        return Told(standing.polled, bool(standing.stopping), figures, self._families, complaint)
+        return ProcessStatus(standing.polled, bool(standing.stopping), figures, self._families, complaint)
 
     async def text(self) -> bytes:
         await self._ask()

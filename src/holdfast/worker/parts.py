@@ -15,7 +15,7 @@ from holdfast.worker.outcomes import Snooze
 FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
 
 
-class Keeps(Protocol):
+class PartStore(Protocol):
     """The context: reports a part, and knows it from then on."""
 
     async def keep_part(self, part: Part, percent: float | None = None, step: str | None = None) -> None: ...
@@ -24,7 +24,9 @@ class Keeps(Protocol):
 class PartInHand:
     """A part that a handler works on. `data` is what an earlier execution, or this one, has kept with it."""
 
-    def __init__(self, context: Keeps, part: Part, place: int = 0, total: int = 1, *, units: int | None = None) -> None:
+    def __init__(
+        self, context: PartStore, part: Part, place: int = 0, total: int = 1, *, units: int | None = None
+    ) -> None:
         self._context = context
         self.name, self.status = part.name, part.status
         self.place, self.total = place, total  # among the parts of a loop

@@ -9,7 +9,7 @@ SHORTEST_SECONDS = 1e-6
 RESTS_MAX = 255
 
 
-class Pace:
+class Prefetch:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._mean: float | None = None

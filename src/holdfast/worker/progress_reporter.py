@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from holdfast.backoff import Backoff
-from holdfast.batching import Batches
+from holdfast.batching import Batcher
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, LeaseLost, RowRefused, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.model import Part
 from holdfast.model.reports import Advanced, Progress, Withdrawal, Withdrawn
 from holdfast.outage_log import outage
-from holdfast.worker.execution import Ending, Run
+from holdfast.worker.execution import Ending, Execution
 from holdfast.worker.source import Source
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 1.0
@@ -34,7 +34,7 @@ class _Wait:
     reports: set[object] = field(default_factory=set)
 
 
-class Reporting:
+class ProgressReporter:
     """`waiting`: the runs whose handlers wait for the database: a report failed, or has no answer for `SLOW_SECONDS`.
     That time is not the handler's: no clock of the job's policy may run out meanwhile, and it is added to them
     afterwards.
@@ -42,27 +42,27 @@ class Reporting:
     `fence`: for how many seconds a report is tried at most where no keeper says that the lease is lost.
     """
 
-    def __init__(self, source: Source, clock: Clock, ids: Ids, *, fence: Callable[[Run], float | None]) -> None:
+    def __init__(self, source: Source, clock: Clock, ids: Ids, *, fence: Callable[[Execution], float | None]) -> None:
         self._source, self._clock, self._ids = source, clock, ids
         self._fence = fence
-        self._batches: Batches[Progress, Advanced] = Batches(source.progress)
-        self._waits: dict[Run, _Wait] = {}
+        self._batches: Batcher[Progress, Advanced] = Batcher(source.progress)
+        self._waits: dict[Execution, _Wait] = {}
 
     @property
-    def waiting(self) -> KeysView[Run]:
+    def waiting(self) -> KeysView[Execution]:
         return self._waits.keys()
 
-    async def progress(self, run: Run, report: Progress) -> Advanced:
+    async def progress(self, run: Execution, report: Progress) -> Advanced:
         """To be called for one report of a run at a time, so that what was said last is stored last."""
         return await self._insist(run, lambda: self._batches.put(report), lambda: self._alone(report))
 
-    async def parts(self, run: Run) -> list[Part]:
+    async def parts(self, run: Execution) -> list[Part]:
         def ask() -> Awaitable[list[Part]]:
             return self._source.parts(run.lease.id)
 
         return await self._insist(run, ask, ask)
 
-    async def withdraw(self, run: Run, asked: Withdrawal) -> Withdrawn:
+    async def withdraw(self, run: Execution, asked: Withdrawal) -> Withdrawn:
         def ask() -> Awaitable[Withdrawn]:
             return self._source.withdraw(asked)
 
@@ -75,7 +75,9 @@ class Reporting:
             raise answer
         return answer
 
-    async def _insist(self, run: Run, first: Callable[[], Awaitable[_T]], again: Callable[[], Awaitable[_T]]) -> _T:
+    async def _insist(
+        self, run: Execution, first: Callable[[], Awaitable[_T]], again: Callable[[], Awaitable[_T]]
+    ) -> _T:
         """Until it is answered, or the job is not ours to speak for any more. A report may be repeated: it has a token,
         and to store it twice is to store it once."""
         report, began = object(), self._clock.monotonic()
@@ -96,11 +98,11 @@ class Reporting:
             slow.cancel()
             self._wait_ends(run, report)
 
-    def _wait_begins(self, run: Run, report: object) -> None:
+    def _wait_begins(self, run: Execution, report: object) -> None:
         wait = self._waits.setdefault(run, _Wait(self._clock.monotonic()))
         wait.reports.add(report)
 
-    def _wait_ends(self, run: Run, report: object) -> None:
+    def _wait_ends(self, run: Execution, report: object) -> None:
         """The clocks of the run go on when none of its reports waits any more."""
         if (wait := self._waits.get(run)) is None:
             return
@@ -109,7 +111,7 @@ class Reporting:
             del self._waits[run]
             run.excuse(self._clock.monotonic() - wait.since)
 
-    async def _repeat(self, run: Run, again: Callable[[], Awaitable[_T]], began: float) -> _T:
+    async def _repeat(self, run: Execution, again: Callable[[], Awaitable[_T]], began: float) -> _T:
         backoff, fence = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS), self._fence(run)
         while True:
             await self._clock.sleep(backoff.next())
@@ -125,7 +127,7 @@ class Reporting:
                 raise _lost(run)
 
 
-def _lost(run: Run) -> LeaseLost:
+def _lost(run: Execution) -> LeaseLost:
     return LeaseLost(
         f"job {run.lease.id}: the database could not be reached until the lease was over; stop, and leave the job to "
         "its next worker"

@@ -26,13 +26,13 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model.reports import Done, Failure, Freed, Settled, Verdict
 from holdfast.outage_log import outage
-from holdfast.worker.attempt_log import Attempts
-from holdfast.worker.execution import Run
+from holdfast.worker.attempt_log import AttemptLog
+from holdfast.worker.execution import Execution
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Rejected, Released
 from holdfast.worker.source import Answers, Source
 
 if TYPE_CHECKING:
-    from holdfast.worker.metrics import Figures
+    from holdfast.worker.metrics import WorkerCounters
 
 BATCH_MAX = 1000
 LINGER_SECONDS = 0.002  # while other jobs are about to end too; a lone one does not wait
@@ -47,10 +47,10 @@ _NOTHING_DONE = (StoreUnavailable, SchemaStale)
 
 log = logging.getLogger("holdfast.worker")
 
-Ended = tuple[Run, Outcome]
+Ended = tuple[Execution, Outcome]
 
 
-class Outbox:
+class Reporter:
     def __init__(
         self,
         source: Source,
@@ -58,12 +58,12 @@ class Outbox:
         ids: Ids,
         *,
         busy: Callable[[], bool],
-        settled: Callable[[Run], None],
-        figures: Figures | None = None,
-        attempts: Attempts | None = None,
+        settled: Callable[[Execution], None],
+        figures: WorkerCounters | None = None,
+        attempts: AttemptLog | None = None,
     ) -> None:
         self._source, self._figures = source, figures
-        self._attempts = attempts or Attempts()
+        self._attempts = attempts or AttemptLog()
         self._clock, self._ids = clock, ids
         self._busy, self._settled = busy, settled
         self._waiting: list[Ended] = []
@@ -75,7 +75,7 @@ class Outbox:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def put(self, run: Run, outcome: Outcome) -> None:
+    def put(self, run: Execution, outcome: Outcome) -> None:
         self._waiting.append((run, outcome))
         self._empty.clear()
         self._some.set()
@@ -221,7 +221,7 @@ def _fail(source: Source, group: list[Ended]) -> Awaitable[Answers]:
     return source.fail([_failure(run, outcome) for run, outcome in group if isinstance(outcome, Failed)])
 
 
-def _failure(run: Run, outcome: Failed) -> Failure:
+def _failure(run: Execution, outcome: Failed) -> Failure:
     return Failure(
         id=run.lease.id,
         token=run.lease.token,

@@ -19,26 +19,26 @@ from holdfast.ids import Ids
 from holdfast.model import Liveness, Part
 from holdfast.model.reports import RAISED, Freed, Progress, Withdrawal, Withdrawn
 from holdfast.outage_log import outage
-from holdfast.worker.connectivity import Reach
+from holdfast.worker.connectivity import MonitoredSource
 from holdfast.worker.context import Context
-from holdfast.worker.execution import Ending, Run
-from holdfast.worker.handler import Handler, Isolation, Surroundings, invoke
-from holdfast.worker.heartbeat.lease_table import Board, Header
+from holdfast.worker.execution import Ending, Execution
+from holdfast.worker.handler import Handler, Isolation, MiddlewareStack, invoke
+from holdfast.worker.heartbeat.lease_table import LeaseTable, TableHeader
 from holdfast.worker.loop_watch import current
 from holdfast.worker.outcomes import Abandoned, Failed, Outcome, Recorded, Released, how
-from holdfast.worker.prefetch import Pace
-from holdfast.worker.processes.signal_mask import hear
-from holdfast.worker.progress_reporter import Reporting
-from holdfast.worker.reporter import Outbox
+from holdfast.worker.prefetch import Prefetch
+from holdfast.worker.processes.signal_mask import unblock_signals
+from holdfast.worker.progress_reporter import ProgressReporter
+from holdfast.worker.reporter import Reporter
 from holdfast.worker.source import Claims, Source
 from holdfast.worker.transactions import Database
 
 if TYPE_CHECKING:
     from holdfast.observe.traces import Traces
-    from holdfast.worker.attempt_log import Attempts
-    from holdfast.worker.heartbeat.heartbeater import News
-    from holdfast.worker.metrics import Figures
-    from holdfast.worker.processes.process_pool import Children, Execution
+    from holdfast.worker.attempt_log import AttemptLog
+    from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
+    from holdfast.worker.metrics import WorkerCounters
+    from holdfast.worker.processes.process_pool import ChildExecution, ProcessPool
 
 TICK_SECONDS = 0.2
 LATE_SECONDS = 0.5  # a tick that comes so late
@@ -58,7 +58,7 @@ log = logging.getLogger("holdfast.worker")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class WorkerConfig:
     """How much at once, from where, and how patiently."""
 
     concurrency: int = 10
@@ -76,37 +76,39 @@ class Worker:
         source: Source,
         handlers: Mapping[str, Handler],
         *,
-        plan: Plan | None = None,
-        around: Surroundings | None = None,
+        plan: WorkerConfig | None = None,
+        around: MiddlewareStack | None = None,
         state: Any = None,
-        board: Board | None = None,
-        children: Children | None = None,
+        board: LeaseTable | None = None,
+        children: ProcessPool | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
-        figures: Figures | None = None,
+        figures: WorkerCounters | None = None,
         traces: Traces | None = None,
-        attempts: Attempts | None = None,
+        attempts: AttemptLog | None = None,
         database: Database | None = None,
     ) -> None:
         self._handlers, self._database = handlers, database
         self._figures, self._traces = figures, traces
-        self.plan = plan or Plan()
-        self._around, self._state = around or Surroundings(), state
-        self._board = board or Board.create()
+        self.plan = plan or WorkerConfig()
+        self._around, self._state = around or MiddlewareStack(), state
+        self._board = board or LeaseTable.create()
         self._children = children
         self._clock, self._ids = clock or Clock(), ids or Ids()
-        self._source = Reach(source, self._clock)
+        self._source = MonitoredSource(source, self._clock)
         self._types = sorted(handlers)
         self._childless_types = [
             name for name in self._types if children is None or handlers[name].isolation is not Isolation.PROCESS
         ]
-        self._in_children: set[Run] = set()  # what has a child process, or is about to have one
+        self._in_children: set[Execution] = set()  # what has a child process, or is about to have one
         self._child_free = asyncio.Event()  # one became free since the last claim
-        self._buffer: deque[Run] = deque()
-        self._runs: dict[str, Run] = {}  # by token: everything this worker holds, waiting, running or to be reported
+        self._buffer: deque[Execution] = deque()
+        self._runs: dict[
+            str, Execution
+        ] = {}  # by token: everything this worker holds, waiting, running or to be reported
         self._busy = 0
-        self.left: list[Run] = []  # what still ran when the worker had stopped; its leases are held
-        self._stuck: set[Run] = set()  # handlers that would not end: their threads and tasks are still there
+        self.left: list[Execution] = []  # what still ran when the worker had stopped; its leases are held
+        self._stuck: set[Execution] = set()  # handlers that would not end: their threads and tasks are still there
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -116,10 +118,12 @@ class Worker:
         self._abandoned: deque[str] = deque(maxlen=ABANDONED_MAX)  # tokens that may still be current, and were given up
         self._others = True  # other workers may be there
         self._looked_at = self._calm_since = self._started_at = self._clock.monotonic()
-        self._pace = Pace(self._free())
-        self._threads = ThreadPoolExecutor(self.plan.concurrency, thread_name_prefix="holdfast-job", initializer=hear)
+        self._pace = Prefetch(self._free())
+        self._threads = ThreadPoolExecutor(
+            self.plan.concurrency, thread_name_prefix="holdfast-job", initializer=unblock_signals
+        )
         self._blank = copy_context()  # every handler begins with this: nothing leaks from one job into the next
-        self._outbox = Outbox(
+        self._outbox = Reporter(
             self._source,
             self._clock,
             self._ids,
@@ -128,7 +132,7 @@ class Worker:
             figures=figures,
             attempts=attempts,
         )
-        self._reporting = Reporting(self._source, self._clock, self._ids, fence=self._fence)
+        self._reporting = ProgressReporter(self._source, self._clock, self._ids, fence=self._fence)
 
     # -- running ----------------------------------------------------------------------------------------------
 
@@ -170,7 +174,7 @@ class Worker:
         return self._busy + self.stuck
 
     @property
-    def standing(self) -> Header:
+    def standing(self) -> TableHeader:
         """As its keeper sees it."""
         return self._board.header()
 
@@ -190,11 +194,11 @@ class Worker:
                 await self._outbox.empty()
 
     @property
-    def waiting(self) -> KeysView[Run]:
+    def waiting(self) -> KeysView[Execution]:
         """Those whose handlers wait for the database to take a report."""
         return self._reporting.waiting
 
-    def running(self) -> list[Run]:
+    def running(self) -> list[Execution]:
         return [run for run in self._runs.values() if run.started and not run.finished]
 
     def _interrupt_all(self) -> None:
@@ -203,7 +207,7 @@ class Worker:
             if run.interrupt is None:
                 self._leave(run)  # a thread cannot be interrupted, and the process is about to end
 
-    def _leave(self, run: Run) -> None:
+    def _leave(self, run: Execution) -> None:
         """It runs on while the worker stops. Given back now it would run twice at the same time: see `hand_over`."""
         log.warning("job %s (%s) still runs although the worker stops", run.lease.id, run.lease.type)
         run.finished = True
@@ -300,14 +304,14 @@ class Worker:
 
     def _take(self, claimed: Claims) -> None:
         now = self._clock.monotonic()
-        fragile: list[Run] = []
-        surplus: list[Run] = []
-        childless: list[Run] = []
-        alone: list[Run] = []  # and no child process is free
+        fragile: list[Execution] = []
+        surplus: list[Execution] = []
+        childless: list[Execution] = []
+        alone: list[Execution] = []  # and no child process is free
         for lease, policy in claimed:
             handler = self._handlers[lease.type]
             place = self._board.put(lease, policy.lease_seconds, beat_seconds=policy.heartbeat_seconds)
-            run = Run(lease, policy, handler, now=now, place=place)
+            run = Execution(lease, policy, handler, now=now, place=place)
             self._runs[lease.token] = run
             (fragile if run.fragile else self._buffer).append(run)
         for run in fragile:
@@ -340,10 +344,10 @@ class Worker:
         """Free, and no job in the buffer will need them."""
         return max(0, self._free_children() - sum(map(self._needs_child, self._buffer)))
 
-    def _needs_child(self, run: Run) -> bool:
+    def _needs_child(self, run: Execution) -> bool:
         return self._children is not None and (run.handler.isolation is Isolation.PROCESS or run.alone)
 
-    def _can_start(self, run: Run) -> bool:
+    def _can_start(self, run: Execution) -> bool:
         return not self._needs_child(run) or self._free_children() > 0
 
     def _startable_types(self) -> list[str]:
@@ -360,7 +364,7 @@ class Worker:
         """Not what may have been lost while it waited: the keeper finds out, and until then it goes on waiting. Nor
         what needs a child process while none is free: the database would count its time from the claim."""
         now = self._clock.monotonic()
-        passed_over: list[Run] = []
+        passed_over: list[Execution] = []
         while self._buffer and self._free() > 0:
             run = self._buffer.popleft()
             if self._is_unkept(run, now) or not self._can_start(run):
@@ -377,7 +381,7 @@ class Worker:
         self._buffer.clear()
         self._give_back(waiting)
 
-    def _give_back(self, runs: list[Run], *, delay_seconds: float = 0) -> None:
+    def _give_back(self, runs: list[Execution], *, delay_seconds: float = 0) -> None:
         for run in runs:
             run.finished = True
             self._outbox.put(run, Released(delay_seconds))
@@ -391,17 +395,17 @@ class Worker:
 
     # -- executing --------------------------------------------------------------------------------------------
 
-    def _start(self, run: Run) -> None:
+    def _start(self, run: Execution) -> None:
         run.started = True
         self._started_at = self._clock.monotonic()
         self._busy += 1
         if self._needs_child(run):
             self._in_children.add(run)
         self._idle.clear()
-        run.context = Context(run.lease, _Line(self, run), self._state, self._database)
+        run.context = Context(run.lease, _DirectBackend(self, run), self._state, self._database)
         run.task = asyncio.get_running_loop().create_task(self._execute(run), context=self._blank.copy())
 
-    def _begins(self, run: Run, interrupt: Callable[[], None] | None) -> None:
+    def _begins(self, run: Execution, interrupt: Callable[[], None] | None) -> None:
         """The handler can begin: from now on its clocks run. The time a child process takes to start is not its own."""
         run.begun_at = run.progress_at = self._clock.monotonic()
         run.interrupt = interrupt
@@ -411,12 +415,12 @@ class Worker:
         if run.ending is not None and interrupt is not None:  # it was told to end before it could hear
             interrupt()
 
-    def _show_deadline(self, run: Run) -> None:
+    def _show_deadline(self, run: Execution) -> None:
         """To the watchdog, while the place on the board is this run's."""
         if run.begun_at is not None and not run.finished and (allowed := run.seconds_allowed) is not None:
             self._board.deadline(run.place, run.begun_at + allowed)
 
-    async def _execute(self, run: Run) -> None:
+    async def _execute(self, run: Execution) -> None:
         assert run.context is not None  # noqa: S101
         current.set(run)
         said: Outcome | None = None
@@ -444,11 +448,11 @@ class Worker:
         self._in_children.discard(run)
         self._ended(run, said)
 
-    async def _in_child(self, run: Run) -> Outcome:
+    async def _in_child(self, run: Execution) -> Outcome:
         if self._children is None:
             return Failed("E_NO_CHILDREN", "this worker cannot start child processes", permanent=True)
 
-        def started(execution: Execution) -> None:
+        def started(execution: ChildExecution) -> None:
             if run.finished:  # given up on while the child was being started: its place belongs to another by now
                 execution.kill()
                 return
@@ -460,14 +464,16 @@ class Worker:
 
         run.interrupt = run.cancel_task  # kills the child that is being started
         lease = run.lease if self._traces is None else self._traces.carrying(run.lease, run.span)
-        said = await self._children.run(lease, run.handler, _Line(self, run), alone=run.alone, on_started=started)
+        said = await self._children.run(
+            lease, run.handler, _DirectBackend(self, run), alone=run.alone, on_started=started
+        )
         if run.execution is not None and run.execution.seconds is not None and run.begun_at is not None:
             run.returns(run.begun_at + run.execution.seconds)
         if run.alone and isinstance(said, Failed) and said.code == "E_CRASHED" and run.ending is None:
             return Failed("poison", f"alone in its process, it killed it again: {said.message}", said.context, True)
         return said
 
-    def _end_child(self, run: Run, execution: Execution) -> None:
+    def _end_child(self, run: Execution, execution: ChildExecution) -> None:
         patience = self._patience(run)
         if run.ending is Ending.STOPPED or patience <= 0:  # it was warned when the worker was told to stop
             execution.kill()
@@ -478,7 +484,7 @@ class Worker:
             execution.cancel()
         asyncio.get_running_loop().call_later(patience, execution.kill)
 
-    def _patience(self, run: Run) -> float:
+    def _patience(self, run: Execution) -> float:
         """How long an execution that was told to end may take: less than the engine itself waits after a cancel."""
         if run.ending is Ending.CANCELED:
             return 0.8 * run.policy.cancel_grace_seconds
@@ -486,7 +492,7 @@ class Worker:
             return self.plan.timeout_grace_seconds
         return self.plan.kill_grace_seconds
 
-    def _ended(self, run: Run, said: Outcome | None) -> None:
+    def _ended(self, run: Execution, said: Outcome | None) -> None:
         if run.finished:  # it was given up on, and now it has ended after all
             self._stuck.discard(run)
             if run in self.left and not self._outbox.closed:
@@ -506,7 +512,7 @@ class Worker:
         if not self._room.is_set() and self._wanted():
             self._room.set()
 
-    def _give_up(self, run: Run) -> None:
+    def _give_up(self, run: Execution) -> None:
         """It was told to end and did not. Say so in its place; its slot is not free until it has really ended."""
         log.warning(
             "job %s (%s) was told to end and still runs%s; its result will be discarded, and its slot stays occupied "
@@ -532,12 +538,12 @@ class Worker:
             )
             self.stop()
 
-    def _say(self, run: Run, outcome: Outcome) -> None:
+    def _say(self, run: Execution, outcome: Outcome) -> None:
         if self._traces is not None and run.span is not None:
             self._traces.ended(run.span, *how(outcome))
         self._outbox.put(run, outcome)
 
-    def _settled(self, run: Run) -> None:
+    def _settled(self, run: Execution) -> None:
         del self._runs[run.lease.token]
         self._board.clear(run.place)
         self._room.set()
@@ -567,7 +573,7 @@ class Worker:
                 self._board.tick()
                 await self._clock.sleep(TICK_SECONDS)  # the loop was held up: first hear what has ended meanwhile
 
-    def _check(self, run: Run, now: float) -> None:
+    def _check(self, run: Execution, now: float) -> None:
         if not run.started:
             return
         if self._is_unkept(run, now) and run.ending is not Ending.LOST:
@@ -580,17 +586,17 @@ class Worker:
         if run.ending is not None and not run.finished and now - run.told >= self._time_to_end(run):
             self._give_up(run)
 
-    def _time_to_end(self, run: Run) -> float:
+    def _time_to_end(self, run: Execution) -> float:
         return self._patience(run) + (INTERRUPT_SECONDS if run.interrupt is not None else 0)
 
-    def _is_unkept(self, run: Run, now: float) -> bool:
+    def _is_unkept(self, run: Execution, now: float) -> bool:
         return (
             self.plan.kept
             and run.recorded is None
             and now - self._board.kept_since(run.place) > FENCE * run.policy.lease_seconds
         )
 
-    def _fence(self, run: Run) -> float | None:
+    def _fence(self, run: Execution) -> float | None:
         """Where a keeper renews, the board says when the lease may be over; elsewhere nobody does, and it is over when
         its time is."""
         return None if self.plan.kept else FENCE * run.policy.lease_seconds
@@ -620,7 +626,7 @@ class Worker:
                 self._pace.claimed(behind, back=behind)
             self._give_back(list(stale))
 
-    def hear(self, news: News) -> None:
+    def on_heartbeat(self, result: HeartbeatResult) -> None:
         """What the keeper learned with its last beat."""
         if news.failed:
             outage.failed(RENEW, news.failed)
@@ -637,14 +643,14 @@ class Worker:
         self._fill()  # what waited for its lease to be renewed
         self._room.set()
 
-    def _cancel(self, run: Run) -> None:
+    def _cancel(self, run: Execution) -> None:
         if run.started:
             run.end(Ending.CANCELED, self._clock.monotonic())
         else:
             self._buffer.remove(run)
             self._give_back([run])
 
-    def _lose(self, run: Run) -> None:
+    def _lose(self, run: Execution) -> None:
         if run.finished or run.recorded is not None:
             return  # its report will hear of it, or there is none to come
         self._abandoned.append(run.lease.token)
@@ -656,7 +662,7 @@ class Worker:
             self._outbox.put(run, Abandoned())
             self._is_idle()
 
-    async def report(self, run: Run, report: Progress) -> None:
+    async def report(self, run: Execution, report: Progress) -> None:
         run.progress_at = self._clock.monotonic()
         try:
             advanced = await self._reporting.progress(run, report)
@@ -670,14 +676,14 @@ class Worker:
         if advanced.cancel_requested:
             self._cancel(run)
 
-    async def parts(self, run: Run) -> list[Part]:
+    async def parts(self, run: Execution) -> list[Part]:
         try:
             return await self._reporting.parts(run)
         except LeaseLost:
             self._lose(run)
             raise
 
-    async def withdraw(self, run: Run, asked: Withdrawal) -> Withdrawn:
+    async def withdraw(self, run: Execution, asked: Withdrawal) -> Withdrawn:
         try:
             return await self._reporting.withdraw(run, asked)
         except LeaseLost:
@@ -685,12 +691,12 @@ class Worker:
             raise
 
 
-class _Line:
+class _DirectBackend:
     """A context's way to the runtime. Reports of one handler go one after the other: the newest is stored last."""
 
     __slots__ = ("_run", "_turn", "_worker")
 
-    def __init__(self, worker: Worker, run: Run) -> None:
+    def __init__(self, worker: Worker, run: Execution) -> None:
         self._worker, self._run = worker, run
         self._turn = asyncio.Lock()
 

@@ -5,7 +5,7 @@ import asyncio
 from holdfast import App
 from holdfast.clock import Clock
 from holdfast.model.reports import Fleet
-from holdfast.worker.heartbeat.heartbeater import News
+from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from tests.worker.in_process import until, working
 
 
@@ -33,8 +33,8 @@ async def test_jobs_that_wait_in_a_lone_worker_start_when_their_leases_are_renew
     waiting = [await quick.enqueue() for _ in range(5)]
     async with working(app, kept=True, concurrency=1) as at_work:
         worker = at_work.worker
-        alone = News(renewed=True, fleet=Fleet(live=1))
-        worker.hear(alone)
+        alone = HeartbeatResult(renewed=True, fleet=Fleet(live=1))
+        worker.on_heartbeat(alone)
         await began.wait()
         await until(lambda: len(worker._buffer) == len(waiting))
         worker._clock = Later()  # nothing was renewed meanwhile: the worker ends what runs, and starts nothing
@@ -42,7 +42,7 @@ async def test_jobs_that_wait_in_a_lone_worker_start_when_their_leases_are_renew
         assert len(worker._buffer) == len(waiting)
         for entry in worker._board.entries():
             worker._board.renewed(entry.slot, worker._clock.monotonic())
-        worker.hear(alone)
+        worker.on_heartbeat(alone)
         assert [await job.result(20) for job in waiting] == ["done"] * 5
         worker._clock = Clock()  # that of the board, where new leases are put
         assert await (await quick.enqueue()).result(20) == "done", "and it claims again"

@@ -9,8 +9,8 @@ import pytest
 from holdfast import App, Context, SyncContext
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.model.reports import Fleet, Held
-from holdfast.worker.heartbeat.heartbeater import News
-from holdfast.worker.prefetch import Pace
+from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
+from holdfast.worker.prefetch import Prefetch
 from tests.engine.steps import ask
 from tests.known.outages.churn import churn
 from tests.worker.in_process import until, working
@@ -66,12 +66,12 @@ async def test_a_worker_that_is_alone_gives_nothing_back(app: App) -> None:
         async with working(app, concurrency=1) as at_work:
             for job in await quick.enqueue_many([{}] * 30):
                 await job.result(30)
-            at_work.worker.hear(News(renewed=True, fleet=Fleet(live=1)))
+            at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=1)))
             handed_in = [await long.enqueue(), *await quick.enqueue_many([{}] * 10)]
             await until(lambda: at_work.worker._buffer)
             await asyncio.sleep(1.5)
             assert at_work.worker._buffer, "nobody else could start them"
-            at_work.worker.hear(News(renewed=True, fleet=Fleet(live=2)))
+            at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=2)))
             await until(lambda: not at_work.worker._buffer)
             gate.set()
             for job in handed_in:
@@ -133,14 +133,14 @@ async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_work
         async with working(app, concurrency=1) as at_work:
             for job in await quick.enqueue_many([{}] * 30):
                 await job.result(30)
-            at_work.worker.hear(News(renewed=True, fleet=Fleet(live=1)))
+            at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=1)))
             await long.enqueue()
             await until(lambda: at_work.worker.taken == 1)
             waits = await quick.enqueue()
             await until(lambda: at_work.worker._buffer)
             [run] = at_work.worker._buffer
             calls = len(at_work.source.calls)
-            at_work.worker.hear(News(renewed=True, lost=[Held(run.lease.id, run.lease.token)]))
+            at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, lost=[Held(run.lease.id, run.lease.token)]))
             await until(lambda: run.lease.token not in at_work.worker._runs)
             assert "release" not in [verb for verb, _ in at_work.source.calls[calls:]]
             engine = await app.engine()
@@ -153,7 +153,7 @@ async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_work
 
 def test_jobs_that_may_not_wait_in_a_worker_are_given_back_less_and_less_often() -> None:
     """A worker whose jobs all have one attempt gave one of them back with every second claim."""
-    pace, given_back = Pace(10), 0
+    pace, given_back = Prefetch(10), 0
     pace.ended(0.001)
     for _ in range(1000):
         back = min(pace.ahead(), 1)

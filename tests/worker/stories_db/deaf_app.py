@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.sdk.app import App
-from holdfast.worker.sources.database import DirectSource
+from holdfast.worker.sources.database import DatabaseSource
 from tests.worker.stories.app import on_the_loop, write_down
 from tests.worker.stories.diary import VARIABLE
 
@@ -20,7 +20,7 @@ app.job("on_the_loop")(on_the_loop.handler.function)
 @asynccontextmanager
 async def deaf_at_first(_: App) -> AsyncIterator[None]:
     if is_first():
-        DirectSource.claim = hang  # type: ignore[method-assign]
+        DatabaseSource.claim = hang  # type: ignore[method-assign]
     yield
 
 

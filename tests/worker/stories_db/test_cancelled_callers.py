@@ -16,7 +16,7 @@ from holdfast.sdk.definitions import Definition
 from holdfast.settings import Settings
 from holdfast.store import PostgresStore
 from holdfast.store.presence import open_presence
-from holdfast.worker.sources.database import DirectSource
+from holdfast.worker.sources.database import DatabaseSource
 from tests.store.cancel_at import CancelAt
 from tests.store.left_open import assert_none_is_left_open
 from tests.worker.stories.stage import eventually
@@ -103,7 +103,7 @@ async def test_a_worker_cancelled_while_it_claims_can_learn_what_it_holds(
     await quick.enqueue_many([{}] * 20)
     presence = await open_presence(store_url)
     worker = (await engine.register(name="cancelled")).id
-    source = DirectSource(engine, presence, Clock(), worker=worker)
+    source = DatabaseSource(engine, presence, Clock(), worker=worker)
 
     async def claim(_: int) -> None:
         await source.claim(5, queues=None, types=None)
@@ -121,7 +121,7 @@ async def test_a_worker_cancelled_while_it_claims_can_learn_what_it_holds(
     await presence.close()
 
 
-async def nobody_holds_more(source: DirectSource) -> bool:
+async def nobody_holds_more(source: DatabaseSource) -> bool:
     """Whatever is claimed the worker can ask for; the server may take a moment to end what nobody waits for."""
     held, counts = await source.held(), await source.engine.counts()
     return sum(number for *_, state, number in counts if state is State.RUNNING) == len(held)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.batching import Batches
+from holdfast.batching import Batcher
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 
@@ -39,7 +39,7 @@ class Grouping:
 
 class _Group:
     def __init__(self, send: Callable[[list[Any]], Awaitable[Sequence[Any | HoldfastError]]]) -> None:
-        self._batches = Batches(send)
+        self._batches = Batcher(send)
         self.users = 0
 
     async def put(self, item: Any) -> Any:

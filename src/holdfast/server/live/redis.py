@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
-from holdfast.batching import Batches
+from holdfast.batching import Batcher
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.optional import require
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def open_shared(
-    settings: Settings, engine: Engine, outlines: Batches[Asked, Outline], feed: Feed, clock: Clock, ids: Ids
+    settings: Settings, engine: Engine, outlines: Batcher[Asked, Outline], feed: Feed, clock: Clock, ids: Ids
 ) -> Shared | None:
     """None where no Redis is named. What is wrong is said at once; that it cannot be reached is no error."""
     if not settings.redis_url:
@@ -56,7 +56,7 @@ class Shared:
         self,
         redis: Any,
         engine: Engine,
-        outlines: Batches[Asked, Outline],
+        outlines: Batcher[Asked, Outline],
         feed: Feed,
         clock: Clock,
         ids: Ids,

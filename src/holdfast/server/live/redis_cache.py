@@ -6,7 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from holdfast.batching import Batches
+from holdfast.batching import Batcher
 from holdfast.clock import Clock
 from holdfast.dispatch.redis_status import StatusCache
 from holdfast.engine import Engine
@@ -51,7 +51,7 @@ class Cached:
     """
 
     def __init__(
-        self, cache: StatusCache, engine: Engine, outlines: Batches[Asked, Outline], feed: Feed, clock: Clock
+        self, cache: StatusCache, engine: Engine, outlines: Batcher[Asked, Outline], feed: Feed, clock: Clock
     ) -> None:
         self._cache, self._engine, self._outlines = cache, engine, outlines
         self._feed, self._clock = feed, clock

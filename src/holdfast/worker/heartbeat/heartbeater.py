@@ -16,8 +16,8 @@ from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.model.reports import Fleet, Held
-from holdfast.worker.heartbeat.lease_table import Board
-from holdfast.worker.processes.signal_mask import born_deaf
+from holdfast.worker.heartbeat.lease_table import LeaseTable
+from holdfast.worker.processes.signal_mask import signals_blocked
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 5.0
 CLOSE_SECONDS = 2.0
@@ -27,7 +27,7 @@ POKE = b"beat\n"
 log = logging.getLogger("holdfast.worker")
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HeartbeatResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """After each beat: when it was sent, and what the database said; or why it could not be asked."""
 
     sent: float = 0.0
@@ -39,10 +39,12 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed: str = ""
 
 
-class Keeper:
+class Heartbeater:
     """Started from a thread that stays: on Linux the process ends with the thread that started it."""
 
-    def __init__(self, board: Board, spec: dict[str, Any], on_news: Callable[[News], None], clock: Clock) -> None:
+    def __init__(
+        self, board: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None], clock: Clock
+    ) -> None:
         self._board, self._spec = board, spec
         self._on_news = on_news
         self._clock = clock
@@ -51,8 +53,13 @@ class Keeper:
 
     @classmethod
     async def start(
-        cls, board: Board, spec: dict[str, Any], on_news: Callable[[News], None], *, clock: Clock | None = None
-    ) -> Keeper:
+        cls,
+        board: LeaseTable,
+        spec: dict[str, Any],
+        on_news: Callable[[HeartbeatResult], None],
+        *,
+        clock: Clock | None = None,
+    ) -> Heartbeater:
         """`spec`: worker, heartbeat_seconds, watchdog_seconds, and the settings that name the database."""
         keeper = cls(board, spec, on_news, clock or Clock())
         keeper._process = await keeper._spawn()
@@ -94,7 +101,7 @@ class Keeper:
 
     async def _spawn(self) -> Process:
         """In a session of its own, so that a Ctrl-C for the worker does not reach it."""
-        with born_deaf():
+        with signals_blocked():
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "holdfast.assembly.heartbeat_process"),
                 stdin=PIPE,
@@ -112,7 +119,7 @@ class Keeper:
         with contextlib.suppress(OSError):
             while line := await process.stdout.readline():
                 try:
-                    self._on_news(msgspec.json.decode(line, type=News))
+                    self._on_news(msgspec.json.decode(line, type=HeartbeatResult))
                 except Exception:
                     log.exception("cannot make use of the keeper's news %.200r", line)
 

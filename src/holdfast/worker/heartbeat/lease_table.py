@@ -20,17 +20,17 @@ from holdfast.model.reports import Held
 PLACES = 4096
 FULL = -1
 
-_HEADER = Struct("@qqqddqqq")  # the numbers of a Header, in its order, but for `places` in front
+_HEADER = Struct("@qqqddqqq")  # the numbers of a TableHeader, in its order, but for `places` in front
 _NUMBER, _TIME, _TIMES = Struct("@q"), Struct("@d"), Struct("@dd")
 _TOP, _TICK, _POLLED, _STATE = 16, 24, 32, Struct("@qq")
 _BUSY, _STOPPING = 40, 56
 _FLAGS = 64
-_ENTRY = Struct("@36s36sddddqd")  # job id, token, and the numbers of an Entry, in its order
+_ENTRY = Struct("@36s36sddddqd")  # job id, token, and the numbers of a TableEntry, in its order
 _ENTRY_BYTES = _ENTRY.size
 _SINCE, _RENEWED, _DEADLINE, _EXECUTOR = 72, 80, 96, 104
 
 
-class Header(NamedTuple):
+class TableHeader(NamedTuple):
     """`tick`: when the event loop last ran. `polled`: when the worker last could have found work."""
 
     worker: int
@@ -42,7 +42,7 @@ class Header(NamedTuple):
     stopping: int
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """`deadline`: when the attempt must be over, 0 for never. `executor`: its process, 0 for the worker's own.
     `beat_seconds`: how often its policy wants a heartbeat, 0 if it does not mind."""
 
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     beat_seconds: float
 
 
-class Board:
+class LeaseTable:
     """Times are monotonic seconds, which are the same in every process of a machine. One thread writes."""
 
     def __init__(self, fd: int) -> None:
@@ -68,7 +68,7 @@ class Board:
         self._top = 0
 
     @classmethod
-    def create(cls, places: int = PLACES) -> Board:
+    def create(cls, places: int = PLACES) -> LeaseTable:
         """Of this process. The memory has no name: only who inherits the descriptor can see it."""
         places += -places % 8  # the entries stay aligned
         fd = _memory_file()
@@ -142,10 +142,10 @@ class Board:
 
     # -- the keeper reads, and writes what it renewed ---------------------------------------------------------
 
-    def header(self) -> Header:
-        return Header._make(_HEADER.unpack_from(self._memory)[1:])
+    def header(self) -> TableHeader:
+        return TableHeader._make(_HEADER.unpack_from(self._memory)[1:])
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[TableEntry]:
         top = self.header().top
         end = self._entries + top * _ENTRY_BYTES
         memory, again = self._memory[:end], self._memory[:end]
@@ -155,7 +155,7 @@ class Board:
             place = self._entries + slot * _ENTRY_BYTES
             if again[_FLAGS + slot] and memory[place : place + _ENTRY_BYTES] == again[place : place + _ENTRY_BYTES]:
                 job_id, token, *numbers = _ENTRY.unpack_from(memory, place)
-                found.append(Entry(slot, Held(job_id.decode(), token.decode()), *numbers))
+                found.append(TableEntry(slot, Held(job_id.decode(), token.decode()), *numbers))
             slot = memory.find(1, _FLAGS + slot + 1, _FLAGS + top)
         return found
 

@@ -17,10 +17,10 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.model import Liveness
 from holdfast.model.reports import Beat, Held
-from holdfast.worker.heartbeat.heartbeater import News
-from holdfast.worker.heartbeat.lease_table import Board, Entry
+from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
+from holdfast.worker.heartbeat.lease_table import LeaseTable, TableEntry
 from holdfast.worker.heartbeat.watchdog import Watchdog
-from holdfast.worker.processes.process_state import Process, state_of
+from holdfast.worker.processes.process_state import ProcessState, state_of
 
 WATCH_SECONDS = 0.5
 LOOK_SECONDS = 0.5
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 log = logging.getLogger("holdfast.keeper")
 
 
-class Renewing(Protocol):
+class HeartbeatSource(Protocol):
     """What a keeper needs of a worker's source."""
 
     async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat: ...
@@ -41,13 +41,13 @@ class Renewing(Protocol):
     async def stops(self, leases: list[Held]) -> list[Held]: ...
 
 
-async def keep(
-    source: Renewing,
-    board: Board,
+async def run_heartbeats(
+    source: HeartbeatSource,
+    board: LeaseTable,
     *,
     heartbeat_seconds: float,
     watchdog_seconds: float,
-    tell: Callable[[News], None],
+    tell: Callable[[HeartbeatResult], None],
     idle_seconds: float = 0.0,
     clock: Clock | None = None,
     ids: Ids | None = None,
@@ -56,7 +56,7 @@ async def keep(
     """Until the worker is gone. One that holds nothing, and has said so, beats only every `idle_seconds`, if longer."""
     clock = clock or Clock()
     watchdog = Watchdog(watchdog_seconds, clock.monotonic())
-    beats = Beats(
+    beats = HeartbeatLoop(
         source,
         board,
         watchdog,
@@ -68,7 +68,7 @@ async def keep(
         poked=poked or asyncio.Event(),
     )
     beating = asyncio.create_task(beats.run())
-    guarding = asyncio.create_task(guard(board, watchdog, clock))
+    guarding = asyncio.create_task(run_watchdog(board, watchdog, clock))
     try:
         [first, *_], _ = await asyncio.wait({beating, guarding}, return_when=asyncio.FIRST_COMPLETED)
         first.result()
@@ -78,12 +78,12 @@ async def keep(
         await asyncio.gather(beating, guarding, return_exceptions=True)
 
 
-async def guard(board: Board, watchdog: Watchdog, clock: Clock) -> None:
+async def run_watchdog(board: LeaseTable, watchdog: Watchdog, clock: Clock) -> None:
     """Apart from the beats: a database that does not answer must not hold it up."""
     worker = board.header().worker
-    while (state := state_of(worker)) is not Process.GONE:
+    while (state := state_of(worker)) is not ProcessState.GONE:
         now = clock.monotonic()
-        if state is Process.STOPPED:
+        if state is ProcessState.STOPPED:
             watchdog.excuse(now)
         elif (complaint := watchdog.complaint(board, now)) is not None:
             log.error("holdfast keeper: killing worker process %d: %s", worker, complaint)
@@ -93,15 +93,15 @@ async def guard(board: Board, watchdog: Watchdog, clock: Clock) -> None:
         await clock.sleep(WATCH_SECONDS)
 
 
-class Beats:
+class HeartbeatLoop:
     def __init__(
         self,
-        source: Renewing,
-        board: Board,
+        source: HeartbeatSource,
+        board: LeaseTable,
         watchdog: Watchdog,
         heartbeat_seconds: float,
         idle_seconds: float,
-        tell: Callable[[News], None],
+        tell: Callable[[HeartbeatResult], None],
         *,
         clock: Clock,
         ids: Ids,
@@ -121,13 +121,13 @@ class Beats:
 
     async def run(self) -> None:
         while True:
-            if state_of(self._worker) is not Process.RUNNING:
+            if state_of(self._worker) is not ProcessState.RUNNING:
                 await self._clock.sleep(WATCH_SECONDS)
                 self._poked.set()  # what it lost meanwhile it should hear at once when it goes on
                 continue
             await self._look(self._board.entries())
 
-    async def _look(self, entries: list[Entry]) -> None:
+    async def _look(self, entries: list[TableEntry]) -> None:
         now = self._clock.monotonic()
         due = self._due(entries)
         if now >= due:
@@ -137,12 +137,12 @@ class Beats:
         else:
             await self._clock.within(self._poked, min(LOOK_SECONDS, due - now))
 
-    def _due(self, entries: list[Entry]) -> float:
+    def _due(self, entries: list[TableEntry]) -> float:
         if self._backoff.failures:
             return self._retry_at
         return 0.0 if self._poked.is_set() else self._sent + self._interval(entries)
 
-    def _interval(self, entries: list[Entry]) -> float:
+    def _interval(self, entries: list[TableEntry]) -> float:
         if self._at_rest and not entries and not self._board.header().busy:
             return self._idle_seconds
         wanted = (min(entry.lease_seconds / 3, entry.beat_seconds or math.inf) for entry in entries)
@@ -150,7 +150,7 @@ class Beats:
 
     # -- beating ----------------------------------------------------------------------------------------------
 
-    async def _beat(self, entries: list[Entry]) -> None:
+    async def _beat(self, entries: list[TableEntry]) -> None:
         self._poked.clear()
         header, sent = self._board.header(), self._clock.monotonic()
         entries = [entry for entry in entries if self._should_go_on(entry, sent)]
@@ -167,18 +167,18 @@ class Beats:
         except Exception as error:
             self._failed(str(error) or type(error).__name__)
 
-    def _should_go_on(self, entry: Entry, now: float) -> bool:
+    def _should_go_on(self, entry: TableEntry, now: float) -> bool:
         if now - entry.since < min(SETTLED_SECONDS, entry.lease_seconds / 6):
             return False
-        return not entry.executor or state_of(entry.executor, child_of=self._worker) is Process.RUNNING
+        return not entry.executor or state_of(entry.executor, child_of=self._worker) is ProcessState.RUNNING
 
-    def _heard(self, sent: float, entries: list[Entry], beat: Beat) -> None:
+    def _heard(self, sent: float, entries: list[TableEntry], beat: Beat) -> None:
         lost = _lost(entries, beat)
         for entry in entries:
             if entry not in lost:
                 self._board.renewed(entry.slot, sent)
         canceled = set(beat.cancel)
-        news = News(
+        news = HeartbeatResult(
             sent=sent,
             renewed=True,
             lost=self._still_there(lost),
@@ -192,7 +192,7 @@ class Beats:
         self._watchdog.reached(sent)
         self._tell(news)
 
-    def _still_there(self, lost: list[Entry]) -> list[Held]:
+    def _still_there(self, lost: list[TableEntry]) -> list[Held]:
         """A job that has ended while the beat was under way is no loss."""
         if not lost:
             return []
@@ -202,11 +202,11 @@ class Beats:
     def _failed(self, message: str) -> None:
         self._retry_at = self._clock.monotonic() + self._backoff.next()
         self._watchdog.unreached()
-        self._tell(News(failed=message))
+        self._tell(HeartbeatResult(failed=message))
 
     # -- between the beats ------------------------------------------------------------------------------------
 
-    async def _ask_for_stops(self, entries: list[Entry]) -> None:
+    async def _ask_for_stops(self, entries: list[TableEntry]) -> None:
         """Cheaper than a beat, and so more often."""
         self._asked = now = self._clock.monotonic()
         leases = [entry.held for entry in entries if now - entry.since >= SETTLED_SECONDS]
@@ -217,7 +217,7 @@ class Beats:
             self._poked.set()  # the beat will say what is wrong
 
 
-def _lost(entries: list[Entry], beat: Beat) -> list[Entry]:
+def _lost(entries: list[TableEntry], beat: Beat) -> list[TableEntry]:
     """The answer names jobs. If a job is here twice, under an old token and a new one, the old one was lost first."""
     losses = Counter(beat.lost)
     lost = []

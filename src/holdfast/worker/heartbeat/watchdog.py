@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.worker.heartbeat.lease_table import Board
+from holdfast.worker.heartbeat.lease_table import LeaseTable
 
 OVERDUE_SECONDS = 5.0
 ASLEEP_SECONDS = 2.0
@@ -30,7 +30,7 @@ class Watchdog:
     def unreached(self) -> None:
         self._reached_since = None
 
-    def complaint(self, board: Board, now: float) -> str | None:
+    def complaint(self, board: LeaseTable, now: float) -> str | None:
         """Why the worker should be killed, if it should."""
         if now - self._looked > ASLEEP_SECONDS:
             self.excuse(now)
@@ -51,7 +51,7 @@ class Watchdog:
         return None
 
 
-def _overdue(board: Board, silent: float, now: float) -> str | None:
+def _overdue(board: LeaseTable, silent: float, now: float) -> str | None:
     """Nobody but the event loop could end an attempt whose time is up, and it does not run."""
     for entry in board.entries():
         if entry.deadline and now - entry.deadline > OVERDUE_SECONDS:

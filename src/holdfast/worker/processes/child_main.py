@@ -26,7 +26,7 @@ from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.observe.logs import configure
 from holdfast.observe.tracing import exported
 from holdfast.worker.context import Context
-from holdfast.worker.handler import Handler, Surroundings, invoke
+from holdfast.worker.handler import Handler, MiddlewareStack, invoke
 from holdfast.worker.outcomes import (
     TRACEBACK_CHARS_MAX,
     Abandoned,
@@ -40,27 +40,27 @@ from holdfast.worker.outcomes import (
 from holdfast.worker.processes.app_loader import load
 from holdfast.worker.processes.child_protocol import (
     FROM_CHILD_BYTES_MAX,
-    Answer,
-    Ask,
+    CallResult,
     Channel,
-    Counted,
+    ChildReady,
+    ContextFlag,
     Done,
     Ended,
+    GetParts,
+    MetricsUpdate,
     Open,
-    Ready,
     Refusal,
     Report,
-    Run,
-    Tell,
-    Unready,
+    RunJob,
+    SetFlag,
+    StartFailed,
     Withdraw,
-    Word,
     pack,
     to_worker,
 )
 from holdfast.worker.processes.parent_death import die_with_parent
 from holdfast.worker.processes.rlimits import limited, rss_bytes
-from holdfast.worker.processes.signal_mask import STOPS, hear
+from holdfast.worker.processes.signal_mask import STOPS, unblock_signals
 from holdfast.worker.transactions import Database
 
 if TYPE_CHECKING:
@@ -72,14 +72,14 @@ COUNTED_SECONDS = 5.0  # between two reports of metrics, while a handler says no
 TEXT_CHARS_MAX = 50_000  # of an error: cut here, not refused; the engine keeps less
 
 
-class App(Protocol):
+class ChildApp(Protocol):
     """What a child needs of an app."""
 
     @property
     def handlers(self) -> Mapping[str, Handler]: ...
 
     @property
-    def surroundings(self) -> Surroundings: ...
+    def middleware_stack(self) -> MiddlewareStack: ...
 
     def lifespan_state(self) -> AbstractAsyncContextManager[Any]: ...
 
@@ -100,7 +100,7 @@ def main() -> None:
     faulthandler.enable()
     for stop in STOPS:  # those are for the worker, which decides what becomes of the job
         signal.signal(stop, lambda *_: None)  # not SIG_IGN, which the handler's own processes would inherit
-    hear()
+    unblock_signals()
     asyncio.run(_serve(socket.socket(fileno=fd), reference))
 
 
@@ -117,49 +117,49 @@ async def _open(
     worker: Channel[Any], reference: str, path: list[str], settings: dict[str, Any] | None, *, database: bool
 ) -> None:
     try:
-        app: App = load(reference, path)
+        app: ChildApp = load(reference, path)
         if settings is not None:
             app.configure(settings)
         lifespan = app.lifespan_state()
         state = await lifespan.__aenter__()
     except BaseException as error:  # also SystemExit: whatever an app does when it is imported
         reason = "".join(traceback.format_exception_only(error)).strip()
-        await worker.send(Unready(_text(reason), _text(traceback.format_exc()[-TRACEBACK_CHARS_MAX:])))
+        await worker.send(StartFailed(_text(reason), _text(traceback.format_exc()[-TRACEBACK_CHARS_MAX:])))
         return
     async with exported("holdfast-worker", wanted=bool(settings and settings.get("traces"))) as traces:
         try:
-            await _Child(app, state, worker, traces, app.handler_database if database else None).work()
+            await _JobRunner(app, state, worker, traces, app.handler_database if database else None).work()
         finally:
             await app.close()
             await lifespan.__aexit__(None, None, None)
 
 
-class _Child:
+class _JobRunner:
     def __init__(
-        self, app: App, state: Any, worker: Channel[Any], traces: Traces | None, database: Database | None
+        self, app: ChildApp, state: Any, worker: Channel[Any], traces: Traces | None, database: Database | None
     ) -> None:
         self._database = database
         self._app, self._state, self._worker, self._traces = app, state, worker, traces
         self._metrics = _Metrics(worker, app.declarations())
-        self._line, self._clock = _Line(worker, self._metrics), Clock()
+        self._line, self._clock = _SocketBackend(worker, self._metrics), Clock()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-job")
         self._threads.submit(int).result()  # the thread is there before a limit of memory is
         self._context: Context | None = None
         self._task: asyncio.Task[Outcome] | None = None
 
     async def work(self) -> None:
-        await self._worker.send(Ready(rss_bytes()))
+        await self._worker.send(ChildReady(rss_bytes()))
         reports = set()
         while (message := await self._worker.receive()) is not None:
             match message:
-                case Run(lease):
+                case RunJob(lease):
                     self._context = Context(lease, self._line, self._state, self._database)
                     self._task = asyncio.create_task(self._run(self._context))
                     reports = {asyncio.create_task(self._report(self._context, self._task))}
-                case Tell(word):
+                case SetFlag(word):
                     self._tell(word)
-                case Answer():
-                    self._line.hear(message)
+                case CallResult():
+                    self._line.on_result(message)
         await asyncio.gather(*reports)
 
     async def _run(self, context: Context) -> Outcome:
@@ -169,7 +169,7 @@ class _Child:
         if self._traces is not None:
             self._traces.inside(context.lease)
         with limited(handler.memory_bytes, handler.cpu_seconds):
-            return await invoke(handler, context, context.lease.payload, self._app.surroundings, self._threads)
+            return await invoke(handler, context, context.lease.payload, self._app.middleware_stack, self._threads)
 
     async def _report(self, context: Context, task: asyncio.Task[Outcome]) -> None:
         since = self._clock.monotonic()
@@ -180,13 +180,13 @@ class _Child:
         self._metrics.tell()
         await self._worker.send(Ended(rss_bytes(), _packed_outcome(_readable(_outcome(context, task))), seconds))
 
-    def _tell(self, word: Word) -> None:
+    def _tell(self, word: ContextFlag) -> None:
         """A flag for every handler; async ones are interrupted too, unless the worker only warns."""
         if self._context is None or self._task is None:  # it has ended meanwhile
             return
         setattr(self._context, word, True)
         handler = self._app.handlers.get(self._context.job_type)
-        if word is not Word.STOPPING and handler is not None and handler.is_async:
+        if word is not ContextFlag.STOPPING and handler is not None and handler.is_async:
             self._task.cancel()
 
 
@@ -198,22 +198,22 @@ class _Metrics:
 
     def tell(self) -> None:
         for snapshot in self._declarations.take():
-            self._worker.post(Counted(msgspec.Raw(pack(snapshot))))
+            self._worker.post(MetricsUpdate(msgspec.Raw(pack(snapshot))))
 
 
-class _Line:
+class _SocketBackend:
     """A context's way to the runtime, over the socket."""
 
     def __init__(self, worker: Channel[Any], metrics: _Metrics) -> None:
         self._worker, self._metrics = worker, metrics
         self._numbers = itertools.count()
-        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._asked: dict[int, asyncio.Future[CallResult]] = {}
 
     async def progress(self, report: Progress) -> None:
         await self._ask(Report(next(self._numbers), rss_bytes(), _packed_report(report)))
 
     async def parts(self, job_id: str) -> list[Part]:
-        return (await self._ask(Ask(next(self._numbers), rss_bytes(), job_id))).parts
+        return (await self._ask(GetParts(next(self._numbers), rss_bytes(), job_id))).parts
 
     async def withdraw(self, asked: Withdrawal) -> Withdrawn:
         answer = await self._ask(Withdraw(next(self._numbers), rss_bytes(), asked))
@@ -223,8 +223,8 @@ class _Line:
     async def recorded(self, outcome: Recorded) -> None:
         await self._ask(Done(next(self._numbers), rss_bytes(), msgspec.Raw(pack(outcome))))
 
-    async def _ask(self, request: Report | Ask | Withdraw | Done) -> Answer:
-        asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    async def _ask(self, request: Report | GetParts | Withdraw | Done) -> CallResult:
+        asked: asyncio.Future[CallResult] = asyncio.get_running_loop().create_future()
         self._asked[request.number] = asked
         try:
             self._metrics.tell()
@@ -236,7 +236,7 @@ class _Line:
             raise _error(answer.refusal)
         return answer
 
-    def hear(self, answer: Answer) -> None:
+    def on_result(self, answer: CallResult) -> None:
         if (asked := self._asked.get(answer.number)) is not None and not asked.done():
             asked.set_result(answer)
 

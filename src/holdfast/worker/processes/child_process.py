@@ -18,29 +18,29 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.model import Lease
 from holdfast.model.reports import Progress
 from holdfast.observe.extension_metrics import Declarations
-from holdfast.worker.context import Line
+from holdfast.worker.context import ContextBackend
 from holdfast.worker.handler import Handler
 from holdfast.worker.outcomes import Failed, Outcome, Recorded
 from holdfast.worker.processes.child_protocol import (
-    Answer,
-    Ask,
+    CallResult,
     Channel,
-    Counted,
+    ChildReady,
+    ContextFlag,
     Done,
     Ended,
-    Garbled,
+    GetParts,
+    MalformedMessage,
+    MetricsUpdate,
     Open,
-    Ready,
     Refusal,
     Report,
-    Run,
-    Tell,
-    Unready,
+    RunJob,
+    SetFlag,
+    StartFailed,
     Withdraw,
-    Word,
     to_child,
 )
-from holdfast.worker.processes.signal_mask import born_deaf
+from holdfast.worker.processes.signal_mask import signals_blocked
 
 START_SECONDS = 60.0  # to import the app and enter its lifespan
 GOODBYE_SECONDS = 2.0  # to leave the lifespan
@@ -50,22 +50,22 @@ _T = TypeVar("_T")
 _OUTCOME: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
 
 
-class Execution:
+class ChildExecution:
     """One job in a child, for whoever wants to end it. Once it has ended by itself, all of this does nothing."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: ChildProcess) -> None:
         self.pid = child.pid
         self.seconds: float | None = None  # for how long the handler ran, once it has ended by itself
-        self._child: Child | None = child
+        self._child: ChildProcess | None = child
 
     def cancel(self) -> None:
-        self._tell(Word.CANCEL)
+        self._tell(ContextFlag.CANCEL)
 
     def lose(self) -> None:
-        self._tell(Word.LOSE)
+        self._tell(ContextFlag.LOSE)
 
     def stopping(self) -> None:
-        self._tell(Word.STOPPING)
+        self._tell(ContextFlag.STOPPING)
 
     def kill(self) -> None:
         if self._child is not None:
@@ -74,9 +74,9 @@ class Execution:
     def over(self) -> None:
         self._child = None  # it may be busy with another job already
 
-    def _tell(self, word: Word) -> None:
+    def _tell(self, word: ContextFlag) -> None:
         if self._child is not None:
-            self._child.channel.post(Tell(word))
+            self._child.channel.post(SetFlag(word))
 
 
 class NotStarted(Exception):
@@ -85,7 +85,7 @@ class NotStarted(Exception):
         self.context = context
 
 
-class Child:
+class ChildProcess:
     def __init__(
         self, process: asyncio.subprocess.Process, channel: Channel[Any], clock: Clock, metrics: Declarations
     ) -> None:
@@ -96,7 +96,7 @@ class Child:
         self._jobs = self._rss_bytes = 0
 
     @classmethod
-    async def spawn(cls, reference: str, clock: Clock, metrics: Declarations) -> Child:
+    async def spawn(cls, reference: str, clock: Clock, metrics: Declarations) -> ChildProcess:
         """A fresh interpreter, in a session of its own: what a handler starts there is killed with it."""
         try:
             ours, theirs = socket.socketpair()
@@ -115,24 +115,26 @@ class Child:
                 said = await self._until_dead(self.channel.receive())
         except TimeoutError:
             raise NotStarted(f"it was not ready within {START_SECONDS:g} s") from None
-        except Garbled as error:
+        except MalformedMessage as error:
             raise NotStarted(f"it sent {error}") from None
         match said:
-            case Ready(rss_bytes):
+            case ChildReady(rss_bytes):
                 self._rss_bytes = rss_bytes
-            case Unready(reason, traceback):
+            case StartFailed(reason, traceback):
                 raise NotStarted(reason, {"traceback": traceback})
             case _:
                 raise NotStarted(f"it {_ending(await self._death())[0]}")
 
-    async def run(self, lease: Lease, handler: Handler, line: Line, on_started: Callable[[Execution], None]) -> Outcome:
-        execution = Execution(self)
+    async def run(
+        self, lease: Lease, handler: Handler, line: ContextBackend, on_started: Callable[[ChildExecution], None]
+    ) -> Outcome:
+        execution = ChildExecution(self)
         self.busy, since = True, self._clock.monotonic()
         try:
-            await self.channel.send(Run(lease))
+            await self.channel.send(RunJob(lease))
             on_started(execution)
             ended = await self._until_dead(self._converse(line))
-        except Garbled as error:
+        except MalformedMessage as error:
             return Failed("E_CRASHED", f"the child process sent {error}", {"rssBytes": self._rss_bytes})
         finally:
             execution.over()
@@ -190,13 +192,13 @@ class Child:
         finally:
             talking.cancel()
 
-    async def _converse(self, line: Line) -> Ended | None:
+    async def _converse(self, line: ContextBackend) -> Ended | None:
         while (message := await self.channel.receive()) is not None:
             match message:
-                case Report() | Ask() | Withdraw() | Done():
+                case Report() | GetParts() | Withdraw() | Done():
                     self._rss_bytes = message.rss_bytes
                     await self.channel.send(await _answer(message, line))
-                case Counted():
+                case MetricsUpdate():
                     self._metrics.merge(self, message.metrics)
                     if self.exited.done():  # its last words: what it counted stays, its gauges do not
                         self._metrics.forget(self)
@@ -204,7 +206,7 @@ class Child:
                     self._rss_bytes = message.rss_bytes
                     return message
                 case _:
-                    raise Garbled(f"a {type(message).__name__} out of turn")
+                    raise MalformedMessage(f"a {type(message).__name__} out of turn")
         return None
 
     async def _crashed(self, handler: Handler, since: float) -> Failed:
@@ -216,7 +218,7 @@ class Child:
 
 async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
     """Nothing of the worker gets into it: no forked memory, no file but its end of the line and the output."""
-    with born_deaf():
+    with signals_blocked():
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "holdfast.worker.processes.child_main", str(fd), str(os.getpid()), reference),
             stdin=asyncio.subprocess.DEVNULL,
@@ -225,22 +227,22 @@ async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
         )
 
 
-async def _answer(request: Report | Ask | Withdraw | Done, line: Line) -> Answer:
+async def _answer(request: Report | GetParts | Withdraw | Done, line: ContextBackend) -> CallResult:
     try:
-        if isinstance(request, Ask):
-            return Answer(request.number, await line.parts(request.job_id))
+        if isinstance(request, GetParts):
+            return CallResult(request.number, await line.parts(request.job_id))
         if isinstance(request, Withdraw):
-            return Answer(request.number, withdrawn=await line.withdraw(request.asked))
+            return CallResult(request.number, withdrawn=await line.withdraw(request.asked))
         if isinstance(request, Done):
             await line.recorded(msgspec.json.decode(request.outcome, type=Recorded))
-            return Answer(request.number)
+            return CallResult(request.number)
         await line.progress(msgspec.json.decode(request.progress, type=Progress))
-        return Answer(request.number)
+        return CallResult(request.number)
     except msgspec.ValidationError as error:
         refused: HoldfastError = Invalid(f"progress cannot be stored: {error}", code="invalid_progress")
     except HoldfastError as error:
         refused = error
-    return Answer(request.number, refusal=Refusal(type(refused).__name__, refused.code, refused.message))
+    return CallResult(request.number, refusal=Refusal(type(refused).__name__, refused.code, refused.message))
 
 
 def _outcome(ended: Ended) -> Outcome:

@@ -34,11 +34,11 @@ class Open(msgspec.Struct, frozen=True, tag="open"):
     database: bool = True  # whether handlers may open the app's own
 
 
-class Run(msgspec.Struct, frozen=True, tag="run"):
+class RunJob(msgspec.Struct, frozen=True, tag="run"):
     lease: Lease
 
 
-class Word(StrEnum):
+class ContextFlag(StrEnum):
     """The flag of the context that it sets."""
 
     CANCEL = "cancel_requested"
@@ -46,8 +46,8 @@ class Word(StrEnum):
     STOPPING = "stopping"
 
 
-class Tell(msgspec.Struct, frozen=True, tag="tell"):
-    word: Word
+class SetFlag(msgspec.Struct, frozen=True, tag="tell"):
+    word: ContextFlag
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -58,18 +58,18 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
 
 
-class Answer(msgspec.Struct, frozen=True, tag="answer"):
+class CallResult(msgspec.Struct, frozen=True, tag="answer"):
     number: int
     parts: list[Part] = []
     withdrawn: Withdrawn | None = None
     refusal: Refusal | None = None
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
+class ChildReady(msgspec.Struct, frozen=True, tag="ready"):
     rss_bytes: int
 
 
-class Unready(msgspec.Struct, frozen=True, tag="unready"):
+class StartFailed(msgspec.Struct, frozen=True, tag="unready"):
     reason: str
     traceback: str
 
@@ -82,7 +82,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     progress: msgspec.Raw
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask"):
+class GetParts(msgspec.Struct, frozen=True, tag="ask"):
     """For the parts of the job."""
 
     number: int
@@ -112,18 +112,18 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     seconds: float
 
 
-class Counted(msgspec.Struct, frozen=True, tag="counted"):
+class MetricsUpdate(msgspec.Struct, frozen=True, tag="counted"):
     """What the app's metrics have counted in the child since the last time: a snapshot, likewise read in two steps."""
 
     metrics: msgspec.Raw
 
 
-FromWorker = Open | Run | Tell | Answer
-FromChild = Ready | Unready | Report | Ask | Withdraw | Done | Counted | Ended
+FromWorker = Open | RunJob | SetFlag | CallResult
+FromChild = ChildReady | StartFailed | Report | GetParts | Withdraw | Done | MetricsUpdate | Ended
 pack = msgspec.json.Encoder().encode
 
 
-class Garbled(Exception):
+class MalformedMessage(Exception):
     """The other side sent something that is no message."""
 
 
@@ -139,12 +139,12 @@ class Channel(Generic[_T]):
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             if length > self._bytes_max:
-                raise Garbled(f"a message of {length} bytes; at most {self._bytes_max} are read")
+                raise MalformedMessage(f"a message of {length} bytes; at most {self._bytes_max} are read")
             return self._decoder.decode(await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
         except msgspec.DecodeError as error:
-            raise Garbled(str(error)) from error
+            raise MalformedMessage(str(error)) from error
 
     def post(self, message: msgspec.Struct) -> None:
         """Send without waiting for room: for what is small and rare."""

@@ -13,16 +13,16 @@ from holdfast.model import Lease
 from holdfast.model.reports import RAISED
 from holdfast.observe.extension_metrics import Declarations
 from holdfast.observe.logs import Logs
-from holdfast.worker.context import Line
+from holdfast.worker.context import ContextBackend
 from holdfast.worker.handler import Handler
 from holdfast.worker.outcomes import Failed, Outcome, Released
-from holdfast.worker.processes.child_process import Child, Execution, NotStarted
+from holdfast.worker.processes.child_process import ChildExecution, ChildProcess, NotStarted
 from holdfast.worker.processes.child_protocol import Open
 
-__all__ = ["Children", "Execution"]
+__all__ = ["ChildExecution", "ProcessPool"]
 
 
-class Children:
+class ProcessPool:
     """At most `most` processes, started when needed; one that has been idle for `idle_seconds` ends. Each runs one job
     at a time. A job for which there is none waits: a worker starts no more than `most` at once, see `Worker._fill`."""
 
@@ -48,8 +48,8 @@ class Children:
         self.most, self._idle_seconds = most, idle_seconds
         self._jobs_max, self._rss_max_bytes = jobs_max, rss_max_bytes
         self._turns = asyncio.Semaphore(most)
-        self._alive: set[Child] = set()
-        self._idle: dict[Child, asyncio.TimerHandle | None] = {}  # with what ends it; the last was used last
+        self._alive: set[ChildProcess] = set()
+        self._idle: dict[ChildProcess, asyncio.TimerHandle | None] = {}  # with what ends it; the last was used last
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
 
@@ -57,10 +57,10 @@ class Children:
         self,
         lease: Lease,
         handler: Handler,
-        line: Line,
+        line: ContextBackend,
         *,
         alone: bool,
-        on_started: Callable[[Execution], None],
+        on_started: Callable[[ChildExecution], None],
     ) -> Outcome:
         """Run the job to its end, whatever that is. Cancelling this kills the child, also before `on_started`."""
         async with self._turns:
@@ -85,7 +85,7 @@ class Children:
             self._retire(child)
         await asyncio.gather(*self._leaving)
 
-    async def _ready(self, *, alone: bool) -> Child:
+    async def _ready(self, *, alone: bool) -> ChildProcess:
         """An idle child, the one used last; or a new one, if need be in the place of an idle one."""
         self._check_open()
         if self._idle and not alone:
@@ -95,7 +95,7 @@ class Children:
             return child
         if len(self._alive) >= self.most:
             self._retire(next(iter(self._idle)))
-        child = await Child.spawn(self._reference, self._clock, self._metrics)
+        child = await ChildProcess.spawn(self._reference, self._clock, self._metrics)
         self._alive.add(child)
         child.exited.add_done_callback(lambda _: self._retire(child) if child in self._idle else None)
         try:
@@ -111,7 +111,7 @@ class Children:
         if self._closed.is_set():
             raise NotStarted("the worker stops")
 
-    def _take_back(self, child: Child, *, keep: bool) -> None:
+    def _take_back(self, child: ChildProcess, *, keep: bool) -> None:
         if child.busy:
             child.kill()
         if keep and not self._closed.is_set() and child.fit(self._jobs_max, self._rss_max_bytes):
@@ -119,12 +119,12 @@ class Children:
         else:
             self._retire(child)
 
-    def _end_later(self, child: Child) -> asyncio.TimerHandle | None:
+    def _end_later(self, child: ChildProcess) -> asyncio.TimerHandle | None:
         if self._idle_seconds is None:
             return None
         return asyncio.get_running_loop().call_later(self._idle_seconds, self._retire, child)
 
-    def _retire(self, child: Child) -> None:
+    def _retire(self, child: ChildProcess) -> None:
         if child not in self._alive:
             return
         self._alive.remove(child)

@@ -9,30 +9,30 @@ from pathlib import Path
 _PROC = Path("/proc/self/stat").exists()
 
 
-class Process(Enum):
+class ProcessState(Enum):
     RUNNING = "running"
     STOPPED = "stopped"  # by a signal, or by a debugger
     GONE = "gone"  # also when nobody has asked yet how it ended
 
 
-def state_of(pid: int, *, child_of: int | None = None) -> Process:
+def state_of(pid: int, *, child_of: int | None = None) -> ProcessState:
     """With `child_of`, a process that got the pid of a dead child is not taken for it."""
     if not _PROC:
         return _state_by_signal(pid)
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
-        return Process.GONE
+        return ProcessState.GONE
     letter, parent = stat.rpartition(b")")[2].split(None, 2)[:2]  # a program may have any name, also with brackets
     if letter in (b"Z", b"X", b"x") or (child_of is not None and int(parent) != child_of):
-        return Process.GONE
-    return Process.STOPPED if letter in (b"T", b"t") else Process.RUNNING
+        return ProcessState.GONE
+    return ProcessState.STOPPED if letter in (b"T", b"t") else ProcessState.RUNNING
 
 
-def _state_by_signal(pid: int) -> Process:
+def _state_by_signal(pid: int) -> ProcessState:
     """Without /proc a stopped process looks like any other."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return Process.GONE
-    return Process.RUNNING
+        return ProcessState.GONE
+    return ProcessState.RUNNING

@@ -1,4 +1,4 @@
-"""A service manager tells every process of a service to stop, also one that is just starting and would die of it."""
+"""Blocks SIGINT and SIGTERM while a process starts: a signal to the whole process group must not kill it half-started."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def born_deaf() -> Iterator[None]:
-    """What is started in here hears of no stop until it calls `hear`; nor, for that moment, does this thread."""
+def signals_blocked() -> Iterator[None]:
+    """A process started inside inherits the mask until it calls `unblock_signals`; this thread is masked meanwhile."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
     finally:
-        hear()
+        unblock_signals()
 
 
-def hear() -> None:
-    """Once it is settled what they mean here."""
+def unblock_signals() -> None:
+    """Call it once the handlers for these signals are installed."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.ids import Ids
-from holdfast.worker.processes.signal_mask import born_deaf
-from holdfast.worker.processes.supervisor_protocol import NOW, STOP, Line, Told
+from holdfast.worker.processes.signal_mask import signals_blocked
+from holdfast.worker.processes.supervisor_protocol import NOW, STOP, ProcessStatus, SupervisorLink
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 10.0
 HEALTHY_SECONDS = 30.0
@@ -34,8 +34,8 @@ class Supervisor:
         self._grace_seconds = grace_seconds
         self._clock = clock or Clock()
         self._stopping = asyncio.Event()
-        self.lines: set[Line] = set()  # one to each process
-        self.on_end: Callable[[Told], None] | None = None  # what one that has ended had said last
+        self.lines: set[SupervisorLink] = set()  # one to each process
+        self.on_end: Callable[[ProcessStatus], None] | None = None  # what one that has ended had said last
         self._running: set[Process] = set()
         self._heard = False  # a signal
         self.interrupted = False  # by a second Ctrl-C
@@ -110,9 +110,9 @@ class Supervisor:
 
     async def _run_one(self) -> tuple[int, bool]:
         ours, theirs = socket.socketpair()
-        line = await Line.open(ours)
+        line = await SupervisorLink.open(ours)
         try:
-            with born_deaf():  # a Ctrl-C or a service manager may reach it before it knows what to do about it
+            with signals_blocked():  # a Ctrl-C or a service manager may reach it before it knows what to do about it
                 process = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
         except BaseException:
             line.close()

@@ -16,7 +16,7 @@ TOLD_BYTES_MAX = 1 << 26
 ANSWER_SECONDS = 1.0  # for a process to say how it is
 
 
-class Told(msgspec.Struct, frozen=True):
+class ProcessStatus(msgspec.Struct, frozen=True):
     """How a worker process is. `polled`: when it last could have found work, on the clock of the whole machine."""
 
     polled: float
@@ -26,18 +26,18 @@ class Told(msgspec.Struct, frozen=True):
     complaint: str | None = None  # about the loops that run beside its work
 
 
-class Line:
+class SupervisorLink:
     """The parent's end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.begun = False  # it can claim jobs
-        self.told: Told | None = None  # what it said last
+        self.told: ProcessStatus | None = None  # what it said last
         self._asked = False
         self._answered = asyncio.Event()
 
     @classmethod
-    async def open(cls, sock: socket.socket) -> Line:
+    async def open(cls, sock: socket.socket) -> SupervisorLink:
         return cls(*await asyncio.open_unix_connection(sock=sock, limit=TOLD_BYTES_MAX))
 
     def say(self, word: bytes) -> None:
@@ -48,7 +48,7 @@ class Line:
         with contextlib.suppress(OSError, ValueError, msgspec.DecodeError):  # one that is killed says half a line
             self.begun = await self._reader.readline() == READY
             while line := await self._reader.readline():
-                self.told = msgspec.json.decode(line, type=Told)
+                self.told = msgspec.json.decode(line, type=ProcessStatus)
                 self._asked = False
                 self._answered.set()
 
@@ -66,10 +66,10 @@ class Line:
         self._writer.close()
 
 
-class Answering:
+class StatusResponder:
     """The worker's end: it says how it is when it is asked, and when it ends."""
 
-    def __init__(self, line: socket.socket, tell: Callable[[], Awaitable[Told]]) -> None:
+    def __init__(self, line: socket.socket, tell: Callable[[], Awaitable[ProcessStatus]]) -> None:
         self._line, self._tell = line, tell
         self._turn = asyncio.Lock()
         self._answer: asyncio.Task[None] | None = None

@@ -30,7 +30,7 @@ POLL_SECONDS = 1.5
 POLICIES_MAX = 10_000
 
 
-class Presence(Protocol):
+class PresenceProtocol(Protocol):
     """This process among the workers: its name at the moment, all its names, and what it hears."""
 
     @property
@@ -84,9 +84,9 @@ class NoBroker:
         """There is nothing to do."""
 
 
-class DirectSource:
+class DatabaseSource:
     def __init__(
-        self, engine: Engine, presence: Presence, clock: Clock, *, worker: str, hints: Hints | None = None
+        self, engine: Engine, presence: PresenceProtocol, clock: Clock, *, worker: str, hints: Hints | None = None
     ) -> None:
         self.engine, self.worker = engine, worker
         self._presence = presence
