@@ -628,16 +628,16 @@ class Worker:
 
     def on_heartbeat(self, result: HeartbeatResult) -> None:
         """What the keeper learned with its last beat."""
-        if news.failed:
-            outage.failed(RENEW, news.failed)
+        if result.failed:
+            outage.failed(RENEW, result.failed)
             self._unrenewed = True
             return
         outage.works(RENEW)
-        self._enabled, self._unrenewed, self._others = news.enabled, False, news.fleet.live > 1
-        for held in news.lost:
+        self._enabled, self._unrenewed, self._others = result.enabled, False, result.fleet.live > 1
+        for held in result.lost:
             if (run := self._runs.get(held.token)) is not None:
                 self._lose(run)
-        for held in news.cancel:
+        for held in result.cancel:
             if (run := self._runs.get(held.token)) is not None and not run.finished:
                 self._cancel(run)
         self._fill()  # what waited for its lease to be renewed
