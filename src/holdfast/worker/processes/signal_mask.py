@@ -1,4 +1,4 @@
-"""Blocks SIGINT and SIGTERM while a process starts: a signal to the whole process group must not kill it half-started."""
+"""Blocks SIGINT and SIGTERM while a process starts, so that a signal to its group does not kill it half-started."""
 
 from __future__ import annotations
 
