@@ -3,6 +3,7 @@
 HoldfastError
 ├── Invalid            the request itself is wrong; nothing was written
 │   ├── Malformed          it cannot even be read
+│   ├── InvalidField       one field has a value that it cannot have
 │   ├── UnknownName        a lifecycle, state, verb or actor nobody declared
 │   ├── OtherDatabase      the connection given leads to another database than the jobs'
 │   └── KeyReused          an idempotency key came back with another request
@@ -66,6 +67,12 @@ class Invalid(HoldfastError):
 
 class Malformed(Invalid):
     code = "malformed"
+
+
+class InvalidField(Invalid):
+    """`fields["field"]` names the field, as Python spells it."""
+
+    code = "invalid_field"
 
 
 class UnknownName(Invalid):

@@ -12,6 +12,7 @@ from holdfast import App, Context, SyncContext
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle import Machine
 from holdfast.sdk.definitions import Definition
+from tests.codes import code_of
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ class TestTheName:
     def test_it_must_be_one_that_can_be_shown(self, app: App, name: Any) -> None:
         with pytest.raises(Invalid) as refused:
             app.job(name)(asyncio.sleep)
-        assert refused.value.code == "invalid_job_type"
+        assert refused.value.code == "invalid_field"
 
     def test_a_decorator_without_parentheses_is_told_so(self, app: App) -> None:
         with pytest.raises(Invalid, match=r"`@app.job\(\)`"):
@@ -127,16 +128,16 @@ class TestWhatIsSaidAboutIt:
             ({"timeout": timedelta(0)}, "invalid_policy"),
             ({"errors": {ValueError: "fatal"}}, "invalid_policy"),
             ({"errors": {7: "permanent"}}, "policy_not_json"),
-            ({"queue": ""}, "invalid_queue"),
+            ({"queue": ""}, "invalid_field queue"),
             ({"lifecycle": "defualt"}, "unknown_lifecycle"),
-            ({"requires": "gpu"}, "invalid_capability"),
-            ({"prefers": 5}, "invalid_capability"),
-            ({"isolation": "proces"}, "invalid_isolation"),
-            ({"isolation": "thread"}, "invalid_isolation"),
-            ({"memory_mb": 100}, "invalid_limit"),
-            ({"cpu_seconds": 5, "isolation": "loop"}, "invalid_limit"),
-            ({"memory_mb": "100", "isolation": "process"}, "invalid_limit"),
-            ({"cpu_seconds": -1, "isolation": "process"}, "invalid_limit"),
+            ({"requires": "gpu"}, "invalid_field requires"),
+            ({"prefers": 5}, "invalid_field prefers"),
+            ({"isolation": "proces"}, "invalid_field isolation"),
+            ({"isolation": "thread"}, "invalid_field isolation"),
+            ({"memory_mb": 100}, "invalid_field memory_mb"),
+            ({"cpu_seconds": 5, "isolation": "loop"}, "invalid_field cpu_seconds"),
+            ({"memory_mb": "100", "isolation": "process"}, "invalid_field memory_mb"),
+            ({"cpu_seconds": -1, "isolation": "process"}, "invalid_field cpu_seconds"),
         ],
     )
     def test_a_mistake_is_refused_where_it_was_made(self, app: App, said: dict[str, Any], code: str) -> None:
@@ -144,7 +145,7 @@ class TestWhatIsSaidAboutIt:
 
         with pytest.raises(Invalid) as refused:
             app.job(**said)(film)
-        assert refused.value.code == code
+        assert code_of(refused.value) == code
         assert app.handlers == {}
 
     def test_a_mistyped_name_is_answered_with_the_nearest(self, app: App) -> None:

@@ -116,7 +116,7 @@ class TestMany:
     async def test_a_key_would_make_them_one(self, app: App, number: Definition[[int], int]) -> None:
         with pytest.raises(Invalid, match="names one job") as refused:
             await number.options(idempotency_key="k").enqueue_many([{"n": 1}])
-        assert refused.value.code == "invalid_idempotency_key"
+        assert refused.value.code == "invalid_field"
 
     def test_from_sync_code_too(self, app: App, number: Definition[[int], int]) -> None:
         jobs = number.enqueue_many_sync([{"n": n} for n in range(3)])

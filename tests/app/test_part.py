@@ -118,7 +118,7 @@ async def test_a_sync_part_that_raises_has_failed_and_bad_words_are_refused(app:
     async with working(app):
         with pytest.raises(JobFailed, match="lost"):
             await (job := await film.enqueue()).result(20)
-    assert codes == ["invalid_percent", "invalid_part", "invalid_part"]
+    assert codes == ["invalid_field", "invalid_field", "invalid_field"]
     assert (await parts_of(app, job.id))["a"][0] == "failed"
 
 

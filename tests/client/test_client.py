@@ -109,7 +109,7 @@ async def test_a_problem_is_the_error_that_it_was_on_the_server(served: Served, 
         await client.create("mail", {"n": 2}, idempotency_key="one")
     with pytest.raises(Invalid) as invalid:
         await client.create("mail", priority=1000)
-    assert invalid.value.code == "invalid_priority"
+    assert invalid.value.code == "invalid_field"
     await finish(served.engine)
     job = await client.create("mail", {"n": 1}, idempotency_key="one")
     with pytest.raises(Conflict):

@@ -161,7 +161,7 @@ async def test_a_worker_id_that_is_none_is_refused_alike_by_every_verb(engine: E
     ):
         with pytest.raises(Invalid) as refused:
             await write()
-        assert refused.value.code == "invalid_worker_id"
+        assert refused.value.code == "invalid_field"
     assert await stored(engine, lease.id) == before
 
 

@@ -202,4 +202,4 @@ async def test_a_resolver_that_hangs_uses_up_the_total_time() -> None:
 def test_a_limit_is_a_number(value: float) -> None:
     with pytest.raises(Invalid, match="total_seconds") as refused:
         Limits(total_seconds=value)
-    assert refused.value.code == "invalid_limit"
+    assert refused.value.code == "invalid_field"

@@ -135,7 +135,7 @@ async def test_a_span_says_why_nothing_was_handed_in_but_not_in_words(app: App, 
     with pytest.raises(HoldfastError):
         await app.create_all([NewJob(type="a", tags=["ein Geheimnis\n"])])
     [produced] = spans.get_finished_spans()
-    assert produced.status.description == "invalid_tag"
+    assert produced.status.description == "invalid_field"
     assert not produced.events
     assert "Geheimnis" not in produced.to_json()
 

@@ -33,7 +33,7 @@ BAD = [
 def test_a_bad_name_is_refused_with_what_it_was_for(name: Any) -> None:
     with pytest.raises(Invalid) as caught:
         check_name(name, "job type")
-    assert caught.value.code == "invalid_job_type"
+    assert caught.value.code == "invalid_field"
     assert caught.value.message.startswith(f"job type must be 1 to {NAME_MAX} printable characters")
     assert caught.value.message.isprintable()
     assert len(caught.value.message) < 250
@@ -66,7 +66,7 @@ def test_a_list_of_names_is_sorted_and_each_is_named_once() -> None:
 def test_what_is_no_list_of_names_is_refused(names: Any) -> None:
     with pytest.raises(Invalid) as caught:
         check_names(names, "tag")
-    assert caught.value.code == "invalid_tag"
+    assert caught.value.code == "invalid_field"
 
 
 def test_capabilities_become_names_that_jobs_can_require() -> None:
@@ -90,7 +90,7 @@ def test_capabilities_become_names_that_jobs_can_require() -> None:
 def test_a_capability_that_is_no_name_is_refused(declared: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as caught:
         capabilities_of(declared)
-    assert caught.value.code == "invalid_capability"
+    assert caught.value.code == "invalid_field"
 
 
 def test_a_value_that_cannot_be_written_out_is_still_refused_with_a_sentence() -> None:

@@ -107,8 +107,8 @@ async def test_a_queue_is_paused_for_one_tenant(op: Operator) -> None:
     await op.engine.create_many([NewJob(type="a"), NewJob(type="a", tenant="acme")])
     await op.post("/queues/default/pause", tenant="acme")
     assert [lease.tenant for lease in await op.engine.claim(worker, limit=5)] == ["default"]
-    assert (await op.post("/queues/default/pause", tenant=" ", status=422))["code"] == "invalid_tenant"
-    assert (await op.post("/queues/%20/pause", status=422))["code"] == "invalid_queue"
+    assert (await op.post("/queues/default/pause", tenant=" ", status=422))["code"] == "invalid_field"
+    assert (await op.post("/queues/%20/pause", status=422))["code"] == "invalid_field"
 
 
 # -- keys --------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ async def test_a_key_is_handed_over_and_taken_back(op: Operator) -> None:
         assert (await op.served.http.get("/jobs", headers=bearer(made["apiKey"]))).status_code == 200
     taken = await op.post(f"/keys/{new['key']['keyId']}/revoke")
     assert (taken["status"], "revokedAt" in taken) == ("revoked", True)
-    assert (await op.post(f"/keys/{new['key']['keyId']}/rotate", status=409))["code"] == "key_over"
+    assert (await op.post(f"/keys/{new['key']['keyId']}/rotate", status=409))["code"] == "key_inactive"
     for verb in ("rotate", "revoke"):
         assert (await op.post(f"/keys/0000000000000000/{verb}", status=404))["code"] == "key_not_found"
 
@@ -143,7 +143,7 @@ async def test_a_key_that_cannot_be_is_refused(served_on_sqlite: Served) -> None
     op = operator(served_on_sqlite)
     assert (await op.post("/keys", {"kind": "root"}, status=422))["code"] == "invalid_body"
     assert (await op.post("/keys", {"scopes": ["admin:read"]}, status=422))["code"] == "invalid_scope"
-    assert (await op.post("/keys", {"kind": "worker"}, status=422))["code"] == "invalid_key"
+    assert (await op.post("/keys", {"kind": "worker"}, status=422))["code"] == "invalid_field"
     assert (await op.post("/keys", {"kind": "worker", "workerId": NOBODYS}, status=404))["code"] == "worker_not_found"
     assert (await op.get("/keys"))["keys"] == []
 

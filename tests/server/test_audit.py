@@ -107,7 +107,7 @@ async def test_a_changed_line_is_named(op: Operator) -> None:
     verified = await op.get("/audit/verify")
     assert (verified["valid"], verified["wrong"], verified["why"]) == (False, 2, "its text was changed")
     assert (verified["seq"], verified["digest"]) == (kept["seq"], kept["digest"])
-    assert (await op.get("/audit/verify", seq=1, status=422))["code"] == "invalid_anchor"
+    assert (await op.get("/audit/verify", seq=1, status=422))["code"] == "invalid_field"
 
 
 async def test_no_answer_to_an_operator_holds_a_secret(op: Operator) -> None:

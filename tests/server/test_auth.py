@@ -103,7 +103,7 @@ async def test_a_page_of_this_machine_may_ask(auth: Auth, origin: str | None) ->
 async def test_a_page_from_elsewhere_may_not(auth: Auth, engine: Engine, origin: str) -> None:
     """SEC-6: a browser lets it send a body without a type to this machine, and does not ask us first."""
     foreign = {b"origin": origin.encode("latin-1")}
-    assert await knock(auth, {**LOCAL, **foreign}, Scope.JOBS_CREATE) == "foreign_page"
+    assert await knock(auth, {**LOCAL, **foreign}, Scope.JOBS_CREATE) == "cross_origin_forbidden"
     _, text = await engine.create_key(NewKey(kind=Kind.ADMIN))
     assert isinstance(await knock(auth, {**with_key(text), **foreign}, Scope.ADMIN_READ), Caller), "who has a key may"
 

@@ -80,7 +80,7 @@ async def test_without_its_key_there_is_no_worker(engine: Engine) -> None:
     """R003-96: both or neither."""
     with pytest.raises(Invalid) as refused:
         await engine.register_with_key(NewWorker(name="encoder-1"), queues=[""])
-    assert refused.value.code == "invalid_queue"
+    assert refused.value.code == "invalid_field"
     assert await engine.workers() == []
 
 
@@ -180,7 +180,7 @@ async def test_what_is_over_is_not_rotated(engine: Engine, clock: MovableClock) 
     for key in (revoked, expired):
         with pytest.raises(Conflict) as refused:
             await engine.rotate_key(key.id)
-        assert refused.value.code == "key_over"
+        assert refused.value.code == "key_inactive"
     with pytest.raises(Invalid):
         await engine.rotate_key(revoked.id, overlap_seconds=-1)
     assert len(await engine.keys()) == 2

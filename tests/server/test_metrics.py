@@ -387,7 +387,9 @@ async def test_on_this_machine_whoever_shows_no_key_may_read_them(served_on_sqli
     assert (await http.get("/metrics")).status_code == 200
     assert (await http.get("/metrics", headers=bearer("gibberish"))).status_code == 401
     assert (await http.get("/metrics", headers={"Host": "rebound.example"})).json()["code"] == "wrong_host"
-    assert (await http.get("/metrics", headers={"Origin": "http://a.example"})).json()["code"] == "foreign_page"
+    assert (await http.get("/metrics", headers={"Origin": "http://a.example"})).json()[
+        "code"
+    ] == "cross_origin_forbidden"
 
 
 async def test_on_any_other_address_they_are_for_operators(fresh_sqlite_url: str) -> None:

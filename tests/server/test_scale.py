@@ -106,7 +106,7 @@ async def test_it_tells_the_slots_of_the_workers_that_live(served: Served, clock
 async def test_a_name_that_no_queue_can_have_is_refused(served: Served) -> None:
     for listed in ("", "mail,", " mail", "a\nb", "x" * 201):
         refused = await operator(served).get("/scale", queue=listed, status=422)
-        assert refused["code"] == "invalid_queue"
+        assert refused["code"] == "invalid_field"
 
 
 async def test_before_the_first_count_is_done_it_says_so_instead_of_zero(

@@ -177,7 +177,7 @@ async def test_a_worker_and_a_page_from_elsewhere_do_not_sign_in(served_on_sqlit
     assert (await sign_in(served, text)).status_code == 403
     _, good = await served.engine.create_key(NewKey())
     foreign = await sign_in(served, good, **{"Sec-Fetch-Site": "cross-site"})
-    assert (foreign.status_code, foreign.json()["code"]) == (403, "foreign_page")
+    assert (foreign.status_code, foreign.json()["code"]) == (403, "cross_origin_forbidden")
 
 
 async def test_a_cookie_that_is_over_is_as_good_as_none(served_on_sqlite: Served) -> None:

@@ -84,7 +84,7 @@ async def test_a_redrive_keeps_the_subject(served: Served, worker: str) -> None:
 @pytest.mark.parametrize("subject", ["", " ", "x" * 201, "a\nb", "a\0b"])
 async def test_a_subject_is_at_most_200_printable_characters(served_on_sqlite: Served, subject: str) -> None:
     assert await create(served_on_sqlite, subject="é" * 200)
-    assert (await refused(served_on_sqlite, subject=subject))[:2] == (422, "invalid_subject")
+    assert (await refused(served_on_sqlite, subject=subject))[:2] == (422, "invalid_field")
     assert (await served_on_sqlite.http.get("/jobs", params={"subject": subject})).status_code == 422
     assert (await served_on_sqlite.http.get("/jobs", params={"parentId": subject})).status_code == 422
 

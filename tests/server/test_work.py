@@ -188,7 +188,7 @@ async def test_a_worker_says_how_it_does(served: Served) -> None:
 async def test_a_word_that_nobody_knows_is_refused(served: Served) -> None:
     me = await hand(served)
     answer = await me.say("heartbeat", status="tired")
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_liveness")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_field")
 
 
 async def test_a_cancel_is_told_with_the_next_heartbeat_and_the_next_progress(served: Served) -> None:
@@ -309,7 +309,7 @@ async def test_a_word_that_is_wrong_does_not_take_the_others_with_it(served: Ser
         "report", complete=said, progress=[{**held(jobs[0]), "parts": [{"name": "p", "status": "?"}]}]
     )
     assert [report.get("code") for report in answer["complete"]] == [None, None, "result_too_large", None, None]
-    assert answer["progress"][0]["code"] == "invalid_part"
+    assert answer["progress"][0]["code"] == "invalid_field"
     assert [(await served.engine.get(job["jobId"])).final for job in jobs] == [True, True, False, True, True]
 
 

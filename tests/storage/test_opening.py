@@ -45,7 +45,7 @@ def test_a_url_that_names_no_storage_is_told_without_its_secrets(url: str, fault
 def test_a_limit_that_lets_nothing_through_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as refused:
         open_storage("s3://bucket", **given)
-    assert refused.value.code == "invalid_limit"
+    assert refused.value.code == "invalid_field"
 
 
 def test_a_prefix_has_to_be_one() -> None:

@@ -229,6 +229,6 @@ def test_a_directory_that_anybody_may_write_to_is_refused(tmp_path: Path) -> Non
     tmp_path.chmod(0o777)
     with pytest.raises(Invalid, match="anybody may write") as refused:
         asyncio.run(migrate(f"sqlite:///{tmp_path}/jobs.db"))
-    assert refused.value.code == "open_directory"
+    assert refused.value.code == "insecure_directory"
     tmp_path.chmod(0o1777)
     assert asyncio.run(migrate(f"sqlite:///{tmp_path}/jobs.db"))

@@ -128,7 +128,7 @@ async def test_work_that_waits_for_something_else_is_refused_and_undone(store: S
     for run in (store.write, store.read):
         with pytest.raises(StoreError, match="may only await that transaction") as caught:
             await run(waits)
-        assert caught.value.code == "work_waits"
+        assert caught.value.code == "blocking_in_transaction"
     assert await counted(store) == 0
 
 

@@ -335,7 +335,7 @@ async def test_jobs_that_never_end_are_not_drained_for_ever(
     await poll.enqueue()
     with pytest.raises(HoldfastError, match=r"poll \(21 times\)") as raised:
         await jobs.drain(until_done=True)
-    assert raised.value.code == "never_done"
+    assert raised.value.code == "drain_did_not_finish"
 
 
 # -- the production path ----------------------------------------------------------------------------------------------

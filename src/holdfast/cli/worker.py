@@ -19,7 +19,7 @@ from holdfast.cli.app_option import required_app
 from holdfast.cli.exit_codes import code_of_signal
 from holdfast.cli.parser import command, names
 from holdfast.cli.service import end_at_once, log_as, stop_on_signals
-from holdfast.errors import Invalid, Unauthorized
+from holdfast.errors import Invalid, InvalidField, Unauthorized
 from holdfast.observe.logs import hush_moves
 from holdfast.observe.tracing import require_traces
 from holdfast.settings import Settings, load
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     settings = load(overrides=_said(options), extensions=None)
     if options.processes < 1:
-        raise Invalid(f"--processes must be 1 or more, got {options.processes}", code="invalid_processes")
+        raise InvalidField(f"--processes must be 1 or more, got {options.processes}", field="processes")
     log_as(settings)
     hush_moves()
     if options.server is not None:
@@ -115,9 +115,9 @@ def _check_remote(options: argparse.Namespace, settings: Settings) -> None:
     from holdfast.client.address import checked_address, checked_key
 
     if options.database is not None:
-        raise Invalid("give --server or --database, not both", code="contradiction")
+        raise Invalid("give --server or --database, not both", code="conflicting_input")
     if options.name is not None or options.capabilities:
-        raise Invalid("a remote worker has its name and capabilities from its registration", code="contradiction")
+        raise Invalid("a remote worker has its name and capabilities from its registration", code="conflicting_input")
     checked_address(options.server)
     if not settings.worker_key:
         raise Unauthorized(

@@ -16,6 +16,7 @@ from holdfast.errors import (
     HookFailed,
     IllegalMove,
     Invalid,
+    InvalidField,
     KeyReused,
     LeaseLost,
     Malformed,
@@ -33,7 +34,7 @@ from holdfast.errors import (
 _BY_CODE: dict[str | None, type[HoldfastError]] = {
     kind.code: kind
     for kind in (
-        *(KeyReused, LeaseLost, IllegalMove, WorkerDisabled, ExtensionMissing, HookFailed, Refused),
+        *(InvalidField, KeyReused, LeaseLost, IllegalMove, WorkerDisabled, ExtensionMissing, HookFailed, Refused),
         *(OutcomeUnknown, SchemaStale),
     )
 }
@@ -69,6 +70,8 @@ def error_of(answer: httpx2.Response, place: str) -> HoldfastError:
         return TooMany(message, retry_after=1.0 if after is None else after, code=code, **said)
     if after is not None:
         said["retry_after"] = after
+    if code == InvalidField.code and isinstance(field := said.get("field"), str):
+        said["field"] = _snake(field)
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, StoreError)
     return kind(message, code=code, **said)
 

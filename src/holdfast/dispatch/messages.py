@@ -41,6 +41,6 @@ def read(message: object) -> Hint | None:
 def _checked(hint: Hint) -> Hint | None:
     check_name(hint.queue, "queue")
     if hint.type is not None:
-        check_name(hint.type, "job type")
+        check_name(hint.type, "job_type")
     fits = -100 <= hint.priority <= 100 and (hint.job is None or is_uuid(hint.job))
     return hint if fits else None

@@ -10,7 +10,7 @@ from holdfast.engine.fail import fail
 from holdfast.engine.hooks.claim import claim_with_hooks
 from holdfast.engine.leases import check_worker
 from holdfast.engine.move import move
-from holdfast.errors import Invalid, NotFound, WorkerDisabled
+from holdfast.errors import InvalidField, NotFound, WorkerDisabled
 from holdfast.lifecycle import Actor
 from holdfast.model import Lease
 from holdfast.model.job import Unreadable
@@ -122,13 +122,13 @@ def check_claim(
     check_worker(worker)
     check_limit(limit, "jobs", most=rules.limits.claim_max)
     if instance is not None:
-        check_name(instance, "instance")
-    check_list(queues, "queue")
-    check_list(types, "job type")
+        check_name(instance, "instance_id")
+    check_list(queues, "queues")
+    check_list(types, "job_types")
 
 
-def check_list(names: list[str] | None, what: str) -> None:
+def check_list(names: list[str] | None, field: str) -> None:
     if names is not None and not isinstance(names, list | tuple):
-        raise Invalid(f"give a list of {what} names, got {quoted(names)}", code="invalid_list")
+        raise InvalidField(f"{field} must be a list of names, got {quoted(names)}", field=field)
     for name in names or ():
-        check_name(name, what)
+        check_name(name, field, "each of ")

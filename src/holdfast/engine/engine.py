@@ -370,7 +370,7 @@ class Engine(Keyring, Mailing):
         """`claim` at once, for a worker that may have to ask again: the same request gets the same leases, as far as
         they are still held. None: there was nothing to claim, and the request counts as not yet made."""
         _claim.check_claim(self.rules, worker, instance, queues, types, limit)
-        check_name(request, "request id")
+        check_name(request, "request_id")
 
         async def take() -> list[Lease] | None:
             wanted: dict[str, Any] = {"queues": queues, "types": types, "limit": limit, "instance": instance}

@@ -11,7 +11,7 @@ from holdfast.engine.leases import ErrorOf, Refusal, Same, check_worker, settle_
 from holdfast.engine.move import move
 from holdfast.engine.parts import reset_parts
 from holdfast.engine.preconditions import movable
-from holdfast.errors import Invalid
+from holdfast.errors import InvalidField
 from holdfast.lifecycle import Actor, State
 from holdfast.model.json import encode, readable
 from holdfast.model.names import check_name
@@ -158,14 +158,14 @@ def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] 
 
 
 def check_words(code: str, message: str, context: dict[str, Any] | None) -> None:
-    check_name(code, "error code")
+    check_name(code, "error_code")
     if not isinstance(message, str):
-        raise Invalid(f"an error message is text, got {type(message).__name__}", code="invalid_message")
+        raise InvalidField(f"an error message is text, got {type(message).__name__}", field="message")
     if context is not None and not isinstance(context, dict):
-        raise Invalid(f"an error context is a JSON object, got {type(context).__name__}", code="invalid_context")
+        raise InvalidField(f"an error context is a JSON object, got {type(context).__name__}", field="context")
 
 
 def _check(failure: Failure) -> None:
     check_words(failure.code, failure.message, failure.context)
     if failure.retry_after_seconds is not None:
-        check_number(failure.retry_after_seconds, "retry_after_seconds", code="invalid_retry_after")
+        check_number(failure.retry_after_seconds, "retry_after_seconds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.engine.leases import check_worker, token_rows
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import InvalidField, NotFound
 from holdfast.model import Liveness
 from holdfast.model.names import quoted
 from holdfast.model.numbers import check_count
@@ -19,7 +19,7 @@ async def heartbeat(
     """Renew what is still held. A token that is not current renews nothing: a late beat cannot steal a lease back."""
     check_worker(worker)
     if slots is not None:
-        check_count(slots, "slots", code="invalid_slots")
+        check_count(slots, "slots")
     _check_leases(leases)
     shown = _liveness(liveness, leases)
     held = token_rows(leases)
@@ -41,7 +41,7 @@ def _check_leases(leases: Any) -> None:
     """One that is lost is answered with, one that cannot be a lease is a mistake."""
     for lease in leases if isinstance(leases, list) else [leases]:
         if not (isinstance(lease, Held) and isinstance(lease.id, str) and isinstance(lease.token, str)):
-            raise Invalid(f"leases must be a list of Held, got {quoted(lease)}", code="invalid_lease")
+            raise InvalidField(f"leases must be a list of Held, got {quoted(lease)}", field="leases")
 
 
 def _liveness(said: Liveness | None, leases: list[Held]) -> Liveness:
@@ -52,4 +52,4 @@ def _liveness(said: Liveness | None, leases: list[Held]) -> Liveness:
         return Liveness(said)
     except ValueError:
         known = ", ".join(Liveness)
-        raise Invalid(f"liveness must be one of {known}, got {quoted(said)}", code="invalid_liveness") from None
+        raise InvalidField(f"liveness must be one of {known}, got {quoted(said)}", field="liveness") from None

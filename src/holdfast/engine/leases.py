@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.engine.context import Rules
 from holdfast.engine.preconditions import extension_missing
-from holdfast.errors import HoldfastError, Invalid, LeaseLost
+from holdfast.errors import HoldfastError, InvalidField, LeaseLost
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job
@@ -27,9 +27,7 @@ _Answer = TypeVar("_Answer")
 
 def check_worker(worker: str) -> None:
     if not is_uuid(worker):
-        raise Invalid(
-            f"a worker id is a UUID, got {quoted(worker)}; register the worker first", code="invalid_worker_id"
-        )
+        raise InvalidField(f"a worker id is a UUID, got {quoted(worker)}; register the worker first", field="worker_id")
 
 
 def token_rows(leases: list[Held]) -> list[tuple[str, str]]:

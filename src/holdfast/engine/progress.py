@@ -10,7 +10,7 @@ from holdfast.engine.context import Rules
 from holdfast.engine.fail import shown
 from holdfast.engine.leases import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
-from holdfast.errors import HoldfastError, Invalid
+from holdfast.errors import HoldfastError, Invalid, InvalidField
 from holdfast.lifecycle import Actor
 from holdfast.model import Part, PartStatus
 from holdfast.model.history import PART_BYTES_MAX
@@ -102,39 +102,39 @@ async def _refused(tx: Tx, rules: Rules, report: Progress, worker: str) -> Holdf
 
 def _check(report: Progress) -> None:
     if report.percent is not None:
-        check_number(report.percent, "percent", code="invalid_percent", most=100)
+        check_number(report.percent, "percent", most=100)
     if report.step is not None:
         check_name(report.step, "step")
     if report.eta_seconds is not None:
-        check_number(report.eta_seconds, "eta_seconds", code="invalid_eta")
+        check_number(report.eta_seconds, "eta_seconds")
     if report.counters is not None:
         check_object(report.counters, "counters")
     if not isinstance(report.parts, list | tuple):
-        raise Invalid(f"parts must be a list, got {quoted(report.parts)}", code="invalid_part")
+        raise InvalidField(f"parts must be a list, got {quoted(report.parts)}", field="parts")
     if len(report.parts) > PARTS_MAX:
         raise _too_many(len(report.parts))
     for part in report.parts:
         _check_part(part)
     if len({part.name for part in report.parts}) != len(report.parts):
-        raise Invalid("two parts in one report have the same name", code="invalid_part")
+        raise InvalidField("two parts in one report have the same name", field="parts")
 
 
 def _check_part(part: Part) -> None:
     if not isinstance(part, Part):
-        raise Invalid(f"parts must be a list of Part, got {quoted(part)}", code="invalid_part")
-    check_name(part.name, "part")
+        raise InvalidField(f"parts must be a list of Part, got {quoted(part)}", field="parts")
+    check_name(part.name, "parts", "the name of each of ")
     if part.status not in list(PartStatus):
         known = ", ".join(PartStatus)
-        raise Invalid(f"the status of a part must be one of {known}, got {quoted(part.status)}", code="invalid_part")
+        raise InvalidField(f"the status of a part must be one of {known}, got {quoted(part.status)}", field="parts")
     if not isinstance(part.reopen, bool):
-        raise Invalid(f"reopen is true or false, got {quoted(part.reopen)}", code="invalid_part")
+        raise InvalidField(f"reopen is true or false, got {quoted(part.reopen)}", field="parts")
     if part.error is not None and not isinstance(part.error, str):
-        raise Invalid(f"the error of a part is text, got {quoted(part.error)}", code="invalid_part")
+        raise InvalidField(f"the error of a part is text, got {quoted(part.error)}", field="parts")
     if part.percent is not None:
-        check_number(part.percent, "percent", code="invalid_percent", most=100)
+        check_number(part.percent, "percent", most=100)
     for count, what in ((part.total, "total"), (part.done, "done")):
         if count is not None:
-            check_count(count, what, code="invalid_part")
+            check_count(count, what)
 
 
 async def _check_parts_in_all(tx: Tx, job_ids: set[str]) -> None:

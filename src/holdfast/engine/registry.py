@@ -210,8 +210,8 @@ class Registry:
         machine = self._lifecycles[new.lifecycle or declared.lifecycle]
         policy = self._policy_of(machine, declared).over(new.policy or {})
         queue = new.queue or declared.queue
-        requires = check_names(declared.requires if new.requires is None else new.requires, "capability")
-        prefers = check_names(declared.prefers if new.prefers is None else new.prefers, "capability")
+        requires = check_names(declared.requires if new.requires is None else new.requires, "requires")
+        prefers = check_names(declared.prefers if new.prefers is None else new.prefers, "prefers")
         policy_id, policy_digest = await _intern_policy(tx, machine, policy)
         lane, lane_digest = await _intern_lane(tx, new.tenant, queue, new.type, requires, prefers, policy.defer_seconds)
         resolved = fresh[key] = Resolved(machine, policy, policy_id, policy_digest, queue, lane, lane_digest)

@@ -17,7 +17,7 @@ async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> l
     """Back to the queue, at once or after a delay. A job whose cancel was asked for ends here instead."""
     check_worker(worker)
     for item in items:
-        check_number(item.delay_seconds, "delay_seconds", code="invalid_delay")
+        check_number(item.delay_seconds, "delay_seconds")
 
     async def settle(which: Which, some: list[Freed]) -> dict[str, Settled]:
         return await _settle(tx, rules, some, worker, which)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Invalid
+from holdfast.errors import InvalidField
 from holdfast.lifecycle import Idempotency
 from holdfast.model.job import PAYLOAD_BYTES_MAX, NewJob
 from holdfast.model.json import encode
@@ -24,9 +24,9 @@ def derived_key(subject: str, *request: Any) -> str:
     `subject` is who asks: a user, an account. `request` is any JSON: a prompt and its parameters, say.
     """
     if not isinstance(subject, str) or not subject:
-        raise Invalid(f"a derived key needs a subject, as text, got {quoted(subject)}", code="invalid_idempotency_key")
+        raise InvalidField(f"a derived key needs a subject, as text, got {quoted(subject)}", field="idempotency_key")
     if not request:
-        raise Invalid("a derived key needs a request beside its subject", code="invalid_idempotency_key")
+        raise InvalidField("a derived key needs a request beside its subject", field="idempotency_key")
     encode([*request], "payload", max_bytes=PAYLOAD_BYTES_MAX)
     asked = msgspec.json.encode([subject, [_normal(part) for part in request]], order="sorted")
     return f"derived-{hashlib.sha256(asked).hexdigest()}"

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Invalid
-from holdfast.ids import is_uuid
+from holdfast.errors import Invalid, InvalidField
 from holdfast.lifecycle import FINAL, STATUS, State
 from holdfast.model.job_type import POLICY_BYTES_MAX
 from holdfast.model.json import check_object, decode, decode_or_text, encode, encode_object
-from holdfast.model.names import check_name, check_names, quoted
+from holdfast.model.names import check_id, check_name, check_names, quoted
 from holdfast.model.times import check_time
 
 PAYLOAD_BYTES_MAX = 256 * 1024
@@ -50,7 +49,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse what no job can be, before anything is written."""
-        check_name(self.type, "job type")
+        check_name(self.type, "job_type")
         check_name(self.tenant, "tenant")
         if self.lifecycle is not None:
             check_name(self.lifecycle, "lifecycle")
@@ -58,15 +57,15 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             check_name(self.queue, "queue")
         check_object(self.payload, "payload")
         if type(self.priority) is not int or not -100 <= self.priority <= 100:
-            raise Invalid(
+            raise InvalidField(
                 f"priority must be a whole number from -100 to 100, got {quoted(self.priority)}",
-                code="invalid_priority",
+                field="priority",
             )
         if self.max_attempts is not None and (type(self.max_attempts) is not int or not 1 <= self.max_attempts <= 1000):
-            raise Invalid(
+            raise InvalidField(
                 "max_attempts must be a whole number from 1 to 1000 (executions in all), "
                 f"got {quoted(self.max_attempts)}",
-                code="invalid_max_attempts",
+                field="max_attempts",
             )
         if self.run_at is not None or self.delay_seconds is not None:
             self._check_time()
@@ -77,28 +76,29 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         if self.trace is not None:
             _check_trace(self.trace)
         if self.tags != []:
-            check_names(self.tags, "tag")
-        for names in (self.requires, self.prefers):
+            check_names(self.tags, "tags")
+        for names, field in ((self.requires, "requires"), (self.prefers, "prefers")):
             if names is not None:
-                check_names(names, "capability")
+                check_names(names, field)
         if self.partition_key is not None:
-            check_name(self.partition_key, "partition key")
+            check_name(self.partition_key, "partition_key")
         if self.subject is not None:
             check_name(self.subject, "subject")
-        for job, what in ((self.parent_id, "parent_id"), (self.root_id, "root_id"), (self.redrive_of, "redrive_of")):
-            if job is not None and not is_uuid(job):
-                raise Invalid(f"{what} must be the id of a job, got {quoted(job)}", code=f"invalid_{what}")
+        for job, field in ((self.parent_id, "parent_id"), (self.root_id, "root_id"), (self.redrive_of, "redrive_of")):
+            if job is not None:
+                check_id(job, field)
 
     def _check_time(self) -> None:
         if self.run_at is not None and self.delay_seconds is not None:
-            raise Invalid("give run_at or delay_seconds, not both", code="invalid_delay")
+            raise InvalidField("give run_at or delay_seconds, not both", field="delay_seconds")
         delay = self.delay_seconds
         if delay is not None and (type(delay) not in (int, float) or not 0 <= delay <= DELAY_SECONDS_MAX):
-            raise Invalid(
-                f"delay_seconds must be 0 to {DELAY_SECONDS_MAX} (ten years), got {quoted(delay)}", code="invalid_delay"
+            raise InvalidField(
+                f"delay_seconds must be 0 to {DELAY_SECONDS_MAX} (ten years), got {quoted(delay)}",
+                field="delay_seconds",
             )
         if self.run_at is not None:
-            check_time(self.run_at, "run_at", code="invalid_run_at")
+            check_time(self.run_at, "run_at")
 
     def encoded_payload(self) -> str:
         return encode(self.payload, "payload", max_bytes=PAYLOAD_BYTES_MAX)
@@ -127,9 +127,7 @@ def _check_trace(trace: Any) -> None:
 
 def _check_key(key: Any) -> None:
     if not isinstance(key, str) or not 1 <= len(key) <= KEY_MAX or not key.isascii() or not key.isprintable():
-        raise Invalid(
-            f"an idempotency key is 1 to {KEY_MAX} printable ASCII characters", code="invalid_idempotency_key"
-        )
+        raise InvalidField(f"an idempotency key is 1 to {KEY_MAX} printable ASCII characters", field="idempotency_key")
 
 
 class Job(msgspec.Struct, frozen=True):

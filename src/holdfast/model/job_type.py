@@ -30,12 +30,12 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, requires=sorted(self.requires), prefers=sorted(self.prefers))
 
     def check(self) -> None:
-        check_name(self.name, "job type")
+        check_name(self.name, "job_type")
         check_name(self.lifecycle, "lifecycle")
         check_name(self.queue, "queue")
         encode_object(self.policy, "policy", max_bytes=POLICY_BYTES_MAX)
-        check_names(self.requires, "capability")
-        check_names(self.prefers, "capability")
+        check_names(self.requires, "requires")
+        check_names(self.prefers, "prefers")
         if self.schema is not None:
             _check_schema(self.name, self.schema)
 

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast.errors import Invalid, UnknownName
+from holdfast.errors import Invalid, InvalidField, UnknownName
 from holdfast.model.json import decode
 from holdfast.model.names import check_name, check_names
 
@@ -160,16 +160,19 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         check_name(self.tenant, "tenant")
         if self.name is not None:
-            check_name(self.name, "key name")
+            check_name(self.name, "name")
         if self.subject is not None:
             check_name(self.subject, "subject")
         if (self.kind is Kind.WORKER) is not (self.worker_id is not None):
-            raise Invalid("a worker's key belongs to a worker, and no other key does", code="invalid_key")
+            raise InvalidField("a worker's key belongs to a worker, and no other key does", field="worker_id")
         if self.queues is not None and (self.kind is not Kind.WORKER or not self.queues):
-            raise Invalid("only a worker's key is bound to queues, and then to one at least", code="invalid_key")
-        for number, most, what in ((self.expires_in, 10**9, "expires_in"), (self.rate_per_second, RATE_MAX, "rate")):
+            raise InvalidField("only a worker's key is bound to queues, and then to one at least", field="queues")
+        for number, most, field in (
+            (self.expires_in, 10**9, "expires_in_seconds"),
+            (self.rate_per_second, RATE_MAX, "rate_per_second"),
+        ):
             if number is not None and not (type(number) in (int, float) and 0 < number <= most):
-                raise Invalid(f"{what} must be a number above 0 and up to {most:,}", code="invalid_key")
+                raise InvalidField(f"{field} must be a number above 0 and up to {most:,}", field=field)
         self.stored_scopes()
 
     def stored_scopes(self) -> list[str]:
@@ -177,7 +180,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
         granted = _granted(self.kind, self.scopes)
         if self.queues is None:
             return [str(scope) for scope in sorted(granted)]
-        return [f"{Scope.WORK}:{queue}" for queue in check_names(list(self.queues), "queue")]
+        return [f"{Scope.WORK}:{queue}" for queue in check_names(list(self.queues), "queues")]
 
 
 def _granted(kind: Kind, wanted: Collection[str] | None) -> set[str]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from holdfast.errors import Invalid
+from holdfast.errors import InvalidField
+from holdfast.ids import is_uuid
 
 NAME_MAX = 200
 TAGS_MAX = 50
 
 
-def check_name(name: Any, what: str) -> str:
+def check_name(name: Any, field: str, each: str = "") -> str:
     """Printable and not blank: names end up in logs, metrics, URLs and terminals."""
     if isinstance(name, str) and _is_name(name):
         return name
-    raise Invalid(
-        f"{what} must be 1 to {NAME_MAX} printable characters without spaces at either end, got {quoted(name)}",
-        code=f"invalid_{what.replace(' ', '_')}",
+    raise InvalidField(
+        f"{each}{field} must be 1 to {NAME_MAX} printable characters without spaces at either end, got {quoted(name)}",
+        field=field,
     )
 
 
@@ -26,10 +27,15 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= NAME_MAX and text.isprintable() and text == text.strip()
 
 
-def check_names(names: Any, what: str) -> list[str]:
+def check_names(names: Any, field: str) -> list[str]:
     if not isinstance(names, list | tuple | set | frozenset) or len(names) > TAGS_MAX:
-        raise Invalid(f"{what}: give a list of at most {TAGS_MAX}, got {quoted(names)}", code=f"invalid_{what}")
-    return sorted({check_name(name, what) for name in names})
+        raise InvalidField(f"{field} must be a list of at most {TAGS_MAX} names, got {quoted(names)}", field=field)
+    return sorted({check_name(name, field, "each of ") for name in names})
+
+
+def check_id(value: Any, field: str) -> None:
+    if not is_uuid(value):
+        raise InvalidField(f"{field} must be a UUID, got {quoted(value)}", field=field)
 
 
 def capabilities_of(declared: dict[str, Any]) -> list[str]:
@@ -38,9 +44,9 @@ def capabilities_of(declared: dict[str, Any]) -> list[str]:
     for name, value in declared.items():
         if value is False or value is None:
             continue
-        offers.add(check_name(name, "capability"))
+        offers.add(check_name(name, "capabilities", "each of "))
         details = value if isinstance(value, list) else [] if isinstance(value, bool | dict) else [value]
-        offers.update(check_name(f"{name}:{detail}", "capability") for detail in details)
+        offers.update(check_name(f"{name}:{detail}", "capabilities", "each of ") for detail in details)
     return sorted(offers)
 
 

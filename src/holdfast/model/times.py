@@ -5,19 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.errors import Invalid
+from holdfast.errors import InvalidField
 from holdfast.model.names import quoted
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
-def check_time(at: Any, what: str, *, code: str) -> None:
+def check_time(at: Any, field: str) -> None:
     try:
         if not isinstance(at, datetime) or at.utcoffset() is None:
             shown = quoted(str(at) if isinstance(at, datetime) else at)
-            raise Invalid(f"{what} must be a time with a time zone, got {shown}", code=code)
+            raise InvalidField(f"{field} must be a time with a time zone, got {shown}", field=field)
         known = EARLIEST <= at.astimezone(UTC) <= LATEST
     except (OverflowError, ValueError):  # the first or the last day that Python knows, in a zone where it is another
         known = False
     if not known:
-        raise Invalid(f"{what} must lie between {EARLIEST:%Y-%m-%d} and {LATEST:%Y-%m-%d}, got {quoted(at)}", code=code)
+        raise InvalidField(
+            f"{field} must lie between {EARLIEST:%Y-%m-%d} and {LATEST:%Y-%m-%d}, got {quoted(at)}", field=field
+        )

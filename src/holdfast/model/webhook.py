@@ -43,13 +43,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str] | None = None
 
     def check(self) -> None:
-        for name in check_names(self.events, "event"):
+        for name in check_names(self.events, "events"):
             if name not in EVENTS:
                 raise UnknownName.of("event", name, list(EVENTS))
         if self.job_types is not None:
-            check_names(self.job_types, "job type")
+            check_names(self.job_types, "job_types")
         if self.queues is not None:
-            check_names(self.queues, "queue")
+            check_names(self.queues, "queues")
 
     def fits(self, name: str, job_type: str, queue: str) -> bool:
         return (
@@ -100,7 +100,7 @@ class Webhook(msgspec.Struct, frozen=True):
     def check(self) -> None:
         check_name(self.tenant, "tenant")
         if self.name is not None:
-            check_name(self.name, "webhook name")
+            check_name(self.name, "name")
         self.wanted.check()
 
 

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from holdfast.errors import Invalid
+from holdfast.errors import InvalidField
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,4 +33,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                raise Invalid(f"the limit {name} is a number from 0 up, got {value!r:.50}", code="invalid_limit")
+                raise InvalidField(f"the limit {name} is a number from 0 up, got {value!r:.50}", field=name)

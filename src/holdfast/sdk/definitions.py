@@ -10,7 +10,7 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.engine import Created
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, InvalidField
 from holdfast.lifecycle import Lifecycles, Policy
 from holdfast.model import JobType, NewJob
 from holdfast.model.names import quoted
@@ -110,7 +110,7 @@ class Definition(CeleryNames, Generic[P, R]):
 
     def _new_for_each(self, calls: Iterable[Mapping[str, Any]], called: str) -> list[NewJob]:
         if self._options.idempotency_key is not None:
-            raise Invalid("an idempotency key names one job, not many", code="invalid_idempotency_key")
+            raise InvalidField("an idempotency key names one job, not many", field="idempotency_key")
         new = []
         for place, call in enumerate(calls):
             try:
@@ -261,9 +261,9 @@ def _isolation(wanted: str | None, function: Callable[..., Any], job_type: str) 
         return natural
     if wanted == Isolation.PROCESS:
         return Isolation.PROCESS
-    raise Invalid(
+    raise InvalidField(
         f"job type {job_type!r}: isolation is {natural.value!r} for this function, or 'process'; got {wanted!r}",
-        code="invalid_isolation",
+        field="isolation",
     )
 
 
@@ -272,11 +272,9 @@ def _check_limits(job_type: str, isolation: Isolation, **limits: float | None) -
         if limit is None:
             continue
         if isolation is not Isolation.PROCESS:
-            raise Invalid(
-                f"job type {job_type!r}: {name} limits a child; add isolation='process'", code="invalid_limit"
-            )
+            raise InvalidField(f"job type {job_type!r}: {name} limits a child; add isolation='process'", field=name)
         if not isinstance(limit, int | float) or not 0 < limit < 10**9:
-            raise Invalid(f"job type {job_type!r}: {name} must be positive, got {quoted(limit)}", code="invalid_limit")
+            raise InvalidField(f"job type {job_type!r}: {name} must be positive, got {quoted(limit)}", field=name)
 
 
 def _arguments(call: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, InvalidField
 from holdfast.storage.backend import Description
 
 KEY_BYTES_MAX = 1024
@@ -44,9 +44,9 @@ def described(content_type: str, metadata: Mapping[str, str] | None, headers: Ma
 
 def _content_type(content_type: str) -> str:
     if not _is_text(content_type) or not 0 < len(content_type) <= 255:
-        raise Invalid(
+        raise InvalidField(
             f"a content type is 1 to 255 printable ASCII characters, not {content_type!r:.300}",
-            code="invalid_content_type",
+            field="content_type",
         )
     return content_type
 
@@ -60,14 +60,14 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
     given = {str(name).lower(): value for name, value in headers.items()}
     for name, value in given.items():
         if name not in HEADERS:
-            raise Invalid(
+            raise InvalidField(
                 f"an object cannot be served with the header {name[:80]!r}; it can with {', '.join(HEADERS)}",
-                code="invalid_object_header",
+                field="headers",
             )
         if not _is_text(value) or not 0 < len(value) <= HEADER_BYTES_MAX:
-            raise Invalid(
+            raise InvalidField(
                 f"the header {name} of an object is 1 to {HEADER_BYTES_MAX} printable ASCII characters",
-                code="invalid_object_header",
+                field="headers",
             )
     return given
 
@@ -76,24 +76,24 @@ def _metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """Names in lower case: HTTP, which carries them, does not tell the cases apart."""
     for name, value in metadata.items():
         if name in (*HEADERS, "content-type", "storage-class"):  # obstore would set these
-            raise Invalid(f"metadata cannot be named {name!r}: that is a header", code="invalid_metadata")
+            raise InvalidField(f"metadata cannot be named {name!r}: that is a header", field="metadata")
         if not isinstance(name, str) or not _METADATA_NAME.fullmatch(name) or not _is_text(value):
-            raise Invalid(
+            raise InvalidField(
                 f"metadata {name!r} is not a name of a-z, 0-9 and - with a value of printable ASCII characters",
-                code="invalid_metadata",
+                field="metadata",
             )
     if sum(len(name) + len(value) for name, value in metadata.items()) > METADATA_BYTES_MAX:
-        raise Invalid(f"the metadata of an object has at most {METADATA_BYTES_MAX} bytes", code="invalid_metadata")
+        raise InvalidField(f"the metadata of an object has at most {METADATA_BYTES_MAX} bytes", field="metadata")
     return dict(metadata)
 
 
 def as_bytes(chunk: Any) -> bytes:
     """A chunk of an object. What its source may change later is copied."""
     if not isinstance(chunk, bytes | bytearray | memoryview):
-        raise Invalid(
+        raise InvalidField(
             f"an object is made of bytes, of a pathlib.Path or of an async iterator of bytes, not of "
             f"{type(chunk).__name__}",
-            code="invalid_object_data",
+            field="data",
         )
     return bytes(chunk)
 

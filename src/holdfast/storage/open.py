@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.clock import Clock
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, InvalidField
 from holdfast.ids import Ids
 from holdfast.storage.backend import Backend
 from holdfast.storage.bucket import Bucket
@@ -44,7 +44,10 @@ def open_storage(
     """Nothing is asked of S3 yet. Credentials that are not given are those of the usual variables of AWS, or of the
     machine's role. `signer` and `base_url`: for signed URLs of storage that has none of its own."""
     if request_seconds <= 0 or retries < 0:
-        raise Invalid("request_seconds is more than 0, and retries is 0 or more", code="invalid_limit")
+        raise InvalidField(
+            "request_seconds is more than 0, and retries is 0 or more",
+            field="retries" if retries < 0 else "request_seconds",
+        )
     credentials = {
         "access_key_id": access_key_id,
         "secret_access_key": secret_access_key,

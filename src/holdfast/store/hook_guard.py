@@ -13,10 +13,10 @@ from holdfast.store.base import Blocked, T
 BLOCKED_SECONDS = 1.0
 
 
-def work_waits() -> StoreError:
+def blocking_in_transaction() -> StoreError:
     return StoreError(
         "work inside a transaction may only await that transaction; do slow things before or after it",
-        code="work_waits",
+        code="blocking_in_transaction",
     )
 
 
@@ -52,7 +52,7 @@ class _Steps(Generic[T]):
             tell_blocked(self._clock.monotonic() - began, self._blocked)
         if not self._asking():
             self._hook.close()
-            raise work_waits()
+            raise blocking_in_transaction()
         return False
 
     def __await__(self) -> Generator[Any, Any, T]:

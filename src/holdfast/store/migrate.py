@@ -273,7 +273,7 @@ def _refuse_open_directory(directory: Path) -> None:
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise Invalid(
             f"anybody may write to {directory}, and so replace the database in it; `chmod o-w {directory}`",
-            code="open_directory",
+            code="insecure_directory",
         )
 
 

@@ -28,7 +28,7 @@ from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnav
 from holdfast.ids import Ids
 from holdfast.store.base import BEGIN, COMMIT, CONNECT, Blocked, Row, T, Tx, Watch, Watched, Work, check_params, tell
 from holdfast.store.error_mapping import Named, refusal
-from holdfast.store.hook_guard import tell_blocked, work_waits
+from holdfast.store.hook_guard import blocking_in_transaction, tell_blocked
 from holdfast.store.identity import FILE, Identities, Identity, file_of, of_file, other_database
 from holdfast.store.queries import Query
 from holdfast.store.render import SQLITE, Statement, history_afterwards, render
@@ -468,7 +468,7 @@ def finish(work: Coroutine[Any, Any, T] | Any) -> T:
         if "no running event loop" not in str(error):
             raise  # else: it wanted a loop in order to wait
     work.close()
-    raise work_waits()
+    raise blocking_in_transaction()
 
 
 def _undone(connection: Connection | None) -> Connection | None:

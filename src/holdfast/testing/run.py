@@ -98,7 +98,9 @@ def _all_that_is_asked_for(app: App) -> dict[str, bool]:
 def _never_done(ran: list[Ran]) -> HoldfastError:
     often = Counter(each.type for each in ran).most_common(3)
     named = ", ".join(f"{name} ({times} times)" for name, times in often)
-    return HoldfastError(f"jobs still wait after {MOVES_MAX} moves of the clock; it ran {named}", code="never_done")
+    return HoldfastError(
+        f"jobs still wait after {MOVES_MAX} moves of the clock; it ran {named}", code="drain_did_not_finish"
+    )
 
 
 class _Errors(dict[str, BaseException]):

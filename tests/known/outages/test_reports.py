@@ -293,4 +293,4 @@ async def test_what_a_report_itself_says_wrong_still_fails_the_handler(app: App)
         job = await handler.enqueue()
         with pytest.raises(JobFailed) as failed:
             await job.result(20)
-    assert failed.value.code == "invalid_percent"
+    assert failed.value.code == "invalid_field"

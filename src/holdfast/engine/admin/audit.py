@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import to_micros
-from holdfast.errors import Conflict, Invalid
+from holdfast.errors import Conflict, InvalidField
 from holdfast.model.json import decode
 from holdfast.model.numbers import check_limit
 from holdfast.store import Row, Tx, q
@@ -107,7 +107,7 @@ async def verify(tx: Tx, *, seq: int | None = None, digest: str | None = None) -
     `seq` and `digest` are those of a line that was the last at some earlier time: it must still be there.
     """
     if (seq is None) is not (digest is None):
-        raise Invalid("seq and digest are given together, as an earlier verification answered", code="invalid_anchor")
+        raise InvalidField("seq and digest must be given together", field="seq" if seq is None else "digest")
     last, previous = 0, ""
     while rows := await tx.all(q.walk_audit, after=last, limit=WALK):
         for row in rows:

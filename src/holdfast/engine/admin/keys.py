@@ -83,10 +83,10 @@ async def revoke_of_worker(tx: Tx, worker: str) -> list[Key]:
 
 async def rotate(tx: Tx, rules: Rules, key_id: str, overlap_seconds: float) -> Issued:
     """A new key with the same rights and the same length of life; the old one lives on for the overlap."""
-    check_number(overlap_seconds, "overlap_seconds", code="invalid_key")
+    check_number(overlap_seconds, "overlap_seconds")
     old = await get(tx, key_id)
     if await tx.one(q.end_key_soon, id=key_id, seconds=float(overlap_seconds)) is None:
-        raise Conflict(f"key {key_id} is over; make a new one", code="key_over")
+        raise Conflict(f"key {key_id} is over; make a new one", code="key_inactive")
     return await _issue(tx, rules, _heir(old))
 
 

@@ -26,7 +26,7 @@ class Opened(NamedTuple):
 
 
 async def begin(tx: Tx, rules: Rules, key_id: str, seconds: float) -> Opened:
-    check_number(seconds, "seconds", code="invalid_setting")
+    check_number(seconds, "seconds")
     token = f"{rules.ids.bits(SECRET_BITS):064x}"
     row = await tx.one(q.put_session, made=[(digest_of(token.encode()), key_id, float(seconds))])
     assert row is not None  # noqa: S101  (an insert of one row)

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.context import Rules
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import NotFound
 from holdfast.ids import is_uuid
 from holdfast.model import Worker
 from holdfast.model.json import encode_object
-from holdfast.model.names import capabilities_of, check_name, check_names, quoted
+from holdfast.model.names import capabilities_of, check_id, check_name, check_names, quoted
 from holdfast.model.numbers import check_count, check_number
 from holdfast.model.worker import ClaimScope, Holding
 from holdfast.store import Tx, q
@@ -34,21 +34,21 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
-    if new.id is not None and not is_uuid(new.id):
-        raise Invalid(f"a worker id is a UUID, got {quoted(new.id)}", code="invalid_worker_id")
+    if new.id is not None:
+        check_id(new.id, "worker_id")
     if new.name is not None:
-        check_name(new.name, "worker name")
+        check_name(new.name, "name")
     if new.slots is not None:
-        check_count(new.slots, "slots", code="invalid_slots")
+        check_count(new.slots, "slots")
     for seconds in ("heartbeat_seconds", "offline_seconds"):
-        check_number(getattr(new, seconds), seconds, code="invalid_heartbeat")
+        check_number(getattr(new, seconds), seconds)
     limit = rules.limits.worker_json_bytes_max
-    tenants = None if new.tenants is None else msgspec.json.encode(check_names(new.tenants, "tenant")).decode()
+    tenants = None if new.tenants is None else msgspec.json.encode(check_names(new.tenants, "tenants")).decode()
     row = await tx.one(
         q.put_worker,
         id=new.id or rules.ids.token(),
         name=new.name,
-        kind=check_name(new.kind, "worker kind"),
+        kind=check_name(new.kind, "kind"),
         tenants=tenants,
         capabilities=encode_object(new.capabilities, "capabilities", max_bytes=limit),
         offers=msgspec.json.encode(capabilities_of(new.capabilities)).decode(),
@@ -98,7 +98,7 @@ async def mark_silent(tx: Tx) -> list[Worker]:
 
 async def forget(tx: Tx, seconds: float) -> int:
     """Worker processes that ended long ago and hold nothing; whoever registered by other means stays."""
-    check_number(seconds, "seconds", code="invalid_retention")
+    check_number(seconds, "seconds")
     gone = [(row["id"], row["name"]) for row in await tx.all(q.forget_workers, seconds=float(seconds))]
     if gone:
         await tx.all(q.keep_worker_names, past=gone)  # for the record of their attempts

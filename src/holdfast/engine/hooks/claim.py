@@ -171,7 +171,7 @@ class _Claiming:
 
 
 def _put_off(job_id: str, hook: Hook, verdict: Defer) -> PutOff:
-    check_number(verdict.seconds, "seconds", code="invalid_delay")
+    check_number(verdict.seconds, "seconds")
     check_name(verdict.reason, "reason")
     return PutOff(job_id, hook.extension, verdict.reason, float(verdict.seconds))
 

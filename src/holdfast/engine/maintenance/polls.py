@@ -35,8 +35,8 @@ class Look(msgspec.Struct, frozen=True):
 
 async def look(tx: Tx, rules: Rules, worker: str, queues: list[str] | None, types: list[str] | None) -> Look:
     check_worker(worker)
-    check_list(queues, "queue")
-    check_list(types, "job type")
+    check_list(queues, "queues")
+    check_list(types, "job_types")
     row = await tx.one(rules.mine(q.look), worker=worker, queues=queues, types=types)
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
@@ -56,7 +56,7 @@ async def instances(tx: Tx) -> list[str]:
 
 async def held_by(tx: Tx, worker: str, instances: list[str]) -> list[Held]:
     check_worker(worker)
-    check_list(instances, "instance")
+    check_list(instances, "instances")
     rows = await tx.all(q.held_by, worker=worker, instances=instances)
     return [Held(row["id"], row["lease_token"]) for row in rows]
 

@@ -37,7 +37,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
         for state in FINAL:
             seconds = getattr(self, state.value)
             if seconds is not None:
-                check_number(seconds, f"seconds to keep {state} jobs", code="invalid_retention")
+                check_number(seconds, f"retention_{state}")
 
     @property
     def deletes(self) -> bool:

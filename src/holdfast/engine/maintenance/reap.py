@@ -39,8 +39,8 @@ async def reap(
     the last `unheard_seconds` stays: whoever renews it is alive.
     """
     most = rules.limits.sweep_batch
-    check_list(queues, "queue")
-    check_list(gone, "instance")
+    check_list(queues, "queues")
+    check_list(gone, "instances")
     wanted: dict[str, Any] = {
         "queues": queues,
         "gone": gone or [],

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Invalid, NotFound, UnknownName
+from holdfast.errors import HoldfastError, Invalid, InvalidField, NotFound, UnknownName
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Event, Job, Part
 from holdfast.model.history import PartStatus
-from holdfast.model.names import check_name, quoted
+from holdfast.model.names import check_id, check_name, quoted
 from holdfast.model.numbers import COUNT_MAX, check_count, check_limit
 from holdfast.model.summary import Outline
 from holdfast.model.times import check_time
@@ -52,28 +52,28 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             if state not in known:
                 raise UnknownName.of("state", state if isinstance(state, str) else quoted(state), known)
         for name in given.get("types", ()):
-            check_name(name, "job type")
+            check_name(name, "job_type")
         for name in given.get("queues", ()):
             check_name(name, "queue")
-        for one, what in (
+        for one, field in (
             (self.tenant, "tenant"),
             (self.tag, "tag"),
-            (self.error_code, "error code"),
+            (self.error_code, "error_code"),
             (self.subject, "subject"),
         ):
             if one is not None:
-                check_name(one, what)
+                check_name(one, field)
         for time in given.keys() & {"created_after", "created_before"}:
-            check_time(given[time], time, code="invalid_filter")
-        for job, what in ((self.redrive_of, "redrive_of"), (self.parent_id, "parent_id")):
-            if job is not None and not is_uuid(job):
-                raise Invalid(f"{what} must be the id of a job, got {quoted(job)}", code=f"invalid_{what}")
+            check_time(given[time], time)
+        for job, field in ((self.redrive_of, "redrive_of"), (self.parent_id, "parent_id")):
+            if job is not None:
+                check_id(job, field)
         return given
 
 
-def _listed(names: Any, what: str) -> list[Any]:
+def _listed(names: Any, field: str) -> list[Any]:
     if not isinstance(names, list | tuple | set | frozenset):
-        raise Invalid(f"give a list of {what}, got {quoted(names)}", code="invalid_filter")
+        raise InvalidField(f"{field} must be a list, got {quoted(names)}", field=field)
     return list(names)
 
 
@@ -188,7 +188,7 @@ async def counts(tx: Tx, wanted: Filter) -> list[tuple[str, str, State, int]]:
 
 
 async def history(tx: Tx, job_id: str, *, after: int = 0, limit: int = HISTORY_MAX) -> list[Event]:
-    check_count(after, "after", code="invalid_cursor")
+    check_count(after, "after")
     check_limit(limit, "events")
     if not is_uuid(job_id):
         return []
@@ -236,7 +236,7 @@ async def children(tx: Tx, job_id: str, *, limit: int) -> list[Job]:
 
 async def parts(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
     if not isinstance(job_ids, list | tuple) or not all(isinstance(job_id, str) for job_id in job_ids):
-        raise Invalid(f"job ids must be a list of texts, got {quoted(job_ids)}", code="invalid_job_id")
+        raise InvalidField(f"job ids must be a list of texts, got {quoted(job_ids)}", field="job_ids")
     found: dict[str, list[Part]] = {job_id: [] for job_id in job_ids}
     for row in await tx.all(q.parts, ids=[job_id for job_id in found if is_uuid(job_id)]):
         found[row["job_id"]].append(Part.from_row(row))

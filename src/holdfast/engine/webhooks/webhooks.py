@@ -88,7 +88,7 @@ async def change(
 
 async def rotate(tx: Tx, rules: Rules, webhook: str, *, overlap_seconds: float = OVERLAP_SECONDS) -> Signed:
     """A new secret. The one before it signs too for a while, so that the receiver can change over in peace."""
-    check_number(overlap_seconds, "overlap_seconds", code="invalid_overlap")
+    check_number(overlap_seconds, "overlap_seconds")
     hook, now = await _held(tx, webhook), rules.clock.now()
     new = Secret(secret_of(rules.ids.bits(SECRET_BITS)))
     end = now + timedelta(seconds=overlap_seconds)

@@ -15,7 +15,7 @@ from holdfast.clock import from_micros, to_micros
 from holdfast.engine import Filter
 from holdfast.engine.admin.audit import Deed
 from holdfast.engine.admin.bulk import Cancel, Outcome, Pace, Redrive, Verb, carry_out
-from holdfast.errors import Invalid
+from holdfast.errors import InvalidField
 from holdfast.lifecycle import State
 from holdfast.model.names import check_name
 from holdfast.server.api.admin import deed, filter_of
@@ -53,7 +53,7 @@ async def redrive(server: Server, asked: Asked) -> Reply:
 async def _wanted(server: Server, body: BulkBody, otherwise: tuple[State, ...]) -> Filter:
     """A forgotten filter must not mean all jobs there are."""
     if not _given(body):
-        raise Invalid("say which jobs: give a filter, such as jobType, queue or status", code="invalid_filter")
+        raise InvalidField("say which jobs: give a filter, such as jobType, queue or status", field="filter")
     return await filter_of(server, body, otherwise)
 
 

@@ -118,7 +118,7 @@ def _one_key(headers: Headers, in_body: str | None) -> str | None:
     in_header = _key_in(headers)
     if in_header is None or in_body is None or in_header == in_body:
         return in_body if in_header is None else in_header
-    raise Malformed("the header Idempotency-Key and the field idempotencyKey differ", code="contradiction")
+    raise Malformed("the header Idempotency-Key and the field idempotencyKey differ", code="conflicting_input")
 
 
 def _key_in(headers: Headers) -> str | None:

@@ -16,7 +16,7 @@ from holdfast.server.state import Server
 async def sign_in(server: Server, asked: Asked) -> Reply:
     """For a key that is good, a cookie. Who tries keys is slowed down as anywhere."""
     if asked.headers.get(b"sec-fetch-site") == b"cross-site":
-        raise Forbidden("a page from elsewhere cannot sign anybody in here", code="foreign_page")
+        raise Forbidden("a page from elsewhere cannot sign anybody in here", code="cross_origin_forbidden")
     caller = await server.auth.holder_of(asked.body.key, asked.source)
     if caller.kind is Kind.WORKER:
         raise Forbidden("a worker's key is for workers; sign in with a client's or an admin's")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from holdfast import wire
 from holdfast.engine import NewWorker
-from holdfast.errors import Forbidden, HoldfastError, Invalid
+from holdfast.errors import Forbidden, HoldfastError, InvalidField
 from holdfast.model import Lease, Liveness
 from holdfast.model.names import check_name, quoted
 from holdfast.model.reports import Advanced, Held, Settled, Withdrawal
@@ -44,7 +44,7 @@ async def register(server: Server, asked: Asked) -> Reply:
 async def heartbeat(server: Server, asked: Asked) -> Reply:
     body: wire.HeartbeatBody = asked.body
     if body.instance_id is not None:
-        check_name(body.instance_id, "instance")
+        check_name(body.instance_id, "instance_id")
     leases = [Held(lease.job_id, lease.lease_token) for lease in body.leases]
     beat = await server.engine.heartbeat(_worker(asked), leases, liveness=_liveness(body.status), slots=body.slots)
     answer = wire.HeartbeatAnswer(
@@ -187,4 +187,4 @@ def _liveness(status: str) -> Liveness:
         return Liveness(status)
     except ValueError:
         known = ", ".join(Liveness)
-        raise Invalid(f"status must be one of {known}, got {quoted(status)}", code="invalid_liveness") from None
+        raise InvalidField(f"status must be one of {known}, got {quoted(status)}", field="status") from None

@@ -243,7 +243,9 @@ def _refuse_foreign(headers: Headers) -> None:
             code="wrong_host",
         )
     if not _is_of_local_page(headers.get(b"origin")):
-        raise Forbidden("without keys this server does not answer to pages from elsewhere", code="foreign_page")
+        raise Forbidden(
+            "without keys this server does not answer to pages from elsewhere", code="cross_origin_forbidden"
+        )
 
 
 @lru_cache(maxsize=64)

@@ -14,6 +14,7 @@ from holdfast.errors import (
     HoldfastError,
     HookFailed,
     Invalid,
+    InvalidField,
     KeyReused,
     Malformed,
     NotFound,
@@ -91,6 +92,8 @@ def problem(error: HoldfastError, request_id: str) -> Reply:
     for name in _SHOWN:
         if name in error.fields:
             body[camel(name)] = error.fields[name]
+    if isinstance(error, InvalidField) and "field" in body:
+        body["field"] = camel(str(body["field"]))  # as the request spells it
     return Reply(status, msgspec.json.encode(body), _headers(error, status), PROBLEM)
 
 

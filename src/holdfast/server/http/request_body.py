@@ -40,7 +40,7 @@ def in_one_line_each(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, byte
     said: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in said and name in SAID_ONCE:
-            raise Malformed(f"the header {name.decode()} is there twice", code="contradiction")
+            raise Malformed(f"the header {name.decode()} is there twice", code="conflicting_input")
         said[name] = said[name] + b", " + value if name in said else value
     return said
 
@@ -177,7 +177,7 @@ def _in_camel(value: Any, shape: Any) -> Any:
     for name, inner_value in value.items():
         camel = _SNAKE.sub(lambda found: found[1].upper(), name)
         if camel in said:
-            raise Malformed(f"{_cut(camel)} is said twice, in two spellings", code="contradiction")
+            raise Malformed(f"{_cut(camel)} is said twice, in two spellings", code="conflicting_input")
         said[camel if camel in fields else name] = _in_camel(inner_value, fields.get(camel))
     return said
 
@@ -200,7 +200,7 @@ def query_of(raw: bytes, shape: type[T]) -> T:
     said: dict[str, str] = {}
     for name, value in pairs:
         if name in said:
-            raise Malformed(f"the query says {name!r:.80} twice", code="contradiction")
+            raise Malformed(f"the query says {name!r:.80} twice", code="conflicting_input")
         said[name] = value
     return _query(said, shape)
 
