@@ -10,7 +10,8 @@ JOBS   ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static check test bench bench-http bench-observing bench-dispatch bench-peers soak mutate docs lock clean
+.PHONY: help setup run static test-fast check test test-pythons bench bench-http bench-observing bench-dispatch bench-peers soak \
+	mutate docs lock clean
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -47,11 +48,16 @@ static: setup
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-logo
 
-check: static ## Before each commit: format, lint, types, import contracts, fast tests on SQLite; under a minute.
+test-fast: setup
 	$(BIN)/python -m pytest -q -m 'not slow' --store sqlite $(wildcard tests/pure tests/docs tests/engine)
+
+check: static test-fast ## Before each commit: format, lint, types, import contracts, fast tests on SQLite; under a minute.
 
 test: static ## Everything: the static checks, then every test on SQLite and PostgreSQL (JOBS=3 in parallel).
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-pythons: ## Run the fast tests on each Python from 3.11 to 3.14 that is here or that uv can install, in .cache/pythons.
+	@$(PYTHON) tests/pythons.py
 
 bench: setup ## Measure the core verbs on both stores, and what hooks of extensions cost.
 	$(BIN)/python -m benchmarks.core
