@@ -108,6 +108,7 @@ lock: ## Write constraints/ again from pyproject.toml: every dependency, exact a
 	$(COMPILE) -o constraints/runtime.txt pyproject.toml; \
 	$(COMPILE) -o constraints/dev.txt --group dev --all-extras -c constraints/runtime.txt pyproject.toml; \
 	$(COMPILE) -o constraints/build.txt --group build -c constraints/dev.txt; \
+	$(COMPILE) -o constraints/all.txt --all-extras -c constraints/dev.txt pyproject.toml; \
 	$(COMPILE) -o constraints/docs.txt --group docs
 
 clean: ## Remove the environment, caches and build results.

@@ -11,7 +11,7 @@ from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 PINS = {
-    name: (ROOT / "constraints" / f"{name}.txt").read_text(encoding="utf-8") for name in ("runtime", "build", "dev")
+    name: (ROOT / "constraints" / f"{name}.txt").read_text(encoding="utf-8") for name in ("runtime", "all", "build", "dev")
 }
 
 
@@ -40,6 +40,6 @@ def test_a_second_make_run_starts_at_once(tmp_path: Path) -> None:
 
 def test_what_is_pinned_twice_is_pinned_alike() -> None:
     pinned = {name: dict(re.findall(r"(?m)^(\S+)==(\S+)", text)) for name, text in PINS.items()}
-    for name in ("runtime", "build"):
+    for name in ("runtime", "all", "build"):
         assert pinned[name]
         assert pinned[name].items() <= pinned["dev"].items(), name
