@@ -109,7 +109,7 @@ async def empty_postgres_url(postgres_server_url: str) -> AsyncIterator[str]:
 @pytest.mark.slow
 def test_the_services_work_together(tmp_path: Path, empty_postgres_url: str) -> None:
     machine = Machine(tmp_path, empty_postgres_url)
-    for name in ("migrate", "keys", "migrate", "keys"):  # the second time everything exists
+    for name in ("migrate", "keys", "keys"):  # the second time they exist
         machine.run(name)
     with ExitStack() as stack:
         server = stack.enter_context(machine.start("server"))
