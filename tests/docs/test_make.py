@@ -11,7 +11,8 @@ from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 PINS = {
-    name: (ROOT / "constraints" / f"{name}.txt").read_text(encoding="utf-8") for name in ("runtime", "all", "build", "dev")
+    name: (ROOT / "constraints" / f"{name}.txt").read_text(encoding="utf-8")
+    for name in ("runtime", "all", "build", "dev")
 }
 
 
