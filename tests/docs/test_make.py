@@ -3,11 +3,13 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.pythons import answers, supported
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 PINS = {
@@ -37,6 +39,12 @@ def test_a_second_make_run_starts_at_once(tmp_path: Path) -> None:
     venv.mkdir()
     (venv / ".holdfast-run").touch()
     assert planned("run", venv).splitlines() == [f"{venv}/bin/holdfast dev"]
+
+
+def test_an_interpreter_is_taken_for_its_own_version_only() -> None:
+    here = "{}.{}".format(*sys.version_info)
+    assert here in supported()
+    assert [answers(Path(sys.executable), version) for version in (here, "3.10")] == [True, False]
 
 
 def test_what_is_pinned_twice_is_pinned_alike() -> None:
