@@ -1,4 +1,4 @@
-"""The loops that a process runs beside its work. One that dies is started again, and is not missed in silence."""
+"""The loops that a process runs beside its work: one that fails is restarted, and /readyz tells of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Loops:
-    """Each loop handles what it expects. What it does not expect ends it, and then it begins anew after a pause."""
+    """Each loop handles the errors that it expects. Any other error ends it, and it is restarted after a backoff."""
 
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock, self._ids = clock, ids
@@ -30,7 +30,7 @@ class Loops:
     @contextlib.asynccontextmanager
     async def running(self, loops: Mapping[str, Loop]) -> AsyncIterator[None]:
         """These, by their names, for as long as the caller is in here."""
-        tasks = [asyncio.create_task(self._keep(name, loop)) for name, loop in loops.items()]
+        tasks = [self.start(name, loop) for name, loop in loops.items()]
         try:
             yield
         finally:
@@ -38,15 +38,18 @@ class Loops:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    def start(self, name: str, loop: Loop) -> asyncio.Task[None]:
+        """One loop, until the task is canceled."""
+        return asyncio.create_task(self._keep(name, loop))
+
     @property
     def failing(self) -> list[str]:
-        """The loops that died and have not run for long since, for longer than a short outage lasts."""
+        """The loops that failed and have not been steady since, for longer than a short outage lasts."""
         now = self._clock.monotonic()
         return sorted(name for name, since in self._failing.items() if now - since >= PATIENCE_SECONDS)
 
     def complaint(self) -> str | None:
-        """Why this process is not ready, if it is because of a loop. The error is in the log only: callers without a
-        key read this."""
+        """Why this process is not ready, if a loop is the reason. The error is in the log only: this text is public."""
         if not (failing := self.failing):
             return None
         return f"background loops keep failing ({', '.join(failing)}); the log of this process says why"
@@ -58,7 +61,7 @@ class Loops:
             running = asyncio.ensure_future(loop())
             try:
                 if backoff.failures and await self._is_steady(running):
-                    log.info("%s runs again", name)
+                    log.info("background loop recovered: %s", name)
                     del self._failing[name]
                     backoff.reset()
                 await running
@@ -79,9 +82,10 @@ class Loops:
         return not done
 
     def _note(self, name: str, error: BaseException) -> None:
-        """Said once for each time that it begins to fail."""
+        """Logged once for each time that it begins to fail."""
         if name not in self._failing:
-            log.error("%s has died and is started again: %s", name, str(error) or type(error).__name__, exc_info=error)
+            reason = str(error) or type(error).__name__
+            log.error("background loop failed, restarting: %s: %s", name, reason, exc_info=error)
             self._failing[name] = self._clock.monotonic()
 
 

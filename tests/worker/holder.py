@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.background import Loops
+from holdfast.clock import Clock
+from holdfast.ids import Ids
 from holdfast.model.reports import Held
 from holdfast.worker.heartbeat.heartbeater import Heartbeater, HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable
@@ -84,7 +87,7 @@ def say(**answer: Any) -> None:
 async def hold(told: dict[str, Any]) -> None:
     board = LeaseTable.create()
     slots = [board.put(Held(**lease), told["lease_seconds"]) for lease in told["leases"]]
-    keeper: Any = await Heartbeater.start(board, told["spec"], lambda news: say(news=news))
+    keeper: Any = await Heartbeater.start(board, told["spec"], lambda news: say(news=news), Loops(Clock(), Ids()))
     ticking = asyncio.create_task(tick(board))
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)

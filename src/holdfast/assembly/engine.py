@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.assembly.brokers import open_dispatch
+from holdfast.background import Loops
 from holdfast.batching import Batcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
@@ -180,9 +181,11 @@ def extension_maintenance(
     return ExtensionMaintainer(engine, clock, ids, [task for each in extensions for task in each.tasks])
 
 
-async def open_presence(settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None) -> Presence:
+async def open_presence(
+    settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None, loops: Loops | None = None
+) -> Presence:
     """A worker process among the others: how its death is seen, and how it hears of work."""
-    return await _open_presence(settings.url, clock, ids, queues=queues)
+    return await _open_presence(settings.url, clock, ids, queues=queues, loops=loops)
 
 
 def retention(settings: Settings) -> Retention:

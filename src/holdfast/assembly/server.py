@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from holdfast.assembly.engine import extension_maintenance, open_all, open_presence, retention
-from holdfast.background import Loop
+from holdfast.background import Loop, Loops
 from holdfast.batching import Batcher, SplitBatcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
@@ -68,7 +68,8 @@ async def open_server(
         opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
         stack.push_async_callback(opened.close)
         engine = opened.engine
-        presence = await open_presence(settings, clock, ids, queues=None)
+        loops = Loops(clock, ids)
+        presence = await open_presence(settings, clock, ids, queues=None, loops=loops)
         stack.push_async_callback(presence.close)
         engine.rules.wakers.append(by_queue(presence.heard))
         listeners = _listeners(opened.dispatch, presence, ids)
@@ -95,6 +96,7 @@ async def open_server(
             Room(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),
             Pulse(engine, clock, folder_of(settings), tell=turns.hear),
             open_courier(engine, clock, ids, settings),
+            loops=loops,
             retention=retention(settings),
             traces=traces() if settings.traces else None,
             shared=shared,
@@ -114,27 +116,27 @@ async def open_server(
         )
         worker_log = WorkerEventRecorder(engine, clock, ids)
         stack.push_async_callback(server.courier.close)
-        loops: dict[str, Loop] = {
-            "the log of used keys": server.auth.run,
-            "the feed of events": server.feed.run,
-            "the room of waiting claims": server.room.run,
-            "the pulse": server.pulse.run,
-            "the webhook courier": server.courier.run,
-            "the figures": server.figures.run,
-            "the worker log": worker_log.run,
+        beside: dict[str, Loop] = {
+            "API key usage": server.auth.run,
+            "event feed": server.feed.run,
+            "long poll": server.room.run,
+            "health monitor": server.pulse.run,
+            "webhook deliverer": server.courier.run,
+            "queue metrics": server.figures.run,
+            "worker events": worker_log.run,
             "maintenance": maintenance.run,
         }
         if extensions:
-            loops["the health of extensions"] = server.extension_health.run
-            loops["maintenance of extensions"] = extension_maintenance(engine, clock, ids, extensions).run
+            beside["extension health"] = server.extension_health.run
+            beside["extension maintenance"] = extension_maintenance(engine, clock, ids, extensions).run
         if shared is not None:
             stack.push_async_callback(shared.close)
-            loops["Redis"] = shared.run
+            beside |= shared.loops
         if opened.dispatch is not None and not listeners:
-            loops["the watch on the broker"] = opened.dispatch.watch().run
+            beside["broker probe"] = opened.dispatch.watch().run
         for listener in listeners:
-            loops["the hints of the broker"] = listener.run
-        await stack.enter_async_context(server.loops.running(loops))
+            beside["broker listener"] = listener.run
+        await stack.enter_async_context(loops.running(beside))
         yield server
 
 

@@ -82,8 +82,9 @@ async def work(app: App, wish: WorkerOptions, *, stop: asyncio.Event, on_ready: 
     """Work until `stop` is set and everything is handed back. Returns the worker, whose threads may not have ended."""
     settings, clock = app.settings, app.clock
     slots = wish.concurrency or settings.concurrency
+    loops = Loops(clock, app.ids)
     async with contextlib.AsyncExitStack() as stack:
-        opened = _at_server(app, wish, slots) if wish.server else _at_database(app, wish, slots)
+        opened = _at_server(app, wish, slots) if wish.server else _at_database(app, wish, slots, loops)
         post = await stack.enter_async_context(opened)
         inside = await stack.enter_async_context(
             contextlib.AsyncExitStack()
@@ -114,7 +115,6 @@ async def work(app: App, wish: WorkerOptions, *, stop: asyncio.Event, on_ready: 
             attempts=AttemptLog(job_lines(), app.lifecycles),
             database=None if wish.server else app.handler_database,
         )
-        loops = Loops(clock, app.ids)
         if wish.figures is not None:
             wish.figures.of(worker, loops)
         spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, "logs": _logs(), **post.keeping}
@@ -123,7 +123,7 @@ async def work(app: App, wish: WorkerOptions, *, stop: asyncio.Event, on_ready: 
             worker.on_heartbeat(news)
             post.hear(news.fleet)
 
-        keeper = await Heartbeater.start(board, spec, hear, clock=clock)
+        keeper = await Heartbeater.start(board, spec, hear, loops)
         stack.push_async_callback(keeper.close)
         inside.enter_context(watched(lambda: board.header().tick, worker.running))
         stopping = asyncio.create_task(_stop_when_told(stop, worker))
@@ -142,14 +142,14 @@ async def work(app: App, wish: WorkerOptions, *, stop: asyncio.Event, on_ready: 
 
 
 @contextlib.asynccontextmanager
-async def _at_database(app: App, wish: WorkerOptions, slots: int) -> AsyncIterator[WorkerBackend]:
+async def _at_database(app: App, wish: WorkerOptions, slots: int, loops: Loops) -> AsyncIterator[WorkerBackend]:
     """Registered under a name of its own, seen by its lock, and one of those who keep the database in order."""
     settings, clock, ids = app.settings, app.clock, app.ids
     engine = await app.engine()
     refuse_severe(engine.contradictions)
     turns = Rotation(clock, ids)
     idle_seconds = max(settings.heartbeat_seconds, settings.worker_offline_seconds * IDLE_SHARE)
-    presence = await open_presence(settings, clock, ids, queues=wish.queues)
+    presence = await open_presence(settings, clock, ids, queues=wish.queues, loops=loops)
     waker = by_queue(presence.heard)
     engine.rules.wakers.append(waker)
     try:
@@ -181,11 +181,11 @@ async def _at_database(app: App, wish: WorkerOptions, slots: int) -> AsyncIterat
         async with _hints(app, wish, presence, lambda: turns.fleet.live) as hints:
             beside: dict[str, Loop] = {
                 "maintenance": maintenance.run,
-                "the death watch": CrashDetector(engine, presence, clock, ids, turns).run,
-                "the hints of the broker": hints.run,
+                "crash detector": CrashDetector(engine, presence, clock, ids, turns).run,
+                "broker listener": hints.run,
             }
             if extensions := app.extensions.values():
-                beside["maintenance of extensions"] = extension_maintenance(engine, clock, ids, extensions).run
+                beside["extension maintenance"] = extension_maintenance(engine, clock, ids, extensions).run
             yield WorkerBackend(
                 DatabaseSource(engine, presence, clock, worker=registered.id, hints=hints),
                 {

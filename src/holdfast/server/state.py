@@ -59,6 +59,7 @@ class Server:
     room: Room
     pulse: Pulse
     courier: WebhookDeliverer
+    loops: Loops = field(kw_only=True)
     retention: Retention = field(default_factory=Retention)
     traces: Traces | None = None
     shared: Shared | None = None
@@ -83,7 +84,6 @@ class Server:
         self.extension_health = ExtensionHealth(self.engine, self.clock, self.health_fields)
         self.scopes = Scopes(self.engine, self.clock)
         self.store_errors = StoreErrorLog(self.clock)
-        self.loops = Loops(self.clock, self.ids)
         self.snapshots, self.grouping = Snapshots(self.engine), Grouping(self.engine)
         self.figures = Figures(self.engine, self.clock, self.retention)
         self.engine.store.watch = self.metrics.queries

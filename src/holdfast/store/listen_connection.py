@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 
+from holdfast.background import Loops
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
@@ -48,7 +49,9 @@ class Session:
         self._staying: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None]) -> Session | None:
+    async def open(
+        cls, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None], loops: Loops
+    ) -> Session | None:
         """None behind a pooler: the connection is then lent to others between our statements, with lock and all."""
         session = cls(url, key, clock, ids, heard)
         try:
@@ -56,7 +59,7 @@ class Session:
                 return None
         except FAILED as error:
             raise unreachable(url, error) from error
-        session._staying = asyncio.create_task(session._stay())
+        session._staying = loops.start("LISTEN connection", session._stay)
         return session
 
     @property

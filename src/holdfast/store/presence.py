@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from hashlib import sha256
 from pathlib import Path
 
+from holdfast.background import Loops
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.store.listen_connection import Session
@@ -140,10 +141,16 @@ class SessionPresence(Presence):
     _session: Session | None = None
 
     @classmethod
-    async def open(cls, url: str, clock: Clock, ids: Ids, queues: Collection[str] | None) -> SessionPresence:
+    async def open(
+        cls, url: str, clock: Clock, ids: Ids, queues: Collection[str] | None, loops: Loops
+    ) -> SessionPresence:
         presence = cls(ids, queues)
         key = key_of(presence._plain + _SEEN)
-        presence._session = await Session.open(url, key, clock, ids, lambda payload: presence.heard(read(payload)))
+
+        def heard(payload: str) -> None:
+            presence.heard(read(payload))
+
+        presence._session = await Session.open(url, key, clock, ids, heard, loops)
         if presence._session is None:
             log.warning("PostgreSQL is behind a pooler: no wake-ups, and a crash is found out by its leases")
         return presence
@@ -177,13 +184,18 @@ class SessionPresence(Presence):
 
 
 async def open_presence(
-    url: str, clock: Clock | None = None, ids: Ids | None = None, *, queues: Collection[str] | None = None
+    url: str,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    *,
+    queues: Collection[str] | None = None,
+    loops: Loops | None = None,
 ) -> Presence:
-    """Announced when it comes back. `queues`: hints about others do not wake it."""
+    """`queues`: hints about others do not wake it. `loops`: those of the process, which its own loop joins."""
     clock, ids = clock or Clock(), ids or Ids()
     if dialect_of(url) == "sqlite":
         return FilePresence(sqlite_path(url), ids, queues)
-    return await SessionPresence.open(url, clock, ids, queues)
+    return await SessionPresence.open(url, clock, ids, queues, loops or Loops(clock, ids))
 
 
 def _host() -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
+from holdfast.background import Loop
 from holdfast.batching import Batcher
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
@@ -76,13 +76,10 @@ class Shared:
             self.cached = Cached(cache, engine, outlines, feed, clock)
         engine.rules.observers.append(self._live.changed)
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._live.run())
-            group.create_task(self._announcer.run())
-            if self.cached is not None:
-                group.create_task(self.cached.run())
+    @property
+    def loops(self) -> dict[str, Loop]:
+        loops: dict[str, Loop] = {"Redis subscriber": self._live.run, "Redis announcer": self._announcer.run}
+        return loops if self.cached is None else {**loops, "Redis status cache": self.cached.run}
 
     async def close(self) -> None:
         if self.cached is not None:

@@ -12,14 +12,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.backoff import Backoff
-from holdfast.clock import Clock
-from holdfast.ids import Ids
+from holdfast.background import Loops
 from holdfast.model.reports import Fleet, Held
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.processes.signal_mask import signals_blocked
 
-PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 5.0
 CLOSE_SECONDS = 2.0
 LINE_BYTES_MAX = 1 << 20
 POKE = b"beat\n"
@@ -42,28 +39,20 @@ class HeartbeatResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class Heartbeater:
     """Started from a thread that stays: on Linux the process ends with the thread that started it."""
 
-    def __init__(
-        self, board: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None], clock: Clock
-    ) -> None:
+    def __init__(self, board: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None]) -> None:
         self._board, self._spec = board, spec
         self._on_news = on_news
-        self._clock = clock
         self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
-        cls,
-        board: LeaseTable,
-        spec: dict[str, Any],
-        on_news: Callable[[HeartbeatResult], None],
-        *,
-        clock: Clock | None = None,
+        cls, board: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None], loops: Loops
     ) -> Heartbeater:
         """`spec`: worker, heartbeat_seconds, watchdog_seconds, and the settings that name the database."""
-        keeper = cls(board, spec, on_news, clock or Clock())
+        keeper = cls(board, spec, on_news)
         keeper._process = await keeper._spawn()
-        keeper._running = asyncio.create_task(keeper._run(keeper._process))
+        keeper._running = loops.start("heartbeat process", keeper._run)
         return keeper
 
     def poke(self) -> None:
@@ -78,26 +67,13 @@ class Heartbeater:
         if self._process is not None:
             await _end(self._process)
 
-    async def _run(self, process: Process) -> None:
-        """Hear it out; when it ends, start another. Until then the leases last as long as they do."""
-        backoff = Backoff(Ids(), PAUSE_SECONDS, PAUSE_MAX_SECONDS)
-        while True:
-            started = self._clock.monotonic()
-            await self._listen(process)
-            await _end(process)
-            log.warning("the keeper ended with %s, starting another", process.returncode)
-            if self._clock.monotonic() - started > PAUSE_MAX_SECONDS:
-                backoff.reset()
-            await self._clock.sleep(backoff.next())
-            self._process = process = await self._respawn()
-
-    async def _respawn(self) -> Process:
-        while True:
-            try:
-                return await self._spawn()
-            except OSError as error:
-                log.warning("cannot start a keeper, trying again: %s", error)
-            await self._clock.sleep(PAUSE_MAX_SECONDS)
+    async def _run(self) -> None:
+        """As long as the process does. Restarted, it starts another; until then the leases last as long as they do."""
+        if self._process is None or self._process.returncode is not None:
+            self._process = await self._spawn()
+        await self._listen(self._process)
+        await _end(self._process)
+        raise RuntimeError(f"the process ended with {self._process.returncode}")
 
     async def _spawn(self) -> Process:
         """In a session of its own, so that a Ctrl-C for the worker does not reach it."""
