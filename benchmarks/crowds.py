@@ -34,7 +34,7 @@ class Crowd:
         if self.finished:
             await ours.complete(await ours.claim(1))
         if self.paused:
-            await ours.engine.pause(_HELD_QUEUE)
+            await ours.engine.queues.pause(_HELD_QUEUE)
         await _multiply(ours.database, self.count)
         await ours.database.settle(*ours.tables)
         await ours.database.flush()

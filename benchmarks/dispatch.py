@@ -106,7 +106,7 @@ async def started(engine: Engine, sample: tuple[str, int]) -> float:
     """So many milliseconds after it was sent."""
     job, sent = sample
     for _ in range(1200):
-        if (found := await engine.get(job)).result is not None:
+        if (found := await engine.reads.get(job)).result is not None:
             return (int(found.result) - sent) / 1e6
         await asyncio.sleep(0.05)
     raise RuntimeError(f"job {job} did not start")
@@ -141,7 +141,7 @@ async def way(machine: Host, known: Ways, mode: str) -> AsyncIterator[Way]:
     async with machine.fresh() as database:
         settings = known.settings(mode, database.url)
         async with creating(settings) as creator, _listening(settings) as (opened, source):
-            yield Way(Ours(database, creator.engine, (await opened.engine.register()).id), source)
+            yield Way(Ours(database, creator.engine, (await opened.engine.workers.register()).id), source)
 
 
 @asynccontextmanager

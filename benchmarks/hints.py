@@ -58,7 +58,7 @@ async def side(database: Database, *, waking: bool) -> AsyncIterator[Ours]:
     ours = await Ours.open(database)
     notifier = Notifier(ours.engine.store, Clock()) if isinstance(ours.engine.store, PostgresStore) else None
     if waking and notifier:
-        ours.engine.rules.wakers.append(by_queue(notifier))
+        ours.engine.ctx.wakers.append(by_queue(notifier))
     try:
         yield ours
     finally:

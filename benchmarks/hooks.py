@@ -60,8 +60,8 @@ async def open_side(database: Database, name: str) -> Ours:
     hooks = {ALONE: None, BESIDE: hooks_on("other"), HOOKED: hooks_on(TYPE)}[name]
     await database.run(LEDGER)
     engine = Engine(await open_store(database.url), hooks=hooks)
-    await engine.declare(JobType(name=TYPE), JobType(name="other"))
-    return Hooked(database, engine, (await engine.register(name="bench")).id)
+    await engine.job_types.declare(JobType(name=TYPE), JobType(name="other"))
+    return Hooked(database, engine, (await engine.workers.register(name="bench")).id)
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ async def measure(machine: Host, sizes: Sizes) -> dict[str, list[dict[str, Any]]
     async with machine.fresh() as database:
         assert isinstance(database, PostgresDatabase)
         engine = await open_engine(Settings(database_url=database.url))
-        _, key = await engine.create_key(NewKey(name="bench"))
+        _, key = await engine.keys.create(NewKey(name="bench"))
         jobs = [job.id for job in await engine.create_many([NewJob(type="asked") for _ in range(sizes.jobs)])]
         await engine.close()
         raw = RawPostgres(database)

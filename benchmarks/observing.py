@@ -74,8 +74,8 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
     ration = Ration(Settings().traces_per_second, Clock())
     with tempfile.TemporaryFile() as file:
         if what in (LOGS, TRACES):
-            log, lifecycles = Log(Logs(), file.fileno(), Json()), ours.engine.rules.lifecycles
-            ours.engine.rules.observers.append(TransitionLog(log, lifecycles))
+            log, lifecycles = Log(Logs(), file.fileno(), Json()), ours.engine.ctx.lifecycles
+            ours.engine.ctx.observers.append(TransitionLog(log, lifecycles))
             by["attempts"] = AttemptLog(log, lifecycles)
         if what == TRACES:
             provider.add_span_processor(BatchSpanProcessor(Nowhere()))

@@ -74,7 +74,7 @@ QUICK = Sizes(((killed, True), (cut_off, False)), rounds=1, short=0.1)
 
 async def found_after(on: Stage, *, hinted: bool) -> float:
     """Seconds to the end of a job that is enqueued now."""
-    wakers = on.creator.engine.rules.wakers
+    wakers = on.creator.engine.ctx.wakers
     kept = list(wakers)
     if not hinted:
         wakers.clear()

@@ -50,7 +50,7 @@ class Ours:
     @classmethod
     async def open(cls, database: Database) -> Ours:
         engine = Engine(await open_store(database.url))
-        return cls(database, engine, (await engine.register(name="bench")).id)
+        return cls(database, engine, (await engine.workers.register(name="bench")).id)
 
     async def close(self) -> None:
         await self.engine.close()
@@ -72,7 +72,7 @@ class Ours:
         assert not beat.lost
 
     async def reap(self) -> int:
-        return len(await self.engine.reap())
+        return len(await self.engine.maintenance.reap())
 
 
 # The columns that a plain job fills, besides the times and `due`, which the statements set.

@@ -139,7 +139,7 @@ async def measure(store: str, machine: Host, sizes: Sizes) -> dict[str, Any]:
     async with machine.fresh() as database:
         engine = await open_engine(Settings(database_url=database.url))
         with serving(database.url) as server:
-            worker = (await engine.register(name="bench")).id
+            worker = (await engine.workers.register(name="bench")).id
             idle = [(await engine.create(NewJob(type="idle", queue="idle"))).id for _ in range(sizes.streams)]
             await jobs_through(server, engine, worker, sizes.jobs)  # warm
             paces: dict[str, list[float]] = {"without": [], "with": []}

@@ -180,7 +180,7 @@ async def engine(store_url: str, clock: MovableClock) -> AsyncIterator[Engine]:
 @pytest.fixture
 async def worker(engine: Engine) -> str:
     """The id of a registered worker that can do nothing special."""
-    return (await engine.register(name="tester")).id
+    return (await engine.workers.register(name="tester")).id
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **pla
     """
     engine = await app.engine()
     presence = await open_presence(app.settings.url)
-    registered = await engine.register(name="tester", capabilities=capabilities or {})
+    registered = await engine.workers.register(name="tester", capabilities=capabilities or {})
     source = Emptied(engine, presence, app.clock, worker=registered.id)
     try:
         async with app.lifespan_state() as state:
@@ -56,4 +56,4 @@ async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **pla
 
 
 async def jobs_in(app: App) -> int:
-    return sum(number for *_, number in await (await app.engine()).counts())
+    return sum(number for *_, number in await (await app.engine()).reads.counts())

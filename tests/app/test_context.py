@@ -22,7 +22,7 @@ AT_ONCE = {"backoff_base_seconds": 0}
 
 
 async def verbs(app: App, job: JobHandle[Any]) -> list[str]:
-    return [event.verb for event in await (await app.engine()).history(job.id)]
+    return [event.verb for event in await (await app.engine()).reads.history(job.id)]
 
 
 class TestFacts:
@@ -44,7 +44,7 @@ class TestFacts:
         job = await facts.options(tags=["b", "a"]).enqueue()
         await drained(app)
         said = await job.result(20)
-        [attempt] = await (await app.engine()).attempts(job.id)
+        [attempt] = await (await app.engine()).reads.attempts(job.id)
         assert said == {
             "id": job.id,
             "what": ["FACTS", "q", "default", 1, 4, 1],
@@ -125,7 +125,7 @@ class TestProgress:
         found = await job.get()
         assert (found.step, found.percent) == ("write", 100)  # as complete says
         assert found.counters == {"rows": 2, "bad": 0, "size": "big"}
-        history = await (await app.engine()).history(job.id)
+        history = await (await app.engine()).reads.history(job.id)
         steps = [(event.step, event.percent) for event in history if event.verb == "progress"]
         assert steps == [("read", 10), ("read", 10), ("read", 50), ("write", 50)]
 
@@ -168,7 +168,7 @@ class TestProgress:
         jobs = [await says.enqueue(percent) for percent in (10, 1000, 30, -5, 50)]
         await drained(app)
         assert [await job.status() for job in jobs] == ["COMPLETED", "FAILED", "COMPLETED", "FAILED", "COMPLETED"]
-        history = [await (await app.engine()).history(job.id) for job in jobs]
+        history = [await (await app.engine()).reads.history(job.id) for job in jobs]
         said = [[event.percent for event in events if event.verb == "progress"] for events in history]
         assert said == [[10] * 3, [], [30] * 3, [], [50] * 3]
 
@@ -260,7 +260,7 @@ class TestParts:
             (2, "720p", 1, 3, {"frames": 20}),  # with the data of the attempt that broke
             (2, "480p", 2, 3, None),
         ]
-        parts = await (await app.engine()).parts(job.id)
+        parts = await (await app.engine()).reads.parts(job.id)
         assert [(part.name, part.status, part.percent, part.data) for part in parts] == [
             ("1080p", PartStatus.COMPLETED, 100, {"frames": 10}),
             ("720p", PartStatus.COMPLETED, 100, {"frames": 20}),
@@ -287,7 +287,7 @@ class TestParts:
         @app.job()
         async def film(ctx: Context) -> None:
             async for _ in ctx.parts(["z", "a", "m"]):
-                parts = await (await app.engine()).parts(ctx.job_id)
+                parts = await (await app.engine()).reads.parts(ctx.job_id)
                 seen.append([(part.name, part.status.value) for part in parts])
 
         await film.enqueue()
@@ -307,7 +307,7 @@ class TestParts:
 
         job = await film.enqueue()
         await drained(app)
-        parts = await (await app.engine()).parts(job.id)
+        parts = await (await app.engine()).reads.parts(job.id)
         assert [(part.name, part.status) for part in parts] == [
             ("a", PartStatus.COMPLETED),
             ("b", PartStatus.IN_PROGRESS),
@@ -554,4 +554,4 @@ async def taken_away(app: App, job: JobHandle[Any]) -> None:
     engine = await app.engine()
     found = await job.get()
     assert found.lease_instance is not None
-    [_] = await engine.reap(gone=[found.lease_instance])
+    [_] = await engine.maintenance.reap(gone=[found.lease_instance])

@@ -41,7 +41,7 @@ async def test_a_parent_goes_on_when_its_children_have_ended_and_holds_no_slot_m
         job = await definition.enqueue(pages=3)
         result = await job.result(60)
     assert result == [[["succeeded", 0], ["succeeded", 10], ["dead", None]], 1]
-    releases = [event for event in await (await app.engine()).history(job.id) if event.verb == "release"]
+    releases = [event for event in await (await app.engine()).reads.history(job.id) if event.verb == "release"]
     assert [event.reason for event in releases] == ["waiting_for_children"]
 
 

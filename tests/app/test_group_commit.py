@@ -98,7 +98,7 @@ class TestEnqueue:
                 assert not isinstance(answer, Exception), answer
                 if not isinstance(answer, BaseException):
                     expected.add((await answer.get()).payload["n"])
-        page = await (await app.engine()).page(limit=500)
+        page = await (await app.engine()).reads.page(limit=500)
         stored = [job.payload["n"] for job in page.jobs]
         assert len(stored) == len(set(stored))
         assert expected <= set(stored)

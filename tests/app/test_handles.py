@@ -207,7 +207,7 @@ class TestEvents:
         events = job.events()
         assert (await anext(events)).verb == "create"
         await drained(app)
-        assert await (await app.engine()).prune(Retention(succeeded=0)) == 1
+        assert await (await app.engine()).maintenance.prune(Retention(succeeded=0)) == 1
         with pytest.raises(NotFound):
             await asyncio.wait_for(anext(events), 20)
 

@@ -30,7 +30,7 @@ async def enqueued(job_type: Definition[[], None], **options: Any) -> Job:
 
 async def policy_of(app: App, job: JobHandle[Any] | Job) -> Policy:
     found = await job.get() if isinstance(job, JobHandle) else job
-    return await (await app.engine()).policy(found.policy)
+    return await (await app.engine()).reads.policy(found.reads.policy)
 
 
 async def test_without_any_a_job_is_as_its_type_says(app: App, mail: Definition[[], None]) -> None:
@@ -113,7 +113,7 @@ async def test_what_a_type_requires_can_be_waived_for_one_job(app: App) -> None:
 async def test_a_preferred_capability_is_waited_for_a_while(app: App, mail: Definition[[], None]) -> None:
     """As long as an idle worker that has it is there at all."""
     engine = await app.engine()
-    await engine.heartbeat((await engine.register(name="with a gpu", capabilities={"gpu": True})).id, [])
+    await engine.heartbeat((await engine.workers.register(name="with a gpu", capabilities={"gpu": True})).id, [])
     patient = await mail.options(prefers=["gpu"], policy={"defer_seconds": 3600}).enqueue()
     hasty = await mail.options(prefers=["gpu"], policy={"defer_seconds": 0}).enqueue()
     assert await drained(app) == 1

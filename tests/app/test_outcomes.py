@@ -140,7 +140,7 @@ class TestErrors:
 
         job = await fails.enqueue()
         await drained(app)
-        [attempt] = await (await app.engine()).attempts(job.id)
+        [attempt] = await (await app.engine()).reads.attempts(job.id)
         assert "in fails" in attempt.error["context"]["traceback"]
         assert "ConnectionError: nobody answers" in attempt.error["context"]["traceback"]
 

@@ -13,7 +13,7 @@ from tests.worker.in_process import working
 
 
 async def parts_of(app: App, job_id: str) -> dict[str, Any]:
-    parts = await (await app.engine()).parts(job_id)
+    parts = await (await app.engine()).reads.parts(job_id)
     return {part.name: (str(part.status), part.percent, part.total, part.done, part.data) for part in parts}
 
 
@@ -48,7 +48,7 @@ async def test_several_at_once_and_one_that_fails_stops_no_other(app: App) -> No
         "720p": ("failed", 25.0, 8, 2, None),
         "480p": ("completed", 100.0, 8, 8, {"url": "480p"}),
     }
-    told = {part.name: part.error for part in await (await app.engine()).parts(job.id)}
+    told = {part.name: part.error for part in await (await app.engine()).reads.parts(job.id)}
     assert told == {"2160p": "above the source", "1080p": None, "720p": "ValueError: no frames", "480p": None}
 
 
@@ -131,7 +131,7 @@ async def test_a_setting_that_is_given_wins_over_what_transcode_does_with_parts(
         async def film() -> None: ...
 
         try:
-            policy = await (await app.engine()).policy((await (await film.enqueue()).get()).policy)
+            policy = await (await app.engine()).reads.policy((await (await film.enqueue()).get()).reads.policy)
             assert (policy.keep_completed_parts, policy.discard_partial_parts) == wanted
         finally:
             await app.close()
@@ -155,7 +155,7 @@ async def test_the_settings_decide_where_neither_job_type_nor_lifecycle_does(sto
     try:
         engine, found = await app.engine(), []
         for job in (await by_settings.enqueue(), await by_job_type.enqueue(), await film.enqueue()):
-            policy = await engine.policy((await job.get()).policy)
+            policy = await engine.reads.policy((await job.get()).policy)
             found.append((policy.keep_completed_parts, policy.discard_partial_parts))
         assert found == [(False, True), (True, False), (False, True)]
     finally:

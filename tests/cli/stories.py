@@ -6,7 +6,7 @@ from holdfast.model import Lease, NewJob, Part, PartStatus
 
 async def claimed(engine: Engine, **job: object) -> tuple[str, Lease]:
     """A new job in the hands of the one worker there is."""
-    workers = await engine.workers() or [await engine.register(name="busy-bee", capabilities={"gpu": True})]
+    workers = await engine.workers.all() or [await engine.workers.register(name="busy-bee", capabilities={"gpu": True})]
     worker = workers[0]
     created = await engine.create(NewJob(**{"type": "render", **job}))  # type: ignore[arg-type]
     [lease] = await engine.claim(worker.id, types=[str(job.get("type", "render"))], instance="process-1")

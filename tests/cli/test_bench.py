@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 async def counted(engine: Engine) -> dict[tuple[str, State], int]:
-    return {(kind, state): jobs for _, kind, state, jobs in await engine.counts()}
+    return {(kind, state): jobs for _, kind, state, jobs in await engine.reads.counts()}
 
 
 def test_it_measures_and_leaves_no_job_behind(holdfast: Holdfast, meanwhile: Meanwhile) -> None:

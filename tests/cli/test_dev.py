@@ -240,13 +240,13 @@ async def canceled(engine: Engine, job_type: str, jobs: int) -> None:
         job = await engine.create(NewJob(type=job_type))
         await engine.cancel(job.id, reason="too many")
     for _ in range(5000):
-        events, _ = await engine.feed()
+        events, _ = await engine.reads.feed()
         if any(event.job_id == job.id and event.verb == "cancel" for event in events):
             return
 
 
 async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    narrator = EventPrinter(engine, await engine.feed_end())
+    narrator = EventPrinter(engine, await engine.reads.feed_end())
     await canceled(engine, "many", LINES_MAX + 5)
     assert await narrator.look()
     told = capsys.readouterr().out.splitlines()
@@ -258,7 +258,7 @@ async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixtur
 async def test_the_traceback_of_a_failed_attempt_is_told_below_it(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    narrator = EventPrinter(engine, await engine.feed_end())
+    narrator = EventPrinter(engine, await engine.reads.feed_end())
     worker, lease = await claimed(engine, type="send")
     trace = {"traceback": "Traceback (most recent call last):\n  connect(password=canary)\nOSError: no\n"}
     await engine.fail(worker, lease.id, lease.token, "OSError", "no", context=trace, permanent=True)
@@ -271,7 +271,7 @@ async def test_the_traceback_of_a_failed_attempt_is_told_below_it(
 
 async def test_the_past_is_not_told_again(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     await canceled(engine, "old", 1)
-    narrator = EventPrinter(engine, await engine.feed_end())
+    narrator = EventPrinter(engine, await engine.reads.feed_end())
     await canceled(engine, "new", 2)
     await narrator.look()
     told = capsys.readouterr().out

@@ -274,7 +274,7 @@ def test_jobs_of_a_paused_queue_wait_on_purpose(holdfast: Holdfast, meanwhile: M
     """Of that very queue: another one, one of another tenant, or one that was opened again is none."""
     holdfast("jobs", "create", "a", "--queue", "mail")
     holdfast("queues", "pause", "films")
-    meanwhile(lambda engine: engine.pause("mail", tenant="acme"))
+    meanwhile(lambda engine: engine.queues.pause("mail", tenant="acme"))
     assert finding(holdfast("doctor"), "workers")[0] == "warn"
     holdfast("queues", "pause", "mail")
     assert finding(holdfast("doctor"), "workers")[0] == "ok"
@@ -288,8 +288,8 @@ def test_only_kinds_of_jobs_that_wait_now_are_looked_at(holdfast: Holdfast, mean
 
     async def story(engine: Engine) -> None:
         await dead(engine, type="done")
-        [worker] = await engine.workers()
-        await engine.disable(worker.id)
+        [worker] = await engine.workers.all()
+        await engine.workers.disable(worker.id)
 
     meanwhile(story)
     assert finding(holdfast("doctor"), "workers")[0] == "ok"
@@ -299,7 +299,7 @@ def test_only_kinds_of_jobs_that_wait_now_are_looked_at(holdfast: Holdfast, mean
 
 
 def test_a_type_that_no_live_worker_runs_is_named(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
-    meanwhile(lambda engine: engine.register(metadata={"jobTypes": ["mail"]}))
+    meanwhile(lambda engine: engine.workers.register(metadata={"jobTypes": ["mail"]}))
     holdfast("jobs", "create", "mail")
     assert finding(holdfast("doctor"), "workers")[0] == "ok"
     holdfast("jobs", "create", "film")
@@ -320,7 +320,7 @@ def test_maintenance_that_has_nothing_to_do_may_rest(
     assert finding(holdfast("doctor"), "maintenance") == ("ok", "has never run")
     holdfast("jobs", "create", "later", "--delay", "1h")
     assert finding(holdfast("doctor"), "maintenance")[0] == "warn"
-    meanwhile(lambda engine: engine.reap())
+    meanwhile(lambda engine: engine.maintenance.reap())
     assert finding(holdfast("doctor"), "maintenance")[0] == "ok"
     monkeypatch.setenv("HOLDFAST_SWEEP_SECONDS", "0.001")
     time.sleep(0.1)  # more than six of those

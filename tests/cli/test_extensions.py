@@ -16,8 +16,8 @@ async def follow(*_: Any) -> None: ...
 
 async def retired(engine: Engine) -> None:
     """An app with the extension `notes` was here once."""
-    engine.rules.hooks.effect("notes", ["complete"], ["n"], follow)
-    await engine.declare(JobType(name="n", lifecycle="default"), app="shop")
+    engine.ctx.hooks.effect("notes", ["complete"], ["n"], follow)
+    await engine.job_types.declare(JobType(name="n", lifecycle="default"), app="shop")
     await engine.create(NewJob(type="n"))
 
 
@@ -57,7 +57,7 @@ def test_it_asks_first(
 def test_not_while_a_live_process_has_it(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def alive(engine: Engine) -> None:
         await retired(engine)
-        await engine.upkeep([])
+        await engine.maintenance.extension_tasks([])
 
     meanwhile(alive)
     answer = holdfast("extensions", "forget", "notes", "--yes")

@@ -221,7 +221,7 @@ def test_a_job_of_an_apps_own_lifecycle_can_be_redriven_without_the_app(
     own: Machine = from_data({**data, "name": "own", "words": {**data["words"], "queued": "in line"}})
 
     async def story(engine: Engine) -> str:
-        engine.rules.lifecycles.declare(own)
+        engine.ctx.lifecycles.declare(own)
         return await dead(engine, lifecycle="own")
 
     [[_, said]] = holdfast("jobs", "redrive", meanwhile(story)).rows

@@ -59,7 +59,7 @@ def test_a_dead_job_shows_how_it_died(holdfast: Holdfast, meanwhile: Meanwhile) 
 
 def test_attempts_name_their_worker(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def ran(engine: Engine) -> str:
-        worker = (await engine.register(name="press-1")).id
+        worker = (await engine.workers.register(name="press-1")).id
         lease = await run(engine, worker)
         await engine.complete(worker, lease.id, lease.token)
         return lease.id
@@ -117,7 +117,7 @@ def test_following_ends_with_the_last_event(holdfast: Holdfast, meanwhile: Meanw
     job_id = holdfast("jobs", "create", "render").out.strip()
 
     async def finish(engine: Engine) -> None:
-        worker = await engine.register()
+        worker = await engine.workers.register()
         [lease] = await engine.claim(worker.id)
         await engine.complete(worker.id, lease.id, lease.token)
 
@@ -133,7 +133,7 @@ def test_why_says_first_what_stands_in_the_way(holdfast: Holdfast, meanwhile: Me
     nobody = holdfast("jobs", "why", job_id).out
     assert nobody.startswith("None of 0 registered workers is enabled and alive. `holdfast worker --app module:app`")
 
-    meanwhile(lambda engine: engine.register())
+    meanwhile(lambda engine: engine.workers.register())
     assert holdfast("jobs", "why", job_id).out.startswith("Nothing stands in its way")
 
     holdfast("queues", "pause", "mail", "--by", "alice")
@@ -151,7 +151,7 @@ def test_why_says_first_what_stands_in_the_way(holdfast: Holdfast, meanwhile: Me
 
 def test_why_names_the_capability_that_nobody_offers(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def story(engine: Engine) -> str:
-        await engine.register(capabilities={"cpu": 4})
+        await engine.workers.register(capabilities={"cpu": 4})
         return (await engine.create(NewJob(type="render", requires=["gpu"]))).id
 
     assert holdfast("jobs", "why", meanwhile(story)).out.startswith(
@@ -171,7 +171,7 @@ async def failed_twice(engine: Engine) -> str:
     await engine.fail(
         worker, lease.id, lease.token, "OSError", "disk full\nof logs", context=first, retry_after_seconds=0
     )
-    await engine.requeue_due()
+    await engine.maintenance.requeue_due()
     [lease] = await engine.claim(worker, types=["render"])
     second = {"traceback": "Traceback:\n  connect(password=canary)\nValueError: no\n", "node": "b"}
     message = "no: password=canary"

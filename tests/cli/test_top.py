@@ -35,7 +35,7 @@ async def a_day(engine: Engine) -> None:
     await engine.fail(worker, lease.id, lease.token, "E_BUSY", retry_after_seconds=600)
     await engine.create_many([NewJob(type="film", queue="video")] * 3)
     await engine.create(NewJob(type="report", delay_seconds=600))
-    await engine.pause("video", by="alice")
+    await engine.queues.pause("video", by="alice")
     await half_done(engine)
 
 

@@ -32,7 +32,7 @@ def test_the_list_says_how_many_jobs_each_holds(holdfast: Holdfast, meanwhile: M
 
 
 def test_the_list_says_which_types_of_jobs_a_worker_runs(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
-    meanwhile(lambda engine: engine.register(metadata={"jobTypes": ["film", "mail"]}))
+    meanwhile(lambda engine: engine.workers.register(metadata={"jobTypes": ["film", "mail"]}))
     assert holdfast("workers", "list").rows[0][-1] == "film, mail"
     assert holdfast("workers", "list", "--json").json["workers"][0]["jobTypes"] == ["film", "mail"]
 
@@ -51,8 +51,8 @@ def test_a_worker_that_is_not_there_is_exit_3_and_an_ambiguous_name_exit_4(
     assert (gone.code, gone.err) == (3, "holdfast: no worker 'nobody'; `holdfast workers list` names them\n")
 
     async def twins(engine: Engine) -> None:
-        await engine.register(name="twin")
-        await engine.register(name="twin")
+        await engine.workers.register(name="twin")
+        await engine.workers.register(name="twin")
 
     meanwhile(twins)
     both = holdfast("workers", "disable", "twin")
@@ -66,7 +66,7 @@ def test_a_worker_is_registered_with_a_key_that_opens_only_its_queues(
     typed = ("--name", "mailer", "--queues", "mail,sms", "--tenants", "acme", "--key-file", "mailer.key")
     said = holdfast("workers", "register", *typed)
     [key] = holdfast("keys", "list", "--json").json["keys"]
-    [worker] = meanwhile(lambda engine: engine.workers())
+    [worker] = meanwhile(lambda engine: engine.workers.all())
     assert said.out == f"{worker.id}\n"
     assert worker.tenants == ["acme"]
     assert (key["workerId"], key["queues"], key["scopes"]) == (worker.id, ["mail", "sms"], ["work"])

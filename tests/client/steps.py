@@ -5,11 +5,11 @@ from holdfast.model import Lease
 
 
 async def all_ids(engine: Engine) -> list[str]:
-    return [job.id for job in (await engine.page()).jobs]
+    return [job.id for job in (await engine.reads.page()).jobs]
 
 
 async def take(engine: Engine, limit: int = 1) -> tuple[str, list[Lease]]:
-    worker = (await engine.register(name="tester")).id
+    worker = (await engine.workers.register(name="tester")).id
     leases = await engine.claim(worker, limit=limit)
     assert len(leases) == limit
     return worker, leases

@@ -17,7 +17,7 @@ async def test_a_job_is_handed_in_and_its_result_comes_as_soon_as_it_is_there(se
     job = await client.create("mail", {"to": "a@example.com"}, queue="letters", priority=5, tags=["new"])
     assert await job.status() == "PENDING"
     waiting = asyncio.create_task(job.result(timeout=30))
-    stored = await served.engine.get(job.id)
+    stored = await served.engine.reads.get(job.id)
     assert (stored.type, stored.queue, stored.priority, stored.tags) == ("mail", "letters", 5, ["new"])
     assert stored.payload == {"to": "a@example.com"}
     await finish(served.engine, {"sent": True})
@@ -42,7 +42,7 @@ async def test_a_result_that_does_not_come_in_time_is_a_timeout(client: Client) 
 
 async def test_many_jobs_are_handed_in_all_or_none(served: Served, client: Client) -> None:
     jobs = await client.create_many([{"job_type": "mail", "payload": {"n": n}} for n in range(3)])
-    assert [(await served.engine.get(job.id)).payload for job in jobs] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert [(await served.engine.reads.get(job.id)).payload for job in jobs] == [{"n": 0}, {"n": 1}, {"n": 2}]
     with pytest.raises(Invalid, match="priority"):
         await client.create_many([{"job_type": "mail"}, {"job_type": "mail", "priority": 1000}])
     with pytest.raises(Invalid, match="colour"):

@@ -81,7 +81,7 @@ async def test_a_worker_in_javascript_completes_fails_and_waits_for_more(
     view = await counted.get()
     assert view.progress is not None
     assert (view.progress.percent, view.progress.step) == (100, "counted to 3")
-    assert (await served.engine.get(counted.id)).epoch == 1
+    assert (await served.engine.reads.get(counted.id)).epoch == 1
     assert await javascript.stop() == (0, "")
 
 
@@ -99,7 +99,7 @@ async def test_a_worker_in_javascript_lets_go_when_told(served: Served, client: 
     after = await client.create("sum", {"numbers": [1]})
     assert await javascript.ended() == (0, "")
     assert await last.result(timeout=60) == 40
-    stored = await served.engine.get(after.id)
+    stored = await served.engine.reads.get(after.id)
     assert (stored.status, stored.lease_token) in [("PENDING", None), ("COMPLETED", None)]
 
 

@@ -71,7 +71,7 @@ async def test_a_registration_is_not_repeated_when_its_answer_is_lost(served: Se
         assert lost.value.code == "answer_lost"
         gate.refuse(503)
         registered = await client.register(SECRET, name="two")
-    assert [worker.name for worker in await served.engine.workers()] == ["one", "two"]
+    assert [worker.name for worker in await served.engine.workers.all()] == ["one", "two"]
     assert registered.api_key
 
 
@@ -89,4 +89,4 @@ async def test_events_go_on_where_the_wire_was_cut(served: Served, gate: Gate) -
                     await finish(served.engine)
     assert gate.refused == 1
     assert seen == list(range(1, len(seen) + 1))
-    assert len(seen) == (await served.engine.get(job.id)).version
+    assert len(seen) == (await served.engine.reads.get(job.id)).version

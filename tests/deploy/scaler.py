@@ -29,7 +29,7 @@ async def asked_by_keda(served: Served, trigger: dict[str, Any], key: str) -> fl
 
 
 async def reading_key(served: Served) -> str:
-    return (await served.engine.create_key(NewKey(kind=Kind.ADMIN, scopes=[Scope.ADMIN_READ]))).text
+    return (await served.engine.keys.create(NewKey(kind=Kind.ADMIN, scopes=[Scope.ADMIN_READ]))).text
 
 
 def workers_for(value: float, trigger: dict[str, Any]) -> int:

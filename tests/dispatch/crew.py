@@ -83,7 +83,7 @@ def heard(*dispatches: Dispatch) -> int:
 
 async def all_ended(engine: Engine) -> None:
     async def ended() -> bool:
-        return all(state in FINAL for *_, state, _ in await engine.counts())
+        return all(state in FINAL for *_, state, _ in await engine.reads.counts())
 
     await eventually(ended)
 
@@ -100,7 +100,7 @@ class Books(Stage):
 
     async def all_truthful(self, ids: list[str]) -> list[Job]:
         """Each has ended, once, and ran at its time."""
-        found = [await self.truthful(await self._engine.get(job)) for job in ids]
+        found = [await self.truthful(await self._engine.reads.get(job)) for job in ids]
         for job in found:
             if job.epoch:
                 assert await self.claimed_at(job, job.epoch) >= job.run_at.timestamp(), "S9"

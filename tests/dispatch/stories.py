@@ -88,8 +88,8 @@ async def listening(
         opened = await stack.enter_async_context(creating(settings))
         presence = await open_presence(settings, Clock(), Ids(), queues=queues)
         stack.push_async_callback(presence.close)
-        opened.engine.rules.wakers.append(by_queue(presence.heard))
-        worker = (await opened.engine.register()).id
+        opened.engine.ctx.wakers.append(by_queue(presence.heard))
+        worker = (await opened.engine.workers.register()).id
         hints: Any = NoBroker(settings.poll_seconds)
         if opened.dispatch is not None:
             hints = opened.dispatch.listen(
@@ -151,7 +151,7 @@ async def jobs(engine: Engine, count: int, **fields: Any) -> list[str]:
 
 async def ended(engine: Engine, ids: list[str]) -> Counter[str]:
     """How many are in each state, each after how many executions."""
-    found = [await engine.get(job) for job in ids]
+    found = [await engine.reads.get(job) for job in ids]
     return Counter(f"{job.state} after {job.epoch}" for job in found)
 
 

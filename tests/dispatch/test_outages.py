@@ -46,12 +46,12 @@ async def test_polling_takes_over_from_a_lost_broker_and_gives_back_to_one_that_
         else:
             wire.swallow(requests=True, answers=True)
         lost = time.monotonic()
-        senders = list(creator.engine.rules.wakers)
-        creator.engine.rules.wakers.clear()
+        senders = list(creator.engine.ctx.wakers)
+        creator.engine.ctx.wakers.clear()
         ids = await jobs(creator.engine, 1)
         await until(lambda: worker.done == ids)
         assert time.monotonic() - lost < SLACK * FOUND_SECONDS
-        creator.engine.rules.wakers.extend(senders)
+        creator.engine.ctx.wakers.extend(senders)
         if how == "killed":
             await asyncio.to_thread(place.server.start)
         await wire.come_back()
@@ -97,7 +97,7 @@ async def test_what_went_with_a_deleted_reader_is_found_in_the_database(place: P
     settings = place.settings(fresh_postgres_url, poll_seconds=POLL_SECONDS)
     async with creating(settings) as creator, hand(settings) as worker:
         await idle(worker)
-        creator.engine.rules.wakers.clear()
+        creator.engine.ctx.wakers.clear()
         (job,) = await jobs(creator.engine, 1, delay_seconds=1)
         await park(place, worker, Hint("default", "a", job))
         for reader in place.server.say("XINFO", "CONSUMERS", redis.STREAMS["normal"], KIND):

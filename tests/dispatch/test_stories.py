@@ -97,7 +97,7 @@ async def test_workers_of_different_kinds_do_not_take_each_others_hints(by_redis
         await all_done(creator.engine, [known], typed)
         assert mail.claims <= claims + 2, "a hint about another queue costs no query"
         assert typed.tally["received", "others"] >= 1
-        assert (await creator.engine.get(unknown)).state == "queued", "an old worker leaves what it does not know"
+        assert (await creator.engine.reads.get(unknown)).state == "queued", "an old worker leaves what it does not know"
 
 
 async def test_a_hint_about_a_job_that_this_process_has_claimed_costs_no_query(by_redis: Settings) -> None:
@@ -150,7 +150,7 @@ async def test_a_delayed_job_starts_though_nobody_knew_of_it_in_time(by_redis: S
         await asyncio.sleep(0.6)
         async with hand(by_redis) as other:
             await idle(other)
-            await creator.engine.requeue_due()
+            await creator.engine.maintenance.requeue_due()
             await until(lambda: other.done or worker.done)
 
 

@@ -150,7 +150,7 @@ async def test_a_worker_that_ends_leaves_nothing_in_an_app_that_goes_on(
 ) -> None:
     app = App(settings=Settings(database_url=fresh_postgres_url, dispatch="redis", redis_url=redis_server.url))
     async with app:
-        dispatch, rules = await app.dispatch(), (await app.engine()).rules
+        dispatch, rules = await app.dispatch(), (await app.engine()).ctx
         assert dispatch
         before = len(rules.wakers), len(dispatch.breaker.watchers)
         for _ in range(2):

@@ -57,7 +57,7 @@ OF_EACH = "class Engine:\n    def check(self, x, what):\n        raise Invalid('
         (OF_A_CLASS + "def f():\n    Odd.of('tag')", {"odd_tag"}),
         (OF_A_CLASS + "def f():\n    errors.Odd.of('tag')", {"odd_tag"}),
         (OF_A_CLASS + "def f(x, samples):\n    Even.of(x.schema)\n    samples.of(x.schema)", set()),
-        (OF_EACH + "def f(engine):\n    engine.check(1, 'tag')", {"invalid_tag"}),
+        (OF_EACH + "def f(engine):\n    engine.job_types.check(1, 'tag')", {"invalid_tag"}),
     ],
 )
 def test_codes_are_found_in_every_form(source: str, codes: set[str]) -> None:

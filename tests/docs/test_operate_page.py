@@ -63,7 +63,7 @@ async def partitions(connection: Any, table: str, job_id: str) -> list[str]:
 
 async def test_every_verb_works_on_partitioned_history(january: Engine, connection: Any, clock: MovableClock) -> None:
     """Issue 2: events and attempts can be partitioned by time, beside a running engine and without copying them."""
-    worker = (await january.register()).id
+    worker = (await january.workers.register()).id
     lease = await start(january, worker)
     await connection.execute(PARTITION.text)
     clock.advance(MONTH)
@@ -72,7 +72,7 @@ async def test_every_verb_works_on_partitioned_history(january: Engine, connecti
     await january.fail(worker, lease.id, lease.token, "E_TEMPORARY", retry_after_seconds=0)
     await january.claim(worker)
     clock.advance(31)
-    assert [row["id"] for row in await january.reap()] == [lease.id]
+    assert [row["id"] for row in await january.maintenance.reap()] == [lease.id]
     clock.advance(2)  # the backoff
     [again] = await january.claim(worker)
     await january.release(worker, again.id, again.token)
@@ -80,9 +80,9 @@ async def test_every_verb_works_on_partitioned_history(january: Engine, connecti
     await january.complete(worker, last.id, last.token)
     assert (await january.complete(worker, last.id, last.token)).state is State.SUCCEEDED, "a repeat finds its attempt"
 
-    history = await january.history(lease.id)
+    history = await january.reads.history(lease.id)
     assert [event.seq for event in history] == list(range(1, len(history) + 1))
-    assert [attempt.outcome for attempt in await january.attempts(lease.id)] == [
+    assert [attempt.outcome for attempt in await january.reads.attempts(lease.id)] == [
         *("failed", "lost", "released", "succeeded")
     ]
     assert await partitions(connection, "events", lease.id) == ["events_2026_02", "events_before_2026_02"]
@@ -90,7 +90,7 @@ async def test_every_verb_works_on_partitioned_history(january: Engine, connecti
 
 
 async def test_partitioned_history_is_still_append_only(january: Engine, connection: Any, clock: MovableClock) -> None:
-    worker = (await january.register()).id
+    worker = (await january.workers.register()).id
     before = await finish(january, worker)
     await connection.execute(PARTITION.text)
     clock.advance(MONTH)
@@ -103,25 +103,25 @@ async def test_partitioned_history_is_still_append_only(january: Engine, connect
 
 
 async def test_the_oldest_partition_can_be_dropped(january: Engine, connection: Any, clock: MovableClock) -> None:
-    worker = (await january.register()).id
+    worker = (await january.workers.register()).id
     old = await finish(january, worker)
     await connection.execute(PARTITION.text)
     clock.advance(MONTH)
     new = await finish(january, worker)
     await connection.execute(EACH_MONTH.text)
 
-    assert (await january.history(old.id), await january.attempts(old.id)) == ([], [])
-    assert len(await january.history(new.id)) == 3
-    assert len(await january.attempts(new.id)) == 1
+    assert (await january.reads.history(old.id), await january.reads.attempts(old.id)) == ([], [])
+    assert len(await january.reads.history(new.id)) == 3
+    assert len(await january.reads.attempts(new.id)) == 1
     with pytest.raises(LeaseLost):  # the page warns of it
         await january.complete(worker, old.id, old.token)
-    assert await january.prune(Retention(succeeded=1)) == 1, "the job itself leaves by retention"
+    assert await january.maintenance.prune(Retention(succeeded=1)) == 1, "the job itself leaves by retention"
 
 
 async def test_nothing_fails_when_nobody_made_the_next_partition(
     january: Engine, connection: Any, clock: MovableClock
 ) -> None:
-    worker = (await january.register()).id
+    worker = (await january.workers.register()).id
     await connection.execute(PARTITION.text)
     clock.advance(6 * MONTH)
     late = await finish(january, worker)

@@ -11,7 +11,7 @@ TYPES = ("n", "a", "b", "image")
 
 def guard(engine: Engine, *verbs: str, job_type: str | None = None) -> Callable[[Any], Any]:
     def keep(function: Any) -> Any:
-        engine.rules.hooks.guard("toy", verbs, [job_type] if job_type else TYPES, function)
+        engine.ctx.hooks.guard("toy", verbs, [job_type] if job_type else TYPES, function)
         return function
 
     return keep
@@ -19,7 +19,7 @@ def guard(engine: Engine, *verbs: str, job_type: str | None = None) -> Callable[
 
 def effect(engine: Engine, *verbs: str, job_type: str | None = None) -> Callable[[Any], Any]:
     def keep(function: Any) -> Any:
-        engine.rules.hooks.effect("toy", verbs, [job_type] if job_type else TYPES, function)
+        engine.ctx.hooks.effect("toy", verbs, [job_type] if job_type else TYPES, function)
         return function
 
     return keep
@@ -28,4 +28,4 @@ def effect(engine: Engine, *verbs: str, job_type: str | None = None) -> Callable
 async def adopt(engine: Engine, *job_types: str) -> None:
     """Jobs that are there already need the hooks too, as when an app with an extension starts for the first time."""
     for name in job_types or TYPES:
-        await engine.declare(JobType(name=name, lifecycle="default"))
+        await engine.job_types.declare(JobType(name=name, lifecycle="default"))

@@ -37,7 +37,7 @@ async def sweep(engine: Engine, clock: MovableClock, seconds: float) -> list[Row
     while seconds > 0:
         clock.advance(min(10, seconds))
         seconds -= 10
-        reaped += await engine.reap()
+        reaped += await engine.maintenance.reap()
     return reaped
 
 

@@ -23,9 +23,9 @@ async def policies(settings: Settings, *new: NewJob, declared: JobType | None = 
         engine = await open_engine(msgspec.structs.replace(settings, data_dir=folder))
         try:
             if declared is not None:
-                await engine.declare(declared)
-            jobs = [await engine.get((await engine.create(one)).id) for one in new]
-            found = await engine.snapshots(jobs)
+                await engine.job_types.declare(declared)
+            jobs = [await engine.reads.get((await engine.create(one)).id) for one in new]
+            found = await engine.reads.snapshots(jobs)
         finally:
             await engine.close()
     return [found[job.policy].policy for job in jobs]
@@ -93,7 +93,7 @@ async def test_whoever_runs_a_job_or_watches_over_it_needs_no_settings(tmp_path:
     clock, place = MovableClock(), {"data_dir": str(tmp_path)}
     creating = await open_engine(load(environment, NO_FILE, place), clock=clock)
     engine = await open_engine(load({}, NO_FILE, place), clock=clock)
-    silent, beating = [(await engine.register()).id for _ in range(2)]
+    silent, beating = [(await engine.workers.register()).id for _ in range(2)]
     await creating.create_many([VIDEO, VIDEO])
     [first], [second] = await engine.claim(silent), await engine.claim(beating)
     assert (first.expires_at - clock.now()).total_seconds() == 300
@@ -103,7 +103,7 @@ async def test_whoever_runs_a_job_or_watches_over_it_needs_no_settings(tmp_path:
         await engine.heartbeat(beating, [Held(second.id, second.token)])
         if seconds <= 200:
             await engine.heartbeat(silent, [])
-        reaped |= {row["id"]: seconds for row in await engine.reap()}
+        reaped |= {row["id"]: seconds for row in await engine.maintenance.reap()}
     assert reaped == {first.id: 440, second.id: 600}, "both its lease and its worker's silence; no progress"
     [last] = [lease for lease in await engine.claim(beating, limit=2) if lease.id == first.id]
     ended = await engine.fail(beating, last.id, last.token, "E")
@@ -144,7 +144,7 @@ async def test_a_lifecycle_of_the_app_has_settings_too(tmp_path: Path) -> None:
     lifecycles = Lifecycles(Machine("night-shift", words=DEFAULT.words, moves=map(str, DEFAULT.moves)))
     settings = load({"HOLDFAST_LIFECYCLE_NIGHT_SHIFT_MAX_ATTEMPTS": "2"}, NO_FILE, {"data_dir": str(tmp_path)})
     engine = await open_engine(settings, lifecycles=lifecycles)
-    job = await engine.get((await engine.create(NewJob(type="a", lifecycle="night-shift"))).id)
+    job = await engine.reads.get((await engine.create(NewJob(type="a", lifecycle="night-shift"))).id)
     await engine.close()
     assert job.max_attempts == 2
 
@@ -157,10 +157,10 @@ async def test_a_process_without_the_app_takes_settings_of_its_lifecycles(tmp_pa
     with pytest.raises(UnknownName, match="lifecycle_night_shift_max_attempts"):
         await open_engine(settings)
     app = await open_engine(load({}, NO_FILE, place), lifecycles=lifecycles)
-    await app.declare(JobType(name="a", lifecycle="night-shift"))
+    await app.job_types.declare(JobType(name="a", lifecycle="night-shift"))
     await app.close()
     engine = await open_engine(settings)
-    assert (await engine.get((await engine.create(NewJob(type="a"))).id)).max_attempts == 2
+    assert (await engine.reads.get((await engine.create(NewJob(type="a"))).id)).max_attempts == 2
     await engine.close()
 
 

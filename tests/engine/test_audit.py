@@ -21,33 +21,33 @@ async def tell(engine: Engine, *actions: str, **detail: Any) -> None:
 
 async def test_lines_are_numbered_dated_and_chained(engine: Engine) -> None:
     await tell(engine, "queue.pause", "queue.resume", tenant="acme")
-    newer, older = (await engine.audit()).lines
+    newer, older = (await engine.audit.page()).lines
     assert [(line.seq, line.actor, line.action, line.subject) for line in (older, newer)] == [
         (1, "alice", "queue.pause", "a job"),
         (2, "alice", "queue.resume", "a job"),
     ]
     assert older.detail == {"tenant": "acme"}
-    assert older.at == await engine.now()
+    assert older.at == await engine.reads.now()
     assert (older.previous, newer.previous) == ("", older.digest)
 
 
 async def test_the_audit_is_read_page_by_page_from_the_newest(engine: Engine) -> None:
     await tell(engine, *map(str, range(5)))
-    first = await engine.audit(limit=2)
-    second = await engine.audit(before=first.next, limit=2)
-    last = await engine.audit(before=second.next, limit=2)
+    first = await engine.audit.page(limit=2)
+    second = await engine.audit.page(before=first.next, limit=2)
+    last = await engine.audit.page(before=second.next, limit=2)
     assert [line.action for page in (first, second, last) for line in page.lines] == ["4", "3", "2", "1", "0"]
     assert last.next is None
     with pytest.raises(Invalid):
-        await engine.audit(limit=501)
+        await engine.audit.page(limit=501)
 
 
 async def test_an_untouched_audit_is_right(engine: Engine) -> None:
-    empty = await engine.verify_audit()
+    empty = await engine.audit.verify()
     assert (empty.wrong, empty.last, empty.digest) == (None, 0, "")
     await tell(engine, "a", "b", "c")
-    whole = await engine.verify_audit()
-    assert (whole.wrong, whole.last, whole.digest) == (None, 3, (await engine.audit()).lines[0].digest)
+    whole = await engine.audit.verify()
+    assert (whole.wrong, whole.last, whole.digest) == (None, 3, (await engine.audit.page()).lines[0].digest)
 
 
 @pytest.mark.parametrize(
@@ -71,26 +71,26 @@ async def test_whatever_is_changed_shows(engine: Engine, clock: Any, change: str
         await tell(engine, action)
         clock.advance(1)
     assert await tamper(engine, change)
-    found = await engine.verify_audit()
+    found = await engine.audit.verify()
     assert (found.wrong, found.why) == (wrong, why)
     assert found.last == wrong - 1 or "missing" in why
-    assert (await engine.audit()).lines, "it can still be read"
+    assert (await engine.audit.page()).lines, "it can still be read"
 
 
 async def test_a_line_that_somebody_wrote_anew_with_all_that_follow_shows_against_a_note_kept_elsewhere(
     engine: Engine,
 ) -> None:
     await tell(engine, "a", "b")
-    kept = await engine.verify_audit()
+    kept = await engine.audit.verify()
     await tell(engine, "c")
-    assert (await engine.verify_audit(seq=kept.last, digest=kept.digest)).wrong is None
-    assert (await engine.verify_audit(seq=kept.last, digest="0" * 64)).why == "it is not the line that was there"
+    assert (await engine.audit.verify(seq=kept.last, digest=kept.digest)).wrong is None
+    assert (await engine.audit.verify(seq=kept.last, digest="0" * 64)).why == "it is not the line that was there"
     await tamper(engine, "DELETE FROM audit WHERE seq > 1")
-    assert (await engine.verify_audit()).wrong is None, "a chain does not know how long it was"
-    gone = await engine.verify_audit(seq=kept.last, digest=kept.digest)
+    assert (await engine.audit.verify()).wrong is None, "a chain does not know how long it was"
+    gone = await engine.audit.verify(seq=kept.last, digest=kept.digest)
     assert (gone.wrong, gone.why) == (2, "the lines after 1 are gone")
     with pytest.raises(Invalid, match="together"):
-        await engine.verify_audit(seq=1)
+        await engine.audit.verify(seq=1)
 
 
 async def test_the_database_itself_refuses_to_rewrite_the_audit(engine: Engine) -> None:
@@ -98,15 +98,15 @@ async def test_the_database_itself_refuses_to_rewrite_the_audit(engine: Engine) 
     for sql in ("UPDATE audit SET actor = 'mallory' RETURNING seq", "DELETE FROM audit RETURNING seq"):
         with pytest.raises(HoldfastError, match="append-only"):
             await ask(engine, sql)
-    assert (await engine.verify_audit()).wrong is None
+    assert (await engine.audit.verify()).wrong is None
 
 
 async def test_many_at_once_make_one_chain(engine: Engine) -> None:
     """SEC-43: two lines never follow the same one, and none is lost."""
     await asyncio.gather(*(tell(engine, f"{place}") for place in range(30)))
-    found = await engine.verify_audit()
+    found = await engine.audit.verify()
     assert (found.wrong, found.last) == (None, 30)
-    assert {line.action for line in (await engine.audit()).lines} == {f"{place}" for place in range(30)}
+    assert {line.action for line in (await engine.audit.page()).lines} == {f"{place}" for place in range(30)}
 
 
 async def test_what_does_not_happen_is_not_told(engine: Engine) -> None:
@@ -118,7 +118,7 @@ async def test_what_does_not_happen_is_not_told(engine: Engine) -> None:
         raise Invalid("no")
 
     with pytest.raises(Invalid):
-        await engine.audited(refuses, lambda _: Deed("alice", "a"))
+        await engine.audit.record(refuses, lambda _: Deed("alice", "a"))
     with pytest.raises(Invalid):
         await engine.store.write(breaks)
-    assert (await engine.audit()).lines == []
+    assert (await engine.audit.page()).lines == []

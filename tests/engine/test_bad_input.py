@@ -89,7 +89,7 @@ async def test_a_good_job_beside_a_bad_one_leaves_nothing_behind_either(engine: 
 async def test_a_time_at_the_edge_is_kept_to_the_microsecond(engine: Engine) -> None:
     for edge in (datetime(1970, 1, 1, tzinfo=UTC), datetime(2199, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)):
         job = await engine.create(NewJob(type="echo", run_at=edge))
-        assert (await engine.get(job.id)).run_at == edge
+        assert (await engine.reads.get(job.id)).run_at == edge
 
 
 async def test_a_bad_declaration_is_refused_alike_and_leaves_nothing_behind(engine: Engine) -> None:
@@ -107,7 +107,7 @@ async def test_a_bad_declaration_is_refused_alike_and_leaves_nothing_behind(engi
         ({"prefers": [LONE]}, "invalid_field prefers"),
     ]:
         bad = JobType(**{"name": "echo", **fields})
-        assert await refused(engine.declare(JobType(name="good"), bad)) == code, fields
+        assert await refused(engine.job_types.declare(JobType(name="good"), bad)) == code, fields
     assert await everything(engine) == before
 
 
@@ -116,17 +116,17 @@ async def test_a_limit_is_a_whole_number_from_one_up(engine: Engine) -> None:
     await engine.cancel(job.id)
     for limit in LIMITS:
         for ask_for in (
-            engine.history(job.id, limit=limit),
-            engine.history("no id", limit=limit),
-            engine.feed(limit=limit),
-            engine.page(limit=limit),
-            engine.prune(Retention(canceled=0), limit=limit),
+            engine.reads.history(job.id, limit=limit),
+            engine.reads.history("no id", limit=limit),
+            engine.reads.feed(limit=limit),
+            engine.reads.page(limit=limit),
+            engine.maintenance.prune(Retention(canceled=0), limit=limit),
         ):
             assert await refused(ask_for) == "invalid_field limit"
-    assert len(await engine.history(job.id, limit=10**6)) == 2, "what is more than enough is cut"
+    assert len(await engine.reads.history(job.id, limit=10**6)) == 2, "what is more than enough is cut"
     await settled(engine)
-    assert len((await engine.feed(limit=1))[0]) == 1
-    assert await engine.prune(Retention(canceled=0), limit=1) == 1
+    assert len((await engine.reads.feed(limit=1))[0]) == 1
+    assert await engine.maintenance.prune(Retention(canceled=0), limit=1) == 1
 
 
 async def test_a_question_that_makes_no_sense_is_refused_alike(engine: Engine) -> None:
@@ -139,31 +139,35 @@ async def test_a_question_that_makes_no_sense_is_refused_alike(engine: Engine) -
         (Filter(types=[LONE]), "invalid_field job_type"),
         (Filter(tag=5), "invalid_field tag"),  # type: ignore[arg-type]
     ]:
-        assert await refused(engine.page(wanted)) == code
-        assert await refused(engine.counts(wanted)) == code
+        assert await refused(engine.reads.page(wanted)) == code
+        assert await refused(engine.reads.counts(wanted)) == code
     for cursor in (Cursor(pos="1"), Cursor(pos=1.5), Cursor(seq=None), Cursor(job_id=5), Cursor(pos=2**63)):  # type: ignore[arg-type]
-        assert await refused(engine.feed(cursor)) == "invalid_cursor"
-    assert await refused(engine.page(cursor=5)) == "invalid_cursor"  # type: ignore[arg-type]
-    assert await refused(engine.history("no id", after="x")) == "invalid_field after"  # type: ignore[arg-type]
+        assert await refused(engine.reads.feed(cursor)) == "invalid_cursor"
+    assert await refused(engine.reads.page(cursor=5)) == "invalid_cursor"  # type: ignore[arg-type]
+    assert await refused(engine.reads.history("no id", after="x")) == "invalid_field after"  # type: ignore[arg-type]
     for ids in (None, 5, "no id", [5], [["no id"]]):
-        assert await refused(engine.parts_to_do(ids)) == "invalid_field job_ids"  # type: ignore[arg-type]
+        assert await refused(engine.reads.parts_to_do(ids)) == "invalid_field job_ids"  # type: ignore[arg-type]
 
 
 async def test_an_id_that_is_none_finds_nothing(engine: Engine) -> None:
     for no_id in ("no id", "", LONE, "\x00"):
-        assert (await engine.history(no_id), await engine.attempts(no_id), await engine.parts(no_id)) == ([], [], [])
-        assert await engine.parts_to_do([no_id]) == {no_id: []}
+        assert (
+            await engine.reads.history(no_id),
+            await engine.reads.attempts(no_id),
+            await engine.reads.parts(no_id),
+        ) == ([], [], [])
+        assert await engine.reads.parts_to_do([no_id]) == {no_id: []}
     for no_id in ("no id", LONE, 5, None, HUGE, ["a"]):
         with pytest.raises(NotFound):
-            await engine.get(no_id)  # type: ignore[arg-type]
+            await engine.reads.get(no_id)  # type: ignore[arg-type]
         with pytest.raises(NotFound):
-            await engine.enable(no_id)  # type: ignore[arg-type]
+            await engine.workers.enable(no_id)  # type: ignore[arg-type]
 
 
 async def test_a_filter_may_be_any_collection_of_names(engine: Engine) -> None:
     await engine.create(NewJob(type="echo"))
     for several in (("echo", "other"), {"echo"}, frozenset({"echo"})):
-        assert len((await engine.page(Filter(types=several))).jobs) == 1  # type: ignore[arg-type]
+        assert len((await engine.reads.page(Filter(types=several))).jobs) == 1  # type: ignore[arg-type]
 
 
 async def test_a_worker_that_makes_no_sense_is_not_registered(engine: Engine) -> None:
@@ -186,14 +190,14 @@ async def test_a_worker_that_makes_no_sense_is_not_registered(engine: Engine) ->
         ({"heartbeat_seconds": "10"}, "invalid_field heartbeat_seconds"),
         ({"offline_seconds": math.nan}, "invalid_field offline_seconds"),
     ]:
-        assert await refused(engine.register(NewWorker(**fields))) == code, fields
+        assert await refused(engine.workers.register(NewWorker(**fields))) == code, fields
     assert await everything(engine) == before
 
 
 async def test_a_beat_that_makes_no_sense_renews_nothing(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     before = await stored(engine, lease.id)
-    workers = await engine.workers()
+    workers = await engine.workers.all()
     beat: Callable[..., Awaitable[Any]] = engine.heartbeat
     for fields, code in [
         ({"liveness": "x"}, "invalid_field liveness"),
@@ -206,16 +210,16 @@ async def test_a_beat_that_makes_no_sense_renews_nothing(engine: Engine, worker:
         ({"leases": None}, "invalid_field leases"),
     ]:
         assert await refused(beat(worker, **{"leases": [held(lease)], **fields})) == code, fields
-    assert (await stored(engine, lease.id), await engine.workers()) == (before, workers)
+    assert (await stored(engine, lease.id), await engine.workers.all()) == (before, workers)
 
 
 async def test_a_word_will_do_for_a_liveness_and_for_the_status_of_a_part(engine: Engine, worker: str) -> None:
     await engine.heartbeat(worker, [], liveness="active")  # type: ignore[arg-type]
-    assert (await engine.workers())[0].liveness is Liveness.ACTIVE
+    assert (await engine.workers.all())[0].liveness is Liveness.ACTIVE
     lease = await run(engine, worker)
     part = Part(name="a", status="completed")  # type: ignore[arg-type]
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[part]))
-    assert (await engine.parts(lease.id))[0].status is PartStatus.COMPLETED
+    assert (await engine.reads.parts(lease.id))[0].status is PartStatus.COMPLETED
 
 
 PROGRESS = [
@@ -266,7 +270,7 @@ async def test_a_job_has_at_most_a_thousand_parts_in_all_its_reports(engine: Eng
 
     await report(600, 1000)
     await report(0, 1000)  # the same ones again are no more
-    assert len(await engine.parts(lease.id)) == 1000
+    assert len(await engine.reads.parts(lease.id)) == 1000
 
 
 @pytest.mark.sqlite
@@ -275,7 +279,7 @@ async def test_a_time_that_somebody_wrote_by_hand_does_not_stop_reads(fresh_sqli
     job = await engine.create(NewJob(type="echo", delay_seconds=60))
     for micros in (2**63 - 1, -(2**62)):
         await ask(engine, "UPDATE jobs SET eta_at = :at WHERE id = :id RETURNING id", id=job.id, at=micros)
-        assert (await engine.page()).jobs == [await engine.get(job.id)]
+        assert (await engine.reads.page()).jobs == [await engine.reads.get(job.id)]
     await engine.close()
 
 

@@ -31,7 +31,7 @@ async def test_many_are_canceled_and_each_refusal_says_why(engine: Engine, worke
     ]
     assert isinstance(answers[2], Conflict)
     assert isinstance(answers[3], IllegalMove)
-    states = [(await engine.get(job_id)).state for job_id in (waiting, running, ended, firm)]
+    states = [(await engine.reads.get(job_id)).state for job_id in (waiting, running, ended, firm)]
     assert states == [State.CANCELED, State.RUNNING, State.SUCCEEDED, State.QUEUED]
 
 
@@ -46,7 +46,7 @@ async def test_a_guard_that_refuses_one_does_not_stop_the_others(engine: Engine)
 
     answers = await engine.cancel_many(jobs)
     assert [isinstance(answer, HoldfastError) for answer in answers] == [False, True, False]
-    assert [(await engine.get(job)).state for job in jobs] == [State.CANCELED, State.QUEUED, State.CANCELED]
+    assert [(await engine.reads.get(job)).state for job in jobs] == [State.CANCELED, State.QUEUED, State.CANCELED]
 
 
 async def test_many_are_redriven_and_requeued(engine: Engine, worker: str) -> None:
@@ -55,10 +55,10 @@ async def test_many_are_redriven_and_requeued(engine: Engine, worker: str) -> No
         await engine.fail(worker, lease.id, lease.token, "boom")
     requeued = await engine.requeue_many([*jobs[:2], NOBODY])
     assert isinstance(requeued[2], NotFound)
-    assert [(await engine.get(job)).state for job in jobs] == [State.QUEUED, State.QUEUED, State.RETRYING]
+    assert [(await engine.reads.get(job)).state for job in jobs] == [State.QUEUED, State.QUEUED, State.RETRYING]
 
     await engine.cancel_many(jobs)
     again = await engine.redrive_many([*jobs, NOBODY])
     fresh = [answer.id for answer in again if isinstance(answer, Created)]
-    assert [(await engine.get(job)).redrive_of for job in fresh] == jobs
+    assert [(await engine.reads.get(job)).redrive_of for job in fresh] == jobs
     assert isinstance(again[3], NotFound)

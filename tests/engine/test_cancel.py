@@ -21,9 +21,9 @@ async def test_a_job_that_nobody_runs_is_canceled_at_once(
     asked = await engine.cancel(job.id, reason="changed my mind")
 
     assert asked.canceled
-    row = await engine.get(job.id)
+    row = await engine.reads.get(job.id)
     assert (row.state, row.reason, row.cancel_requested_at) == (State.CANCELED, "changed my mind", clock.now())
-    event = (await engine.history(job.id))[-1]
+    event = (await engine.reads.history(job.id))[-1]
     assert (event.verb, event.from_state, event.actor) == ("cancel", state, "client")
     assert await engine.accept(job.id) == []
     clock.advance(3600)
@@ -39,9 +39,9 @@ async def test_the_wish_to_cancel_a_running_job_is_durable(engine: Engine, worke
     asked = await engine.cancel(lease.id, actor=Actor.API, reason="too expensive")
 
     assert not asked.canceled
-    row = await engine.get(lease.id)
+    row = await engine.reads.get(lease.id)
     assert (row.state, row.cancel_requested_at, row.reason) == (State.RUNNING, clock.now(), "too expensive")
-    event = (await engine.history(lease.id))[-1]
+    event = (await engine.reads.history(lease.id))[-1]
     assert (event.verb, event.actor, event.reason) == ("cancel", "api", "too expensive")
     assert (event.from_state, event.to_state) == (None, None)
 
@@ -60,11 +60,11 @@ async def test_the_owner_obeys_by_failing_or_releasing(engine: Engine, worker: s
 
     assert await obey() is State.CANCELED
     assert await obey() is State.CANCELED
-    row = await engine.get(lease.id)
+    row = await engine.reads.get(lease.id)
     assert (row.state, row.reason) == (State.CANCELED, "stop")
     assert (row.error or {}).get("message") == ("halfway" if end.startswith("fail") else None)
-    assert [attempt.outcome for attempt in await engine.attempts(lease.id)] == ["canceled"]
-    event = (await engine.history(lease.id))[-1]
+    assert [attempt.outcome for attempt in await engine.reads.attempts(lease.id)] == ["canceled"]
+    event = (await engine.reads.history(lease.id))[-1]
     assert (event.verb, event.from_state, event.to_state, event.actor) == ("cancel", "running", "canceled", "worker")
 
 
@@ -75,7 +75,7 @@ async def test_a_canceled_run_records_its_own_error_and_answers_to_its_own_verb(
     [lease] = await engine.claim(worker)
     await engine.cancel(lease.id)
     await engine.release(worker, lease.id, lease.token)
-    assert [attempt.error and attempt.error["code"] for attempt in await engine.attempts(lease.id)] == [
+    assert [attempt.error and attempt.error["code"] for attempt in await engine.reads.attempts(lease.id)] == [
         "E_BEFORE",
         None,
     ]
@@ -95,7 +95,7 @@ async def test_a_job_that_finished_all_the_same_has_succeeded(engine: Engine, wo
     await engine.cancel(lease.id)
     await engine.complete(worker, lease.id, lease.token, {"n": 1})
 
-    assert (await engine.get(lease.id)).state is State.SUCCEEDED
+    assert (await engine.reads.get(lease.id)).state is State.SUCCEEDED
     with pytest.raises(Conflict) as refused:
         await engine.cancel(lease.id)
     assert refused.value.code == "already_final"
@@ -111,13 +111,13 @@ async def test_a_wish_that_is_not_obeyed_is_carried_out_after_a_grace(
         await sweep(engine, clock, 10)
         assert (await engine.heartbeat(worker, [held(lease)])).cancel == [lease.id]
     await sweep(engine, clock, 9)
-    assert (await engine.get(lease.id)).state is State.RUNNING
+    assert (await engine.reads.get(lease.id)).state is State.RUNNING
 
     await sweep(engine, clock, 1)
 
-    row = await engine.get(lease.id)
+    row = await engine.reads.get(lease.id)
     assert (row.state, row.reason) == (State.CANCELED, "cancel_not_obeyed")
-    event = (await engine.history(lease.id))[-1]
+    event = (await engine.reads.history(lease.id))[-1]
     assert (event.verb, event.to_state, event.actor) == ("reap", "canceled", "system")
     assert (await engine.heartbeat(worker, [held(lease)])).lost == [lease.id]
     with pytest.raises(LeaseLost):
@@ -129,7 +129,7 @@ async def test_a_canceled_job_whose_worker_died_ends_canceled(engine: Engine, wo
     await engine.cancel(lease.id)
     await sweep(engine, clock, 30)
 
-    row = await engine.get(lease.id)
+    row = await engine.reads.get(lease.id)
     assert (row.state, row.reason, row.lost) == (State.CANCELED, "lease_expired", 1)
 
 
@@ -173,23 +173,23 @@ async def test_a_retry_that_is_due_is_queued_again(engine: Engine, worker: str, 
     lease = await run(engine, worker, lifecycle="orchestration")
     await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=10)
     clock.advance(9)
-    assert await engine.requeue_due() == 0
+    assert await engine.maintenance.requeue_due() == 0
     clock.advance(1)
 
-    assert await engine.requeue_due() == 1
+    assert await engine.maintenance.requeue_due() == 1
 
-    assert (await engine.get(lease.id)).state is State.QUEUED
-    event = (await engine.history(lease.id))[-1]
+    assert (await engine.reads.get(lease.id)).state is State.QUEUED
+    event = (await engine.reads.history(lease.id))[-1]
     assert (event.verb, event.from_state, event.to_state, event.actor) == ("requeue", "retrying", "queued", "system")
-    assert await engine.requeue_due() == 0
+    assert await engine.maintenance.requeue_due() == 0
 
 
 async def test_requeue_is_bounded_per_call(engine: Engine, worker: str, clock: MovableClock) -> None:
-    engine.rules.limits = Limits(sweep_batch=3)
+    engine.ctx.limits = Limits(sweep_batch=3)
     await engine.create_many([NewJob(type="n", delay_seconds=1) for _ in range(7)])
     clock.advance(1)
 
-    assert [await engine.requeue_due() for _ in range(4)] == [3, 3, 1, 0]
+    assert [await engine.maintenance.requeue_due() for _ in range(4)] == [3, 3, 1, 0]
     assert len(await engine.claim(worker, limit=9)) == 7
 
 
@@ -218,9 +218,9 @@ async def test_a_waiting_retry_can_be_given_up(engine: Engine, worker: str, acto
 
     assert await engine.discard(lease.id, actor=actor, reason="no longer wanted") == [lease.id]
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.state, job.reason, job.error["code"]) == (State.DEAD, "no longer wanted", "E_DISK")
-    event = (await engine.history(lease.id))[-1]
+    event = (await engine.reads.history(lease.id))[-1]
     assert (event.verb, event.from_state, event.to_state, event.actor) == ("fail", "retrying", "dead", actor)
     assert await engine.claim(worker) == []
     assert await engine.discard(lease.id) == []
@@ -231,7 +231,7 @@ async def test_a_waiting_retry_can_be_given_up(engine: Engine, worker: str, acto
 
 async def test_a_redrive_is_a_new_job_that_leads_back_to_the_first(engine: Engine, worker: str) -> None:
     """C-6, R001-15, R004-7: the old row is not touched; the policy and the lane are kept, the counts start again."""
-    able = (await engine.register(capabilities={"gpu": True})).id
+    able = (await engine.workers.register(capabilities={"gpu": True})).id
     first = await run(
         engine,
         able,
@@ -255,7 +255,7 @@ async def test_a_redrive_is_a_new_job_that_leads_back_to_the_first(engine: Engin
     second = await engine.redrive(first.id)
 
     assert await stored(engine, first.id) == before
-    job, old = await engine.get(second.id), await engine.get(first.id)
+    job, old = await engine.reads.get(second.id), await engine.reads.get(first.id)
     for same in (
         "type",
         "tenant",
@@ -271,11 +271,11 @@ async def test_a_redrive_is_a_new_job_that_leads_back_to_the_first(engine: Engin
         assert getattr(job, same) == getattr(old, same), same
     assert (job.redrive_of, job.root_id, job.partition_key) == (first.id, first.id, "p")
     assert (job.attempt, job.failures, job.error, job.idempotency_key) == (0, 0, None, None)
-    assert (await engine.history(job.id))[0].actor == "api"
+    assert (await engine.reads.history(job.id))[0].actor == "api"
     assert await engine.claim(worker) == []
     [lease] = await engine.claim(able)
     assert (lease.expires_at - lease.claimed_at).total_seconds() == 77
     assert (await engine.fail(able, lease.id, lease.token, "E_ODD")).state is State.DEAD
 
-    third = await engine.get((await engine.redrive(second.id, payload={"url": "y"})).id)
+    third = await engine.reads.get((await engine.redrive(second.id, payload={"url": "y"})).id)
     assert (third.redrive_of, third.root_id, third.payload) == (second.id, first.id, {"url": "y"})

@@ -34,19 +34,19 @@ async def test_it_can_be_claimed_when_the_last_child_has_ended(
     parent, children = await parent_of(engine, worker, 2)
     stranger = await engine.create(NewJob(type="stranger"))
     await wait(engine, worker, parent)
-    assert (await engine.get(parent.id)).reason == "waiting_for_children"
+    assert (await engine.reads.get(parent.id)).reason == "waiting_for_children"
     for _ in children:
         assert await claimed(engine, worker) == []
-        clause = (await engine.why(parent.id))[-1]
+        clause = (await engine.reads.why(parent.id))[-1]
         assert (clause.name, clause.holds) == ("children", False)
         [lease] = await engine.claim(worker, types=["child"])
         await engine.complete(worker, lease.id, lease.token)
         clock.advance(0.1)  # a look has put off the next one by seconds: the end of a child calls for one now
-    assert "all its child jobs have ended" in (await engine.why(parent.id))[-1].says
+    assert "all its child jobs have ended" in (await engine.reads.why(parent.id))[-1].says
     assert await claimed(engine, worker) == [parent.id]
-    assert [job.id for job in await engine.children(parent.id)] == children
-    assert await engine.children(stranger.id) == []
-    assert (await engine.get(parent.id)).attempt == 1
+    assert [job.id for job in await engine.reads.children(parent.id)] == children
+    assert await engine.reads.children(stranger.id) == []
+    assert (await engine.reads.get(parent.id)).attempt == 1
 
 
 async def test_where_no_child_is_left_it_goes_on_at_once(engine: Engine, worker: str) -> None:
@@ -78,7 +78,7 @@ async def lost(engine: Engine, worker: str, child: str, clock: MovableClock) -> 
 async def pruned(engine: Engine, worker: str, child: str, clock: MovableClock) -> None:
     await engine.cancel(child)
     clock.advance(10**7)
-    assert await engine.prune(Retention()) == 1
+    assert await engine.maintenance.prune(Retention()) == 1
 
 
 @pytest.mark.parametrize("end", [dead, canceled, rejected, lost, pruned], ids=lambda end: end.__name__)
@@ -103,13 +103,13 @@ async def test_a_child_that_ends_unseen_is_found_within_seconds(
     parent, _ = await parent_of(engine, worker, 1)
     await wait(engine, worker, parent)
     assert await claimed(engine, worker) == []
-    before = await engine.get(parent.id)
+    before = await engine.reads.get(parent.id)
     clock.advance(4)
     assert await claimed(engine, worker) == []
     clock.advance(1)
     assert await claimed(engine, worker) == []
-    assert (await engine.get(parent.id)).run_at > before.run_at
-    assert (await engine.get(parent.id)).version == before.version
+    assert (await engine.reads.get(parent.id)).run_at > before.run_at
+    assert (await engine.reads.get(parent.id)).version == before.version
 
 
 async def test_waiting_can_be_ended_by_cancel_and_by_wake(engine: Engine, worker: str) -> None:
@@ -141,7 +141,7 @@ async def test_a_failure_of_that_name_is_tried_again_at_its_time(
     child = await engine.create(NewJob(type="child", parent_id=parent.id))
     await engine.create(NewJob(type="child", parent_id=parent.id))
     await engine.fail(worker, parent.id, parent.token, "waiting_for_children", retry_after_seconds=60)
-    assert "children" not in [clause.name for clause in await engine.why(parent.id)]
+    assert "children" not in [clause.name for clause in await engine.reads.why(parent.id)]
     await engine.cancel(child.id)
     clock.advance(50)
     assert await claimed(engine, worker) == []
@@ -178,7 +178,7 @@ async def test_a_sweep_looks_only_at_those_that_wait_and_whose_time_has_come(
     assert await found() == [waits.id]
     assert await found() == []
     await engine.cancel(first)
-    looked_at = (await engine.get(other.id)).run_at
+    looked_at = (await engine.reads.get(other.id)).run_at
     clock.advance(1)
     await engine.cancel(second)
-    assert (await engine.get(other.id)).run_at == looked_at, "the first end has called for a look already"
+    assert (await engine.reads.get(other.id)).run_at == looked_at, "the first end has called for a look already"

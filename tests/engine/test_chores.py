@@ -12,13 +12,13 @@ DAY = 86_400.0
 
 
 async def seen(engine: Engine) -> set[str]:
-    found = await engine.chores(workers_kept=DAY, claims_kept=3600)
+    found = await engine.polls.due_work(workers_kept=DAY, claims_kept=3600)
     return {name for name in Chores.__struct_fields__ if getattr(found, name)}
 
 
 @pytest.fixture(autouse=True)
 async def swept(engine: Engine) -> None:
-    await engine.swept()
+    await engine.maintenance.record_sweep()
 
 
 async def test_where_nothing_happens_there_is_nothing_to_do(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -32,17 +32,17 @@ async def test_where_nothing_happens_there_is_nothing_to_do(engine: Engine, work
 async def test_that_nobody_has_swept_for_half_an_interval_is_seen(engine: Engine, clock: MovableClock) -> None:
     clock.advance(5)
     assert await seen(engine) == {"unswept"}
-    await engine.swept()
+    await engine.maintenance.record_sweep()
     assert await seen(engine) == set()
     clock.advance(5)
-    await engine.reap()
+    await engine.maintenance.reap()
     assert await seen(engine) == set()
 
 
 async def test_a_sweep_of_another_kind_is_none_of_ours(engine: Engine, clock: MovableClock) -> None:
     await ask(engine, "UPDATE sweeps SET name = 'another' RETURNING name")
     assert await seen(engine) == {"unswept"}
-    await engine.swept()
+    await engine.maintenance.record_sweep()
     assert await seen(engine) == set()
 
 
@@ -52,7 +52,7 @@ async def test_a_delayed_job_is_seen_when_it_is_ripe(engine: Engine, clock: Mova
     assert await seen(engine) == set()
     clock.advance(0.1)
     assert await seen(engine) == {"ripe"}
-    await engine.requeue_due()
+    await engine.maintenance.requeue_due()
     assert await seen(engine) == set()
 
 
@@ -67,11 +67,11 @@ async def test_what_runs_is_looked_at_whether_its_lease_is_over_or_not(engine: E
 async def test_a_job_that_nobody_accepted_is_seen_after_a_minute(engine: Engine, clock: MovableClock) -> None:
     await engine.create(NewJob(type="new", lifecycle="orchestration"), accept=False)
     clock.advance(59)
-    await engine.swept()
+    await engine.maintenance.record_sweep()
     assert await seen(engine) == set()
     clock.advance(1)
     assert await seen(engine) == {"orphans"}
-    await engine.accept_orphans()
+    await engine.maintenance.accept_orphans()
     assert await seen(engine) == set()
 
 
@@ -79,22 +79,22 @@ async def test_a_worker_that_is_silent_is_seen_and_a_day_later_forgotten(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """The one that beats is neither."""
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     await engine.heartbeat(worker, [])
     await engine.heartbeat(other, [], liveness=Liveness.OFFLINE)
     clock.advance(89)
-    await engine.swept()
+    await engine.maintenance.record_sweep()
     assert await seen(engine) == set()
     clock.advance(1)
-    await engine.swept()
+    await engine.maintenance.record_sweep()
     assert await seen(engine) == {"silent"}
     await engine.heartbeat(worker, [])
     assert await seen(engine) == set()
     clock.advance(DAY)
     await engine.heartbeat(worker, [])
-    await engine.swept()
+    await engine.maintenance.record_sweep()
     assert await seen(engine) == {"forgotten"}
-    await engine.forget_workers(DAY)
+    await engine.maintenance.forget_workers(DAY)
     assert await seen(engine) == set()
 
 
@@ -102,19 +102,19 @@ async def test_a_worker_is_offline_before_it_is_forgotten(engine: Engine, worker
     clock.advance(2 * DAY)
     await sweep(engine, clock, 130)
     assert await seen(engine) == {"silent"}
-    await engine.mark_silent_workers()
+    await engine.maintenance.mark_silent_workers()
     assert await seen(engine) == {"forgotten"}
 
 
 async def test_a_worker_of_whom_an_operator_said_something_is_not_forgotten(
     engine: Engine, clock: MovableClock
 ) -> None:
-    remote, switched_off = (await engine.register(kind="remote")).id, (await engine.register()).id
-    await engine.disable(switched_off)
+    remote, switched_off = (await engine.workers.register(kind="remote")).id, (await engine.workers.register()).id
+    await engine.workers.disable(switched_off)
     for worker in (remote, switched_off):
         await engine.heartbeat(worker, [], liveness=Liveness.OFFLINE)
     clock.advance(2 * DAY)
-    await engine.swept()
+    await engine.maintenance.record_sweep()
     assert await seen(engine) == set()
 
 
@@ -124,22 +124,22 @@ async def test_an_old_answer_to_a_claim_is_seen(engine: Engine, worker: str, clo
     await engine.complete(worker, lease.id, lease.token)
     clock.advance(3599)
     await engine.heartbeat(worker, [])
-    await engine.swept()
+    await engine.maintenance.record_sweep()
     assert await seen(engine) == set()
     clock.advance(1)
     assert await seen(engine) == {"claims"}
-    await engine.prune_claims(3600)
+    await engine.maintenance.prune_claim_requests(3600)
     assert await seen(engine) == set()
 
 
 async def test_a_session_that_is_over_is_seen(engine: Engine, clock: MovableClock) -> None:
-    await engine.begin_session("k", 60)
-    await engine.begin_session("k", 120)
+    await engine.sessions.begin("k", 60)
+    await engine.sessions.begin("k", 120)
     assert await seen(engine) == set()
     clock.advance(60)
-    await engine.swept()
+    await engine.maintenance.record_sweep()
     assert await seen(engine) == {"sessions"}
-    assert await engine.prune_sessions() == 1
+    assert await engine.sessions.prune() == 1
     assert await seen(engine) == set()
 
 
@@ -147,8 +147,8 @@ async def note(engine: Engine, worker: str, *, times: int) -> None:
     """So many lines about it, at once."""
     for number in range(times):
         await engine.heartbeat(worker, [], liveness=(Liveness.ACTIVE, Liveness.IDLE)[number % 2])
-        await engine.note_workers()
-    await engine.swept()
+        await engine.maintenance.record_worker_events()
+    await engine.maintenance.record_sweep()
 
 
 async def test_an_old_line_about_a_worker_is_seen_unless_it_is_the_last(
@@ -160,7 +160,7 @@ async def test_an_old_line_about_a_worker_is_seen_unless_it_is_the_last(
     assert await seen(engine) == set(), "the next takes its number from it"
     await note(engine, worker, times=2)
     assert await seen(engine) == {"lines"}
-    await engine.prune_worker_log()
+    await engine.maintenance.prune_worker_events()
     assert await seen(engine) == set()
 
 
@@ -173,9 +173,9 @@ async def test_a_worker_is_judged_by_its_own_lines(engine: Engine, worker: str, 
     await engine.reject_queued(Verdict(id=job.id, code="E_OVER"))
 
     clock.advance(DAY)
-    await engine.prune_worker_log()
+    await engine.maintenance.prune_worker_events()
     await engine.heartbeat(worker, [])
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     await note(engine, other, times=1)
     assert await seen(engine) == set()
     await note(engine, other, times=4)

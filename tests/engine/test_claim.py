@@ -38,11 +38,11 @@ async def test_a_claim_gives_everything_needed_to_run(engine: Engine, worker: st
         5,
     )
     assert lease.expires_at == clock.now() + timedelta(seconds=30)
-    row = await engine.get(lease.id)
+    row = await engine.reads.get(lease.id)
     assert (row.state, row.lease_worker, row.lease_instance) == (State.RUNNING, worker, "pod-1")
     assert (row.lease_token, row.lease_expires_at) == (lease.token, lease.expires_at)
     assert row.started_at == row.claimed_at == clock.now()
-    event = (await engine.history(lease.id))[-1]
+    event = (await engine.reads.history(lease.id))[-1]
     assert (event.verb, event.actor, event.worker_id, event.attempt, event.epoch) == ("claim", "worker", worker, 1, 1)
 
 
@@ -54,7 +54,7 @@ async def test_n_jobs_are_n_independent_leases(engine: Engine, worker: str) -> N
 
     assert len({lease.token for lease in leases}) == len({lease.id for lease in leases}) == 3
     await engine.complete(worker, leases[0].id, leases[0].token)
-    states = [(await engine.get(lease.id)).state for lease in leases]
+    states = [(await engine.reads.get(lease.id)).state for lease in leases]
     assert states == [State.SUCCEEDED, State.RUNNING, State.RUNNING]
     assert len(await engine.claim(worker)) == 1, "one, unless more are asked for (R001-67)"
 
@@ -70,9 +70,9 @@ async def test_the_first_start_is_remembered_and_each_attempt_has_its_own(
     [second] = await engine.claim(worker)
     await engine.complete(worker, second.id, second.token)
 
-    row = await engine.get(first.id)
+    row = await engine.reads.get(first.id)
     assert row.started_at == first.claimed_at
-    assert [a.started_at for a in await engine.attempts(first.id)] == [first.claimed_at, second.claimed_at]
+    assert [a.started_at for a in await engine.reads.attempts(first.id)] == [first.claimed_at, second.claimed_at]
 
 
 async def test_a_worker_takes_only_the_queues_and_types_it_names(engine: Engine, worker: str) -> None:
@@ -115,9 +115,9 @@ async def test_a_long_claim_over_many_lanes_and_priorities_is_filled(engine: Eng
 async def test_required_capabilities_decide_who_may_take_a_job(engine: Engine, worker: str) -> None:
     """R003-27: all that a job requires, in name and in detail."""
     await engine.create(job("cut", requires=["gpu", "codecs:h264"]))
-    blind = (await engine.register(capabilities={"gpu": True, "codecs": ["vp9"]})).id
-    off = (await engine.register(capabilities={"gpu": False, "codecs": ["h264"]})).id
-    able = (await engine.register(capabilities={"gpu": "a100", "codecs": ["vp9", "h264"], "more": 1})).id
+    blind = (await engine.workers.register(capabilities={"gpu": True, "codecs": ["vp9"]})).id
+    off = (await engine.workers.register(capabilities={"gpu": False, "codecs": ["h264"]})).id
+    able = (await engine.workers.register(capabilities={"gpu": "a100", "codecs": ["vp9", "h264"], "more": 1})).id
 
     for other in (worker, blind, off):
         assert await engine.claim(other) == []
@@ -136,7 +136,7 @@ async def test_a_worker_defers_to_an_idle_one_that_the_job_prefers(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-33, R003-40, R003-50, R003-107, R003-150, R003-163 (#264): until it has waited long enough; its age decides."""
-    gpu = (await engine.register(capabilities={"gpu": True})).id
+    gpu = (await engine.workers.register(capabilities={"gpu": True})).id
     await engine.heartbeat(gpu, [])
     await engine.create(job("cut", lifecycle="transcode", prefers=["gpu"]))
 
@@ -155,8 +155,8 @@ async def test_nobody_defers_to_a_preferred_worker_that_cannot_take_the_job(
 ) -> None:
     """C-33: only an idle, capable, enabled one counts."""
     offers = {"gpu": True} if why_not == "unable" else {"gpu": True, "big": True}
-    gpu = (await engine.register(capabilities=offers)).id
-    able = (await engine.register(capabilities={"big": True})).id
+    gpu = (await engine.workers.register(capabilities=offers)).id
+    able = (await engine.workers.register(capabilities={"big": True})).id
     await engine.heartbeat(gpu, [])
     match why_not:
         case "busy":
@@ -164,7 +164,7 @@ async def test_nobody_defers_to_a_preferred_worker_that_cannot_take_the_job(
         case "silent":
             clock.advance(20.1)
         case "disabled":
-            await engine.disable(gpu)
+            await engine.workers.disable(gpu)
         case "leaving":
             await engine.heartbeat(gpu, [], liveness=Liveness.OFFLINE)
         case "absent":
@@ -175,7 +175,7 @@ async def test_nobody_defers_to_a_preferred_worker_that_cannot_take_the_job(
 
 
 async def test_the_preferred_worker_itself_need_not_wait(engine: Engine, worker: str) -> None:
-    gpus = [(await engine.register(capabilities={"gpu": True})).id for _ in range(2)]
+    gpus = [(await engine.workers.register(capabilities={"gpu": True})).id for _ in range(2)]
     for gpu in gpus:
         await engine.heartbeat(gpu, [])
     await engine.create(job("cut", prefers=["gpu"]))
@@ -186,18 +186,18 @@ async def test_the_preferred_worker_itself_need_not_wait(engine: Engine, worker:
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(engine: Engine, worker: str) -> None:
     """Pausing stops claims, not creates, and does not touch what runs; it is for one tenant."""
     running = await run(engine, worker, queue="q")
-    await engine.pause("q", by="ann")
+    await engine.queues.pause("q", by="ann")
     await engine.create_many([job("ours", queue="q"), job("theirs", queue="q", tenant="b"), job("other")])
 
     assert names(await engine.claim(worker, limit=9)) == ["theirs", "other"]
     await engine.complete(worker, running.id, running.token)
-    assert await engine.resume("q")
+    assert await engine.queues.resume("q")
     assert names(await engine.claim(worker, limit=9)) == ["ours"]
-    assert not await engine.resume("never heard of")
+    assert not await engine.queues.resume("never heard of")
 
 
 async def test_a_worker_registered_for_some_tenants_serves_only_them(engine: Engine, worker: str) -> None:
-    bound = (await engine.register(tenants=["a", "b"])).id
+    bound = (await engine.workers.register(tenants=["a", "b"])).id
     await engine.create_many([job(tenant, tenant=tenant) for tenant in ("a", "b", "c")])
 
     assert names(await engine.claim(bound, limit=9)) == ["a", "b"]
@@ -208,13 +208,13 @@ async def test_a_disabled_worker_claims_nothing_but_may_finish(engine: Engine, w
     """C-32."""
     lease = await run(engine, worker)
     await engine.create(job("next"))
-    await engine.disable(worker)
+    await engine.workers.disable(worker)
 
     with pytest.raises(WorkerDisabled):
         await engine.claim(worker)
     assert (await engine.heartbeat(worker, [held(lease)])).lost == []
     await engine.complete(worker, lease.id, lease.token)
-    await engine.enable(worker)
+    await engine.workers.enable(worker)
     assert names(await engine.claim(worker)) == ["next"]
 
 
@@ -240,12 +240,12 @@ async def test_a_claim_that_makes_no_sense_is_refused(engine: Engine, worker: st
 async def test_a_running_job_is_never_claimed(engine: Engine, worker: str, clock: MovableClock) -> None:
     """C-26, R000-40: the claim itself does not touch it, not even when its lease ran out; reaping is its own move."""
     lease = await run(engine, worker)
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     clock.advance(3600)
     before = await stored(engine, lease.id)
 
     claimed = await engine.store.write(
-        lambda tx: claim(tx, engine.rules, worker=other, instance=None, queues=None, types=None, limit=9)
+        lambda tx: claim(tx, engine.ctx, worker=other, instance=None, queues=None, types=None, limit=9)
     )
 
     assert claimed == []
@@ -258,7 +258,7 @@ async def test_a_claim_that_finds_too_little_reaps_and_looks_again(
     """C-26, R000-39, R000-41, R001-62, R001-73: what expired in its queues is freed first."""
     lost = await run(engine, worker, queue="a")
     await run(engine, worker, queue="b")
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     clock.advance(29)
     assert await engine.claim(other, queues=["a"]) == []
     clock.advance(1)
@@ -267,8 +267,8 @@ async def test_a_claim_that_finds_too_little_reaps_and_looks_again(
 
     assert (lease.id, lease.attempt, lease.epoch, lease.lost) == (lost.id, 2, 2, 1)
     assert lease.token != lost.token
-    assert [e.verb for e in await engine.history(lost.id)][-3:] == ["claim", "reap", "claim"]
-    assert [job.state for job in (await engine.page()).jobs] == [State.RUNNING, State.RUNNING]
+    assert [e.verb for e in await engine.reads.history(lost.id)][-3:] == ["claim", "reap", "claim"]
+    assert [job.state for job in (await engine.reads.page()).jobs] == [State.RUNNING, State.RUNNING]
 
 
 async def test_a_due_retry_is_claimed_directly_or_queued_first_as_the_lifecycle_says(
@@ -283,7 +283,7 @@ async def test_a_due_retry_is_claimed_directly_or_queued_first_as_the_lifecycle_
         clock.advance(5)
         [again] = await engine.claim(worker, types=[lifecycle])
         assert (again.id, again.attempt) == (lease.id, 2)
-        paths[lifecycle] = [e.to_state for e in (await engine.history(lease.id))[-3:]]
+        paths[lifecycle] = [e.to_state for e in (await engine.reads.history(lease.id))[-3:]]
     direct, through = ["running", "retrying", "running"], ["retrying", "queued", "running"]
     assert paths == {
         **dict.fromkeys(("default", "images", "crawl", "transcode"), direct),
@@ -308,7 +308,7 @@ async def test_what_was_claimed_is_told_though_looking_for_more_failed(
 
 async def test_many_workers_at_once_never_share_a_job(engine: Engine, clock: MovableClock) -> None:
     """R001-24, R001-74, R003-103, R003-146, R003-151, R003-160, R003-163 (#262), S3."""
-    workers = [(await engine.register()).id for _ in range(8)]
+    workers = [(await engine.workers.register()).id for _ in range(8)]
     await engine.create_many([job(str(n)) for n in range(100)])
 
     async def take_all(worker: str) -> list[Lease]:
@@ -341,7 +341,7 @@ async def test_the_epoch_rises_by_one_with_every_claim(engine: Engine, worker: s
         tokens.add(lease.token)
     assert epochs == [1, 2, 3, 4, 5]
     assert len(tokens) == 5
-    assert [attempt.epoch for attempt in await engine.attempts(lease.id)] == [1, 2, 3, 4]
+    assert [attempt.epoch for attempt in await engine.reads.attempts(lease.id)] == [1, 2, 3, 4]
 
 
 async def test_a_claim_skips_jobs_that_another_claim_has_locked(engine: Engine, worker: str) -> None:
@@ -352,7 +352,7 @@ async def test_a_claim_skips_jobs_that_another_claim_has_locked(engine: Engine, 
     claimed, commit = asyncio.Event(), asyncio.Event()
 
     async def slowly(tx: Tx) -> list[Lease]:
-        leases = await claim(tx, engine.rules, worker=worker, instance=None, queues=None, types=None, limit=1)
+        leases = await claim(tx, engine.ctx, worker=worker, instance=None, queues=None, types=None, limit=1)
         claimed.set()
         await commit.wait()
         return leases

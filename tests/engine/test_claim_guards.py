@@ -51,12 +51,12 @@ async def test_those_behind_what_was_put_off_or_ended_are_claimed_at_once(
     made = await engine.create_many([job("reject"), job("defer"), job("reject"), job("allow"), job("allow")])
 
     assert [lease.id for lease in await engine.claim(worker)] == [made[3].id]
-    states = [(await engine.get(one.id)).state for one in made]
+    states = [(await engine.reads.get(one.id)).state for one in made]
     assert states == [State.REJECTED, State.QUEUED, State.REJECTED, State.RUNNING, State.QUEUED]
     assert [lease.id for lease in await engine.claim(worker, limit=5)] == [made[4].id]
-    put_off = await engine.get(made[1].id)
+    put_off = await engine.reads.get(made[1].id)
     assert (put_off.due, put_off.reason) == (False, "too many of them")
-    assert "it waits 30 s more" in (said := " ".join(clause.says for clause in await engine.why(put_off.id)))
+    assert "it waits 30 s more" in (said := " ".join(clause.says for clause in await engine.reads.why(put_off.id)))
     assert "(too many of them)" in said
 
 
@@ -64,7 +64,7 @@ async def test_a_job_is_canceled_where_its_lifecycle_has_that_move(engine: Engin
     await answering(engine)
     made = await engine.create(job("cancel", "default"))
     assert await engine.claim(worker) == []
-    found = await engine.get(made.id)
+    found = await engine.reads.get(made.id)
     assert (found.state, found.reason) == (State.CANCELED, "gone")
 
 
@@ -93,7 +93,7 @@ async def test_a_verdict_that_cannot_be_carried_out_is_a_failure_of_its_extensio
     assert [lease.id for lease in await engine.claim(worker, limit=2)] == [fine.id]
     [failure] = await ask(engine, "SELECT job_id, verb, extension, failures FROM hook_failures")
     assert tuple(failure) == (odd.id, "claim", "toy", 1)
-    assert (await engine.get(odd.id)).state is State.QUEUED
+    assert (await engine.reads.get(odd.id)).state is State.QUEUED
 
 
 async def test_a_guard_that_refuses_puts_the_job_off(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -101,8 +101,8 @@ async def test_a_guard_that_refuses_puts_the_job_off(engine: Engine, worker: str
     refused, fine = await engine.create_many([job("refuse"), job("allow")])
     assert [lease.id for lease in await engine.claim(worker)] == [fine.id]
     assert await put_off(engine) == {refused.id: ("claim", "toy", 0, "not now", REFUSED_SECONDS)}
-    assert ((await engine.get(refused.id)).due, (await engine.get(refused.id)).reason) == (False, "refused")
-    assert (await engine.get(refused.id)).run_at.timestamp() == clock.now().timestamp() + REFUSED_SECONDS
+    assert ((await engine.reads.get(refused.id)).due, (await engine.reads.get(refused.id)).reason) == (False, "refused")
+    assert (await engine.reads.get(refused.id)).run_at.timestamp() == clock.now().timestamp() + REFUSED_SECONDS
 
 
 async def put_off(engine: Engine) -> dict[str, tuple[Any, ...]]:
@@ -116,11 +116,11 @@ async def test_why_tells_the_reason_of_what_a_guard_has_put_off(
 ) -> None:
     verdicts: dict[str, Any] = {"busy": Defer(30, "over quota"), "later": Defer(90)}
     await answering(engine, verdicts)
-    await engine.upkeep([])
+    await engine.maintenance.extension_tasks([])
     busy, later = await engine.create_many([job("busy"), job("later")])
 
     async def said(job_id: str) -> tuple[bool, str]:
-        return next((one.holds, one.says) for one in await engine.why(job_id) if one.name == "hook")
+        return next((one.holds, one.says) for one in await engine.reads.why(job_id) if one.name == "hook")
 
     assert await engine.claim(worker) == []
     toy = "extension toy has put off its claim until"
@@ -133,7 +133,7 @@ async def test_why_tells_the_reason_of_what_a_guard_has_put_off(
     assert (await said(busy.id))[1].startswith("extension toy has failed its claim once: RuntimeError: broken")
     clock.advance(5)
     verdicts["busy"] = Defer(7, "again")
-    engine.rules.hooks.guard("pay", ["claim"], ["n"], engine.rules.hooks.guards("claim", "n").pop().function)
+    engine.ctx.hooks.guard("pay", ["claim"], ["n"], engine.ctx.hooks.guards("claim", "n").pop().function)
     assert await engine.claim(worker) == []
     assert await put_off(engine) == {
         busy.id: ("claim", "pay", 0, "again", 7),
@@ -142,14 +142,14 @@ async def test_why_tells_the_reason_of_what_a_guard_has_put_off(
     clock.advance(10)
     verdicts["busy"] = None
     [lease] = await engine.claim(worker)
-    assert [clause.name for clause in await engine.why(lease.id)] == ["state", "extension"]
+    assert [clause.name for clause in await engine.reads.why(lease.id)] == ["state", "extension"]
     assert set(await put_off(engine)) == {later.id}
 
 
 async def test_a_job_whose_acceptance_is_refused_is_asked_about_again_later_and_hides_no_other(
     engine: Engine, clock: MovableClock
 ) -> None:
-    engine.rules.limits = replace(engine.rules.limits, sweep_batch=1)
+    engine.ctx.limits = replace(engine.ctx.limits, sweep_batch=1)
     refused = "not paid"
 
     @guard(engine, "accept", job_type="n")
@@ -161,14 +161,14 @@ async def test_a_job_whose_acceptance_is_refused_is_asked_about_again_later_and_
     odd, fine = await engine.create_many([job(name, "orchestration") for name in ("refuse", "allow")], accept=False)
     for seconds in (100, 60):
         clock.advance(seconds)
-        await engine.accept_orphans()
+        await engine.maintenance.accept_orphans()
         assert await put_off(engine) == {odd.id: ("accept", "toy", 0, refused, REFUSED_SECONDS)}
         refused = "still not paid"
-        assert (await engine.accept_orphans()) == (seconds == 100)
-    assert (await engine.get(fine.id)).state is State.QUEUED
+        assert (await engine.maintenance.accept_orphans()) == (seconds == 100)
+    assert (await engine.reads.get(fine.id)).state is State.QUEUED
     refused = ""
     clock.advance(60)
-    assert await engine.accept_orphans() == 1
+    assert await engine.maintenance.accept_orphans() == 1
     assert await put_off(engine) == {}
 
 
@@ -182,7 +182,7 @@ async def test_a_waiting_retry_cannot_be_rejected(engine: Engine, worker: str) -
     await engine.fail(worker, lease.id, lease.token, "E")
     verdicts["later"] = Reject("SAFE_BLOCK")
     assert await engine.claim(worker) == []
-    waits = await engine.get(made.id)
+    waits = await engine.reads.get(made.id)
     assert (waits.state, waits.due, waits.reason) == (State.RETRYING, False, "E"), "why it is tried again stays"
     assert len(await ask(engine, "SELECT job_id FROM hook_failures")) == 1
 

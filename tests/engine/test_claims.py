@@ -30,7 +30,7 @@ async def test_a_request_that_finds_nothing_leaves_nothing(engine: Engine, worke
 
 
 async def test_nobody_elses_answer_is_given(engine: Engine, worker: str) -> None:
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     for _ in range(2):
         await engine.create(NewJob(type="echo"))
     [mine] = await engine.claim_once(worker, "r") or []
@@ -47,7 +47,7 @@ async def test_jobs_of_other_queues_and_types_are_no_answer(engine: Engine, work
     assert await engine.claim_once(worker, "r", types=["other"]) is None
     assert await requests(engine) == []
     assert await engine.claim_once(worker, "r", queues=["q"], types=["echo"], instance="i")
-    assert await engine.held_by(worker, "i")
+    assert await engine.polls.held_by(worker, "i")
 
 
 async def test_answers_are_kept_for_a_while_and_not_for_ever(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -55,9 +55,9 @@ async def test_answers_are_kept_for_a_while_and_not_for_ever(engine: Engine, wor
         await engine.create(NewJob(type="echo"))
         assert await engine.claim_once(worker, request)
         clock.advance(1800)
-    assert await engine.prune_claims(3600) == 1
+    assert await engine.maintenance.prune_claim_requests(3600) == 1
     assert [row["request_id"] for row in await ask(engine, "SELECT request_id FROM claims")] == ["new"]
-    assert await engine.prune_claims(3600) == 0
+    assert await engine.maintenance.prune_claim_requests(3600) == 0
 
 
 async def test_what_nobody_heard_of_is_given_back(engine: Engine, worker: str) -> None:
@@ -65,7 +65,7 @@ async def test_what_nobody_heard_of_is_given_back(engine: Engine, worker: str) -
         made = await engine.create(NewJob(type="echo"))
         [lease] = await engine.claim(worker) if request is None else await engine.claim_once(worker, request) or []
         assert await engine.give_back(worker, [Held(lease.id, lease.token)], request=request)
-        job = await engine.get(made.id)
+        job = await engine.reads.get(made.id)
         assert (job.state, job.attempt) == ("queued", 0)
         [again] = await engine.claim_once(worker, request or "r") or []
         assert again.epoch == 2
@@ -73,7 +73,7 @@ async def test_what_nobody_heard_of_is_given_back(engine: Engine, worker: str) -
 
 
 async def test_what_a_repeat_was_told_of_stays_its_own(engine: Engine, worker: str) -> None:
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     await engine.create(NewJob(type="echo"))
     await engine.create(NewJob(type="echo"))
     [lease] = await engine.claim_once(worker, "r") or []
@@ -84,11 +84,11 @@ async def test_what_a_repeat_was_told_of_stays_its_own(engine: Engine, worker: s
 
 
 async def test_nobody_gives_back_what_is_not_theirs(engine: Engine, worker: str) -> None:
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     made = await engine.create(NewJob(type="echo"))
     [lease] = await engine.claim_once(worker, "r") or []
     assert not await engine.give_back(other, [Held(lease.id, lease.token)], request="r")
     assert not await engine.give_back(worker, [Held(lease.id, lease.token)], request="another")
     await engine.give_back(other, [Held(lease.id, lease.token)])
     await engine.give_back(worker, [Held(lease.id, NOBODYS)])
-    assert (await engine.get(made.id)).lease_token == lease.token
+    assert (await engine.reads.get(made.id)).lease_token == lease.token

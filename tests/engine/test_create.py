@@ -41,12 +41,12 @@ async def test_a_created_job_keeps_what_was_handed_in(engine: Engine, clock: Mov
     )
     created = await engine.create(sent)
 
-    job = await engine.get(created.id)
+    job = await engine.reads.get(created.id)
     assert (job.type, job.payload, job.queue, job.priority) == (sent.type, sent.payload, "post", 7)
     assert (job.tags, job.trace, job.partition_key) == (["a", "b"], sent.trace, "p")
     assert (job.parent_id, job.max_attempts, job.tenant, job.attempt) == (NOBODYS, 2, "default", 0)
     assert job.created_at == job.updated_at == job.run_at == clock.now()
-    assert [(e.seq, e.verb, e.to_state, e.actor) for e in await engine.history(job.id)] == [
+    assert [(e.seq, e.verb, e.to_state, e.actor) for e in await engine.reads.history(job.id)] == [
         (1, "create", "queued", "client"),
     ]
 
@@ -54,7 +54,7 @@ async def test_a_created_job_keeps_what_was_handed_in(engine: Engine, clock: Mov
 async def test_where_acceptance_is_a_move_of_its_own_it_is_told_so(engine: Engine) -> None:
     """R001-10: created, then accepted, also when one call does both."""
     created = await engine.create(NewJob(type="n", lifecycle="orchestration"))
-    assert [(e.seq, e.verb, e.to_state) for e in await engine.history(created.id)] == [
+    assert [(e.seq, e.verb, e.to_state) for e in await engine.reads.history(created.id)] == [
         (1, "create", "created"),
         (2, "accept", "queued"),
     ]
@@ -64,7 +64,7 @@ async def test_a_lifecycle_without_created_starts_at_queued(engine: Engine) -> N
     """C-9, R000-22, R002-10: one line of history, not two."""
     created = await engine.create(NewJob(type="crawl", lifecycle="crawl"))
 
-    assert [(e.verb, e.to_state) for e in await engine.history(created.id)] == [("create", "queued")]
+    assert [(e.verb, e.to_state) for e in await engine.reads.history(created.id)] == [("create", "queued")]
 
 
 async def test_a_batch_is_answered_in_the_order_it_was_sent(engine: Engine) -> None:
@@ -72,7 +72,7 @@ async def test_a_batch_is_answered_in_the_order_it_was_sent(engine: Engine) -> N
 
     answers = await engine.create_many(jobs)
 
-    assert [(await engine.get(answer.id)).payload["n"] for answer in answers] == list(range(50))
+    assert [(await engine.reads.get(answer.id)).payload["n"] for answer in answers] == list(range(50))
     assert await engine.create_many([]) == []
 
 
@@ -113,7 +113,7 @@ async def test_one_wrong_job_refuses_the_whole_batch(engine: Engine) -> None:
 
 
 async def test_a_batch_over_the_limit_is_refused_whole(engine: Engine) -> None:
-    engine.rules.limits = Limits(batch_max=2)
+    engine.ctx.limits = Limits(batch_max=2)
     with pytest.raises(Invalid) as refused:
         await engine.create_many([NewJob(type="n")] * 3)
     assert refused.value.code == "batch_too_large"
@@ -211,7 +211,7 @@ async def test_a_crawl_key_is_free_after_a_day(engine: Engine, clock: MovableClo
 
     assert (second.existed, second.id == first.id) == (False, False)
     assert (await engine.create(request)).id == second.id
-    assert (await engine.get(first.id)).idempotency_key == "k", "kept for the record"
+    assert (await engine.reads.get(first.id)).idempotency_key == "k", "kept for the record"
 
 
 async def test_a_generation_key_is_free_once_its_job_failed(engine: Engine, worker: str) -> None:
@@ -258,12 +258,12 @@ async def test_a_rejection_frees_no_key(engine: Engine, worker: str, clock: Mova
 
     assert await engine.create(request) == Created(first.id, State.REJECTED, existed=True)
     for _ in range(2):
-        await engine.prune(Retention(rejected=0))
+        await engine.maintenance.prune(Retention(rejected=0))
         clock.advance(SEEN_SECONDS)
     assert await jobs_in(engine) == 0
     assert await engine.create(request) == Created(first.id, State.REJECTED, existed=True)
     clock.advance(DAY)
-    await engine.prune(Retention(rejected=0))
+    await engine.maintenance.prune(Retention(rejected=0))
     assert (await engine.create(request)).existed is (idempotency == "until_failed"), "its window is over"
 
 
@@ -308,8 +308,8 @@ async def test_the_request_wins_over_the_job_type_over_the_lifecycle_over_the_se
     ids = SeededIds(3)
     settings = PolicySettings({"lease_seconds": 45, "max_attempts": 9})
     engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, policy_settings=settings)
-    worker = (await engine.register()).id
-    await engine.declare(JobType(name="site", lifecycle="crawl", queue="web", policy={"max_attempts": 2}))
+    worker = (await engine.workers.register()).id
+    await engine.job_types.declare(JobType(name="site", lifecycle="crawl", queue="web", policy={"max_attempts": 2}))
 
     async def lease(new: NewJob) -> tuple[str, str, int, float]:
         await engine.create(new)
@@ -330,9 +330,11 @@ async def test_a_later_declaration_does_not_change_a_job_that_exists(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """The policy is a snapshot: leases, attempts and the treatment of errors stay as they were at creation."""
-    await engine.declare(JobType(name="site", policy={"lease_seconds": 60, "errors": {"E_BUSY": "permanent"}}))
+    await engine.job_types.declare(
+        JobType(name="site", policy={"lease_seconds": 60, "errors": {"E_BUSY": "permanent"}})
+    )
     await engine.create(NewJob(type="site"))
-    await engine.declare(JobType(name="site", lifecycle="images", policy={"max_attempts": 1}))
+    await engine.job_types.declare(JobType(name="site", lifecycle="images", policy={"max_attempts": 1}))
 
     [old] = await engine.claim(worker)
     assert (old.lifecycle, old.max_attempts, old.expires_at) == ("default", 5, clock.now() + timedelta(seconds=60))
@@ -349,8 +351,8 @@ async def test_a_wrong_declaration_is_refused_whole(engine: Engine) -> None:
         JobType(name="b", requires=[""]),
     ):
         with pytest.raises(Invalid):
-            await engine.declare(JobType(name="a", queue="elsewhere"), wrong)
-    assert (await engine.get((await engine.create(NewJob(type="a"))).id)).queue == "default"
+            await engine.job_types.declare(JobType(name="a", queue="elsewhere"), wrong)
+    assert (await engine.reads.get((await engine.create(NewJob(type="a"))).id)).queue == "default"
 
 
 # -- accept -----------------------------------------------------------------------------------------------------
@@ -368,7 +370,7 @@ async def test_acceptance_is_a_step_of_its_own(engine: Engine, worker: str) -> N
 
     assert await stored(engine, created.id) == before
     assert [lease.id for lease in await engine.claim(worker)] == [created.id]
-    assert [e.verb for e in await engine.history(created.id)] == ["create", "accept", "claim"]
+    assert [e.verb for e in await engine.reads.history(created.id)] == ["create", "accept", "claim"]
 
 
 async def test_an_accepted_delay_still_counts(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -384,21 +386,21 @@ async def test_orphans_are_accepted_after_a_while(engine: Engine, clock: Movable
     """C-9: the creator died between its two commits; a minute later maintenance finishes the acceptance."""
     orphan = await engine.create(NewJob(type="n", lifecycle="orchestration"), accept=False)
     clock.advance(59)
-    assert await engine.accept_orphans() == 0
+    assert await engine.maintenance.accept_orphans() == 0
     clock.advance(1)
 
-    assert await engine.accept_orphans() == 1
+    assert await engine.maintenance.accept_orphans() == 1
 
-    assert (await engine.get(orphan.id)).state is State.QUEUED
-    assert (await engine.history(orphan.id))[-1].actor == Actor.SYSTEM
+    assert (await engine.reads.get(orphan.id)).state is State.QUEUED
+    assert (await engine.reads.history(orphan.id))[-1].actor == Actor.SYSTEM
 
 
 async def test_orphans_wait_for_ever_where_the_limit_is_zero(engine: Engine, clock: MovableClock) -> None:
     """C-9: `accept_orphans_seconds` 0 means never."""
-    engine.rules.limits = Limits(accept_orphans_seconds=0)
+    engine.ctx.limits = Limits(accept_orphans_seconds=0)
     await engine.create(NewJob(type="n", lifecycle="orchestration"), accept=False)
     clock.advance(DAY)
-    assert await engine.accept_orphans() == 0
+    assert await engine.maintenance.accept_orphans() == 0
 
 
 async def test_a_repeated_request_says_that_its_job_still_waits_for_acceptance(engine: Engine) -> None:
@@ -412,7 +414,7 @@ async def test_a_repeated_request_says_that_its_job_still_waits_for_acceptance(e
 
 
 async def test_an_unknown_job_is_not_found(engine: Engine) -> None:
-    for verb in (engine.get, engine.cancel, engine.requeue, engine.redrive, engine.why):
+    for verb in (engine.reads.get, engine.cancel, engine.requeue, engine.redrive, engine.reads.why):
         for job_id in (NOBODYS, "", "no id at all"):
             with pytest.raises(NotFound) as refused:
                 await verb(job_id)
@@ -434,4 +436,4 @@ async def test_trouble_with_a_taken_key_is_no_answer_to_the_jobs_that_were_made_
     taken, *made = await engine.hand_in_each([ready(job) for job in jobs])
     assert isinstance(taken, StoreUnavailable)
     assert [type(one) for one in made] == [Created, Created]
-    assert len((await engine.page()).jobs) == 3
+    assert len((await engine.reads.page()).jobs) == 3

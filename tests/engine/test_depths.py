@@ -57,7 +57,7 @@ async def test_each_kind_is_counted_once(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E_BUSY", retry_after_seconds=HOUR)
     await engine.create(NewJob(type="later", delay_seconds=HOUR))
-    found = (await engine.depths()).queues
+    found = (await engine.reads.queue_stats()).queues
     assert found == {"default": Depth(waiting=1, delayed=1, retrying=1, created=1, running=1)}
     assert (found["default"].later, found["default"].jobs) == (3, 5)
 
@@ -65,7 +65,7 @@ async def test_each_kind_is_counted_once(engine: Engine, worker: str) -> None:
 async def test_queues_and_types_are_told_apart_and_tenants_are_not(engine: Engine) -> None:
     for queue, kind, tenant in (("a", "x", "t1"), ("a", "x", "t2"), ("a", "y", "t1"), ("b", "y", "t1")):
         await engine.create(NewJob(type=kind, queue=queue, tenant=tenant))
-    found = await engine.depths()
+    found = await engine.reads.queue_stats()
     assert {name: depth.waiting for name, depth in found.queues.items()} == {"a": 3, "b": 1}
     assert {name: depth.waiting for name, depth in found.types.items()} == {"x": 2, "y": 2}
 
@@ -76,10 +76,10 @@ async def test_the_oldest_wait_begins_when_a_job_could_run(engine: Engine, clock
     await engine.create(NewJob(type="echo", queue="b", delay_seconds=60))
     clock.advance(30)
     await engine.create(NewJob(type="echo", queue="a"))
-    found = (await engine.depths()).queues
+    found = (await engine.reads.queue_stats()).queues
     assert (found["a"], found["b"]) == (Depth(waiting=2, oldest_seconds=30), Depth(delayed=1))
     clock.advance(50)
-    found = (await engine.depths()).queues
+    found = (await engine.reads.queue_stats()).queues
     assert (found["a"], found["b"]) == (Depth(waiting=2, oldest_seconds=80), Depth(waiting=1, oldest_seconds=20))
 
 
@@ -88,28 +88,28 @@ async def test_what_waits_in_a_paused_queue_is_no_backlog(engine: Engine, clock:
     await engine.create(NewJob(type="echo", queue="held back"))
     await engine.create(NewJob(type="echo", queue="held back", tenant="another"))
     await engine.create(NewJob(type="echo", queue="free"))
-    await engine.pause("held back")
-    found = (await engine.depths()).queues
+    await engine.queues.pause("held back")
+    found = (await engine.reads.queue_stats()).queues
     assert found["held back"] == Depth(waiting=1, paused=1)
     assert found["held back"].later == 1
     assert found["free"] == Depth(waiting=1)
-    await engine.resume("held back")
+    await engine.queues.resume("held back")
     clock.advance(30)
-    assert (await engine.depths()).queues["held back"] == Depth(waiting=2, oldest_seconds=30)
+    assert (await engine.reads.queue_stats()).queues["held back"] == Depth(waiting=2, oldest_seconds=30)
 
 
 async def test_workers_are_counted_by_status_and_only_those_that_live_have_slots(
     engine: Engine, clock: MovableClock
 ) -> None:
-    gone = await engine.register(slots=100, offline_seconds=10)
+    gone = await engine.workers.register(slots=100, offline_seconds=10)
     for liveness, slots in ((Liveness.IDLE, 3), (Liveness.BUSY, 4), (Liveness.BUSY, None)):
-        worker = await engine.register(slots=slots)
+        worker = await engine.workers.register(slots=slots)
         await engine.heartbeat(worker.id, [], liveness=liveness, slots=slots)
-    await engine.disable((await engine.register(slots=1000)).id)
-    await engine.mark_silent_workers()  # the first sweep ever
+    await engine.workers.disable((await engine.workers.register(slots=1000)).id)
+    await engine.maintenance.mark_silent_workers()  # the first sweep ever
     clock.advance(10)
-    assert [worker.id for worker in await engine.mark_silent_workers()] == [gone.id]
-    found = await engine.depths()
+    assert [worker.id for worker in await engine.maintenance.mark_silent_workers()] == [gone.id]
+    found = await engine.reads.queue_stats()
     assert found.workers == {"idle": 1, "busy": 2, "offline": 1, "disabled": 1}
     assert found.slots == 7
 
@@ -117,32 +117,32 @@ async def test_workers_are_counted_by_status_and_only_those_that_live_have_slots
 async def test_young_figures_are_not_counted_again(engine: Engine, other: Engine, clock: MovableClock) -> None:
     """By nobody, however many ask; old ones are, once."""
     counts = counts_of(engine, other)
-    first = await engine.depths()
+    first = await engine.reads.queue_stats()
     await engine.create(NewJob(type="echo"))
     clock.advance(9)
-    assert [await asking.depths() for asking in (engine, other, engine)] == [first] * 3
+    assert [await asking.reads.queue_stats() for asking in (engine, other, engine)] == [first] * 3
     assert len(counts) == 1
     clock.advance(1)
-    assert (await other.depths()).types["echo"].waiting == 1
-    assert (await engine.depths()).types["echo"].waiting == 1
+    assert (await other.reads.queue_stats()).types["echo"].waiting == 1
+    assert (await engine.reads.queue_stats()).types["echo"].waiting == 1
     assert len(counts) == 2
     clock.advance(2)
-    await engine.depths(max_age_seconds=1)
+    await engine.reads.queue_stats(max_age_seconds=1)
     assert len(counts) == 3
 
 
 async def test_of_many_that_ask_at_once_one_counts(engine: Engine, other: Engine, clock: MovableClock) -> None:
     counts = counts_of(engine, other)
-    await asyncio.gather(*(asking.depths() for asking in (engine, other) * 5))
+    await asyncio.gather(*(asking.reads.queue_stats() for asking in (engine, other) * 5))
     assert len(counts) == 1
     clock.advance(OLD)
-    await asyncio.gather(*(asking.depths() for asking in (engine, other) * 5))
+    await asyncio.gather(*(asking.reads.queue_stats() for asking in (engine, other) * 5))
     assert len(counts) == 2
 
 
 async def test_who_read_old_figures_and_comes_late_does_not_count_again(engine: Engine) -> None:
     """Between his look and his turn somebody else has counted."""
-    await engine.depths()
+    await engine.reads.queue_stats()
     turn = await engine.store.write(
         lambda tx: tx.one(q.begin_count, name=counting.NAME, age=10.0, patience=PATIENCE_SECONDS)
     )
@@ -150,14 +150,14 @@ async def test_who_read_old_figures_and_comes_late_does_not_count_again(engine: 
 
 
 async def test_what_else_is_counted_is_left_alone(engine: Engine) -> None:
-    at = await engine.now()
+    at = await engine.reads.now()
     for name in ("another", "zebra"):
         sql = (
             "INSERT INTO counted (name, taken_at, asked_at, figures) VALUES (:name, :at, :at, 'theirs') RETURNING name"
         )
         await ask(engine, sql, name=name, at=at)
     await engine.create(NewJob(type="echo"))
-    assert (await engine.depths()).types["echo"].waiting == 1
+    assert (await engine.reads.queue_stats()).types["echo"].waiting == 1
     rows = await ask(engine, "SELECT name, figures FROM counted WHERE name <> :name ORDER BY name", name=counting.NAME)
     assert [(row["name"], row["figures"]) for row in rows] == [("another", "theirs"), ("zebra", "theirs")]
 
@@ -166,7 +166,7 @@ async def test_the_others_show_the_old_figures_meanwhile(
     engine: Engine, other: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await engine.create(NewJob(type="echo"))
-    old = await engine.depths()
+    old = await engine.reads.queue_stats()
     await engine.create(NewJob(type="echo"))
     clock.advance(OLD)
     counting_now, go_on = asyncio.Event(), asyncio.Event()
@@ -178,12 +178,12 @@ async def test_the_others_show_the_old_figures_meanwhile(
         return await count(*given)
 
     monkeypatch.setattr(counting, "_counted_anew", slow)
-    new = asyncio.create_task(engine.depths())
+    new = asyncio.create_task(engine.reads.queue_stats())
     await counting_now.wait()
-    assert await other.depths() == old
+    assert await other.reads.queue_stats() == old
     go_on.set()
     assert (await new).types["echo"].waiting == 2
-    assert await other.depths() == await new
+    assert await other.reads.queue_stats() == await new
 
 
 async def die_counting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ async def die_counting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as dying:
         dying.setattr(counting, "_counted_anew", gone)
         with pytest.raises(SystemError):
-            await engine.depths()
+            await engine.reads.queue_stats()
 
 
 async def test_whoever_died_counting_is_followed_by_another(
@@ -207,10 +207,10 @@ async def test_whoever_died_counting_is_followed_by_another(
         counts = counts_of(engine, other)
         await die_counting(engine, monkeypatch)
         clock.advance(PATIENCE_SECONDS - 1)
-        assert len((await other.depths()).queues) == known
+        assert len((await other.reads.queue_stats()).queues) == known
         assert counts == []
         clock.advance(1)
-        assert (await other.depths()).types["echo"].waiting == 1
+        assert (await other.reads.queue_stats()).types["echo"].waiting == 1
         assert len(counts) == 1
         clock.advance(OLD)
 
@@ -225,12 +225,12 @@ async def test_whoever_lost_the_turn_keeps_its_figures_to_itself(
         monkeypatch.setattr(counting, "_counted_anew", count)
         await other.create(NewJob(type="echo"))
         clock.advance(PATIENCE_SECONDS)
-        assert len((await other.depths()).queues) == 1
+        assert len((await other.reads.queue_stats()).queues) == 1
         return late
 
     monkeypatch.setattr(counting, "_counted_anew", overtaken)
-    assert (await engine.depths()).queues == {}
-    assert len((await engine.depths()).queues) == 1
+    assert (await engine.reads.queue_stats()).queues == {}
+    assert len((await engine.reads.queue_stats()).queues) == 1
 
 
 async def test_a_long_count_is_followed_by_a_long_rest(
@@ -246,13 +246,13 @@ async def test_a_long_count_is_followed_by_a_long_rest(
         return await count(tx)
 
     monkeypatch.setattr(counting, "_count", slow)
-    assert (await engine.depths()).took_seconds == 2
+    assert (await engine.reads.queue_stats()).took_seconds == 2
     counts = counts_of(engine)
     clock.advance(39)
-    await engine.depths()
+    await engine.reads.queue_stats()
     assert counts == []
     clock.advance(1)
-    await engine.depths()
+    await engine.reads.queue_stats()
     assert len(counts) == 1
 
 
@@ -260,24 +260,24 @@ async def test_a_count_that_fails_leaves_the_old_figures_and_a_rest(
     engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await engine.create(NewJob(type="echo"))
-    old = await engine.depths()
+    old = await engine.reads.queue_stats()
     clock.advance(OLD)
     with monkeypatch.context() as failing:
         failing.setattr(counting, "COUNT_SECONDS", -1.0)
-        assert (await engine.depths()).queues == old.queues
+        assert (await engine.reads.queue_stats()).queues == old.queues
     counts = counts_of(engine)
     clock.advance(OLD)
-    assert (await engine.depths()).counted_at == old.counted_at
+    assert (await engine.reads.queue_stats()).counted_at == old.counted_at
     assert counts == []
     clock.advance(OLD)
-    assert (await engine.depths()).counted_at == clock.now()
+    assert (await engine.reads.queue_stats()).counted_at == clock.now()
 
 
 async def test_made_up_names_do_not_make_the_figures_grow(engine: Engine) -> None:
     """The fullest are told apart, all the others are one (SEC-44); and many queues make no type less (R000-71)."""
     await engine.create_many([NewJob(type="echo", queue=f"q{n}") for n in range(NAMES_MAX + 20)])
     await engine.create_many([NewJob(type="echo", queue="large") for _ in range(3)])
-    found = await engine.depths()
+    found = await engine.reads.queue_stats()
     assert (next(iter(found.queues)), len(found.queues)) == ("large", NAMES_MAX + 1)
     assert found.queues["other"] == Depth(waiting=21)
     assert found.types == {"echo": Depth(waiting=NAMES_MAX + 23)}

@@ -22,10 +22,10 @@ async def test_a_completed_job_keeps_its_result_and_gives_up_its_lease(
     clock.advance(12)
     assert await engine.complete(worker, lease.id, lease.token, {"url": "s3://x"}) == Settled(lease.id, State.SUCCEEDED)
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.state, job.result, job.finished_at) == (State.SUCCEEDED, {"url": "s3://x"}, clock.now())
     assert (job.lease_token, job.lease_worker, job.lease_expires_at, job.last_worker) == (None, None, None, worker)
-    [attempt] = await engine.attempts(lease.id)
+    [attempt] = await engine.reads.attempts(lease.id)
     assert (attempt.worker_id, attempt.instance, attempt.token) == (worker, "pod-1", lease.token)
     assert (attempt.outcome, attempt.to_state) == ("succeeded", "succeeded")
     assert attempt.ended_at - attempt.started_at == timedelta(seconds=12)
@@ -37,7 +37,7 @@ async def test_a_repeated_complete_gets_the_same_answer(engine: Engine, worker: 
     lease = await run(engine, worker)
     first = await engine.complete(worker, lease.id, lease.token, result)
     before = await stored(engine, lease.id)
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
 
     assert await engine.complete(worker, lease.id, lease.token, result) == first
     for another in (
@@ -69,7 +69,11 @@ async def test_a_batch_of_endings_settles_each_by_itself(engine: Engine, worker:
     )
 
     assert [type(answer) for answer in answers] == [Settled, LeaseLost, Settled, LeaseLost, LeaseLost]
-    assert [(await engine.get(lease.id)).state for lease in (good, lost, last)] == ["succeeded", "running", "succeeded"]
+    assert [(await engine.reads.get(lease.id)).state for lease in (good, lost, last)] == [
+        "succeeded",
+        "running",
+        "succeeded",
+    ]
 
 
 async def twice(engine: Engine, worker: str) -> tuple[Lease, Lease]:
@@ -93,24 +97,24 @@ async def test_two_leases_of_one_job_in_a_batch_are_told_apart(
             case "complete":
                 done = [Done(lease.id, lease.token, {"epoch": lease.epoch}) for lease in leases]
                 answers = await engine.complete_many(worker, [done[n] for n in order])
-                assert (await engine.get(old.id)).result == {"epoch": 2}
+                assert (await engine.reads.get(old.id)).result == {"epoch": 2}
             case "fail":
                 failures = [Failure(id=lease.id, token=lease.token, code=f"E_{lease.epoch}") for lease in leases]
                 answers = await engine.fail_many(worker, [failures[n] for n in order])
-                assert (await engine.get(old.id)).error["code"] == "E_2"
+                assert (await engine.reads.get(old.id)).error["code"] == "E_2"
             case "release":
                 freed = [Freed(lease.id, lease.token, 100 * lease.epoch) for lease in leases]
                 answers = await engine.release_many(worker, [freed[n] for n in order])
                 answers = [a if n else LeaseLost("repeat of the first") for a, n in zip(answers, order, strict=True)]
-                assert (await engine.get(old.id)).run_at == new.run_at + timedelta(seconds=200)
+                assert (await engine.reads.get(old.id)).run_at == new.run_at + timedelta(seconds=200)
             case "reject":
                 verdicts = [Verdict(id=lease.id, token=lease.token, code=f"E_{lease.epoch}") for lease in leases]
                 answers = await engine.reject_many(worker, [verdicts[n] for n in order])
-                assert (await engine.get(old.id)).reason == "E_2"
+                assert (await engine.reads.get(old.id)).reason == "E_2"
             case _:
                 reports = [Progress(id=lease.id, token=lease.token, counters={"n": lease.epoch}) for lease in leases]
                 answers = await engine.progress_many(worker, [reports[n] for n in order])  # type: ignore[assignment]
-                assert (await engine.get(old.id)).counters == {"n": 2}
+                assert (await engine.reads.get(old.id)).counters == {"n": 2}
                 await engine.complete(worker, new.id, new.token)
         assert [isinstance(answer, LeaseLost) for answer in answers] == [n == 0 for n in order], verb
 
@@ -125,7 +129,7 @@ async def test_two_words_about_one_lease_in_a_batch_count_in_order(engine: Engin
     await engine.progress_many(
         worker, [Progress(id=reported.id, token=reported.token, percent=p, counters={str(p): p}) for p in (1, 2)]
     )
-    job = await engine.get(reported.id)
+    job = await engine.reads.get(reported.id)
     assert (job.percent, job.counters) == (2, {"1": 1, "2": 2})
 
 
@@ -145,9 +149,12 @@ async def test_success_clears_the_error_of_the_attempt_before(engine: Engine, wo
     [lease] = await engine.claim(worker)
     await engine.complete(worker, lease.id, lease.token)
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.error, job.reason) == (None, None)
-    assert [attempt.error and attempt.error["code"] for attempt in await engine.attempts(lease.id)] == ["E_ONCE", None]
+    assert [attempt.error and attempt.error["code"] for attempt in await engine.reads.attempts(lease.id)] == [
+        "E_ONCE",
+        None,
+    ]
 
 
 # -- fail -------------------------------------------------------------------------------------------------------
@@ -166,9 +173,9 @@ async def test_max_attempts_counts_all_executions(engine: Engine, worker: str, m
 
     assert ended == [State.RETRYING] * (max_attempts - 1) + [State.DEAD]
     assert await engine.claim(worker) == []
-    attempts = await engine.attempts(lease.id)
+    attempts = await engine.reads.attempts(lease.id)
     assert [(a.attempt, a.outcome) for a in attempts] == [(n, "failed") for n in range(1, max_attempts + 1)]
-    assert (await engine.get(lease.id)).reason == "E"
+    assert (await engine.reads.get(lease.id)).reason == "E"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +197,7 @@ async def test_the_code_of_an_error_decides_what_becomes_of_a_crawl(
     lease = await run(engine, worker, lifecycle="crawl")
     assert (await engine.fail(worker, lease.id, lease.token, code)).state is state
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     if state is State.RETRYING:
         assert least <= (job.run_at - clock.now()).total_seconds() <= most
 
@@ -199,13 +206,13 @@ async def test_backoff_doubles_up_to_a_cap_which_is_higher_where_the_origin_want
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C-17, R002-21, R002-27: base 2 s, factor 2, cap 600 s; throttled codes go on to an hour."""
-    monkeypatch.setattr(engine.rules.ids, "jitter", lambda: 1.0)
+    monkeypatch.setattr(engine.ctx.ids, "jitter", lambda: 1.0)
     waits: dict[str, list[float]] = {"network_error": [], "captcha": []}
     for code, waited in waits.items():
         lease = await run(engine, worker, type=code, lifecycle="crawl", max_attempts=14)
         for _ in range(13):
             await engine.fail(worker, lease.id, lease.token, code)
-            waited.append(((await engine.get(lease.id)).run_at - clock.now()).total_seconds())
+            waited.append(((await engine.reads.get(lease.id)).run_at - clock.now()).total_seconds())
             clock.advance(waited[-1])
             [lease] = await engine.claim(worker, types=[code])
 
@@ -220,7 +227,7 @@ async def test_a_retry_waits_for_its_backoff_and_jitter_spreads_it(
     leases = [await run(engine, worker, lifecycle="images") for _ in range(20)]
     await engine.fail_many(worker, [Failure(id=lease.id, token=lease.token, code="E") for lease in leases])
 
-    due = sorted([(await engine.get(lease.id)).run_at - clock.now() for lease in leases])
+    due = sorted([(await engine.reads.get(lease.id)).run_at - clock.now() for lease in leases])
     assert timedelta(0) < due[0] < due[-1] < timedelta(seconds=2)
     assert len(set(due)) == 20
     clock.advance(due[9].total_seconds())
@@ -231,7 +238,7 @@ async def test_a_worker_may_say_when_to_try_again(engine: Engine, worker: str, c
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E_429", retry_after_seconds=7200)
 
-    assert (await engine.get(lease.id)).run_at == clock.now() + timedelta(seconds=7200)
+    assert (await engine.reads.get(lease.id)).run_at == clock.now() + timedelta(seconds=7200)
 
 
 async def test_transcode_retries_at_once(engine: Engine, worker: str) -> None:
@@ -245,7 +252,7 @@ async def test_a_worker_may_say_that_it_is_hopeless(engine: Engine, worker: str)
     lease = await run(engine, worker)
     settled = await engine.fail(worker, lease.id, lease.token, "E_BAD_INPUT", "no such file", permanent=True)
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (settled.state, job.attempt, job.max_attempts) == (State.DEAD, 1, 5)
     assert (job.reason, job.error["code"], job.error["message"]) == ("E_BAD_INPUT", "E_BAD_INPUT", "no such file")
 
@@ -259,12 +266,12 @@ async def test_orchestration_dies_in_two_moves_and_one_transaction(
     settled = await engine.fail(worker, lease.id, lease.token, "E_FATAL", permanent=permanent)
 
     assert settled.state is State.DEAD
-    events = (await engine.history(lease.id))[-2:]
+    events = (await engine.reads.history(lease.id))[-2:]
     assert [(e.from_state, e.to_state, e.reason, e.actor) for e in events] == [
         ("running", "retrying", "E_FATAL", "worker"),
         ("retrying", "dead", "E_FATAL", "worker"),
     ]
-    assert [attempt.outcome for attempt in await engine.attempts(lease.id)] == ["failed"]
+    assert [attempt.outcome for attempt in await engine.reads.attempts(lease.id)] == ["failed"]
     assert events[0].pos == events[1].pos or engine.store.dialect == "sqlite"
     assert await engine.fail(worker, lease.id, lease.token, "E_FATAL", permanent=permanent) == settled
 
@@ -275,13 +282,13 @@ async def test_the_record_of_a_failure_is_kept_and_made_to_fit(engine: Engine, w
     context = {"domain": "example.com", "url": "https://example.com/"}
     await engine.fail(worker, lease.id, lease.token, "E", "\x00\ud800" + "ü" * 5000, context=context)
 
-    error = (await engine.get(lease.id)).error
+    error = (await engine.reads.get(lease.id)).error
     assert (error["code"], len(error["message"])) == ("E", 4000)
     assert error["context"] == {**context, "attempt": 1, "workerId": worker}, "the platform adds who and which attempt"
     assert error["message"].startswith("\ufffd?ü")
     assert error["message"].endswith("ü…")
-    [attempt] = await engine.attempts(lease.id)
-    event = (await engine.history(lease.id))[-1]
+    [attempt] = await engine.reads.attempts(lease.id)
+    event = (await engine.reads.history(lease.id))[-1]
     assert attempt.error == event.data == error
     assert (attempt.reason, event.reason) == ("E", "E")
 
@@ -290,12 +297,12 @@ async def test_a_rejection_has_a_context_too(engine: Engine, worker: str) -> Non
     """R002-40: also in the second attempt, whose number it tells."""
     first = await run(engine, worker, lifecycle="generation")
     await engine.fail(worker, first.id, first.token, "E", retry_after_seconds=0)
-    await engine.requeue_due()
+    await engine.maintenance.requeue_due()
     [again] = await engine.claim(worker)
     said = {"code": "SAFE_BLOCK", "message": "nsfw", "context": {"url": "https://example.com/"}}
     answer = await engine.reject(worker, again.id, again.token, **said)
 
-    assert (await engine.get(again.id)).error["context"] == {
+    assert (await engine.reads.get(again.id)).error["context"] == {
         "url": "https://example.com/",
         "attempt": 2,
         "workerId": worker,
@@ -341,7 +348,7 @@ async def test_a_repeated_fail_gets_the_same_answer_whatever_happened_since(
         assert await fail() == first
         with pytest.raises(LeaseLost):
             await fail("E_OTHER")
-        assert (await engine.get(lease.id)).lease_token == again.token
+        assert (await engine.reads.get(lease.id)).lease_token == again.token
 
 
 # -- release and snooze -----------------------------------------------------------------------------------------
@@ -353,13 +360,13 @@ async def test_a_released_job_is_free_at_once_and_its_attempt_given_back(engine:
     for epoch in range(1, 5):
         assert (lease.attempt, lease.epoch) == (1, epoch)
         assert await engine.release(worker, lease.id, lease.token) == Settled(lease.id, State.QUEUED)
-        assert (await engine.get(lease.id)).attempt == 0
+        assert (await engine.reads.get(lease.id)).attempt == 0
         old = lease
         [lease] = await engine.claim(worker)
         with pytest.raises(LeaseLost):
             await engine.complete(worker, old.id, old.token)
 
-    assert [(a.attempt, a.outcome) for a in await engine.attempts(lease.id)] == [(1, "released")] * 4
+    assert [(a.attempt, a.outcome) for a in await engine.reads.attempts(lease.id)] == [(1, "released")] * 4
 
 
 async def test_a_snoozed_job_comes_back_after_its_delay(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -367,7 +374,7 @@ async def test_a_snoozed_job_comes_back_after_its_delay(engine: Engine, worker: 
     lease = await run(engine, worker, max_attempts=1)
     await engine.release(worker, lease.id, lease.token, delay_seconds=30)
 
-    assert (await engine.get(lease.id)).reason == "snoozed"
+    assert (await engine.reads.get(lease.id)).reason == "snoozed"
     clock.advance(29)
     assert await engine.claim(worker) == []
     clock.advance(1)
@@ -382,7 +389,7 @@ async def test_a_repeated_release_gets_the_same_answer(engine: Engine, worker: s
     [again] = await engine.claim(worker)
 
     assert await engine.release(worker, lease.id, lease.token) == first
-    assert (await engine.get(lease.id)).lease_token == again.token, "and the new lease is not touched"
+    assert (await engine.reads.get(lease.id)).lease_token == again.token, "and the new lease is not touched"
     with pytest.raises(LeaseLost):
         await engine.fail(worker, lease.id, lease.token, "E")
 
@@ -412,11 +419,11 @@ async def test_a_worker_may_reject_what_it_runs(engine: Engine, worker: str) -> 
     lease = await run(engine, worker, lifecycle="generation")
     first = await engine.reject(worker, lease.id, lease.token, "SAFE_BLOCK", "nsfw")
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (first.state, job.state, job.reason) == (State.REJECTED, State.REJECTED, "SAFE_BLOCK")
     assert job.error == {"code": "SAFE_BLOCK", "message": "nsfw", "context": {"attempt": 1, "workerId": worker}}
-    assert [attempt.outcome for attempt in await engine.attempts(lease.id)] == ["rejected"]
-    assert (await engine.history(lease.id))[-1].reason == "SAFE_BLOCK"
+    assert [attempt.outcome for attempt in await engine.reads.attempts(lease.id)] == ["rejected"]
+    assert (await engine.reads.history(lease.id))[-1].reason == "SAFE_BLOCK"
     assert await engine.reject(worker, lease.id, lease.token, "SAFE_BLOCK", "nsfw") == first
     with pytest.raises(LeaseLost):
         await engine.reject(worker, lease.id, lease.token, "SAFE_BLOCK", "gore")
@@ -431,10 +438,10 @@ async def test_the_system_may_reject_what_nobody_has_started(engine: Engine, wor
     verdicts = [Verdict(id=job_id, code="SAFE_BLOCK", message="nsfw") for job_id in (running.id, queued.id, NOBODYS)]
     assert await engine.reject_queued(*verdicts) == [queued.id]
 
-    job = await engine.get(queued.id)
+    job = await engine.reads.get(queued.id)
     assert (job.state, job.error["code"], job.attempt) == (State.REJECTED, "SAFE_BLOCK", 0)
-    assert (await engine.history(queued.id))[-1].actor == "system"
-    assert await engine.attempts(queued.id) == []
+    assert (await engine.reads.history(queued.id))[-1].actor == "system"
+    assert await engine.reads.attempts(queued.id) == []
     assert await stored(engine, running.id) == before
 
 

@@ -26,10 +26,14 @@ async def follow(*_: Any) -> None: ...
 async def app(engine: Engine) -> Engine:
     """`toy` has hooks on `n` and, with `pay`, on `b`; `pay` alone on `p`."""
     for extension, types in {"toy": ["n", "b"], "pay": ["b", "p"]}.items():
-        engine.rules.hooks.effect(extension, ["complete", "prune"], types, follow)
-        engine.rules.hooks.effect(extension, ["cancel"], types, fails)
-    await engine.declare(*(JobType(name=name, lifecycle="default") for name in ("n", "b", "p", "plain")), app="shop")
-    await engine.upkeep([Task(extension=name, name="sweep", every=60, function=follow) for name in ("toy", "pay")])
+        engine.ctx.hooks.effect(extension, ["complete", "prune"], types, follow)
+        engine.ctx.hooks.effect(extension, ["cancel"], types, fails)
+    await engine.job_types.declare(
+        *(JobType(name=name, lifecycle="default") for name in ("n", "b", "p", "plain")), app="shop"
+    )
+    await engine.maintenance.extension_tasks(
+        [Task(extension=name, name="sweep", every=60, function=follow) for name in ("toy", "pay")]
+    )
     return engine
 
 
@@ -42,8 +46,8 @@ async def plain(app: Engine, store_url: str, clock: MovableClock) -> Any:
 
 
 async def needs(engine: Engine) -> dict[str, Any]:
-    types = {name: declared.needs for name, declared in (await engine.declared()).items()}
-    return types | {job.id: job.needs for job in (await engine.page()).jobs}
+    types = {name: declared.needs for name, declared in (await engine.reads.job_types()).items()}
+    return types | {job.id: job.needs for job in (await engine.reads.page()).jobs}
 
 
 async def test_what_is_known_of_each(app: Engine, worker: str, clock: MovableClock) -> None:
@@ -68,7 +72,7 @@ async def test_one_that_a_live_process_has_or_that_is_unknown_is_not_forgotten(
     app: Engine, clock: MovableClock
 ) -> None:
     clock.advance(MISSING_SECONDS - 1)
-    for attempt in (app.forget_extension, app.require_forgettable):
+    for attempt in (app.extensions.forget, app.extensions.require_forgettable):
         with pytest.raises(Conflict, match="a live process has extension 'toy'"):
             await attempt("toy")
         with pytest.raises(UnknownName, match="did you mean 'toy'"):
@@ -87,9 +91,9 @@ async def test_jobs_go_on_without_the_one_that_is_forgotten(
     for job_id in (waits, pays):
         with pytest.raises(HookFailed):
             await app.cancel(job_id)
-    app.rules.limits = plain.rules.limits = Limits(sweep_batch=1)
+    app.ctx.limits = plain.ctx.limits = Limits(sweep_batch=1)
     clock.advance(MISSING_SECONDS)
-    forgotten = await plain.forget_extension("toy", by="alice")
+    forgotten = await plain.extensions.forget("toy", by="alice")
     assert (forgotten.name, forgotten.job_types, forgotten.jobs) == ("toy", ["b", "n"], 3)
 
     changed = {"n": None, "b": ["pay"], "p": ["pay"], "plain": None, runs: None, waits: None, both: ["pay"]}
@@ -105,15 +109,15 @@ async def test_jobs_go_on_without_the_one_that_is_forgotten(
     await plain.complete(worker, leases[1].id, leases[1].token)
     await plain.create(NewJob(type="n"))
     clock.advance(1000)
-    plain.rules.limits = Limits()
-    assert await plain.prune(Retention(succeeded=1)) == 2
+    plain.ctx.limits = Limits()
+    assert await plain.maintenance.prune(Retention(succeeded=1)) == 2
     with pytest.raises(Conflict, match="pay"):
         await plain.cancel(both)
 
 
 async def test_an_app_that_starts_with_it_later_needs_it_anew(app: Engine, plain: Engine, clock: MovableClock) -> None:
     clock.advance(MISSING_SECONDS)
-    await plain.forget_extension("toy")
+    await plain.extensions.forget("toy")
     job = await plain.create(NewJob(type="n"))
-    await app.declare(JobType(name="n", lifecycle="default"), app="shop")
-    assert (await app.get(job.id)).needs == ["toy"]
+    await app.job_types.declare(JobType(name="n", lifecycle="default"), app="shop")
+    assert (await app.reads.get(job.id)).needs == ["toy"]

@@ -15,7 +15,7 @@ from tests.engine.steps import held, run
 @pytest.fixture
 async def fleet(engine: Engine) -> list[str]:
     """Three worker processes, by their ids."""
-    workers = sorted([(await engine.register()).id for _ in range(3)])
+    workers = sorted([(await engine.workers.register()).id for _ in range(3)])
     for worker in workers:
         await engine.heartbeat(worker, [])
     return workers
@@ -28,7 +28,7 @@ async def told(engine: Engine, worker: str) -> Fleet:
 async def live(engine: Engine, worker: str) -> int:
     """As a worker is told, and as a server sees it."""
     seen = (await told(engine, worker)).live
-    assert (await engine.vitals()).maintaining == seen
+    assert (await engine.reads.health()).maintaining == seen
     return seen
 
 
@@ -37,7 +37,7 @@ async def test_each_is_told_how_many_live_and_its_place_among_them(engine: Engin
 
 
 async def test_one_that_has_just_registered_counts(engine: Engine, fleet: list[str]) -> None:
-    await engine.register()
+    await engine.workers.register()
     assert await live(engine, fleet[0]) == 4
 
 
@@ -61,20 +61,20 @@ async def test_one_that_is_silent_for_half_of_its_offline_time_counts_no_more(
 
 
 async def test_one_that_an_operator_switched_off_still_keeps_things_in_order(engine: Engine, fleet: list[str]) -> None:
-    await engine.disable(fleet[1])
+    await engine.workers.disable(fleet[1])
     assert await live(engine, fleet[0]) == 3
 
 
 @pytest.mark.parametrize("kind", ["remote", "local"])
 async def test_whoever_speaks_over_http_takes_no_turns(engine: Engine, fleet: list[str], kind: str) -> None:
     """Also one that calls itself local: its key tells."""
-    remote, _ = await engine.register_with_key(NewWorker(kind=kind))
+    remote, _ = await engine.workers.register_with_key(NewWorker(kind=kind))
     await engine.heartbeat(remote.id, [])
     assert await live(engine, fleet[0]) == 3
 
 
 async def test_one_that_calls_itself_something_else_takes_no_turns(engine: Engine, fleet: list[str]) -> None:
-    await engine.register(kind="batch")
+    await engine.workers.register(kind="batch")
     assert await live(engine, fleet[0]) == 3
 
 

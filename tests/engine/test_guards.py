@@ -23,7 +23,7 @@ async def look(engine: Engine, query: Query, **params: Any) -> list[Row]:
 
 async def alive(engine: Engine, *capabilities: str, tenants: list[str] | None = None) -> str:
     """A worker that is idle and has just been heard of."""
-    worker = (await engine.register(capabilities=dict.fromkeys(capabilities, True), tenants=tenants)).id
+    worker = (await engine.workers.register(capabilities=dict.fromkeys(capabilities, True), tenants=tenants)).id
     await engine.heartbeat(worker, [], liveness=Liveness.IDLE)
     return worker
 
@@ -45,7 +45,7 @@ async def test_what_a_job_requires_does_not_cost_it_its_preference(engine: Engin
 
 async def test_what_other_jobs_require_is_no_reason_why_a_job_does_not_run(engine: Engine, worker: str) -> None:
     plain, choosy = [await engine.create(NewJob(type="n", requires=requires)) for requires in ([], ["gpu"])]
-    able = [all(clause.holds for clause in await engine.why(job.id)) for job in (plain, choosy)]
+    able = [all(clause.holds for clause in await engine.reads.why(job.id)) for job in (plain, choosy)]
     assert able == [True, False]
 
 
@@ -78,9 +78,9 @@ async def test_of_two_workers_that_a_job_prefers_neither_waits_for_the_other(eng
 
 async def test_an_operator_speaks_about_one_worker(engine: Engine, worker: str) -> None:
     """R003-25."""
-    other = await engine.register()
-    await engine.disable(worker)
-    assert {known.id: known.enabled for known in await engine.workers()} == {worker: False, other.id: True}
+    other = await engine.workers.register()
+    await engine.workers.disable(worker)
+    assert {known.id: known.enabled for known in await engine.workers.all()} == {worker: False, other.id: True}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_jobs_share_a_lane_only_if_the_same_workers_may_take_them(engine: 
     """C-33: whatever decides who may take a job, and when, tells lanes apart."""
     plain: dict[str, Any] = {"type": "cut", "requires": ["big"], "prefers": ["gpu"]}
     first, again, apart = [
-        (await engine.get((await engine.create(NewJob(**job))).id)).lane
+        (await engine.reads.get((await engine.create(NewJob(**job))).id)).lane
         for job in (plain, plain | {"payload": {"n": 1}}, plain | other)
     ]
     assert first == again != apart
@@ -139,19 +139,19 @@ async def test_a_claim_makes_nothing_ripe_before_its_time(engine: Engine, worker
 async def test_a_queue_is_resumed_for_its_tenant_alone(engine: Engine, worker: str) -> None:
     paused = [("a", "x"), ("a", "y"), ("b", "x")]
     for tenant, queue in paused:
-        await engine.pause(queue, tenant=tenant)
+        await engine.queues.pause(queue, tenant=tenant)
         await engine.create(NewJob(type="n", tenant=tenant, queue=queue))
     assert await engine.claim(worker, limit=3) == []
-    await engine.resume("x", tenant="a")
+    await engine.queues.resume("x", tenant="a")
     [lease] = await engine.claim(worker, limit=3)
     assert (lease.tenant, lease.queue) == ("a", "x")
 
 
 async def test_a_resumed_queue_is_no_reason_why_a_job_does_not_run(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n"))
-    await engine.pause("default")
-    await engine.resume("default")
-    assert all(clause.holds for clause in await engine.why(job.id))
+    await engine.queues.pause("default")
+    await engine.queues.resume("default")
+    assert all(clause.holds for clause in await engine.reads.why(job.id))
 
 
 # -- create -----------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ async def test_a_key_finds_the_job_of_its_own_tenant(engine: Engine) -> None:
 
 async def test_a_batch_of_two_kinds_makes_each_job_of_its_own(engine: Engine) -> None:
     created = await engine.create_many([NewJob(type=name, queue=name) for name in "ab"])
-    assert [(await engine.get(job.id)).queue for job in created] == ["a", "b"]
+    assert [(await engine.reads.get(job.id)).queue for job in created] == ["a", "b"]
 
 
 async def test_a_job_lives_by_the_policy_it_was_created_with(engine: Engine) -> None:
@@ -188,7 +188,7 @@ async def test_a_job_is_settled_by_its_own_token_alone(engine: Engine, worker: s
     for job, token in ((mine, other.token), (other, mine.token), (other, NOBODYS)):
         with pytest.raises(LeaseLost):
             await engine.complete(worker, job.id, token)
-    assert [len(await engine.attempts(lease.id)) for lease in (mine, other)] == [0, 1]
+    assert [len(await engine.reads.attempts(lease.id)) for lease in (mine, other)] == [0, 1]
 
 
 async def test_parts_belong_to_the_job_that_named_them(engine: Engine, worker: str) -> None:
@@ -196,7 +196,7 @@ async def test_parts_belong_to_the_job_that_named_them(engine: Engine, worker: s
     for lease, name in zip(leases, ("480p", "720p"), strict=True):
         await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[Part(name=name)]))
     for lease, name in zip(leases, ("480p", "720p"), strict=True):
-        assert [part.name for part in await engine.parts(lease.id)] == [name]
+        assert [part.name for part in await engine.reads.parts(lease.id)] == [name]
         assert [row["parts"] for row in await look(engine, q.count_parts, ids=[lease.id])] == [1]
 
 
@@ -211,8 +211,8 @@ async def test_a_retry_without_a_wait_is_claimable_only_where_it_need_not_be_que
         await engine.fail(worker, lease.id, lease.token, "E_HICCUP", retry_after_seconds=0)
     else:
         clock.advance(60)
-        await engine.reap()
-    job = await engine.get(lease.id)
+        await engine.maintenance.reap()
+    job = await engine.reads.get(lease.id)
     assert (job.state, job.run_at, job.due) == (State.RETRYING, clock.now(), due)
 
 
@@ -223,7 +223,7 @@ async def test_a_job_is_judged_by_its_own_policy(engine: Engine, worker: str, cl
     """C-34: what another job may not, this one may."""
     short, _long = [await run(engine, worker, policy={"max_runtime_seconds": seconds}) for seconds in (10, 20)]
     clock.advance(10)
-    assert [row["id"] for row in await engine.reap()] == [short.id]
+    assert [row["id"] for row in await engine.maintenance.reap()] == [short.id]
 
 
 async def test_only_its_own_worker_holds_on_to_an_expired_job(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -232,7 +232,7 @@ async def test_only_its_own_worker_holds_on_to_an_expired_job(engine: Engine, wo
     neighbour = await alive(engine)
     clock.advance(300)
     await engine.heartbeat(neighbour, [])
-    assert [row["id"] for row in await engine.reap()] == [lease.id]
+    assert [row["id"] for row in await engine.maintenance.reap()] == [lease.id]
 
 
 async def test_a_finished_job_is_never_found_lost(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -246,9 +246,9 @@ async def test_a_finished_job_is_never_found_lost(engine: Engine, worker: str, c
 async def test_each_kind_of_sweep_keeps_its_own_time(engine: Engine, clock: MovableClock) -> None:
     """C-28: another kind that has not run for long says nothing about this one, and is not marked by it."""
     await ask(engine, "INSERT INTO sweeps (name, swept_at) VALUES ('another', {now}) RETURNING name")
-    await engine.reap()
+    await engine.maintenance.reap()
     clock.advance(10)
-    await engine.reap()
+    await engine.maintenance.reap()
     [reaps] = await look(engine, q.sweep, pause=5.0)
     assert not reaps["stale"]
     times = {row["name"]: row["swept_at"] for row in await ask(engine, "SELECT name, swept_at FROM sweeps")}
@@ -257,7 +257,7 @@ async def test_each_kind_of_sweep_keeps_its_own_time(engine: Engine, clock: Mova
 
 async def test_of_two_sweepers_that_saw_the_gap_one_marks_its_end(engine: Engine, clock: MovableClock) -> None:
     """C-28: the second would find no gap, and take back the grace."""
-    await engine.reap()
+    await engine.maintenance.reap()
     clock.advance(60)
 
     async def mark() -> list[Row]:
@@ -339,28 +339,28 @@ async def test_only_the_live_key_of_a_finished_job_is_kept(engine: Engine, worke
 async def test_the_feed_goes_on_behind_its_cursor(engine: Engine) -> None:
     """Whatever the first look showed, the second does not show again."""
     await engine.create_many([NewJob(type="n") for _ in range(3)])
-    first, cursor = await engine.feed(limit=2)
-    rest, _ = await engine.feed(cursor)
+    first, cursor = await engine.reads.feed(limit=2)
+    rest, _ = await engine.reads.feed(cursor)
     assert {(event.job_id, event.seq) for event in first}.isdisjoint((event.job_id, event.seq) for event in rest)
 
 
 async def test_one_worker_is_looked_at_by_its_id(engine: Engine, worker: str) -> None:
-    other = await engine.register(name="other")
-    assert (await engine.worker(other.id)).name == "other"
-    assert (await engine.worker(worker)).name == "tester"
+    other = await engine.workers.register(name="other")
+    assert (await engine.workers.get(other.id)).name == "other"
+    assert (await engine.workers.get(worker)).name == "tester"
     for unknown in ("00000000-0000-4000-8000-000000000000", "no id"):
         with pytest.raises(NotFound):
-            await engine.worker(unknown)
+            await engine.workers.get(unknown)
 
 
 async def test_a_retry_that_is_claimed_directly_is_never_queued_by_the_sweep(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-2: also when there are more of them than one sweep makes ready."""
-    engine.rules.limits = Limits(sweep_batch=1)
+    engine.ctx.limits = Limits(sweep_batch=1)
     await engine.create_many([NewJob(type="n") for _ in range(3)])
     for lease in await engine.claim(worker, limit=3):
         await engine.fail(worker, lease.id, lease.token, "boom", retry_after_seconds=5)
     clock.advance(6)
-    await engine.requeue_due()
-    assert [job.state for job in (await engine.page()).jobs] == [State.RETRYING] * 3
+    await engine.maintenance.requeue_due()
+    assert [job.state for job in (await engine.reads.page()).jobs] == [State.RETRYING] * 3

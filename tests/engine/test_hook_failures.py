@@ -91,7 +91,7 @@ async def hundred(engine: Engine, worker: str, **job: Any) -> list[Lease]:
 
 
 def break_one(engine: Engine, way: str, *verbs: str) -> None:
-    engine.rules.limits = replace(engine.rules.limits, hook_seconds=0.5)
+    engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.5)
 
     @effect(engine, *verbs)
     async def follow(tx: Tx, _verb: str, job: Job) -> None:
@@ -108,7 +108,7 @@ async def test_of_a_hundred_completions_the_one_whose_effect_fails_waits(engine:
     bad = next(place for place, lease in enumerate(leases) if lease.payload["n"] == BAD)
     assert isinstance(answers[bad], HookFailed)
     assert sum(isinstance(answer, Settled) for answer in answers) == 99
-    states = [(await engine.get(lease.id)).state for lease in leases]
+    states = [(await engine.reads.get(lease.id)).state for lease in leases]
     assert (states.count(State.SUCCEEDED), states[bad]) == (99, State.RUNNING)
     [row] = await ask(engine, "SELECT job_id, verb, extension, failures FROM hook_failures")
     assert tuple(row) == (leases[bad].id, "complete", "toy", 1)
@@ -123,7 +123,7 @@ async def test_of_a_hundred_failures_the_one_whose_effect_fails_waits(engine: En
     failures = [Failure(id=lease.id, token=lease.token, code="E", permanent=True) for lease in leases]
     answers = await engine.fail_many(worker, failures)
     assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
-    assert len((await engine.page(limit=200)).jobs) == 100
+    assert len((await engine.reads.page(limit=200)).jobs) == 100
     [dead] = await ask(engine, "SELECT count(*) AS n FROM jobs WHERE state = 'dead'")
     assert dead["n"] == 99
 
@@ -138,10 +138,10 @@ async def test_of_a_hundred_lost_jobs_the_one_whose_effect_fails_is_reaped_later
     await sweep(engine, clock, 60)
     [left] = await ask(engine, "SELECT id FROM jobs WHERE state = 'running'")
     assert left["id"] == next(lease.id for lease in leases if lease.payload["n"] == BAD)
-    engine.rules.hooks._effects.clear()
-    assert await engine.reap() == [], "not before its time"
+    engine.ctx.hooks._effects.clear()
+    assert await engine.maintenance.reap() == [], "not before its time"
     clock.advance(10)
-    assert [row["id"] for row in await engine.reap()] == [left["id"]]
+    assert [row["id"] for row in await engine.maintenance.reap()] == [left["id"]]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -158,7 +158,7 @@ async def test_of_a_hundred_cancellations_the_one_whose_effect_fails_is_refused(
 async def test_a_hook_that_makes_sqlite_undo_everything_moves_nothing(fresh_sqlite_url: str) -> None:
     """As a full disk does: the savepoints are gone with the transaction, and nothing may be committed after it."""
     engine = Engine(await open_store(fresh_sqlite_url))
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
 
     @effect(engine, "complete")
     async def follow(tx: Tx, _verb: str, job: Job) -> None:
@@ -178,7 +178,7 @@ async def test_a_batch_whose_commit_may_have_happened_is_not_moved_again(
 ) -> None:
     """What was moved already would be answered as done, though a failover may lose it."""
     engine = Engine(await open_store(fresh_postgres_url))
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
     effect(engine, "complete")(follow_nothing)
     leases = await ten(engine, worker)
     unconfirmed = [OutcomeUnknown("the standby did not confirm it")]
@@ -204,7 +204,7 @@ async def test_a_claim_whose_effect_fails_gives_the_others_away(engine: Engine, 
 
 async def test_a_hook_that_writes_for_too_long_undoes_nothing_else(engine: Engine, worker: str) -> None:
     """SQLite would undo the work of all others with a write that it interrupts."""
-    engine.rules.limits = replace(engine.rules.limits, hook_seconds=0.2)
+    engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.2)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT max(i) FROM n"
     write = Query("write", f"INSERT INTO secrets (name, value) VALUES (:name, ({numbers})) RETURNING name")
 
@@ -219,13 +219,13 @@ async def test_a_hook_that_writes_for_too_long_undoes_nothing_else(engine: Engin
     answers, created = await asyncio.gather(engine.complete_many(worker, reports), engine.create(NewJob(type="plain")))
     assert [type(answer) for answer in answers] == [Settled, HookFailed]
     assert await ask(engine, "SELECT name FROM secrets") == []
-    assert (await engine.get(created.id)).state is State.QUEUED
+    assert (await engine.reads.get(created.id)).state is State.QUEUED
 
 
 async def test_hooks_that_all_wait_for_one_lock_hold_up_the_others_no_longer_than_two_of_them_may(
     engine: Engine, worker: str
 ) -> None:
-    engine.rules.limits = replace(engine.rules.limits, hook_seconds=0.2)
+    engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.2)
     called: list[str] = []
 
     @effect(engine, "complete", "claim", job_type="n")
@@ -256,7 +256,7 @@ async def states(engine: Engine) -> dict[str, int]:
 
 
 def mend(engine: Engine) -> None:
-    engine.rules.hooks._effects.clear()
+    engine.ctx.hooks._effects.clear()
 
 
 async def ten(engine: Engine, worker: str, **job: Any) -> list[Lease]:
@@ -290,11 +290,11 @@ async def test_one_job_is_pruned_later(engine: Engine, worker: str, clock: Movab
     leases = await ten(engine, worker)
     await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
     clock.advance(100)
-    assert await engine.prune(Retention(succeeded=10)) == 9
-    assert await engine.prune(Retention(succeeded=10)) == 0, "not before its time"
+    assert await engine.maintenance.prune(Retention(succeeded=10)) == 9
+    assert await engine.maintenance.prune(Retention(succeeded=10)) == 0, "not before its time"
     mend(engine)
     clock.advance(10)
-    assert await engine.prune(Retention(succeeded=10)) == 1
+    assert await engine.maintenance.prune(Retention(succeeded=10)) == 1
     assert await ask(engine, "SELECT job_id FROM hook_failures") == []
 
 
@@ -306,12 +306,12 @@ async def test_one_retry_is_queued_later(engine: Engine, worker: str, clock: Mov
     failures = [Failure(id=lease.id, token=lease.token, code="E", retry_after_seconds=1) for lease in leases]
     await engine.fail_many(worker, failures)
     clock.advance(5)
-    assert await engine.requeue_due() == 9
-    assert await engine.requeue_due() == 0, "not before its time"
+    assert await engine.maintenance.requeue_due() == 9
+    assert await engine.maintenance.requeue_due() == 0, "not before its time"
     assert await states(engine) == {"queued": 9, "retrying": 1}
     mend(engine)
     clock.advance(10)
-    assert await engine.requeue_due() == 1
+    assert await engine.maintenance.requeue_due() == 1
 
 
 @SOME_WAYS
@@ -322,11 +322,11 @@ async def test_one_job_is_accepted_later(engine: Engine, clock: MovableClock, wa
     jobs = [NewJob(type="n", payload={"n": BAD + n}, lifecycle="orchestration") for n in range(1 + others)]
     await engine.create_many([*jobs, NewJob(type="plain", lifecycle="orchestration")], accept=False)
     clock.advance(100)
-    assert await engine.accept_orphans() == others + 1
-    assert await engine.accept_orphans() == 0, "not before its time"
+    assert await engine.maintenance.accept_orphans() == others + 1
+    assert await engine.maintenance.accept_orphans() == 0, "not before its time"
     mend(engine)
     clock.advance(10)
-    assert await engine.accept_orphans() == 1
+    assert await engine.maintenance.accept_orphans() == 1
     assert await states(engine) == {"queued": others + 2}
 
 
@@ -342,7 +342,7 @@ async def test_one_create_of_many_callers_is_refused(engine: Engine, way: str) -
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_guard_that_fails_harms_its_own_job_alone(engine: Engine, worker: str, way: str) -> None:
-    engine.rules.limits = replace(engine.rules.limits, hook_seconds=0.5)
+    engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.5)
 
     @guard(engine, "complete", "fail", "release", "reject")
     async def fails(tx: Tx, request: MoveRequest) -> None:
@@ -455,12 +455,12 @@ async def test_a_failure_is_forgotten_when_that_move_of_that_job_works(
     async def known() -> set[tuple[str, str]]:
         return {(row["job_id"], row["verb"]) for row in await ask(engine, "SELECT job_id, verb FROM hook_failures")}
 
-    engine.rules.hooks._effects.clear()
+    engine.ctx.hooks._effects.clear()
     effect(engine, "complete")(follow_nothing)
     await engine.complete(worker, leases[0].id, leases[0].token)
     assert await known() == {(leases[0].id, "release"), *((leases[1].id, verb) for verb in ("complete", "release"))}
     clock.advance(100)
-    await engine.prune(Retention(succeeded=1))
+    await engine.maintenance.prune(Retention(succeeded=1))
     assert await known() == {(leases[1].id, verb) for verb in ("complete", "release")}
 
 
@@ -498,7 +498,7 @@ async def test_a_process_without_the_extension_leaves_its_jobs_alone(
         with pytest.raises(ExtensionMissing, match="toy"):
             await other.cancel(queued)
         assert await other.claim(worker) == []
-        assert not (await other.look(worker)).any
+        assert not (await other.polls.poll(worker)).any
         [lease] = await engine.claim(worker)
         for answers in (
             await other.complete_many(worker, [Done(lease.id, lease.token)]),
@@ -510,7 +510,7 @@ async def test_a_process_without_the_extension_leaves_its_jobs_alone(
         clock.advance(100_000)
         for _ in range(3):
             clock.advance(500)
-            assert await other.reap() == []
-        assert (await engine.get(queued)).state is State.RUNNING
+            assert await other.maintenance.reap() == []
+        assert (await engine.reads.get(queued)).state is State.RUNNING
     finally:
         await other.close()

@@ -84,7 +84,7 @@ async def test_a_guard_refuses_and_nothing_is_written(engine: Engine, worker: st
         await act(engine, worker, verb, lease.id, lease.token)
 
     assert await stored(engine, lease.id) == before
-    assert len((await engine.page()).jobs) == 1
+    assert len((await engine.reads.page()).jobs) == 1
 
 
 @pytest.mark.usefixtures("ledger")
@@ -105,7 +105,7 @@ async def test_an_effect_that_raises_takes_the_move_back(engine: Engine, worker:
 
     assert await stored(engine, job_id) == before
     assert await entries(engine) == []
-    assert len((await engine.page()).jobs) == 1
+    assert len((await engine.reads.page()).jobs) == 1
 
 
 @pytest.mark.usefixtures("ledger")
@@ -127,7 +127,7 @@ async def test_an_effect_commits_with_its_move(engine: Engine, worker: str) -> N
             "cancel": "cancel canceled",
         }[verb]
     lost = await run(engine, worker, type="n", instance="gone")
-    await engine.reap(gone=["gone"])
+    await engine.maintenance.reap(gone=["gone"])
     ends[lost.id] = "reap retrying"
 
     assert await entries(engine) == sorted([*ends.items(), *((job_id, "create queued") for job_id in ends)])
@@ -152,7 +152,7 @@ async def test_hooks_are_for_the_jobs_they_name(engine: Engine, worker: str) -> 
     with pytest.raises(Refused):
         await engine.create_many([NewJob(type="a"), NewJob(type="b")])
     assert len(await engine.create_many([NewJob(type="a"), NewJob(type="a", lifecycle="crawl")])) == 2
-    assert len((await engine.page()).jobs) == 2
+    assert len((await engine.reads.page()).jobs) == 2
 
 
 async def test_a_hook_on_a_verb_that_has_none_is_refused(engine: Engine) -> None:
@@ -168,7 +168,7 @@ async def test_a_guard_of_reject_holds_also_before_a_job_has_started(engine: Eng
     queued = await engine.create(NewJob(type="image", lifecycle="generation"))
     with pytest.raises(Refused):
         await engine.reject_queued(Verdict(id=queued.id, code="E"))
-    assert (await engine.get(queued.id)).state is State.QUEUED
+    assert (await engine.reads.get(queued.id)).state is State.QUEUED
 
 
 async def test_a_guard_is_not_asked_about_a_job_the_caller_does_not_hold(engine: Engine, worker: str) -> None:
@@ -230,7 +230,7 @@ async def test_a_guard_on_create_that_answers_wrongly_fails_its_own_request_alon
     answers = await engine.create_each([ready(NewJob(type="n", payload={"n": n})) for n in range(3)])
     assert [isinstance(answer, Created) for answer in answers] == [True, False, True]
     assert isinstance(answers[1], HookFailed)
-    assert engine.rules.hook_failures["toy", "create"] == 1
+    assert engine.ctx.hook_failures["toy", "create"] == 1
 
 
 async def test_a_guard_answers_with_a_job_of_the_same_tenant(engine: Engine) -> None:
@@ -265,11 +265,11 @@ async def test_hooks_on_accept_run_also_where_the_transaction_that_creates_a_job
     wanted = NewJob(type="n", lifecycle="orchestration")
     made = await engine.create(wanted)
     assert (made.state, seen, guarded) == (State.QUEUED, ["create: created", "accept: queued"], ["created"])
-    assert [event.verb for event in await engine.history(made.id)] == ["create", "accept"]
+    assert [event.verb for event in await engine.reads.history(made.id)] == ["create", "accept"]
     assert [lease.id for lease in await engine.claim(worker)] == [made.id]
     with pytest.raises(Refused, match="not paid"):
         await engine.create(NewJob(type="n", lifecycle="orchestration", payload={"bad": True}))
-    assert [job.id for job in (await engine.page()).jobs] == [made.id]
+    assert [job.id for job in (await engine.reads.page()).jobs] == [made.id]
     seen.clear()
     assert (await engine.create(wanted, accept=False)).state is State.CREATED
     assert seen == ["create: created"]
@@ -310,14 +310,14 @@ async def test_a_ledger_balances_over_random_outcomes(
             case 2:
                 await sweep(engine, clock, random.choice([10, 40]))
             case 3:
-                jobs = (await engine.page()).jobs
+                jobs = (await engine.reads.page()).jobs
                 for job in random.sample(jobs, k=min(len(jobs), 2)):
                     if machines[job.lifecycle].targets("cancel", job.state):
                         await engine.cancel(job.id)
                     if machines[job.lifecycle].targets("reject", State.QUEUED):
                         await engine.reject_queued(Verdict(id=job.id, code="E"))
             case 4:
-                await engine.discard(*[job.id for job in (await engine.page()).jobs])
+                await engine.discard(*[job.id for job in (await engine.reads.page()).jobs])
             case end:
                 leases = [lease for lease in await engine.claim(worker, limit=3) if random.random() < 0.8]
                 if end == 5:
@@ -333,7 +333,7 @@ async def test_a_ledger_balances_over_random_outcomes(
                         await engine.release(worker, lease.id, lease.token)
 
     ends = {State.SUCCEEDED: "commit", State.DEAD: "release", State.CANCELED: "release", State.REJECTED: "forfeit"}
-    jobs = (await engine.page(limit=500)).jobs
+    jobs = (await engine.reads.page(limit=500)).jobs
     expected = [(job.id, "reserve") for job in jobs] + [(job.id, ends[job.state]) for job in jobs if job.final]
     assert await entries(engine) == sorted(expected)
     assert len({job.state for job in jobs}) > 3, "the story was too dull to prove anything"

@@ -29,7 +29,7 @@ from tests.engine.steps import NOBODYS, ask, bring, held, run, stored, sweep
 
 async def ends(engine: Engine, job_id: str) -> list[str | None]:
     """The terminal states in a job's history; more than one is a lie."""
-    return [event.to_state for event in await engine.history(job_id) if event.to_state in FINAL]
+    return [event.to_state for event in await engine.reads.history(job_id) if event.to_state in FINAL]
 
 
 class Remembering:
@@ -57,7 +57,7 @@ async def look(engine: Engine) -> list[Row]:
 
 
 async def reap_late(engine: Engine, seen: list[Row]) -> list[Row]:
-    return await engine.store.write(lambda tx: reap(Remembering(tx, seen), engine.rules))
+    return await engine.store.write(lambda tx: reap(Remembering(tx, seen), engine.ctx))
 
 
 # -- reaping ----------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ async def test_k4_a_job_never_both_finishes_and_fails(engine: Engine, worker: st
     assert await ends(engine, first.id) == ["succeeded"]
 
     answers, reaped = await asyncio.gather(
-        engine.complete_many(worker, [Done(lease.id, lease.token) for lease in rest]), engine.reap()
+        engine.complete_many(worker, [Done(lease.id, lease.token) for lease in rest]), engine.maintenance.reap()
     )
     with pytest.raises(LeaseLost):
         await engine.complete(worker, second.id, second.token)
@@ -118,7 +118,7 @@ async def test_k5_the_lease_of_a_worker_whose_row_is_gone_still_expires(
     [row] = await sweep(engine, clock, 1)
 
     assert (row["id"], row["state"]) == (lease.id, "retrying")
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     assert [again.id for again in await engine.claim(other)] == [lease.id]
 
 
@@ -134,7 +134,7 @@ async def test_k6_of_two_reapers_with_the_same_list_one_acts(engine: Engine, wor
     assert await stored(engine, lease.id) == before
     [again] = await engine.claim(worker)
     assert await reap_late(engine, seen) == []
-    assert (await engine.get(lease.id)).lease_token == again.token
+    assert (await engine.reads.get(lease.id)).lease_token == again.token
 
 
 @pytest.mark.parametrize("first", ["the row", "the jobs"])
@@ -149,7 +149,7 @@ async def test_k9_a_dead_workers_row_may_go_before_or_after_its_jobs(
     ]
     for step in steps if first == "the row" else steps[::-1]:
         await step()
-    assert (await engine.get(lease.id)).state is State.RETRYING
+    assert (await engine.reads.get(lease.id)).state is State.RETRYING
 
 
 async def test_k9_a_worker_that_restarts_under_its_old_id_does_not_inherit_its_leases(
@@ -162,21 +162,21 @@ async def test_k9_a_worker_that_restarts_under_its_old_id_does_not_inherit_its_l
         await sweep(engine, clock, 10)
         assert (await engine.heartbeat(worker, [held(new)])).lost == []
 
-    assert (await engine.get(old.id)).state is State.RETRYING
-    assert (await engine.get(new.id)).state is State.RUNNING
+    assert (await engine.reads.get(old.id)).state is State.RETRYING
+    assert (await engine.reads.get(new.id)).state is State.RUNNING
 
 
 async def test_k12_a_long_job_that_beats_is_never_taken(engine: Engine, worker: str, clock: MovableClock) -> None:
     """K12 (hexpm/hexpm#1825, oban-bg/oban#1141): time alone rescued 47-minute jobs and ran them two or three times."""
     lease = await run(engine, worker)
-    thief = (await engine.register()).id
+    thief = (await engine.workers.register()).id
     for _ in range(47 * 6):
         assert await sweep(engine, clock, 10) == []
         assert (await engine.heartbeat(worker, [held(lease)])).lost == []
     assert await engine.claim(thief) == []
 
     await engine.complete(worker, lease.id, lease.token)
-    assert len(await engine.attempts(lease.id)) == 1
+    assert len(await engine.reads.attempts(lease.id)) == 1
 
 
 async def test_k15_a_job_far_in_the_future_is_claimed_once_when_its_time_comes(
@@ -187,14 +187,14 @@ async def test_k15_a_job_far_in_the_future_is_claimed_once_when_its_time_comes(
     job = await engine.create(NewJob(type="n", run_at=clock.now() + timedelta(seconds=year)))
     for _ in range(12):
         assert await engine.claim(worker, limit=9) == []
-        assert (await engine.requeue_due(), await engine.reap()) == (0, [])
+        assert (await engine.maintenance.requeue_due(), await engine.maintenance.reap()) == (0, [])
         clock.advance(year / 12 - 0.001)
     clock.advance(0.012)
     [lease] = await engine.claim(worker, limit=9)
     await engine.complete(worker, lease.id, lease.token)
 
     assert lease.id == job.id
-    assert [event.verb for event in await engine.history(job.id)] == ["create", "claim", "complete"]
+    assert [event.verb for event in await engine.reads.history(job.id)] == ["create", "claim", "complete"]
     assert await engine.claim(worker, limit=9) == []
 
 
@@ -207,7 +207,7 @@ async def test_k26_a_late_heartbeat_does_not_steal_the_lease_back(
     """K26 (brendanlong/lion-reader#917): a stalled worker came to, beat, and had the job of its successor."""
     stalled = await run(engine, worker)
     clock.advance(30)
-    successor = (await engine.register()).id
+    successor = (await engine.workers.register()).id
     [current] = await engine.claim(successor)
     assert current.id == stalled.id
     before = await stored(engine, stalled.id)
@@ -225,7 +225,7 @@ async def test_k27_no_write_of_an_old_run_reaches_the_next_one(
     """K27 (nazarli-shabnam/clevis#262), H3: `WHERE status = 'processing'` alone matched the next owner's run."""
     old = await run(engine, worker, lifecycle="default")
     clock.advance(30)
-    holder = worker if successor == "the same worker" else (await engine.register()).id
+    holder = worker if successor == "the same worker" else (await engine.workers.register()).id
     [new] = await engine.claim(holder)
     before = await stored(engine, old.id)
 
@@ -243,7 +243,7 @@ async def test_k27_no_write_of_an_old_run_reaches_the_next_one(
             await write
         assert await stored(engine, old.id) == before
     await engine.complete(holder, new.id, new.token, {"stale": False})
-    assert (await engine.get(old.id)).result == {"stale": False}
+    assert (await engine.reads.get(old.id)).result == {"stale": False}
 
 
 @pytest.mark.parametrize("order", list(permutations(["claim", "cancel", "complete"])), ids="-".join)
@@ -275,7 +275,7 @@ async def test_k41_cancel_claim_and_complete_in_every_order(
     finished_first = completed and order.index("complete") < order.index("cancel")
     assert said == {"claim": not canceled_first, "complete": completed, "cancel": not finished_first}
     state = State.CANCELED if canceled_first else State.SUCCEEDED if completed else State.RUNNING
-    row = await engine.get(job.id)
+    row = await engine.reads.get(job.id)
     assert row.state is state
     assert (row.cancel_requested_at is not None) == said["cancel"]
     assert await ends(engine, job.id) == ([state] if row.final else [])
@@ -296,7 +296,7 @@ async def test_k41_cancel_claim_and_complete_at_once(engine: Engine, worker: str
     await work()
 
     for job, answer in zip(jobs, answers, strict=True):
-        row = await engine.get(job.id)
+        row = await engine.reads.get(job.id)
         assert await ends(engine, job.id) == [row.state]
         if isinstance(answer, BaseException):
             assert isinstance(answer, Conflict)
@@ -318,13 +318,13 @@ async def test_k42_a_job_with_one_attempt_runs_once(
     lease = await run(engine, worker, lifecycle=lifecycle, policy=policy)
     clock.advance(3600)
     if reaper == "the sweeper":
-        await engine.reap()
-    other = (await engine.register()).id
+        await engine.maintenance.reap()
+    other = (await engine.workers.register()).id
     for _ in range(3):
         assert await engine.claim(other, limit=9) == []
         clock.advance(5)
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.state, job.attempt, job.epoch) == (State.DEAD, 1, 1)
     assert await ends(engine, lease.id) == ["dead"]
 
@@ -437,11 +437,11 @@ async def everything(engine: Engine) -> list[tuple[Any, ...]]:
 
 async def assert_whole(engine: Engine) -> None:
     """S7, S12: each row agrees with its own history, and each execution that ended has one record."""
-    for job in (await engine.page(limit=500)).jobs:
-        history = await engine.history(job.id)
+    for job in (await engine.reads.page(limit=500)).jobs:
+        history = await engine.reads.history(job.id)
         assert [event.seq for event in history] == list(range(1, job.version + 1))
         assert [event.to_state for event in history if event.to_state][-1] == job.state
-        assert len(await engine.attempts(job.id)) == job.epoch - (job.state is State.RUNNING)
+        assert len(await engine.reads.attempts(job.id)) == job.epoch - (job.state is State.RUNNING)
 
 
 class Scene:
@@ -470,7 +470,7 @@ class Scene:
     async def accept_orphans(self) -> Callable[[], Awaitable[Any]]:
         await self.accept()
         self.clock.advance(60)
-        return self.engine.accept_orphans
+        return self.engine.maintenance.accept_orphans
 
     async def claim(self) -> Callable[[], Awaitable[Any]]:
         await self.engine.create_many([NewJob(type=f"type-{n % 2}", priority=n) for n in range(4)])
@@ -540,7 +540,7 @@ class Scene:
             await bring(self.engine, self.worker, Lifecycles()[name], State.RETRYING)
         await self.engine.create(NewJob(type="a", delay_seconds=5))
         self.clock.advance(3600)
-        return self.engine.requeue_due
+        return self.engine.maintenance.requeue_due
 
     async def discard(self) -> Callable[[], Awaitable[Any]]:
         jobs = [await bring(self.engine, self.worker, Lifecycles()["images"], State.RETRYING) for _ in range(2)]
@@ -551,7 +551,7 @@ class Scene:
             await run(self.engine, self.worker, instance="here", max_attempts=1, lifecycle=lifecycle)
         wished, _ = await self.hold("default", "crawl")
         await self.engine.cancel(wished.id)
-        return lambda: self.engine.reap(gone=["here"])
+        return lambda: self.engine.maintenance.reap(gone=["here"])
 
     async def redrive(self) -> Callable[[], Awaitable[Any]]:
         job = await bring(self.engine, self.worker, Lifecycles()["default"], State.DEAD)
@@ -561,7 +561,7 @@ class Scene:
         for state in sorted(FINAL):
             await bring(self.engine, self.worker, Lifecycles()["default"], state)
         self.clock.advance(100 * 86_400)
-        return lambda: self.engine.prune(Retention())
+        return lambda: self.engine.maintenance.prune(Retention())
 
 
 SCENES = [name for name in vars(Scene) if not name.startswith("_") and name != "hold"]
@@ -614,7 +614,7 @@ async def test_k7_a_crash_inside_sqlite_leaves_nothing_half_done(
     brittle: Engine, clock: MovableClock, scene: str
 ) -> None:
     """K7: between a move and its history, before a savepoint is released, before the commit itself."""
-    worker = (await brittle.register()).id
+    worker = (await brittle.workers.register()).id
     verb = await getattr(Scene(brittle, worker, clock), scene)()
     before = await everything(brittle)
     for deaths in range(500):
@@ -641,7 +641,7 @@ async def test_k36_batches_in_every_order_never_surface_a_deadlock(
     ids = SeededIds(6)
     engines = [Engine(await open_store(fresh_postgres_url, clock, ids), clock=clock, ids=ids) for _ in range(2)]
     first = engines[0]
-    worker = (await first.register()).id
+    worker = (await first.workers.register()).id
     await first.create_many([NewJob(type=f"type-{n % 3}", max_attempts=9) for n in range(300)])
     leases = await first.claim(worker, limit=300, instance="here")
     keep = Retention(succeeded=0, dead=0, canceled=0, rejected=0)
@@ -660,10 +660,10 @@ async def test_k36_batches_in_every_order_never_surface_a_deadlock(
                         worker, [Failure(id=lease.id, token=lease.token, code="E") for lease in batch[:10]]
                     )
                 case 4:
-                    await engine.reap(gone=["here"], limit=5)
-                    await engine.requeue_due()
+                    await engine.maintenance.reap(gone=["here"], limit=5)
+                    await engine.maintenance.requeue_due()
                 case 5:
-                    await engine.prune(keep, limit=5)
+                    await engine.maintenance.prune(keep, limit=5)
                 case 6:
                     await engine.progress_many(
                         worker, [Progress(id=lease.id, token=lease.token, counters={"n": seed}) for lease in batch]

@@ -18,19 +18,19 @@ async def test_a_reaped_job_cannot_be_completed_by_its_old_holder(
     job = await engine.create(NewJob(type="echo"))
     [held] = await engine.claim(worker)
     clock.advance(31)
-    await engine.reap()
+    await engine.maintenance.reap()
 
     with pytest.raises(LeaseLost):
         await engine.complete(worker, held.id, held.token)
 
-    assert (await engine.get(job.id)).state is State.RETRYING
+    assert (await engine.reads.get(job.id)).state is State.RETRYING
 
 
 async def test_one_beat_renews_every_lease_of_a_worker(engine: Engine, worker: str, clock: MovableClock) -> None:
     """C-38, R002-12, R004-14: each by the lease time of its own job; no event is written."""
     short = await run(engine, worker)
     long = await run(engine, worker, lifecycle="images")
-    events = [await engine.history(lease.id) for lease in (short, long)]
+    events = [await engine.reads.history(lease.id) for lease in (short, long)]
     clock.advance(20)
 
     beat = await engine.heartbeat(worker, [held(short), held(long)])
@@ -40,16 +40,16 @@ async def test_one_beat_renews_every_lease_of_a_worker(engine: Engine, worker: s
         short.id: clock.now() + timedelta(seconds=30),
         long.id: clock.now() + timedelta(seconds=600),
     }
-    row = await engine.get(short.id)
+    row = await engine.reads.get(short.id)
     assert (row.lease_expires_at, row.updated_at) == (beat.expires_at[short.id], clock.now())
-    assert [await engine.history(lease.id) for lease in (short, long)] == events
+    assert [await engine.reads.history(lease.id) for lease in (short, long)] == events
 
 
 async def test_a_beat_names_what_is_lost_and_renews_the_rest(engine: Engine, worker: str) -> None:
     """L4: ended, unknown, somebody else's, never issued: all lost, none an error."""
     kept, done = [await run(engine, worker) for _ in range(2)]
     await engine.complete(worker, done.id, done.token)
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     theirs = await run(engine, other)
 
     gone = [held(done), held(theirs), Held(kept.id, NOBODYS), Held(NOBODYS, NOBODYS), Held("no id", "no token")]
@@ -70,9 +70,9 @@ async def test_an_expired_lease_that_nobody_reaped_is_still_its_holders(
     await engine.complete(worker, completed.id, completed.token)
     await engine.fail(worker, failed.id, failed.token, "E_LATE")
 
-    states = [(await engine.get(lease.id)).state for lease in (renewed, completed, failed)]
+    states = [(await engine.reads.get(lease.id)).state for lease in (renewed, completed, failed)]
     assert states == [State.RUNNING, State.SUCCEEDED, State.RETRYING]
-    assert await engine.reap() == []
+    assert await engine.maintenance.reap() == []
 
 
 async def test_transcode_refuses_late_writes_but_renews_a_late_beat(
@@ -95,14 +95,14 @@ async def test_transcode_refuses_late_writes_but_renews_a_late_beat(
 
     assert (await engine.heartbeat(worker, [held(lease)])).lost == []
     await engine.complete(worker, lease.id, lease.token)
-    assert (await engine.get(lease.id)).state is State.SUCCEEDED
+    assert (await engine.reads.get(lease.id)).state is State.SUCCEEDED
 
 
 async def test_a_microsecond_before_the_end_is_not_late(engine: Engine, worker: str, clock: MovableClock) -> None:
     lease = await run(engine, worker, lifecycle="transcode")
     clock.advance(1799.999999)
     await engine.complete(worker, lease.id, lease.token)
-    assert (await engine.get(lease.id)).state is State.SUCCEEDED
+    assert (await engine.reads.get(lease.id)).state is State.SUCCEEDED
 
 
 async def test_a_refused_write_says_whether_somebody_else_has_the_job(
@@ -115,7 +115,7 @@ async def test_a_refused_write_says_whether_somebody_else_has_the_job(
         await engine.complete(worker, lease.id, lease.token)
     assert (lost.value.code, lost.value.fields["reassigned"]) == ("lease_lost", False)
 
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     assert len(await engine.claim(other)) == 1
     with pytest.raises(LeaseLost) as lost:
         await engine.complete(worker, lease.id, lease.token)
@@ -169,7 +169,7 @@ async def test_a_beat_says_how_the_worker_is(engine: Engine, worker: str) -> Non
     """R003-25, R003-29: busy with leases, idle without, or what it says itself."""
 
     async def liveness() -> Liveness:
-        [found] = [w for w in await engine.workers() if w.id == worker]
+        [found] = [w for w in await engine.workers.all() if w.id == worker]
         return found.liveness
 
     assert await liveness() is Liveness.ACTIVE
@@ -181,4 +181,4 @@ async def test_a_beat_says_how_the_worker_is(engine: Engine, worker: str) -> Non
     assert await liveness() is Liveness.IDLE
     await engine.heartbeat(worker, [], liveness=Liveness.ACTIVE)
     assert await liveness() is Liveness.ACTIVE
-    assert (await engine.workers())[0].slots == 4, "kept when a beat does not mention it"
+    assert (await engine.workers.all())[0].slots == 4, "kept when a beat does not mention it"

@@ -18,64 +18,64 @@ from tests.engine.steps import NOBODYS, held, run
 
 
 async def test_where_nothing_is_there_is_nothing_to_claim(engine: Engine, worker: str) -> None:
-    seen = await engine.look(worker)
+    seen = await engine.polls.poll(worker)
     assert (seen.any, seen.due, seen.ripe, seen.lost, seen.next_in) == (False, False, False, False, None)
     assert seen.enabled
 
 
 async def test_a_job_that_is_due_is_seen_until_it_is_taken(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="echo"))
-    seen = await engine.look(worker)
+    seen = await engine.polls.poll(worker)
     assert seen.due
     assert seen.any
     await engine.claim(worker)
-    assert not (await engine.look(worker)).any
+    assert not (await engine.polls.poll(worker)).any
 
 
 async def test_a_job_of_one_kind_does_not_make_another_look_due(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="mine"))
     await engine.claim(worker)
     await engine.create(NewJob(type="theirs"))
-    assert not (await engine.look(worker, types=["mine"])).due
-    assert (await engine.look(worker, types=["theirs"])).due
+    assert not (await engine.polls.poll(worker, types=["mine"])).due
+    assert (await engine.polls.poll(worker, types=["theirs"])).due
 
 
 async def test_a_delayed_job_is_announced_and_then_it_is_ripe(engine: Engine, worker: str, clock: MovableClock) -> None:
     for seconds in (50, 5, 20):
         await engine.create(NewJob(type="later", delay_seconds=seconds))
     await run(engine, worker)
-    seen = await engine.look(worker)
+    seen = await engine.polls.poll(worker)
     assert (seen.next_in, seen.ripe, seen.any) == (5, False, False)
     clock.advance(4)
-    assert (await engine.look(worker)).next_in == 1
+    assert (await engine.polls.poll(worker)).next_in == 1
     clock.advance(2)
-    seen = await engine.look(worker)
+    seen = await engine.polls.poll(worker)
     assert (seen.next_in, seen.ripe, seen.any) == (0, True, True)
     assert len(await engine.claim(worker)) == 1
-    assert (await engine.look(worker)).next_in == 14
+    assert (await engine.polls.poll(worker)).next_in == 14
 
 
 async def test_a_lease_that_ran_out_is_seen_in_its_queue(engine: Engine, worker: str, clock: MovableClock) -> None:
     await run(engine, worker, queue="a")
     clock.advance(29)
-    assert not (await engine.look(worker)).lost
+    assert not (await engine.polls.poll(worker)).lost
     clock.advance(1)
-    lost = [(await engine.look(worker, queues)).lost for queues in (None, ["b", "a"], ["b"])]
+    lost = [(await engine.polls.poll(worker, queues)).lost for queues in (None, ["b", "a"], ["b"])]
     assert lost == [True, True, False]
 
 
 async def test_a_worker_that_was_switched_off_learns_it(engine: Engine, worker: str) -> None:
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     await engine.create(NewJob(type="echo"))
-    await engine.disable(worker)
-    seen = await engine.look(worker)
+    await engine.workers.disable(worker)
+    seen = await engine.polls.poll(worker)
     assert (seen.enabled, seen.due, seen.any) == (False, True, False)
-    assert (await engine.look(other)).any
+    assert (await engine.polls.poll(other)).any
 
 
 async def test_a_worker_that_nobody_knows_is_told_so(engine: Engine) -> None:
     with pytest.raises(NotFound, match="register it before it claims") as caught:
-        await engine.look(NOBODYS)
+        await engine.polls.poll(NOBODYS)
     assert caught.value.code == "worker_not_found"
 
 
@@ -93,14 +93,14 @@ async def test_a_worker_that_nobody_knows_is_told_so(engine: Engine) -> None:
 async def test_what_a_worker_may_not_take_does_not_keep_it_awake(
     engine: Engine, job: dict[str, Any], asked: dict[str, Any]
 ) -> None:
-    worker = (await engine.register(tenants=["default"])).id
-    able = (await engine.register(capabilities={"gpu": True})).id
-    await engine.pause("paused")
+    worker = (await engine.workers.register(tenants=["default"])).id
+    able = (await engine.workers.register(capabilities={"gpu": True})).id
+    await engine.queues.pause("paused")
     await engine.create(NewJob(**{"type": "echo", **job}))
-    assert not (await engine.look(worker, **asked)).due
+    assert not (await engine.polls.poll(worker, **asked)).due
     assert await engine.claim(worker, **asked) == []
-    await engine.resume("paused")
-    assert (await engine.look(able)).due
+    await engine.queues.resume("paused")
+    assert (await engine.polls.poll(able)).due
 
 
 def conditions(query: Query) -> set[str]:
@@ -124,14 +124,14 @@ async def test_an_idle_worker_asks_one_query(engine: Engine, worker: str, monkey
         return await original(tx, query, **params)
 
     monkeypatch.setattr(transaction, "all", noted)
-    await engine.look(worker, ["a", "b"], ["c"])
+    await engine.polls.poll(worker, ["a", "b"], ["c"])
     assert asked == ["look"]
 
 
 @pytest.mark.parametrize("asked", [("no uuid",), (NOBODYS, "a"), (NOBODYS, None, [7])])
 async def test_nonsense_is_refused(engine: Engine, asked: tuple[Any, ...]) -> None:
     with pytest.raises(HoldfastError) as caught:
-        await engine.look(*asked)
+        await engine.polls.poll(*asked)
     assert caught.value.code.startswith("invalid_")
 
 
@@ -139,40 +139,40 @@ async def test_nonsense_is_refused(engine: Engine, asked: tuple[Any, ...]) -> No
 
 
 async def test_the_processes_that_hold_jobs_are_known(engine: Engine, worker: str) -> None:
-    assert await engine.instances() == []
+    assert await engine.polls.instances() == []
     first = await run(engine, worker, instance="a")
     for instance in ("a", "b", None):
         await run(engine, worker, instance=instance)
-    assert sorted(await engine.instances()) == ["a", "b"]
+    assert sorted(await engine.polls.instances()) == ["a", "b"]
     last = await run(engine, worker, instance="c")
     await engine.complete(worker, last.id, last.token)
     await engine.complete(worker, first.id, first.token)
-    assert sorted(await engine.instances()) == ["a", "b"]
+    assert sorted(await engine.polls.instances()) == ["a", "b"]
 
 
 async def test_what_one_process_of_a_worker_holds_is_known(engine: Engine, worker: str) -> None:
     """Asked when the answer to a claim was lost: all of it, and nothing of anybody else."""
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     mine = [await run(engine, worker, instance=instance) for instance in ("a", "a.live")]
     await run(engine, worker, instance="b")
     await run(engine, other, instance="a")
     done = await run(engine, worker, instance="a")
     await engine.complete(worker, done.id, done.token)
-    assert await engine.held_by(worker, "a", "a.live") == [held(lease) for lease in mine]
-    assert await engine.held_by(worker, "a") == [held(mine[0])]
+    assert await engine.polls.held_by(worker, "a", "a.live") == [held(lease) for lease in mine]
+    assert await engine.polls.held_by(worker, "a") == [held(mine[0])]
 
 
 async def test_a_worker_learns_what_should_not_go_on(engine: Engine, worker: str, clock: MovableClock) -> None:
     """Canceled, finished, taken away, another's, unknown, impossible; what is fine is not named."""
     fine, canceled, done, lost = [await run(engine, worker, instance=name) for name in ("a", "a", "a", "b")]
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     others = await run(engine, other)
     await engine.cancel(canceled.id)
     await engine.complete(worker, done.id, done.token)
-    await engine.reap(gone=["b"])
+    await engine.maintenance.reap(gone=["b"])
     [again] = await engine.claim(worker, types=[lost.type])
     assert again.token != lost.token
     bad = [held(lease) for lease in (canceled, done, lost, others)]
     bad += [Held(fine.id, NOBODYS), Held(NOBODYS, fine.token), Held("nonsense", "nonsense")]
-    assert await engine.stops(worker, [held(fine), *bad, held(again)]) == bad
-    assert await engine.stops(worker, []) == []
+    assert await engine.polls.to_stop(worker, [held(fine), *bad, held(again)]) == bad
+    assert await engine.polls.to_stop(worker, []) == []

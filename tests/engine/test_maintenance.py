@@ -87,7 +87,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 def is_in(engine: Engine, job_id: str, state: State) -> Callable[[], Awaitable[bool]]:
     async def holds() -> bool:
-        return (await engine.get(job_id)).state is state
+        return (await engine.reads.get(job_id)).state is state
 
     return holds
 
@@ -106,10 +106,10 @@ async def test_everything_that_waits_for_time_to_pass_happens_by_itself(
     later = await engine.create(NewJob(type="later", delay_seconds=50))
 
     async def due() -> bool:
-        return bool((await engine.get(later.id)).due)
+        return bool((await engine.reads.get(later.id)).due)
 
     async def offline() -> bool:
-        return (await engine.worker(worker)).liveness is Liveness.OFFLINE
+        return (await engine.workers.get(worker)).liveness is Liveness.OFFLINE
 
     await until(due)
     await until(offline)
@@ -120,7 +120,7 @@ async def test_what_is_finished_is_pruned_when_its_time_is_over(
     engine: Engine, finished: str, maintaining: asyncio.Task[None]
 ) -> None:
     async def pruned() -> bool:
-        return (await engine.page()).jobs == []
+        return (await engine.reads.page()).jobs == []
 
     await until(pruned)
 
@@ -166,13 +166,13 @@ async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
 ) -> None:
     """K10, K22: with fifty, each has its turn in about four minutes; a survivor does not wait for the others'."""
     began, sweeps = clock.now(), []
-    look = engine.chores
+    look = engine.polls.due_work
 
     async def watched(**kept: float) -> Any:
         sweeps.append((clock.now() - began).total_seconds())
         return await look(**kept)
 
-    engine.chores = watched  # type: ignore[method-assign]
+    engine.polls.due_work = watched  # type: ignore[method-assign]
     turns.hear(Fleet(50, 20))
 
     async def two_rounds() -> bool:
@@ -199,7 +199,7 @@ async def test_the_last_survivor_of_a_fleet_sweeps_at_full_pace_soon(
 ) -> None:
     """K10, K22: nobody tells it but its own beats, one in half a minute; all bounds together are under 105 s."""
     for _ in range(49):
-        await engine.register()
+        await engine.workers.register()
     died, beaten = clock.now(), clock.now() - timedelta(seconds=30)
     sweeps: list[float] = []
 
@@ -240,7 +240,7 @@ async def test_a_step_that_fails_keeps_none_of_the_others_from_their_work(
     for _ in range(4):
         assert not await maintenance.sweep()
         clock.advance(10)
-    assert (await engine.get(lease.id)).state is State.RETRYING
+    assert (await engine.reads.get(lease.id)).state is State.RETRYING
 
 
 async def test_a_look_that_fails_keeps_no_step_from_its_work(
@@ -251,12 +251,12 @@ async def test_a_look_that_fails_keeps_no_step_from_its_work(
     async def broken(**_: Any) -> Any:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr(engine, "chores", broken)
+    monkeypatch.setattr(engine.polls, "due_work", broken)
     lease = await run(engine, worker)
     for _ in range(4):
         assert not await maintenance.sweep()
         clock.advance(10)
-    assert (await engine.get(lease.id)).state is State.RETRYING
+    assert (await engine.reads.get(lease.id)).state is State.RETRYING
 
 
 async def test_errors_are_told_once_and_it_comes_back_sooner(
@@ -276,7 +276,7 @@ async def test_errors_are_told_once_and_it_comes_back_sooner(
     await run(engine, worker, policy={"lease_seconds": 10**6})
     before = len(clock.slept)
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "reap", unavailable)
+        patched.setattr(engine.maintenance, "reap", unavailable)
         await until(many_rounds)
     assert caplog.text.count("cannot do maintenance (reap)") == 1
     tried = clock.slept[before : before + 12]

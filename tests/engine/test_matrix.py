@@ -114,7 +114,7 @@ async def test_every_verb_in_every_state_does_what_the_lifecycle_says(
 ) -> None:
     """R001-22: any other transition is illegal. C-8: a move is refused to an actor that the lifecycle does not name."""
     if machine not in BUILT_IN:
-        engine.rules.lifecycles.declare(machine)
+        engine.ctx.lifecycles.declare(machine)
     for state in machine.words:
         bystander = await bring(engine, worker, machine, state)
         for attempt in tries():
@@ -144,10 +144,10 @@ async def _takes(
 ) -> None:
     if attempt.wished:
         await engine.cancel(job.id)
-    before = (await engine.get(job.id)).version
+    before = (await engine.reads.get(job.id)).version
     assert await attempt.call(engine, worker, job), f"{attempt} moved nothing"
-    after = await engine.get(job.id)
-    history = await engine.history(job.id)
+    after = await engine.reads.get(job.id)
+    history = await engine.reads.history(job.id)
     moves = [event for event in history if event.seq > before and event.from_state is not None]
     assert [(event.verb, event.from_state, event.to_state) for event in moves] == path
     assert {event.actor for event in moves} == {attempt.actor}
@@ -169,7 +169,7 @@ async def _refuses(engine: Engine, worker: str, job: Standing, state: State, att
 
 async def _only_the_holder_may_write(engine: Engine, worker: str, job: Standing, state: State) -> None:
     """S4: the token and the worker decide, in every state (R003-52, R003-59, R003-72)."""
-    other = (await engine.register(name="other")).id
+    other = (await engine.workers.register(name="other")).id
     before = await stored(engine, job.id)
     writers = [(worker, NOBODYS), (worker, "not a token"), (other, job.token)]
     if state is not State.RUNNING:
@@ -190,14 +190,14 @@ async def _only_the_holder_may_write(engine: Engine, worker: str, job: Standing,
     if state is State.RUNNING:
         assert (await engine.heartbeat(worker, [Held(job.id, job.token)])).lost == []
         await engine.progress(worker, Progress(id=job.id, token=job.token, percent=1))
-        assert (await engine.get(job.id)).percent == 1
+        assert (await engine.reads.get(job.id)).percent == 1
 
 
 async def _only_final_jobs_are_redriven(engine: Engine, job: Standing, state: State) -> None:
     """C-6: terminal rows never move; a redrive is a new job."""
     before = await stored(engine, job.id)
     if state in FINAL:
-        assert (await engine.get((await engine.redrive(job.id)).id)).redrive_of == job.id
+        assert (await engine.reads.get((await engine.redrive(job.id)).id)).redrive_of == job.id
     else:
         with pytest.raises(Conflict) as refused:
             await engine.redrive(job.id)

@@ -20,43 +20,43 @@ async def follow(*_: Any) -> None: ...
 async def two_extensions(engine: Engine) -> None:
     """`toy` has an effect on `n`, `pages` on `p`; `plain` needs nothing."""
     effect(engine, "complete", job_type="n")(follow)
-    engine.rules.hooks.effect("pages", ["complete"], ["p"], follow)
-    await engine.declare(*(JobType(name=name, lifecycle="default") for name in ("n", "p", "plain")))
+    engine.ctx.hooks.effect("pages", ["complete"], ["p"], follow)
+    await engine.job_types.declare(*(JobType(name=name, lifecycle="default") for name in ("n", "p", "plain")))
 
 
 async def test_one_that_no_process_has_had_yet_is_missing(engine: Engine, worker: str) -> None:
-    assert await engine.missing_extensions() == {}
+    assert await engine.reads.missing_extensions() == {}
     await engine.create_many([NewJob(type=name) for name in ("n", "n", "p", "plain")])
-    assert await engine.missing_extensions() == {"pages": 1, "toy": 2}
+    assert await engine.reads.missing_extensions() == {"pages": 1, "toy": 2}
     [lease] = await engine.claim(worker, types=["n"])
-    assert await engine.missing_extensions() == {"pages": 1, "toy": 2}
+    assert await engine.reads.missing_extensions() == {"pages": 1, "toy": 2}
     await engine.complete(worker, lease.id, lease.token)
-    assert await engine.missing_extensions() == {"pages": 1, "toy": 1}
+    assert await engine.reads.missing_extensions() == {"pages": 1, "toy": 1}
 
 
 async def test_it_is_there_while_a_process_says_that_it_has_it(engine: Engine, clock: MovableClock) -> None:
     await engine.create_many([NewJob(type=name) for name in ("n", "p")])
-    await engine.upkeep([])
-    assert await engine.missing_extensions() == {}
+    await engine.maintenance.extension_tasks([])
+    assert await engine.reads.missing_extensions() == {}
     clock.advance(MISSING_SECONDS - 1)
     await ask(engine, "UPDATE extensions SET seen_at = {now} WHERE name = 'pages' RETURNING name")
-    assert await engine.missing_extensions() == {}
+    assert await engine.reads.missing_extensions() == {}
     clock.advance(1)
-    assert await engine.missing_extensions() == {"toy": 1}
+    assert await engine.reads.missing_extensions() == {"toy": 1}
 
 
 async def test_one_that_no_job_needs_any_more_is_not_missed(engine: Engine, clock: MovableClock) -> None:
-    await engine.upkeep([])
+    await engine.maintenance.extension_tasks([])
     clock.advance(MISSING_SECONDS)
-    assert await engine.missing_extensions() == {}
+    assert await engine.reads.missing_extensions() == {}
 
 
 async def test_a_type_that_needs_nothing_any_more_may_have_jobs_that_do(engine: Engine, clock: MovableClock) -> None:
     await engine.create(NewJob(type="n"))
-    await engine.upkeep([])
+    await engine.maintenance.extension_tasks([])
     await ask(engine, "UPDATE job_types SET needs = NULL WHERE name = 'n' RETURNING name")
     clock.advance(MISSING_SECONDS)
-    assert await engine.missing_extensions() == {"toy": 1}
+    assert await engine.reads.missing_extensions() == {"toy": 1}
 
 
 async def test_one_that_only_finished_jobs_wait_for_is_known_to_be_needed(
@@ -65,10 +65,10 @@ async def test_one_that_only_finished_jobs_wait_for_is_known_to_be_needed(
     """To delete these: `doctor` says so where their time is over."""
     lease = await run(engine, worker, type="n")
     await engine.complete(worker, lease.id, lease.token)
-    await engine.upkeep([])
+    await engine.maintenance.extension_tasks([])
     assert await engine.store.read(needed) == []
     clock.advance(MISSING_SECONDS)
-    assert await engine.missing_extensions() == {}
+    assert await engine.reads.missing_extensions() == {}
     assert await engine.store.read(needed) == ["pages", "toy"]
     await ask(engine, "UPDATE job_types SET needs = NULL WHERE name = 'n' RETURNING name")
     assert await engine.store.read(needed) == ["pages"]
@@ -77,5 +77,5 @@ async def test_one_that_only_finished_jobs_wait_for_is_known_to_be_needed(
 async def test_many_are_counted_up_to_a_limit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COUNTED_MAX", 2)
     await engine.create_many([NewJob(type="n") for _ in range(3)])
-    found = await engine.missing_extensions()
+    found = await engine.reads.missing_extensions()
     assert told(found) == ["no live process has extension toy, which 2 or more jobs need"]

@@ -37,7 +37,7 @@ async def opens(store_url: str, clock: MovableClock) -> AsyncIterator[Opens]:
         engine = Engine(await open_store(store_url, clock), clock=clock, hooks=hooks)
         engines.append(engine)
         if app is not None:
-            await engine.declare(JobType(name="n", queue="other" if other else "default"), app=app)
+            await engine.job_types.declare(JobType(name="n", queue="other" if other else "default"), app=app)
         return engine
 
     yield opened
@@ -47,14 +47,16 @@ async def opens(store_url: str, clock: MovableClock) -> AsyncIterator[Opens]:
 
 async def needs(engine: Engine) -> tuple[list[str] | None, list[list[str] | None]]:
     """Those of the type, and those of each job."""
-    return (await engine.declared())["n"].needs, [job.needs for job in reversed((await engine.page()).jobs)]
+    return (await engine.reads.job_types())["n"].needs, [
+        job.needs for job in reversed((await engine.reads.page()).jobs)
+    ]
 
 
 async def test_a_job_that_is_there_already_needs_the_hooks_of_an_app_that_starts(opens: Opens) -> None:
     plain = await opens()
     for _ in range(3):
         await plain.create(NewJob(type="n"))
-    worker = (await plain.register(name="w")).id
+    worker = (await plain.workers.register(name="w")).id
     [first] = await plain.claim(worker)
     app = await opens("toy", app="a")
     assert await needs(app) == (["toy"], [["toy"]] * 3)
@@ -64,13 +66,16 @@ async def test_a_job_that_is_there_already_needs_the_hooks_of_an_app_that_starts
 
 async def test_hooks_on_one_type_are_needed_by_no_other(opens: Opens) -> None:
     app = await opens("toy")
-    await app.declare(JobType(name="m"), JobType(name="n"), app="a")
-    assert {name: declared.needs for name, declared in (await app.declared()).items()} == {"m": None, "n": ["toy"]}
-    app.rules.hooks.effect("pay", ["claim"], ["m"], nothing)
-    await app.declare(JobType(name="m"), app="a")
+    await app.job_types.declare(JobType(name="m"), JobType(name="n"), app="a")
+    assert {name: declared.needs for name, declared in (await app.reads.job_types()).items()} == {
+        "m": None,
+        "n": ["toy"],
+    }
+    app.ctx.hooks.effect("pay", ["claim"], ["m"], nothing)
+    await app.job_types.declare(JobType(name="m"), app="a")
     job = await app.create(NewJob(type="n"))
     assert await app.store.write(partial(_declare.free, job_types=["m", "n"], limit=10)) == 0
-    assert (await app.get(job.id)).needs == ["toy"]
+    assert (await app.reads.get(job.id)).needs == ["toy"]
 
 
 async def test_what_another_app_has_said_meanwhile_is_not_overwritten(opens: Opens) -> None:
@@ -94,43 +99,45 @@ async def test_no_app_takes_back_what_another_has_said(opens: Opens) -> None:
 
 async def test_an_app_in_use_whose_type_another_declares_otherwise_keeps_the_hooks_of_both(opens: Opens) -> None:
     first = await opens("toy", app="a")
-    await first.register(name="w", metadata={"app": "a"})
+    await first.workers.register(name="w", metadata={"app": "a"})
     job = await first.create(NewJob(type="n"))
     other = await opens("pay", app="b", other=True)
-    assert (await other.declared())["n"].queue == "default", "the word of the app in use stays"
-    assert (await other.get(job.id)).needs == ["pay", "toy"]
+    assert (await other.reads.job_types())["n"].queue == "default", "the word of the app in use stays"
+    assert (await other.reads.get(job.id)).needs == ["pay", "toy"]
     with pytest.raises(ExtensionMissing, match="toy"):
         await other.cancel(job.id)
 
 
 async def test_a_new_version_without_the_hook_frees_the_jobs(opens: Opens, clock: MovableClock) -> None:
     old = await opens("toy", app="a")
-    worker = (await old.register(name="w")).id
+    worker = (await old.workers.register(name="w")).id
     open_ = (await old.create_many([NewJob(type="n"), NewJob(type="n")]))[1]
     [lease] = await old.claim(worker)
     await old.complete(worker, lease.id, lease.token)
     plain = await opens()
     clock.advance(1000)
-    assert await plain.prune(Retention(succeeded=1)) == 0, "its hooks are in force"
+    assert await plain.maintenance.prune(Retention(succeeded=1)) == 0, "its hooks are in force"
 
     new = await opens(app="a")
-    assert (await new.declared())["n"].needs is None
-    assert (await plain.get(open_.id)).needs is None
+    assert (await new.reads.job_types())["n"].needs is None
+    assert (await plain.reads.get(open_.id)).needs is None
     assert (await plain.cancel(open_.id)).canceled
-    assert await plain.prune(Retention(succeeded=1)) == 1, "a finished job keeps its row, and what it needed is over"
-    assert [job.id for job in (await plain.page()).jobs] == [open_.id]
+    assert await plain.maintenance.prune(Retention(succeeded=1)) == 1, (
+        "a finished job keeps its row, and what it needed is over"
+    )
+    assert [job.id for job in (await plain.reads.page()).jobs] == [open_.id]
 
 
 async def test_of_two_extensions_the_one_that_is_left_still_counts(opens: Opens, clock: MovableClock) -> None:
     old = await opens("pay", "toy", app="a")
-    worker = (await old.register(name="w")).id
+    worker = (await old.workers.register(name="w")).id
     await old.create_many([NewJob(type="n"), NewJob(type="n")])
     [lease] = await old.claim(worker)
     await old.complete(worker, lease.id, lease.token)
     new, plain = await opens("toy", app="a"), await opens()
     clock.advance(1000)
-    assert await plain.prune(Retention(succeeded=1)) == 0
-    assert await new.prune(Retention(succeeded=1)) == 1
+    assert await plain.maintenance.prune(Retention(succeeded=1)) == 0
+    assert await new.maintenance.prune(Retention(succeeded=1)) == 1
     assert await needs(new) == (["toy"], [["toy"]])
 
 
@@ -146,12 +153,12 @@ async def test_a_job_committed_after_the_adoption_is_claimed_with_hooks(opens: O
     async def follow(_tx: Tx, verb: str, _job: Job) -> None:
         seen.append(verb)
 
-    app.rules.hooks.effect("toy", ["claim"], ["n"], follow)
+    app.ctx.hooks.effect("toy", ["claim"], ["n"], follow)
     await app.create(NewJob(type="n"))
     await forget_needs(app)
-    [lease] = await app.claim((await app.register(name="w")).id)
+    [lease] = await app.claim((await app.workers.register(name="w")).id)
     assert seen == ["claim"]
-    assert (await app.get(lease.id)).needs == ["toy"]
+    assert (await app.reads.get(lease.id)).needs == ["toy"]
 
 
 async def test_maintenance_adopts_what_is_committed_within_minutes(opens: Opens, clock: MovableClock) -> None:
@@ -172,13 +179,13 @@ async def test_a_creator_whose_transaction_outlasts_the_declaration(fresh_postgr
     app = Engine(await open_store(fresh_postgres_url), clock=Clock(), hooks=hooks)
     connection = await asyncpg.connect(fresh_postgres_url)
     try:
-        await app.declare(JobType(name="other"), app="a")
+        await app.job_types.declare(JobType(name="other"), app="a")
         async with connection.transaction():
             late = await plain.create(NewJob(type="n"), connection=connection)
-            await app.declare(JobType(name="n"), app="a")
-        assert (await app.get(late.id)).needs is None
+            await app.job_types.declare(JobType(name="n"), app="a")
+        assert (await app.reads.get(late.id)).needs is None
         await Maintainer(app, Clock(), Ids(), every=10, retention=Retention()).sweep()
-        assert (await app.get(late.id)).needs == ["toy"]
+        assert (await app.reads.get(late.id)).needs == ["toy"]
         with pytest.raises(ExtensionMissing):
             await plain.cancel(late.id)
     finally:
@@ -189,14 +196,14 @@ async def test_a_creator_whose_transaction_outlasts_the_declaration(fresh_postgr
 
 async def test_what_two_apps_say_at_once_is_kept(opens: Opens) -> None:
     apps = [await opens(name) for name in ("pay", "toy")]
-    await apps[0].declare(JobType(name="n"), app="first")
-    await asyncio.gather(*(app.declare(JobType(name="n"), app=str(n)) for n, app in enumerate(apps)))
-    assert (await apps[0].declared())["n"].needs == ["pay", "toy"]
+    await apps[0].job_types.declare(JobType(name="n"), app="first")
+    await asyncio.gather(*(app.job_types.declare(JobType(name="n"), app=str(n)) for n, app in enumerate(apps)))
+    assert (await apps[0].reads.job_types())["n"].needs == ["pay", "toy"]
 
 
 async def unfinished(engine: Engine, job_type: str) -> list[str]:
     """One that has ended, and after it one in each state that has not: due, delayed, running, created."""
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
     ended = await engine.create(NewJob(type=job_type))
     await engine.cancel(ended.id)
     running = await engine.create(NewJob(type=job_type))
@@ -215,11 +222,11 @@ async def one_at_a_time(engine: Engine, step: Callable[..., Awaitable[int]], **w
 
 async def test_jobs_in_every_state_but_the_last_are_adopted_and_freed(opens: Opens) -> None:
     plain, app = await opens(), await opens("toy")
-    await plain.declare(JobType(name="n"), JobType(name="m"))
+    await plain.job_types.declare(JobType(name="n"), JobType(name="m"))
     others, ours = await unfinished(plain, "m"), await unfinished(plain, "n")
     await plain.store.write(lambda tx: tx.all(Query("need", "UPDATE job_types SET needs = '[]' RETURNING name")))
     assert await one_at_a_time(app, _declare.adopt, job_type="n") == 4
-    needing = {job.id for job in (await app.page()).jobs if job.needs is not None}
+    needing = {job.id for job in (await app.reads.page()).jobs if job.needs is not None}
     assert needing == set(ours)
 
     await plain.store.write(lambda tx: tx.all(Query("free", "UPDATE job_types SET needs = NULL RETURNING name")))
@@ -227,7 +234,7 @@ async def test_jobs_in_every_state_but_the_last_are_adopted_and_freed(opens: Ope
         lambda tx: tx.all(Query("need", "UPDATE jobs SET needs = '[1]' WHERE finished_at IS NULL RETURNING id"))
     )
     assert await one_at_a_time(app, _declare.free, job_types=["n"]) == 4
-    needing = {job.id for job in (await app.page()).jobs if job.needs is not None}
+    needing = {job.id for job in (await app.reads.page()).jobs if job.needs is not None}
     assert needing == set(others)
 
 
@@ -235,12 +242,12 @@ async def test_only_what_can_be_claimed_from_the_lane_is_adopted(opens: Opens) -
     plain = await opens()
     await unfinished(plain, "n")
     await unfinished(plain, "m")
-    [lane] = {job.lane for job in (await plain.page()).jobs if job.type == "n"}
+    [lane] = {job.lane for job in (await plain.reads.page()).jobs if job.type == "n"}
     await plain.store.write(lambda tx: _declare.adopt_lane(tx, "n", lane, ["toy"]))
-    [adopted] = [job for job in (await plain.page()).jobs if job.needs is not None]
+    [adopted] = [job for job in (await plain.reads.page()).jobs if job.needs is not None]
     assert (adopted.type, adopted.due, adopted.needs) == ("n", True, ["toy"])
     await plain.store.write(lambda tx: _declare.adopt_lane(tx, "n", lane, ["pay"]))
-    assert (await plain.get(adopted.id)).needs == ["toy"]
+    assert (await plain.reads.get(adopted.id)).needs == ["toy"]
 
 
 @pytest.mark.parametrize("free", [False, True])
@@ -248,7 +255,7 @@ async def test_a_job_that_ends_meanwhile_is_left_as_it_is(fresh_postgres_url: st
     engine = Engine(await open_store(fresh_postgres_url))
     connection = await asyncpg.connect(fresh_postgres_url)
     try:
-        await engine.declare(JobType(name="n"))
+        await engine.job_types.declare(JobType(name="n"))
         job = await engine.create(NewJob(type="n"))
         await connection.execute("UPDATE jobs SET needs = $1", "[1]" if free else None)
         await connection.execute("UPDATE job_types SET needs = $1", None if free else '["toy"]')
@@ -262,7 +269,7 @@ async def test_a_job_that_ends_meanwhile_is_left_as_it_is(fresh_postgres_url: st
                 await asyncio.sleep(0.01)
         await transaction.commit()
         assert await waiting == 0
-        assert (await engine.get(job.id)).needs == ([1] if free else None)
+        assert (await engine.reads.get(job.id)).needs == ([1] if free else None)
     finally:
         await connection.close()
         await engine.close()

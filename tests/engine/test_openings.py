@@ -12,7 +12,7 @@ from tests.engine.test_look import conditions
 
 
 async def lanes(engine: Engine, **asked: Any) -> list[tuple[str, str, str]]:
-    found = (await engine.openings(**asked)).lanes
+    found = (await engine.polls.open_work(**asked)).lanes
     return sorted((lane.tenant, lane.queue, lane.type) for lane in found)
 
 
@@ -32,13 +32,13 @@ async def test_a_lane_stays_open_while_one_of_its_jobs_is_left(engine: Engine, w
     await engine.create(NewJob(type="other"))
     for left in (2, 1, 0):
         await engine.claim(worker, types=["echo"])
-        found = (await engine.openings(types=["echo"])).lanes
+        found = (await engine.polls.open_work(types=["echo"])).lanes
         assert [lane.ready for lane in found] == ([left] if left else [])
 
 
 async def test_a_crowd_of_jobs_is_not_counted_to_its_end(engine: Engine) -> None:
     await engine.create_many([NewJob(type="echo") for _ in range(READY_MAX + 1)])
-    assert [lane.ready for lane in (await engine.openings()).lanes] == [READY_MAX]
+    assert [lane.ready for lane in (await engine.polls.open_work()).lanes] == [READY_MAX]
 
 
 async def test_only_what_somebody_waits_for_is_looked_at(engine: Engine) -> None:
@@ -53,31 +53,31 @@ async def test_a_paused_queue_is_closed_for_its_tenant(engine: Engine) -> None:
     for tenant in ("default", "acme"):
         for queue in ("q", "r"):
             await engine.create(NewJob(type="echo", queue=queue, tenant=tenant))
-    await engine.pause("q")
+    await engine.queues.pause("q")
     assert await lanes(engine) == [("acme", "q", "echo"), ("acme", "r", "echo"), ("default", "r", "echo")]
-    await engine.resume("q")
+    await engine.queues.resume("q")
     assert len(await lanes(engine)) == 4
 
 
 async def test_what_comes_later_and_what_was_lost_is_told(engine: Engine, worker: str, clock: MovableClock) -> None:
-    found = await engine.openings()
+    found = await engine.polls.open_work()
     assert (found.next_in, found.lost) == (None, False)
     await run(engine, worker)
     for seconds in (50, 40, 60):
         await engine.create(NewJob(type="later", delay_seconds=seconds))
     clock.advance(29)
-    found = await engine.openings()
+    found = await engine.polls.open_work()
     assert (found.next_in, found.lost) == (11, False)
     clock.advance(1)
-    assert (await engine.openings()).lost
+    assert (await engine.polls.open_work()).lost
     clock.advance(20)
-    assert (await engine.openings()).next_in == 0
+    assert (await engine.polls.open_work()).next_in == 0
 
 
 async def test_a_claimant_may_take_what_claim_would_give_it(engine: Engine) -> None:
     """The rules stand in SQL for claim and in Python for whoever waits: they agree on every pair."""
     workers = [
-        (await engine.register(tenants=tenants, capabilities=capabilities)).id
+        (await engine.workers.register(tenants=tenants, capabilities=capabilities)).id
         for tenants in (None, ["acme"], ["acme", "default"])
         for capabilities in ({}, {"gpu": True}, {"gpu": True, "disk": "big"})
     ]
@@ -88,17 +88,17 @@ async def test_a_claimant_may_take_what_claim_would_give_it(engine: Engine) -> N
     ]
     for number, job in enumerate(jobs):
         await engine.create(NewJob(type=f"type-{number}", **job))
-    known = await engine.claimants(workers)
-    opened = {lane.type: lane for lane in (await engine.openings()).lanes}
+    known = await engine.polls.claimants(workers)
+    opened = {lane.type: lane for lane in (await engine.polls.open_work()).lanes}
     for worker in workers:
         for name, lane in opened.items():
-            assert known[worker].may_take(lane) == (await engine.look(worker, types=[name])).due, (worker, lane)
+            assert known[worker].may_take(lane) == (await engine.polls.poll(worker, types=[name])).due, (worker, lane)
 
 
 async def test_claimants_are_those_asked_for_that_are_not_disabled(engine: Engine, worker: str) -> None:
-    other, _not_asked_for = (await engine.register()).id, (await engine.register()).id
-    await engine.disable(other)
-    assert list(await engine.claimants([worker, other, NOBODYS])) == [worker]
+    other, _not_asked_for = (await engine.workers.register()).id, (await engine.workers.register()).id
+    await engine.workers.disable(other)
+    assert list(await engine.polls.claimants([worker, other, NOBODYS])) == [worker]
 
 
 def test_openings_and_look_agree_on_what_is_closed() -> None:
@@ -111,6 +111,6 @@ async def test_the_policies_of_jobs_are_known_by_their_ids(engine: Engine) -> No
     one = await engine.create(NewJob(type="echo"))
     two = await engine.create(NewJob(type="video", lifecycle="transcode"))
     await engine.create(NewJob(type="third", lifecycle="images"))
-    found = await engine.policies_of_jobs([one.id, two.id, NOBODYS])
+    found = await engine.reads.policies_of_jobs([one.id, two.id, NOBODYS])
     assert set(found) == {one.id, two.id}
-    assert (await engine.snapshot(found[two.id])).machine.words["succeeded"] == "ready"
+    assert (await engine.reads.snapshot(found[two.id])).machine.words["succeeded"] == "ready"

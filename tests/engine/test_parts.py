@@ -32,15 +32,15 @@ async def running(engine: Engine, worker: str, **policy: Any) -> Lease:
 
 
 async def statuses(engine: Engine, lease: Lease) -> dict[str, tuple[str, Any]]:
-    return {part.name: (str(part.status), part.data) for part in await engine.parts(lease.id)}
+    return {part.name: (str(part.status), part.data) for part in await engine.reads.parts(lease.id)}
 
 
 async def test_the_log_and_the_client_hear_of_parts_but_not_of_their_data(engine: Engine, worker: str) -> None:
     """R003-31..33."""
     neighbour, lease = await running(engine, worker), await running(engine, worker)
     await report(engine, worker, lease, EACH[2], EACH[1])
-    assert (await engine.get(neighbour.id)).version == 2  # created and claimed: of its parts nothing was said
-    *_, progress, event = await engine.history(lease.id)
+    assert (await engine.reads.get(neighbour.id)).version == 2  # created and claimed: of its parts nothing was said
+    *_, progress, event = await engine.reads.history(lease.id)
     assert (progress.verb, event.verb, event.seq, event.worker_id) == ("progress", "parts", progress.seq + 1, worker)
     assert event.pos >= progress.pos
     assert event.data == [
@@ -53,16 +53,16 @@ async def test_the_log_and_the_client_hear_of_parts_but_not_of_their_data(engine
         ("begun", "in_progress", 40.0, 10, 4),
         ("above", "skipped", None, None, None),
     ]
-    [outline] = await engine.outlines([(lease.id, "default")])
+    [outline] = await engine.reads.summaries([(lease.id, "default")])
     assert job_view(outline).parts == told  # type: ignore[arg-type]
-    job = await engine.get(lease.id)
-    assert (job.version, (await engine.history(lease.id))[-1].seq) == (event.seq, event.seq)
+    job = await engine.reads.get(lease.id)
+    assert (job.version, (await engine.reads.history(lease.id))[-1].seq) == (event.seq, event.seq)
 
 
 async def test_a_job_without_parts_has_none(engine: Engine, worker: str) -> None:
     other, lease = await running(engine, worker), await running(engine, worker)
     await report(engine, worker, other, EACH[0])
-    [outline] = await engine.outlines([(lease.id, "default")])
+    [outline] = await engine.reads.summaries([(lease.id, "default")])
     assert job_view(outline).parts is None  # type: ignore[arg-type]
 
 
@@ -75,7 +75,7 @@ async def test_only_what_is_reopened_is_done_again(engine: Engine, worker: str) 
     await report(engine, worker, lease, again, Part(name="twin", status=PartStatus.IN_PROGRESS))
     assert await statuses(engine, lease) == {"done": ("in_progress", None), "twin": ("completed", {"n": 9})}
     assert await statuses(engine, other) == {"done": ("completed", {"n": 1}), "twin": ("completed", {"n": 9})}
-    [done, _] = await engine.parts(lease.id)
+    [done, _] = await engine.reads.parts(lease.id)
     assert (done.percent, done.completed_at, done.started_at is None) == (None, None, False)
 
 
@@ -104,7 +104,7 @@ async def test_what_a_retry_finds(
     }
     assert await statuses(engine, neighbour) == before
     if discard:
-        begun = next(part for part in await engine.parts(lease.id) if part.name == "begun")
+        begun = next(part for part in await engine.reads.parts(lease.id) if part.name == "begun")
         assert (begun.percent, begun.done, begun.total, begun.error) == (None, None, 10, None)
 
 

@@ -24,11 +24,11 @@ async def test_progress_is_kept_told_and_extends_the_lease(engine: Engine, worke
     )
 
     assert advanced.expires_at == clock.now() + timedelta(seconds=30)
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.step, job.percent, job.counters) == ("render", 40, {"urls": 3})
     assert job.eta_at == clock.now() + timedelta(seconds=90)
     assert (job.progress_at, job.lease_expires_at) == (clock.now(), advanced.expires_at)
-    event = (await engine.history(lease.id))[-1]
+    event = (await engine.reads.history(lease.id))[-1]
     assert (event.verb, event.step, event.percent, event.data) == ("progress", "render", 40, {"urls": 3})
     assert (event.from_state, event.to_state, event.worker_id) == (None, None, worker)
 
@@ -43,7 +43,7 @@ async def test_what_a_report_leaves_out_stays_and_counters_are_merged(engine: En
     ):
         await engine.progress(worker, Progress(id=lease.id, token=lease.token, **report))
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.step, job.percent, job.checkpoint) == ("fetch", 0, {"at": 1})
     assert job.counters == {"urls_total": 9, "urls_processed": 2, "chunks_indexed": 7}
 
@@ -64,7 +64,7 @@ async def test_a_checkpoint_is_handed_to_the_next_attempt(engine: Engine, worker
                 await sweep(engine, clock, 10)  # its backoff
         [lease] = await engine.claim(worker)
         assert lease.checkpoint == {"page": n}
-        assert (await engine.get(lease.id)).percent is None
+        assert (await engine.reads.get(lease.id)).percent is None
 
 
 async def test_parts_have_their_own_progress_and_finished_ones_stay_finished(
@@ -91,7 +91,7 @@ async def test_parts_have_their_own_progress_and_finished_ones_stay_finished(
     again = Part(name="720p", status=PartStatus.IN_PROGRESS, percent=0)
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[failed, again]))
 
-    hd, sd, uhd, low = {part.name: part for part in await engine.parts(lease.id)}.values()
+    hd, sd, uhd, low = {part.name: part for part in await engine.reads.parts(lease.id)}.values()
     assert hd.name == "1080p", "in the order they were told"
     assert (hd.status, hd.percent, hd.total, hd.done, hd.error) == (PartStatus.FAILED, 10, 40, 4, "no memory")
     assert (hd.started_at, hd.completed_at) == (begun, None)
@@ -100,11 +100,11 @@ async def test_parts_have_their_own_progress_and_finished_ones_stay_finished(
 
     await engine.fail(worker, lease.id, lease.token, "E_GPU")
     [retry] = await engine.claim(worker)
-    to_do = {part.name: part.status for part in (await engine.parts_to_do([retry.id]))[retry.id]}
+    to_do = {part.name: part.status for part in (await engine.reads.parts_to_do([retry.id]))[retry.id]}
     assert to_do == {"1080p": "pending", "720p": "completed", "2160p": "skipped", "480p": "pending"}
     done = Part(name="1080p", status=PartStatus.COMPLETED)
     await engine.progress(worker, Progress(id=retry.id, token=retry.token, parts=[done]))
-    assert (await engine.parts(retry.id))[0].error is None
+    assert (await engine.reads.parts(retry.id))[0].error is None
 
 
 async def test_progress_of_a_lost_lease_leaves_no_trace(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -124,7 +124,7 @@ async def test_progress_of_a_lost_lease_leaves_no_trace(engine: Engine, worker: 
     assert isinstance(stale, LeaseLost)
     assert not isinstance(fresh, LeaseLost)
     assert await stored(engine, lost.id) == before
-    assert (await engine.get(kept.id)).counters == {"n": 1}
+    assert (await engine.reads.get(kept.id)).counters == {"n": 1}
 
 
 WRONG: list[dict[str, Any]] = [
@@ -162,7 +162,7 @@ async def test_the_error_of_a_part_is_made_to_fit(engine: Engine, worker: str) -
     part = Part(name="a", status=PartStatus.FAILED, error="\x00\ud800" + "x" * 5000)
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[part]))
 
-    [kept] = await engine.parts(lease.id)
+    [kept] = await engine.reads.parts(lease.id)
     assert kept.error is not None
     assert (kept.error[:3], kept.error[-1], len(kept.error)) == ("\ufffd?x", "…", 4000)
 
@@ -179,7 +179,7 @@ async def test_completion_says_a_hundred_percent(engine: Engine, worker: str) ->
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=30, step="upload"))
     await engine.complete(worker, lease.id, lease.token)
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.state, job.percent, job.step) == (State.SUCCEEDED, 100, "upload")
 
 
@@ -189,7 +189,7 @@ async def test_a_transcode_ends_with_its_last_step(engine: Engine, worker: str) 
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=30, step="master_playlist"))
     await engine.complete(worker, lease.id, lease.token)
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.state, job.percent, job.step) == (State.SUCCEEDED, 100, "finalize")
 
 
@@ -232,15 +232,15 @@ async def test_a_claim_that_is_gone_is_kept_by_its_attempt_alone(
     step either."""
     lease = await run(engine, worker, lifecycle=lifecycle)
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, step="encode"))
-    claimed = await engine.get(lease.id)
+    claimed = await engine.reads.get(lease.id)
     assert claimed.claimed_at == lease.claimed_at == clock.now()
     clock.advance(1)
     await end_by(verb, engine, worker, lease, clock)
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.claimed_at, job.lease_worker, job.step) == (None, None, step)
     assert job.started_at == lease.claimed_at
-    [attempt] = await engine.attempts(lease.id)
+    [attempt] = await engine.reads.attempts(lease.id)
     assert (attempt.started_at, attempt.worker_id) == (lease.claimed_at, worker)
 
 
@@ -250,5 +250,5 @@ async def test_the_next_attempt_begins_without_a_step(engine: Engine, worker: st
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=30, step="probe"))
     await engine.fail(worker, lease.id, lease.token, "E")
     [again] = await engine.claim(worker)
-    job = await engine.get(again.id)
+    job = await engine.reads.get(again.id)
     assert (job.claimed_at, job.step, job.percent) == (again.claimed_at, None, None)

@@ -36,20 +36,20 @@ async def test_a_repeat_finishes_the_acceptance_that_its_first_request_did_not(e
     assert held.state is State.CREATED
     again = await engine.create(request)
     assert (again.id, again.state, again.existed) == (held.id, State.QUEUED, True)
-    assert [event.verb for event in await engine.history(held.id)] == ["create", "accept"]
+    assert [event.verb for event in await engine.reads.history(held.id)] == ["create", "accept"]
 
 
 async def test_a_create_under_way_does_not_bring_an_old_declaration_back(engine: Engine) -> None:
-    await engine.declare(JobType(name="n", queue="old"))
+    await engine.job_types.declare(JobType(name="n", queue="old"))
 
     async def create_while_another_declares(tx: Tx) -> None:
-        await engine.rules.registry.resolve(tx, NewJob(type="n"), {})
-        engine.rules.registry._types = {"n": JobType(name="n", queue="new")}
-        engine.rules.registry._resolved = {}
+        await engine.ctx.registry.resolve(tx, NewJob(type="n"), {})
+        engine.ctx.registry._types = {"n": JobType(name="n", queue="new")}
+        engine.ctx.registry._resolved = {}
 
     await engine.store.write(create_while_another_declares)
     job = await engine.create(NewJob(type="n"))
-    assert (await engine.get(job.id)).queue == "new"
+    assert (await engine.reads.get(job.id)).queue == "new"
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ async def test_leases_already_taken_are_heard_of_when_the_next_take_fails(
     except HoldfastError:
         leases = []
     monkeypatch.undo()
-    running = [job for job in (await engine.page()).jobs if job.state is State.RUNNING]
+    running = [job for job in (await engine.reads.page()).jobs if job.state is State.RUNNING]
     assert sorted(job.id for job in running) == sorted(lease.id for lease in leases)
 
 
 async def test_an_idle_gpu_worker_of_another_tenant_holds_nobody_up(engine: Engine, worker: str) -> None:
     """C-33: it is not capable of this job."""
-    gpu = await engine.register(capabilities={"gpu": True}, tenants=["elsewhere"])
+    gpu = await engine.workers.register(capabilities={"gpu": True}, tenants=["elsewhere"])
     await engine.heartbeat(gpu.id, [])
     await engine.create(NewJob(type="n", prefers=["gpu"]))
     assert len(await engine.claim(worker)) == 1
@@ -116,7 +116,7 @@ async def test_a_swallowed_error_does_not_turn_into_success(fresh_postgres_url: 
 
     with pytest.raises(HookFailed):
         await engine.create(NewJob(type="n"))
-    found = (await engine.page()).jobs
+    found = (await engine.reads.page()).jobs
     await engine.close()
     assert found == []
 
@@ -146,6 +146,6 @@ async def test_a_borrowed_sqlite_transaction_waits_its_turn_beside_a_busy_writer
     await asyncio.to_thread(borrow)
     stop.set()
     await writing
-    counts = {kind: number for _, kind, _, number in await engine.counts()}
+    counts = {kind: number for _, kind, _, number in await engine.reads.counts()}
     await engine.close()
     assert counts["borrowed"] == 30

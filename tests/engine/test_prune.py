@@ -22,18 +22,18 @@ async def test_each_final_state_has_a_time_of_its_own(engine: Engine, worker: st
         await bring(engine, worker, Lifecycles()["default"], state)
     everything = await states(engine)
     clock.advance(7 * DAY - 1)
-    assert await engine.prune(Retention()) == 0
+    assert await engine.maintenance.prune(Retention()) == 0
     clock.advance(1)
-    assert await engine.prune(Retention()) == 1
+    assert await engine.maintenance.prune(Retention()) == 1
     assert await states(engine) == [state for state in everything if state != "succeeded"]
     clock.advance(23 * DAY - 1)
-    assert await engine.prune(Retention()) == 0
+    assert await engine.maintenance.prune(Retention()) == 0
     clock.advance(1)
 
-    assert await engine.prune(Retention()) == 3
+    assert await engine.maintenance.prune(Retention()) == 3
     assert await states(engine) == sorted(set(State) - FINAL)
     clock.advance(3650 * DAY)
-    assert await engine.prune(Retention()) == 0
+    assert await engine.maintenance.prune(Retention()) == 0
 
 
 async def test_a_job_leaves_with_its_history(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -47,10 +47,10 @@ async def test_a_job_leaves_with_its_history(engine: Engine, worker: str, clock:
     await engine.complete(worker, finished.id, finished.token)
     clock.advance(DAY)
 
-    assert await engine.prune(Retention(succeeded=DAY)) == 1
+    assert await engine.maintenance.prune(Retention(succeeded=DAY)) == 1
 
     with pytest.raises(NotFound):
-        await engine.get(gone.id)
+        await engine.reads.get(gone.id)
     for table in ("events", "parts"):
         assert {row["job_id"] for row in await ask(engine, f"SELECT job_id FROM {table}")} == {kept.id}
 
@@ -60,9 +60,9 @@ async def test_age_counts_from_the_end_not_from_the_creation(engine: Engine, wor
     clock.advance(10 * DAY)
     await engine.complete(worker, lease.id, lease.token)
     clock.advance(7 * DAY - 1)
-    assert await engine.prune(Retention()) == 0
+    assert await engine.maintenance.prune(Retention()) == 0
     clock.advance(1)
-    assert await engine.prune(Retention()) == 1
+    assert await engine.maintenance.prune(Retention()) == 1
 
 
 async def test_a_state_without_a_limit_is_kept_for_ever(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -70,8 +70,8 @@ async def test_a_state_without_a_limit_is_kept_for_ever(engine: Engine, worker: 
         await bring(engine, worker, Lifecycles()["default"], state)
     clock.advance(3650 * DAY)
     forever = Retention(succeeded=None, dead=None, canceled=None, rejected=None)
-    assert await engine.prune(forever) == 0
-    assert await engine.prune(Retention(succeeded=None, dead=0, canceled=None, rejected=None)) == 1
+    assert await engine.maintenance.prune(forever) == 0
+    assert await engine.maintenance.prune(Retention(succeeded=None, dead=0, canceled=None, rejected=None)) == 1
     assert await states(engine) == ["canceled", "rejected", "succeeded"]
     with pytest.raises(Invalid):
         Retention(dead=-1)
@@ -80,12 +80,12 @@ async def test_a_state_without_a_limit_is_kept_for_ever(engine: Engine, worker: 
 async def test_pruning_is_bounded_per_call_and_takes_the_oldest_first(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    engine.rules.limits = Limits(sweep_batch=3)
+    engine.ctx.limits = Limits(sweep_batch=3)
     jobs = await engine.create_many([NewJob(type="n") for _ in range(7)])
     for job in jobs:
         await engine.cancel(job.id)
     clock.advance(60 * DAY)
 
-    assert await engine.prune(Retention(), limit=2) == 2
-    assert [job.id for job in (await engine.page()).jobs][::-1] == [job.id for job in jobs[2:]]
-    assert [await engine.prune(Retention(), limit=100) for _ in range(3)] == [3, 2, 0]
+    assert await engine.maintenance.prune(Retention(), limit=2) == 2
+    assert [job.id for job in (await engine.reads.page()).jobs][::-1] == [job.id for job in jobs[2:]]
+    assert [await engine.maintenance.prune(Retention(), limit=100) for _ in range(3)] == [3, 2, 0]

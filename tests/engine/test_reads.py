@@ -21,7 +21,7 @@ async def pages(engine: Engine, wanted: Filter | None = None, *, limit: int = 2)
     found: list[str] = []
     cursor = None
     while True:
-        page = await engine.page(wanted, cursor=cursor, limit=limit)
+        page = await engine.reads.page(wanted, cursor=cursor, limit=limit)
         assert len(page.jobs) <= limit
         found += [job.id for job in page.jobs]
         if (cursor := page.next) is None:
@@ -33,14 +33,14 @@ async def test_reading_changes_nothing(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     before = await stored(engine, lease.id)
     for _ in range(2):
-        await engine.get(lease.id)
-        await engine.page()
-        await engine.counts()
-        await engine.history(lease.id)
-        await engine.attempts(lease.id)
-        await engine.parts(lease.id)
-        await engine.why(lease.id)
-        await engine.feed()
+        await engine.reads.get(lease.id)
+        await engine.reads.page()
+        await engine.reads.counts()
+        await engine.reads.history(lease.id)
+        await engine.reads.attempts(lease.id)
+        await engine.reads.parts(lease.id)
+        await engine.reads.why(lease.id)
+        await engine.reads.feed()
     assert await stored(engine, lease.id) == before
 
 
@@ -50,7 +50,7 @@ async def test_a_read_after_an_answer_sees_what_was_answered(engine: Engine, wor
     lease = await run(engine, worker)
     for percent in range(20):
         await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=percent))
-        job = await engine.get(lease.id)
+        job = await engine.reads.get(lease.id)
         assert (job.percent, job.version > seen) == (percent, True)
         seen = job.version
 
@@ -59,27 +59,27 @@ async def test_a_tenant_sees_only_its_own(engine: Engine) -> None:
     ours = await engine.create(NewJob(type="n", tenant="ours"))
     theirs = await engine.create(NewJob(type="n", tenant="theirs"))
 
-    assert (await engine.get(ours.id, "ours")).tenant == "ours"
-    for verb in (engine.get, engine.why):
+    assert (await engine.reads.get(ours.id, "ours")).tenant == "ours"
+    for verb in (engine.reads.get, engine.reads.why):
         with pytest.raises(NotFound):
             await verb(theirs.id, "ours")
     assert await pages(engine, Filter(tenant="ours")) == [ours.id]
-    assert await engine.counts(Filter(tenant="theirs")) == [("default", "n", State.QUEUED, 1)]
+    assert await engine.reads.counts(Filter(tenant="theirs")) == [("default", "n", State.QUEUED, 1)]
 
 
 async def test_pages_are_newest_first_and_stable_while_jobs_arrive(engine: Engine) -> None:
     """The cursor is a place, not a number of rows: nothing is skipped or shown twice, whatever arrives meanwhile."""
     old = [(await engine.create(NewJob(type="n"))).id for _ in range(7)]
-    first = await engine.page(limit=3)
+    first = await engine.reads.page(limit=3)
     await engine.create_many([NewJob(type="n") for _ in range(5)])
-    second = await engine.page(cursor=first.next, limit=3)
+    second = await engine.reads.page(cursor=first.next, limit=3)
     await engine.create_many([NewJob(type="n") for _ in range(5)])
-    third = await engine.page(cursor=second.next, limit=3)
+    third = await engine.reads.page(cursor=second.next, limit=3)
 
     seen = [job.id for page in (first, second, third) for job in page.jobs]
     assert seen == old[::-1]
     assert third.next is None
-    assert (await engine.page(limit=17)).next is None, "exactly full is the last one"
+    assert (await engine.reads.page(limit=17)).next is None, "exactly full is the last one"
 
 
 async def test_each_filter_finds_what_it_says(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -91,12 +91,12 @@ async def test_each_filter_finds_what_it_says(engine: Engine, worker: str, clock
     c = await run(engine, worker, type="c", queue="x")
     await engine.fail(worker, c.id, c.token, "E_ODD", permanent=True)
     d = await engine.redrive(c.id)
-    middle = (await engine.get(b.id)).created_at
+    middle = (await engine.reads.get(b.id)).created_at
 
     async def finds(ids: list[str], **fields: Any) -> None:
         wanted = Filter(**fields)
         assert await pages(engine, wanted, limit=1) == ids, fields
-        assert sum(number for *_, number in await engine.counts(wanted)) == len(ids), fields
+        assert sum(number for *_, number in await engine.reads.counts(wanted)) == len(ids), fields
 
     await finds([d.id, c.id, b.id, a.id])
     await finds([a.id], tenant="t1")
@@ -117,36 +117,36 @@ async def test_each_filter_finds_what_it_says(engine: Engine, worker: str, clock
 
 async def test_jobs_are_found_by_the_beginning_of_their_id(engine: Engine) -> None:
     ids = sorted(job.id for job in await engine.create_many([NewJob(type="n")] * 3))
-    assert await engine.jobs_beginning(ids[1], limit=5) == [ids[1]]
-    assert await engine.jobs_beginning(ids[0][:8], limit=5) == ids
-    assert await engine.jobs_beginning(ids[0][:9], limit=2) == ids[:2]
+    assert await engine.reads.ids_beginning(ids[1], limit=5) == [ids[1]]
+    assert await engine.reads.ids_beginning(ids[0][:8], limit=5) == ids
+    assert await engine.reads.ids_beginning(ids[0][:9], limit=2) == ids[:2]
     for no_beginning in ("", "ffff", "0-", f"{ids[0]}0", ids[0][:8] + ids[0][9:]):
-        assert await engine.jobs_beginning(no_beginning, limit=5) == [], no_beginning
+        assert await engine.reads.ids_beginning(no_beginning, limit=5) == [], no_beginning
 
 
 async def test_a_page_that_makes_no_sense_is_refused(engine: Engine) -> None:
     for wrong in ({"limit": 0}, {"limit": 501}, {"limit": True}, {"cursor": "page 2"}, {"cursor": ""}):
         with pytest.raises(Invalid):
-            await engine.page(**wrong)
+            await engine.reads.page(**wrong)
     with pytest.raises(UnknownName, match="did you mean 'running'"):
-        await engine.page(Filter(states=["runing"]))
+        await engine.reads.page(Filter(states=["runing"]))
     for nothing in ({"redrive_of": "no id"}, {"tag": "\x00"}, {"types": [""]}, {"queues": ["\n"]}, {"tenant": ""}):
-        for read in (engine.page, engine.counts):
+        for read in (engine.reads.page, engine.reads.counts):
             with pytest.raises(Invalid):
                 await read(Filter(**nothing))
     for nowhere in (Cursor(job_id="no id"), Cursor(pos=-1), Cursor(pos=2**63), Cursor(seq=2**31)):
         with pytest.raises(Invalid):
-            await engine.feed(nowhere)
+            await engine.reads.feed(nowhere)
     for after in (-1, 2**31):
         with pytest.raises(Invalid):
-            await engine.history(NOBODYS, after=after)
+            await engine.reads.history(NOBODYS, after=after)
 
 
 async def test_counts_are_by_queue_type_and_state(engine: Engine, worker: str) -> None:
     await engine.create_many([NewJob(type="a"), NewJob(type="a"), NewJob(type="b", queue="q")])
     await engine.claim(worker, types=["a"])
 
-    assert await engine.counts() == [
+    assert await engine.reads.counts() == [
         ("default", "a", State.QUEUED, 1),
         ("default", "a", State.RUNNING, 1),
         ("q", "b", State.QUEUED, 1),
@@ -163,16 +163,16 @@ async def test_a_history_is_gapless_and_can_be_read_in_pieces(engine: Engine, wo
     [lease] = await engine.claim(worker)
     await engine.complete(worker, lease.id, lease.token)
 
-    history = await engine.history(lease.id)
-    assert [event.seq for event in history] == list(range(1, (await engine.get(lease.id)).version + 1))
+    history = await engine.reads.history(lease.id)
+    assert [event.seq for event in history] == list(range(1, (await engine.reads.get(lease.id)).version + 1))
     assert [e.verb for e in history] == ["create", "claim", *["progress"] * 5, "fail", "claim", "complete"]
     pairs = [(event.from_state, event.to_state) for event in history if event.to_state]
     assert [to for _, to in pairs][:-1] == [source for source, _ in pairs][1:], "each starts where the last one ended"
     assert [event.at for event in history] == sorted(event.at for event in history)
-    assert await engine.history(lease.id, after=3, limit=2) == history[3:5]
-    assert await engine.history(NOBODYS) == await engine.history("no id at all") == []
-    assert await engine.attempts(NOBODYS) == await engine.attempts("no id at all") == []
-    assert await engine.parts(NOBODYS) == []
+    assert await engine.reads.history(lease.id, after=3, limit=2) == history[3:5]
+    assert await engine.reads.history(NOBODYS) == await engine.reads.history("no id at all") == []
+    assert await engine.reads.attempts(NOBODYS) == await engine.reads.attempts("no id at all") == []
+    assert await engine.reads.parts(NOBODYS) == []
 
 
 # -- the feed ---------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ async def follow(engine: Engine, after: Cursor | None = None, *, limit: int = 3)
     seen: list[Event] = []
     cursor = after or Cursor()
     while True:
-        events, cursor = await engine.feed(cursor, limit=limit)
+        events, cursor = await engine.reads.feed(cursor, limit=limit)
         if not events:
             return seen, cursor
         seen += events
@@ -208,10 +208,10 @@ async def test_the_feed_shows_every_event_of_every_job_once(engine: Engine, work
 
     seen, cursor = await until(engine, 15)
 
-    histories = [event for job in (await engine.page()).jobs for event in await engine.history(job.id)]
+    histories = [event for job in (await engine.reads.page()).jobs for event in await engine.reads.history(job.id)]
     assert len(seen) == len(histories) == 15
     assert sorted((e.job_id, e.seq) for e in seen) == sorted((e.job_id, e.seq) for e in histories)
-    for job in (await engine.page()).jobs:
+    for job in (await engine.reads.page()).jobs:
         assert [e.seq for e in seen if e.job_id == job.id] == [1, 2, 3]
     later = await engine.create(NewJob(type="n"))
     more, _ = await until(engine, 1, cursor)
@@ -229,7 +229,7 @@ async def test_the_feed_can_be_followed_while_it_grows(engine: Engine, worker: s
     cursor = Cursor()
     writers = asyncio.gather(*(write(n) for n in range(6)))
     while not writers.done():
-        events, cursor = await engine.feed(cursor, limit=4)
+        events, cursor = await engine.reads.feed(cursor, limit=4)
         seen += events
     await writers
     rest, _ = await until(engine, 30 - len(seen), cursor)
@@ -239,10 +239,10 @@ async def test_the_feed_can_be_followed_while_it_grows(engine: Engine, worker: s
 
 
 async def test_whoever_begins_at_the_end_of_the_feed_sees_only_what_comes(engine: Engine) -> None:
-    assert await engine.feed_end() == Cursor()
+    assert await engine.reads.feed_end() == Cursor()
     await engine.create(NewJob(type="before"))
     _, cursor = await until(engine, 1)
-    assert await engine.feed_end() == cursor
+    assert await engine.reads.feed_end() == cursor
     after = await engine.create(NewJob(type="after"))
     seen, _ = await until(engine, 1, cursor)
     assert [event.job_id for event in seen] == [after.id]
@@ -262,7 +262,7 @@ async def test_a_transaction_that_commits_late_is_not_skipped(fresh_postgres_url
         early = await engine.create(NewJob(type="early"))
 
         assert await follow(engine, cursor) == ([], cursor), "what came later waits behind what is still open"
-        assert await engine.feed_end() == cursor, "and is not passed by whoever begins now"
+        assert await engine.reads.feed_end() == cursor, "and is not passed by whoever begins now"
         await slow.commit()
 
         seen, _ = await until(engine, 2, cursor)

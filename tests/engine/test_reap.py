@@ -21,18 +21,18 @@ async def test_a_lost_lease_is_retried_at_once_the_first_time(engine: Engine, wo
     [row] = await sweep(engine, clock, 0.001)
 
     assert (row["id"], row["state"]) == (lease.id, "retrying")
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.state, job.reason, job.lost, job.failures) == (State.RETRYING, "lease_expired", 1, 0)
     assert (job.run_at, job.error["code"]) == (clock.now(), "timeout_soft")
     assert (job.lease_token, job.lease_worker) == (None, None)
-    [attempt] = await engine.attempts(lease.id)
+    [attempt] = await engine.reads.attempts(lease.id)
     assert (attempt.outcome, attempt.worker_id, attempt.instance, attempt.token) == (
         "lost",
         worker,
         "pod-1",
         lease.token,
     )
-    event = (await engine.history(lease.id))[-1]
+    event = (await engine.reads.history(lease.id))[-1]
     assert (event.verb, event.from_state, event.to_state, event.actor) == ("reap", "running", "retrying", "system")
     [again] = await engine.claim(worker)
     assert (again.attempt, again.lost) == (2, 1)
@@ -44,16 +44,16 @@ async def test_the_second_loss_waits_and_the_third_is_poison(engine: Engine, wor
     await sweep(engine, clock, 30)
     [lease] = await engine.claim(worker)
     await sweep(engine, clock, 30)
-    waits = (await engine.get(lease.id)).run_at - clock.now()
+    waits = (await engine.reads.get(lease.id)).run_at - clock.now()
     assert timedelta(0) < waits <= timedelta(seconds=2), "the first loss was free; this one backs off"
     await sweep(engine, clock, 10)
     [lease] = await engine.claim(worker)
     [row] = await sweep(engine, clock, 30)
 
     assert (row["state"], row["reason"]) == ("dead", "poison")
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (job.lost, job.error["code"], job.attempt) == (3, "poison", 3)
-    assert [attempt.outcome for attempt in await engine.attempts(lease.id)] == ["lost"] * 3
+    assert [attempt.outcome for attempt in await engine.reads.attempts(lease.id)] == ["lost"] * 3
 
 
 async def test_losses_are_counted_across_good_attempts(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -62,7 +62,7 @@ async def test_losses_are_counted_across_good_attempts(engine: Engine, worker: s
     await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=0)
     [lease] = await engine.claim(worker)
     await sweep(engine, clock, 30)
-    assert (await engine.get(lease.id)).run_at == clock.now()
+    assert (await engine.reads.get(lease.id)).run_at == clock.now()
     [lease] = await engine.claim(worker)
     await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=0)
     [lease] = await engine.claim(worker)
@@ -78,7 +78,7 @@ async def test_running_over_time_is_no_loss(engine: Engine, worker: str, clock: 
         [lease] = await engine.claim(worker)
         [row] = await sweep(engine, clock, 20)
         assert (row["state"], row["reason"]) == ("retrying", "max_runtime")
-    assert (await engine.get(lease.id)).lost == 0
+    assert (await engine.reads.get(lease.id)).lost == 0
 
 
 @pytest.mark.parametrize("lifecycle", ["default", "crawl", "orchestration"])
@@ -89,13 +89,15 @@ async def test_the_last_attempt_ends_as_a_timeout(
     lease = await run(engine, worker, lifecycle=lifecycle, max_attempts=1)
     [row] = await sweep(engine, clock, 90)
 
-    job = await engine.get(lease.id)
+    job = await engine.reads.get(lease.id)
     assert (row["state"], job.state, job.reason) == ("dead", State.DEAD, "E_TIMEOUT")
     assert job.error["code"] == "E_TIMEOUT"
-    path = [(event.from_state, event.to_state) for event in await engine.history(lease.id) if event.verb == "reap"]
+    path = [
+        (event.from_state, event.to_state) for event in await engine.reads.history(lease.id) if event.verb == "reap"
+    ]
     through = [("running", "retrying"), ("retrying", "dead")]
     assert path == (through if lifecycle == "orchestration" else [("running", "dead")])
-    assert [attempt.outcome for attempt in await engine.attempts(lease.id)] == ["lost"]
+    assert [attempt.outcome for attempt in await engine.reads.attempts(lease.id)] == ["lost"]
 
 
 async def test_images_hold_their_lock_for_ten_minutes(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -111,7 +113,7 @@ async def test_a_heartbeat_in_time_keeps_the_job(engine: Engine, worker: str, cl
     for _ in range(30):
         assert await sweep(engine, clock, 29) == []
         assert (await engine.heartbeat(worker, [held(lease)])).lost == []
-    assert (await engine.get(lease.id)).attempt == 1
+    assert (await engine.reads.get(lease.id)).attempt == 1
 
 
 # -- what silence proves ----------------------------------------------------------------------------------------
@@ -122,10 +124,10 @@ async def test_after_a_gap_in_sweeps_silence_proves_nothing_for_a_while(
     engine: Engine, worker: str, clock: MovableClock, gap: float, grace: float
 ) -> None:
     """C-28, H6, R003-84, R003-108, R003-156: as long as the gap was, at most 120 s; a short one gives none."""
-    await engine.reap()
+    await engine.maintenance.reap()
     lease = await run(engine, worker, policy={"lease_seconds": 10, "heartbeat_seconds": 5})
     clock.advance(gap)
-    freed = await engine.reap()
+    freed = await engine.maintenance.reap()
     if not grace:
         assert [row["id"] for row in freed] == [lease.id]
         return
@@ -140,12 +142,12 @@ async def test_sweeps_far_apart_still_recover_the_job_of_a_lost_worker(
     engine: Engine, worker: str, clock: MovableClock, apart: float
 ) -> None:
     """No grace begins within a grace: the first sweep after it finds the lease over, and it lasts 120 s at most."""
-    await engine.reap()
+    await engine.maintenance.reap()
     lease = await run(engine, worker)
     freed = []
     for _ in range(2 + int(120 // apart)):
         clock.advance(apart)
-        freed += await engine.reap()
+        freed += await engine.maintenance.reap()
     assert [row["id"] for row in freed] == [lease.id]
 
 
@@ -158,40 +160,40 @@ async def test_the_start_of_a_process_begins_no_grace(
     second = Engine(await open_store(store_url, clock, SeededIds(8)), clock=clock, ids=SeededIds(8))
     clock.advance(5)
 
-    assert [row["id"] for row in await second.reap()] == [lease.id]
+    assert [row["id"] for row in await second.maintenance.reap()] == [lease.id]
     await second.close()
 
 
 async def test_a_heartbeat_during_the_grace_saves_the_job(engine: Engine, worker: str, clock: MovableClock) -> None:
     """R003-108: everybody was cut off from the database for an hour; whoever is alive says so when it is back."""
-    await engine.reap()
+    await engine.maintenance.reap()
     alive, dead = [await run(engine, worker) for _ in range(2)]
     clock.advance(3600)
-    assert await engine.reap() == []
+    assert await engine.maintenance.reap() == []
     assert (await engine.heartbeat(worker, [held(alive)])).lost == []
     for _ in range(12):
         await sweep(engine, clock, 10)
         await engine.heartbeat(worker, [held(alive)])
 
-    states = [(await engine.get(lease.id)).state for lease in (alive, dead)]
+    states = [(await engine.reads.get(lease.id)).state for lease in (alive, dead)]
     assert states == [State.RUNNING, State.RETRYING]
 
 
 async def test_a_death_that_was_seen_is_acted_on_at_once(engine: Engine, worker: str, clock: MovableClock) -> None:
     """C-28: no waiting for the lease, the grace, or an offline worker in transcode; others are not touched."""
-    await engine.reap()
+    await engine.maintenance.reap()
     plain = await run(engine, worker, instance="dead")
     video = await run(engine, worker, instance="dead", lifecycle="transcode")
     other = await run(engine, worker, instance="alive")
     nameless = await run(engine, worker)
     clock.advance(25)
 
-    rows = await engine.reap(gone=["dead", "unheard of"])
+    rows = await engine.maintenance.reap(gone=["dead", "unheard of"])
 
     assert {row["id"] for row in rows} == {plain.id, video.id}
-    assert (await engine.get(video.id)).reason == "worker_died"
+    assert (await engine.reads.get(video.id)).reason == "worker_died"
     for lease in (other, nameless):
-        assert (await engine.get(lease.id)).state is State.RUNNING
+        assert (await engine.reads.get(lease.id)).state is State.RUNNING
 
 
 # -- transcode --------------------------------------------------------------------------------------------------
@@ -211,17 +213,17 @@ async def test_transcode_needs_an_expired_lease_and_a_silent_worker(
     lease = await run(engine, worker, lifecycle="transcode", policy=policy)
     await engine.heartbeat(worker, [])
     await sweep(engine, clock, 290)
-    assert (await engine.get(lease.id)).state is State.RUNNING, "the lease ran out, the worker was heard of"
+    assert (await engine.reads.get(lease.id)).state is State.RUNNING, "the lease ran out, the worker was heard of"
     await engine.heartbeat(worker, [])
     await sweep(engine, clock, 290)
-    assert (await engine.get(lease.id)).state is State.RUNNING
+    assert (await engine.reads.get(lease.id)).state is State.RUNNING
     await engine.heartbeat(worker, [held(lease)])
 
     long = await run(engine, worker, lifecycle="transcode", policy={"lease_seconds": 1000})
     assert await sweep(engine, clock, 290) == []
     rows = await sweep(engine, clock, 10)
     assert [row["id"] for row in rows] == [lease.id], "silent for 300 s; only the other one's lease ran out"
-    assert (await engine.get(long.id)).state is State.RUNNING
+    assert (await engine.reads.get(long.id)).state is State.RUNNING
 
 
 async def test_a_worker_that_never_beat_is_judged_by_its_registration(
@@ -242,7 +244,7 @@ async def test_a_worker_that_beats_while_its_job_is_dead_cannot_hold_it_for_ever
     for _ in range(179):
         await sweep(engine, clock, 10)
         await engine.heartbeat(worker, [held(lease)])
-    assert (await engine.get(lease.id)).state is State.RUNNING
+    assert (await engine.reads.get(lease.id)).state is State.RUNNING
     [row] = await sweep(engine, clock, 10)
 
     assert (row["id"], row["reason"]) == (lease.id, "no_progress")
@@ -273,14 +275,14 @@ async def test_a_full_batch_of_others_does_not_hide_the_one_that_is_lost(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """K2 (river#1318): ineligible rows before an eligible one, more of them than a batch holds."""
-    engine.rules.limits = Limits(sweep_batch=10)
+    engine.ctx.limits = Limits(sweep_batch=10)
     await engine.create_many([NewJob(type="n") for _ in range(101)])
     leases = sorted(await engine.claim(worker, limit=101), key=lambda lease: lease.id)
     clock.advance(29)
     await engine.heartbeat(worker, [held(lease) for lease in leases[:100]])
     clock.advance(1)
 
-    assert [row["id"] for row in await engine.reap()] == [leases[100].id]
+    assert [row["id"] for row in await engine.maintenance.reap()] == [leases[100].id]
 
 
 async def test_reaping_is_bounded_per_call(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -288,7 +290,7 @@ async def test_reaping_is_bounded_per_call(engine: Engine, worker: str, clock: M
     await engine.claim(worker, limit=7)
     clock.advance(30)
 
-    assert [len(await engine.reap(limit=3)) for _ in range(4)] == [3, 3, 1, 0]
+    assert [len(await engine.maintenance.reap(limit=3)) for _ in range(4)] == [3, 3, 1, 0]
 
 
 async def test_several_reapers_at_once_take_each_job_once(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -297,10 +299,12 @@ async def test_several_reapers_at_once_take_each_job_once(engine: Engine, worker
     leases = await engine.claim(worker, limit=60)
     clock.advance(30)
 
-    reaped = [row["id"] for rows in await asyncio.gather(*(engine.reap() for _ in range(6))) for row in rows]
+    reaped = [
+        row["id"] for rows in await asyncio.gather(*(engine.maintenance.reap() for _ in range(6))) for row in rows
+    ]
 
     assert sorted(reaped) == sorted(lease.id for lease in leases)
-    assert {(await engine.get(job_id)).lost for job_id in reaped} == {1}
+    assert {(await engine.reads.get(job_id)).lost for job_id in reaped} == {1}
 
 
 async def test_a_sweep_of_some_queues_leaves_the_others_alone(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -308,7 +312,7 @@ async def test_a_sweep_of_some_queues_leaves_the_others_alone(engine: Engine, wo
     clock.advance(30)
     before = await stored(engine, other.id)
 
-    assert [row["id"] for row in await engine.reap(queues=["a", "c"])] == [one.id]
+    assert [row["id"] for row in await engine.maintenance.reap(queues=["a", "c"])] == [one.id]
     assert await stored(engine, other.id) == before
 
 
@@ -320,7 +324,7 @@ async def test_a_process_that_renewed_since_it_was_missed_loses_a_job_for_other_
     clock.advance(20)
     await engine.heartbeat(worker, [held(slow), held(other)])
     clock.advance(3)
-    assert [(row["id"], row["reason"]) for row in await engine.reap(gone=["a"], unheard_seconds=4)] == [
+    assert [(row["id"], row["reason"]) for row in await engine.maintenance.reap(gone=["a"], unheard_seconds=4)] == [
         (slow.id, "max_runtime")
     ]
-    assert [row["id"] for row in await engine.reap(gone=["a"], unheard_seconds=3)] == [other.id]
+    assert [row["id"] for row in await engine.maintenance.reap(gone=["a"], unheard_seconds=3)] == [other.id]

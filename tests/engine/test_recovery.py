@@ -75,9 +75,9 @@ class Watching:
 
     def __init__(self, engine: Engine) -> None:
         self.presence = Told()
-        assert isinstance(engine.rules.clock, MovableClock)
+        assert isinstance(engine.ctx.clock, MovableClock)
         self.clock = Steps()
-        self.clock.with_it = (engine.rules.clock,)
+        self.clock.with_it = (engine.ctx.clock,)
         self.turns = Rotation(self.clock, Ids())
         self.watch = CrashDetector(engine, self.presence, self.clock, Ids(), self.turns)
         self.looks: list[float] = []
@@ -112,9 +112,9 @@ async def test_dead_is_who_was_dead_at_every_look_for_two_seconds(
     watching.presence.found = {"killed"}
     assert await watching.look() == []
     assert await watching.look(after=WINDOW_SECONDS - 0.1) == []
-    assert (await engine.get(job.id)).state is State.RUNNING
+    assert (await engine.reads.get(job.id)).state is State.RUNNING
     assert await watching.look(after=0.1) == ["killed"]
-    lost, kept = await engine.get(job.id), await engine.get(neighbour.id)
+    lost, kept = await engine.reads.get(job.id), await engine.reads.get(neighbour.id)
     assert (lost.state, lost.reason) == (State.RETRYING, "worker_died")
     assert kept.state is State.RUNNING
     assert len(await engine.claim(worker)) == 1  # at once
@@ -130,7 +130,7 @@ async def test_a_worker_that_renews_its_leases_is_never_taken_for_dead(
         assert await watching.look(after=0.5) == []
         assert await watching.look(after=0.5) == []
         assert (await engine.heartbeat(worker, [held(job)])).lost == []
-    assert (await engine.get(job.id)).state is State.RUNNING
+    assert (await engine.reads.get(job.id)).state is State.RUNNING
     assert "crashed" not in caplog.text
     await watching.look(after=1)
     assert await watching.look(after=WINDOW_SECONDS + 1) == ["a"]
@@ -196,7 +196,7 @@ async def test_the_watch_goes_on_after_the_error(engine: Engine, worker: str, wa
 
 
 async def _holds_nothing(engine: Engine) -> bool:
-    return await engine.instances() == []
+    return await engine.polls.instances() == []
 
 
 async def test_our_own_process_is_never_judged(engine: Engine, worker: str, watching: Watching) -> None:
@@ -209,14 +209,14 @@ async def test_our_own_process_is_never_judged(engine: Engine, worker: str, watc
 
 async def test_many_jobs_of_a_dead_process_are_taken_in_bounded_steps(store_url: str, clock: MovableClock) -> None:
     engine = Engine(await open_store(store_url, clock), clock=clock, limits=Limits(sweep_batch=10))
-    worker = (await engine.register()).id
+    worker = (await engine.workers.register()).id
     await engine.create_many([NewJob(type="echo") for _ in range(25)])
     await engine.claim(worker, limit=25, instance="a")
     watching = Watching(engine)
     watching.presence.found = {"a"}
     await watching.look()
     await watching.look(after=WINDOW_SECONDS)
-    assert await engine.instances() == []
+    assert await engine.polls.instances() == []
     await engine.close()
 
 
@@ -308,7 +308,7 @@ async def test_the_job_of_a_killed_process_can_be_claimed_again_soon(store_url: 
     presence = await open_presence(store_url)
     watching = asyncio.create_task(CrashDetector(real, presence, Clock(), Ids()).run())
     async with living(store_url, "claim") as other:
-        assert await real.instances() == [other.instance]
+        assert await real.polls.instances() == [other.instance]
         await other.kill()
         await until(lambda: _is_lost(real, job.id))
     watching.cancel()
@@ -317,7 +317,7 @@ async def test_the_job_of_a_killed_process_can_be_claimed_again_soon(store_url: 
 
 
 async def _is_lost(engine: Engine, job_id: str) -> bool:
-    return (await engine.get(job_id)).reason == "worker_died"
+    return (await engine.reads.get(job_id)).reason == "worker_died"
 
 
 @pytest.mark.slow

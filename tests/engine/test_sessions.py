@@ -26,38 +26,38 @@ async def stored(engine: Engine) -> list[tuple[object, ...]]:
 
 
 async def test_a_session_is_found_by_its_token_until_it_is_over(engine: Engine, clock: MovableClock) -> None:
-    one, other = await engine.begin_session("key 1", 60), await engine.begin_session("key 2", 120)
+    one, other = await engine.sessions.begin("key 1", 60), await engine.sessions.begin("key 2", 120)
     assert one.expires_at == clock.now() + timedelta(seconds=60)
-    found = await engine.live_session(digest(one.token))
+    found = await engine.sessions.find_live(digest(one.token))
     assert found == ("key 1", one.expires_at)
-    assert await engine.live_session(digest("0" * 64)) is None
+    assert await engine.sessions.find_live(digest("0" * 64)) is None
     clock.advance(59)
-    assert await engine.live_session(digest(one.token)) is not None
+    assert await engine.sessions.find_live(digest(one.token)) is not None
     clock.advance(1)
-    assert await engine.live_session(digest(one.token)) is None
-    assert (await engine.live_session(digest(other.token)) or ("",))[0] == "key 2"
+    assert await engine.sessions.find_live(digest(one.token)) is None
+    assert (await engine.sessions.find_live(digest(other.token)) or ("",))[0] == "key 2"
 
 
 async def test_the_database_holds_no_token(engine: Engine) -> None:
-    opened = await engine.begin_session("k", 60)
+    opened = await engine.sessions.begin("k", 60)
     assert await stored(engine) == [(digest(opened.token), "k", None)]
 
 
 async def test_one_that_is_ended_is_gone_and_no_other(engine: Engine) -> None:
-    one, other = await engine.begin_session("k", 60), await engine.begin_session("k", 61)
-    assert await engine.end_session(digest(one.token))
-    assert not await engine.end_session(digest(one.token))
+    one, other = await engine.sessions.begin("k", 60), await engine.sessions.begin("k", 61)
+    assert await engine.sessions.end(digest(one.token))
+    assert not await engine.sessions.end(digest(one.token))
     assert [row[0] for row in await stored(engine)] == [digest(other.token)]
 
 
 async def test_its_use_is_noted_once_a_minute(engine: Engine, clock: MovableClock) -> None:
-    one, other = await engine.begin_session("k", 600), await engine.begin_session("k", 601)
+    one, other = await engine.sessions.begin("k", 600), await engine.sessions.begin("k", 601)
     first = clock.now()
-    await engine.sessions_were_used([digest(one.token)])
+    await engine.sessions.mark_used([digest(one.token)])
     assert [row[2] for row in await stored(engine)] == [first, None]
     for advanced, noted in ((59, first), (1, first + timedelta(seconds=60))):
         clock.advance(advanced)
-        await engine.sessions_were_used([digest(one.token)])
+        await engine.sessions.mark_used([digest(one.token)])
         assert [row[2] for row in await stored(engine)] == [noted, None]
     assert other.token not in str(await stored(engine))
 
@@ -65,11 +65,11 @@ async def test_its_use_is_noted_once_a_minute(engine: Engine, clock: MovableCloc
 async def test_those_that_are_over_are_deleted_the_oldest_first(
     engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = [await engine.begin_session("k", seconds) for seconds in (30, 10, 20, 40)]
+    opened = [await engine.sessions.begin("k", seconds) for seconds in (30, 10, 20, 40)]
     clock.advance(30)
-    monkeypatch.setattr(engine.rules, "limits", replace(engine.rules.limits, sweep_batch=2))
-    assert await engine.prune_sessions() == 2
+    monkeypatch.setattr(engine.ctx, "limits", replace(engine.ctx.limits, sweep_batch=2))
+    assert await engine.sessions.prune() == 2
     assert [row[0] for row in await stored(engine)] == [digest(opened[0].token), digest(opened[3].token)]
-    assert await engine.prune_sessions() == 1
-    assert await engine.prune_sessions() == 0
+    assert await engine.sessions.prune() == 1
+    assert await engine.sessions.prune() == 0
     assert [row[0] for row in await stored(engine)] == [digest(opened[3].token)]

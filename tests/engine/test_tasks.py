@@ -46,8 +46,8 @@ class Tasks:
 
 
 def with_extensions(engine: Engine) -> Engine:
-    engine.rules.hooks.add("notes")
-    engine.rules.hooks.add("pages")
+    engine.ctx.hooks.add("notes")
+    engine.ctx.hooks.add("pages")
     return engine
 
 
@@ -112,14 +112,14 @@ async def test_while_one_process_runs_a_task_another_passes_it_by(fresh_postgres
         await tx.all(Query("slow", "SELECT pg_sleep(3)"))
 
     task = Task("notes", "sweep", 60, function)
-    await one.upkeep([task])
+    await one.maintenance.extension_tasks([task])
     async with asyncio.timeout(60):
-        running = asyncio.create_task(one.run_task(task))
+        running = asyncio.create_task(one.maintenance.run_extension_task(task))
         await started.wait()
-        assert not await two.run_task(task)
+        assert not await two.maintenance.run_extension_task(task)
         assert not running.done(), "the other one did not wait for it"
         assert await running
-        assert not await two.run_task(task), "it was done a moment ago"
+        assert not await two.maintenance.run_extension_task(task), "it was done a moment ago"
     for engine in (one, two):
         await engine.close()
 
@@ -205,9 +205,9 @@ async def test_a_task_that_is_not_due_is_not_taken_though_another_of_its_name_is
         await upkeep.round()
     tasks.since()
     await ask(engine, "UPDATE maintenance SET due_at = {now} WHERE extension = 'notes' RETURNING task")
-    assert not await engine.run_task(tasks.all[2])
+    assert not await engine.maintenance.run_extension_task(tasks.all[2])
     assert tasks.since() == []
-    assert await engine.run_task(tasks.all[0])
+    assert await engine.maintenance.run_extension_task(tasks.all[0])
     assert tasks.since() == ["notes.sweep"]
 
 

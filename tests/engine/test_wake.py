@@ -19,14 +19,14 @@ async def test_a_job_that_is_snoozed_or_delayed_can_be_claimed_at_once(engine: E
     other = await engine.create(NewJob(type="other", delay_seconds=3600))
     assert await engine.claim(worker, limit=5) == []
     assert [await engine.wake(lease.id), await engine.wake(delayed.id)] == [True, True]
-    job = await engine.get(lease.id)
-    event = (await engine.history(lease.id))[-1]
+    job = await engine.reads.get(lease.id)
+    event = (await engine.reads.history(lease.id))[-1]
     assert (job.reason, event.verb, event.from_state, event.to_state) == ("woken", "wake", None, None)
     assert for_client(event, None).status == "PENDING"
     assert await engine.wake(lease.id) is True  # once more does no harm
-    assert (await engine.get(lease.id)).version == job.version
+    assert (await engine.reads.get(lease.id)).version == job.version
     assert {claimed.id for claimed in await engine.claim(worker, limit=5)} == {lease.id, delayed.id}
-    assert (await engine.get(other.id)).due is False
+    assert (await engine.reads.get(other.id)).due is False
 
 
 @pytest.mark.parametrize("lifecycle", ["default", "generation"])
@@ -43,7 +43,7 @@ async def test_a_wake_that_comes_before_the_snooze_is_not_lost(engine: Engine, w
     assert await engine.wake(lease.id) is False
     for one in (lease, neighbour):
         await engine.release(worker, one.id, one.token, delay_seconds=600)
-    assert [(await engine.get(one.id)).due for one in (lease, neighbour)] == [True, False]
+    assert [(await engine.reads.get(one.id)).due for one in (lease, neighbour)] == [True, False]
     [again] = await engine.claim(worker, limit=5)
     assert again.id == lease.id
     await engine.release(worker, again.id, again.token, delay_seconds=600)  # it was for the execution before
@@ -82,4 +82,4 @@ async def test_each_condition_of_the_statements(engine: Engine, worker: str, clo
     every = [running.id, queued.id, retried.id, ready.id]
     assert await woken(q.wake_running, *every) == [running.id]
     assert await woken(q.wake_waiting, *every) == [queued.id]
-    assert (await engine.get(retried.id)).state is State.RETRYING
+    assert (await engine.reads.get(retried.id)).state is State.RETRYING

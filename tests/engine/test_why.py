@@ -12,14 +12,14 @@ from tests.engine.steps import bring, run
 
 async def answer(engine: Engine, job_id: str) -> tuple[str, str] | None:
     """The first clause that does not hold, or None: nothing is in the way."""
-    clauses = await engine.why(job_id)
+    clauses = await engine.reads.why(job_id)
     return next(((clause.name, clause.says) for clause in clauses if not clause.holds), None)
 
 
 async def test_nothing_stands_in_the_way_of_a_job_that_a_claim_would_take(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n"))
 
-    clauses = await engine.why(job.id)
+    clauses = await engine.reads.why(job.id)
 
     assert [clause.name for clause in clauses] == ["state", "time", "queue", "workers", "turn"]
     assert all(clause.holds for clause in clauses)
@@ -31,7 +31,7 @@ async def test_its_state(engine: Engine, worker: str, clock: MovableClock) -> No
     says = {}
     for state in (State.CREATED, State.RUNNING, State.SUCCEEDED, State.DEAD):
         job = await bring(engine, worker, Lifecycles()["orchestration"], state)
-        assert len(await engine.why(job.id)) == 1
+        assert len(await engine.reads.why(job.id)) == 1
         says[state] = await answer(engine, job.id)
 
     assert says == {
@@ -53,7 +53,7 @@ async def test_a_cancel_that_was_asked_for(engine: Engine, worker: str) -> None:
 async def test_what_its_last_attempt_came_to(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E_DISK", retry_after_seconds=0)
-    state = (await engine.why(lease.id))[0]
+    state = (await engine.reads.why(lease.id))[0]
     assert (state.holds, state.says) == (True, "it is retrying, attempt 1 of 5 is over (E_DISK)")
 
 
@@ -62,15 +62,15 @@ async def test_its_time(engine: Engine, worker: str, clock: MovableClock) -> Non
     assert await answer(engine, job.id) == ("time", "it waits 90 s more, until 2026-01-01 00:01:30 UTC")
     clock.advance(90)
     assert await answer(engine, job.id) == ("due", "its time has come; the next claim or sweep makes it claimable")
-    await engine.requeue_due()
+    await engine.maintenance.requeue_due()
     assert await answer(engine, job.id) is None
 
 
 async def test_its_queue(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n", queue="mail"))
-    await engine.pause("mail", tenant="somebody else")
+    await engine.queues.pause("mail", tenant="somebody else")
     assert await answer(engine, job.id) is None
-    await engine.pause("mail", by="ann")
+    await engine.queues.pause("mail", by="ann")
     assert await answer(engine, job.id) == ("queue", "queue 'mail' is paused since 00:00:00 UTC by ann")
 
 
@@ -83,10 +83,10 @@ async def test_no_worker_at_all(engine: Engine) -> None:
 async def test_no_worker_that_is_up(engine: Engine, worker: str, clock: MovableClock, trouble: str) -> None:
     job = await engine.create(NewJob(type="n"))
     if trouble == "disabled":
-        await engine.disable(worker)
+        await engine.workers.disable(worker)
     else:
         clock.advance(90)
-        await engine.mark_silent_workers()
+        await engine.maintenance.mark_silent_workers()
     assert await answer(engine, job.id) == ("workers", "the 1 registered worker is not enabled and alive")
 
 
@@ -96,24 +96,26 @@ async def test_no_worker_that_can(engine: Engine, worker: str) -> None:
 
 
 async def test_no_worker_for_its_tenant(engine: Engine) -> None:
-    await engine.register(tenants=["other"])
+    await engine.workers.register(tenants=["other"])
     job = await engine.create(NewJob(type="n"))
     assert await answer(engine, job.id) == ("tenant", "no live worker is for tenant 'default'")
 
 
 async def test_no_worker_that_runs_its_type(engine: Engine) -> None:
     """A worker may say which types it runs; one that says nothing, or nothing that can be read, may run any."""
-    await engine.register(metadata={"jobTypes": ["mail", "report"]})
-    await engine.register(metadata={"jobTypes": []})
+    await engine.workers.register(metadata={"jobTypes": ["mail", "report"]})
+    await engine.workers.register(metadata={"jobTypes": []})
     job, mail = await engine.create(NewJob(type="n")), await engine.create(NewJob(type="mail"))
     assert await answer(engine, job.id) == ("type", "no live worker runs jobs of type 'n'")
     assert await answer(engine, mail.id) is None
-    await engine.register(metadata={"jobTypes": "n"})
+    await engine.workers.register(metadata={"jobTypes": "n"})
     assert await answer(engine, job.id) is None
 
 
 async def test_what_nobody_serves_is_told_with_its_obstacle(engine: Engine) -> None:
-    await engine.register(tenants=["default"], metadata={"jobTypes": ["mail", "film"]}, capabilities={"gpu": True})
+    await engine.workers.register(
+        tenants=["default"], metadata={"jobTypes": ["mail", "film"]}, capabilities={"gpu": True}
+    )
     for new in (
         NewJob(type="mail"),
         NewJob(type="film", requires=["gpu"]),
@@ -135,11 +137,11 @@ async def test_its_preference(engine: Engine, worker: str, clock: MovableClock) 
     job = await engine.create(NewJob(type="n", prefers=["gpu"]))
 
     async def preference() -> tuple[bool, str]:
-        [clause] = [clause for clause in await engine.why(job.id) if clause.name == "preference"]
+        [clause] = [clause for clause in await engine.reads.why(job.id) if clause.name == "preference"]
         return clause.holds, clause.says
 
     assert await preference() == (True, "it prefers gpu: 0 such workers are alive")
-    await engine.register(capabilities={"gpu": True})
+    await engine.workers.register(capabilities={"gpu": True})
     clock.advance(20)
     alive = "it prefers gpu: 1 such worker is alive"
     assert await preference() == (False, f"{alive}, and others leave it to it for 40 s more")
@@ -177,7 +179,7 @@ async def test_a_rejected_job_says_why(engine: Engine) -> None:
 
 async def test_a_queue_that_was_resumed_holds_nothing_up(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n"))
-    await engine.pause("default")
-    await engine.resume("default")
-    [clause] = [clause for clause in await engine.why(job.id) if clause.name == "queue"]
+    await engine.queues.pause("default")
+    await engine.queues.resume("default")
+    [clause] = [clause for clause in await engine.reads.why(job.id) if clause.name == "queue"]
     assert (clause.holds, clause.says) == (True, "queue 'default' is open")

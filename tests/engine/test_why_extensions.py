@@ -22,26 +22,26 @@ async def job(engine: Engine) -> str:
     async def follow(tx: Tx, _verb: str, _job: Job) -> None:
         raise ZeroDivisionError("a mistake")
 
-    await engine.declare(JobType(name="n", lifecycle="default"))
+    await engine.job_types.declare(JobType(name="n", lifecycle="default"))
     return (await engine.create(NewJob(type="n"))).id
 
 
 async def said(engine: Engine, job_id: str) -> dict[str, tuple[bool, str]]:
-    return {clause.name: (clause.holds, clause.says) for clause in await engine.why(job_id)}
+    return {clause.name: (clause.holds, clause.says) for clause in await engine.reads.why(job_id)}
 
 
 async def test_an_extension_that_no_live_process_has(engine: Engine, job: str, clock: MovableClock) -> None:
     missing = (False, "it needs extension toy, which no live process has")
     assert (await said(engine, job))["extension"] == missing
-    await engine.upkeep([])
+    await engine.maintenance.extension_tasks([])
     assert (await said(engine, job))["extension"] == (True, "it needs extension toy, which a live process has")
     clock.advance(60)
     assert (await said(engine, job))["extension"] == missing
 
 
 async def test_an_extension_that_this_process_does_not_have(engine: Engine, job: str, store_url: str) -> None:
-    await engine.upkeep([])
-    other = Engine(await open_store(store_url, engine.rules.clock), clock=engine.rules.clock)
+    await engine.maintenance.extension_tasks([])
+    other = Engine(await open_store(store_url, engine.ctx.clock), clock=engine.ctx.clock)
     assert (await said(other, job))["extension"] == (
         True,
         "it needs extension toy, which a live process has, and this process does not",
@@ -71,7 +71,7 @@ async def test_a_failure_of_a_move_that_the_job_cannot_make_any_more_explains_no
     async def fails(*_: Any) -> None:
         raise ZeroDivisionError("a mistake")
 
-    engine.rules.hooks.effect("toy", ["complete", "prune"], ["n"], fails)
+    engine.ctx.hooks.effect("toy", ["complete", "prune"], ["n"], fails)
     [lease] = await engine.claim(worker)
     with pytest.raises(HookFailed):
         await engine.complete(worker, lease.id, lease.token)
@@ -80,13 +80,13 @@ async def test_a_failure_of_a_move_that_the_job_cannot_make_any_more_explains_no
     assert "hook" not in await said(engine, job)
     [lease] = await engine.claim(worker)
     await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
-    await engine.prune(Retention(dead=0))
+    await engine.maintenance.prune(Retention(dead=0))
     assert "has failed its prune once" in (await said(engine, job))["hook"][1]
 
 
 async def test_of_a_job_that_runs_it_is_told_too(engine: Engine, job: str, worker: str) -> None:
     await engine.claim(worker, types=["n"])
-    assert [clause.name for clause in await engine.why(job)] == ["state", "extension"]
+    assert [clause.name for clause in await engine.reads.why(job)] == ["state", "extension"]
 
 
 async def breaks(_tx: Tx, _job: Job) -> None:
@@ -111,13 +111,13 @@ async def test_what_extensions_say_of_their_job_types(engine: Engine, worker: st
         return "nothing more"
 
     for extension, function in (("bad", broken), ("notes", quota), ("pages", text)):
-        engine.rules.hooks.explain(extension, ["n"], function)
+        engine.ctx.hooks.explain(extension, ["n"], function)
     lease = await run(engine, worker, type="n")
-    clauses = {clause.name: clause for clause in await engine.why(lease.id)}
+    clauses = {clause.name: clause for clause in await engine.reads.why(lease.id)}
     assert list(clauses) == ["state", "bad", "quota", "pages"]
     assert (clauses["quota"].holds, clauses["quota"].says) == (False, "1 of 1 is used")
     assert clauses["pages"] == Clause("pages", True, "nothing more")
     assert clauses["bad"].holds
     assert clauses["bad"].says.startswith("extension bad ")
     other = await run(engine, worker, type="b")
-    assert [clause.name for clause in await engine.why(other.id)] == ["state"]
+    assert [clause.name for clause in await engine.reads.why(other.id)] == ["state"]

@@ -23,11 +23,11 @@ async def test_in_every_lifecycle_what_waits_can_be_withdrawn(engine: Engine, wo
     policy = {"backoff_base_seconds": 600}
     again = await run(engine, worker, type="again", lifecycle=machine.name, policy=policy)
     await engine.fail(worker, again.id, again.token, "E")
-    assert (await engine.get(again.id)).state is State.RETRYING
+    assert (await engine.reads.get(again.id)).state is State.RETRYING
     waits = [NewJob(type="n", lifecycle=machine.name, delay_seconds=seconds) for seconds in (0, 60)]
     for job_id in (again.id, *(made.id for made in await engine.create_many(waits))):
         assert await engine.withdraw(worker, asked(mine, job_id)) == Withdrawn(job_id, end)
-        job = await engine.get(job_id)
+        job = await engine.reads.get(job_id)
         assert (job.state, job.reason, job.lease_worker) == (end, "unwanted", None)
         before = await stored(engine, job_id)
         assert await engine.withdraw(worker, asked(mine, job_id)) == Withdrawn(job_id, end)
@@ -37,7 +37,7 @@ async def test_in_every_lifecycle_what_waits_can_be_withdrawn(engine: Engine, wo
 async def test_what_runs_is_asked_to_stop_where_it_can_be(engine: Engine, worker: str) -> None:
     mine, plain, image = [await run(engine, worker, lifecycle=name) for name in ("default", "default", "images")]
     assert await engine.withdraw(worker, asked(mine, plain.id)) == Withdrawn(plain.id, State.RUNNING, asked=True)
-    assert (await engine.get(plain.id)).cancel_requested_at is not None
+    assert (await engine.reads.get(plain.id)).cancel_requested_at is not None
     before = await stored(engine, image.id)
     assert await engine.withdraw(worker, asked(mine, image.id)) == Withdrawn(image.id, State.RUNNING)
     assert await stored(engine, image.id) == before
@@ -53,7 +53,7 @@ async def test_a_created_job_that_nothing_can_end_is_refused(engine: Engine, wor
         "release: running -> queued by worker",
         "reap: running -> dead by system",
     ]
-    engine.rules.lifecycles.declare(Machine("stubborn", words=words, moves=moves))
+    engine.ctx.lifecycles.declare(Machine("stubborn", words=words, moves=moves))
     mine = await run(engine, worker)
     made = await engine.create(NewJob(type="n", lifecycle="stubborn"), accept=False)
     with pytest.raises(IllegalMove):
@@ -69,4 +69,4 @@ async def test_only_the_job_in_question_is_locked_and_claimed(engine: Engine, wo
     ids = [first.id, canceled.id, hooked.id]
     claimed = await engine.store.write(lambda tx: tx.all(q.claim_found, ids=ids, **holder))
     assert [row["id"] for row in claimed] == [first.id]
-    assert (await engine.get(second.id)).state is State.QUEUED
+    assert (await engine.reads.get(second.id)).state is State.QUEUED

@@ -14,27 +14,27 @@ DAY = 86_400
 async def lines(engine: Engine) -> list[tuple[str, int, str, str | None]]:
     """(worker, number, what it is, what it was), in the order of the log."""
     await settled(engine)
-    events, _ = await engine.feed(Cursor())
+    events, _ = await engine.reads.feed(Cursor())
     return [(e.job_id, e.seq, e.reason, e.data["was"]) for e in events if e.verb == "worker"]
 
 
 async def test_each_change_of_a_worker_is_a_line(engine: Engine, clock: MovableClock) -> None:
     """R003-118."""
     await engine.create(NewJob(type="t"))  # whose events are counted by themselves
-    worker = (await engine.register(name="w", kind="remote")).id
+    worker = (await engine.workers.register(name="w", kind="remote")).id
     said = []
     for step in (
-        engine.note_workers,
+        engine.maintenance.record_worker_events,
         lambda: engine.heartbeat(worker, [], liveness=Liveness.BUSY),
         lambda: engine.heartbeat(worker, [], liveness=Liveness.IDLE),
-        lambda: engine.disable(worker),
+        lambda: engine.workers.disable(worker),
         lambda: engine.heartbeat(worker, [], liveness=Liveness.BUSY),
-        lambda: engine.enable(worker),
+        lambda: engine.workers.enable(worker),
         lambda: engine.heartbeat(worker, [], liveness=Liveness.OFFLINE),
     ):
         await step()
         clock.advance(5)
-        said.append(await engine.note_workers())
+        said.append(await engine.maintenance.record_worker_events())
     assert said == [0, 1, 1, 1, 0, 1, 1], "what a disabled worker does is not of interest"
     assert await lines(engine) == [
         (worker, 1, "online", None),
@@ -49,15 +49,15 @@ async def test_each_change_of_a_worker_is_a_line(engine: Engine, clock: MovableC
 async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engine, clock: MovableClock) -> None:
     """R003-29, R003-47, R003-63, R003-77, R003-118: as the worker's own page tells it, too."""
     kinds = ("local", "remote", "local", "remote")
-    local, remote, *others = [(await engine.register(kind=kind)).id for kind in kinds]
+    local, remote, *others = [(await engine.workers.register(kind=kind)).id for kind in kinds]
     await engine.heartbeat(local, [])
-    await engine.note_scope(remote, None, None)
+    await engine.workers.record_scope(remote, None, None)
     told: dict[str, list[str]] = {}
 
     async def noted() -> None:
         clock.advance(5)
-        await engine.note_workers()
-        for worker in await engine.workers():
+        await engine.maintenance.record_worker_events()
+        for worker in await engine.workers.all():
             told.setdefault(worker.id, []).append(worker.status)
 
     await noted()
@@ -81,61 +81,61 @@ async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engi
 
 
 async def test_one_that_is_busy_and_idle_by_turns_is_told_of_now_and_then(engine: Engine, clock: MovableClock) -> None:
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
     await engine.heartbeat(worker, [], liveness=Liveness.IDLE)
-    await engine.note_workers()
+    await engine.maintenance.record_worker_events()
     lease = await run(engine, worker)
-    assert await engine.note_workers() == 0
+    assert await engine.maintenance.record_worker_events() == 0
     clock.advance(5)
-    assert await engine.note_workers() == 1
+    assert await engine.maintenance.record_worker_events() == 1
     await engine.release(worker, lease.id, lease.token)
-    assert await engine.note_workers() == 0
-    await engine.disable(worker)
-    assert await engine.note_workers() == 1, "of all else at once"
-    await engine.enable(worker)
-    assert await engine.note_workers() == 1
+    assert await engine.maintenance.record_worker_events() == 0
+    await engine.workers.disable(worker)
+    assert await engine.maintenance.record_worker_events() == 1, "of all else at once"
+    await engine.workers.enable(worker)
+    assert await engine.maintenance.record_worker_events() == 1
     clock.advance(-3600)  # a clock that was set back keeps nothing from being told
     await engine.claim(worker)
-    assert await engine.note_workers() == 1
+    assert await engine.maintenance.record_worker_events() == 1
     assert [line[2] for line in await lines(engine)] == ["idle", "busy", "disabled", "idle", "busy"]
 
 
 async def test_a_line_says_which_worker_and_belongs_to_no_tenant(engine: Engine) -> None:
-    worker = (await engine.register(name="w")).id
-    await engine.note_workers()
-    [event], _ = await engine.feed(Cursor())
+    worker = (await engine.workers.register(name="w")).id
+    await engine.maintenance.record_worker_events()
+    [event], _ = await engine.reads.feed(Cursor())
     assert (event.worker_id, event.tenant, event.actor, event.data["name"]) == (worker, "*", "system", "w")
     assert event.from_state is event.to_state is None
 
 
 async def test_of_each_worker_its_own_change_is_written(engine: Engine) -> None:
-    busy, disabled, idle = sorted([(await engine.register(name=f"w{n}", kind="remote")).id for n in range(3)])
-    await engine.note_workers()
+    busy, disabled, idle = sorted([(await engine.workers.register(name=f"w{n}", kind="remote")).id for n in range(3)])
+    await engine.maintenance.record_worker_events()
     await engine.heartbeat(busy, [], liveness=Liveness.BUSY)
-    await engine.disable(disabled)
-    assert await engine.note_workers() == 2
+    await engine.workers.disable(disabled)
+    assert await engine.maintenance.record_worker_events() == 2
     assert {(worker, status) for worker, seq, status, _ in await lines(engine) if seq == 2} == {
         (busy, "busy"),
         (disabled, "disabled"),
     }
-    assert await engine.note_workers() == 0
+    assert await engine.maintenance.record_worker_events() == 0
     await engine.heartbeat(idle, [], liveness=Liveness.IDLE)
-    assert await engine.note_workers() == 1
+    assert await engine.maintenance.record_worker_events() == 1
 
 
 async def test_many_servers_write_each_change_once(engine: Engine) -> None:
-    workers = sorted([(await engine.register(name=f"w{n}")).id for n in range(20)])
-    await asyncio.gather(*(engine.note_workers() for _ in range(8)))
-    await engine.note_workers()
+    workers = sorted([(await engine.workers.register(name=f"w{n}")).id for n in range(20)])
+    await asyncio.gather(*(engine.maintenance.record_worker_events() for _ in range(8)))
+    await engine.maintenance.record_worker_events()
     assert sorted(worker for worker, *_ in await lines(engine)) == workers
 
 
 async def test_nothing_is_written_where_nothing_changed(engine: Engine, worker: str) -> None:
-    assert await engine.note_workers() == 1
-    before = await engine.feed_end()
+    assert await engine.maintenance.record_worker_events() == 1
+    before = await engine.reads.feed_end()
     await engine.heartbeat(worker, [], liveness=Liveness.ACTIVE)
-    assert await engine.note_workers() == 0
-    assert await engine.feed_end() == before
+    assert await engine.maintenance.record_worker_events() == 0
+    assert await engine.reads.feed_end() == before
 
 
 async def test_lines_are_kept_for_a_day_and_the_last_one_for_its_number(
@@ -144,18 +144,18 @@ async def test_lines_are_kept_for_a_day_and_the_last_one_for_its_number(
     busy = await run(engine, worker)
     for percent in range(9):  # a job with higher numbers
         await engine.progress(worker, Progress(id=busy.id, token=busy.token, percent=percent))
-    await engine.note_workers()
+    await engine.maintenance.record_worker_events()
     for liveness in (Liveness.OFFLINE, Liveness.BUSY):
         clock.advance(DAY / 2)
         await engine.heartbeat(worker, [], liveness=liveness)
-        await engine.note_workers()
-    assert await engine.prune_worker_log() == 1, "only the first is a day old"
+        await engine.maintenance.record_worker_events()
+    assert await engine.maintenance.prune_worker_events() == 1, "only the first is a day old"
     assert [line[1] for line in await lines(engine)] == [2, 3]
     clock.advance(3 * DAY)
-    assert await engine.prune_worker_log() == 1
+    assert await engine.maintenance.prune_worker_events() == 1
     assert [line[1] for line in await lines(engine)] == [3]
     await engine.heartbeat(worker, [], liveness=Liveness.OFFLINE)
-    await engine.note_workers()
+    await engine.maintenance.record_worker_events()
     assert [line[1] for line in await lines(engine)] == [3, 4]
 
 
@@ -173,16 +173,16 @@ async def test_what_is_old_goes_a_part_at_a_time_and_jobs_keep_their_history(
         RETURNING job_id""",
     )
     clock.advance(2 * DAY)
-    assert [await engine.prune_worker_log() for _ in range(4)] == [100, 100, 49, 0]
-    assert len(await engine.history(job.id)) == 1
+    assert [await engine.maintenance.prune_worker_events() for _ in range(4)] == [100, 100, 49, 0]
+    assert len(await engine.reads.history(job.id)) == 1
 
 
 async def test_a_worker_that_is_forgotten_leaves_no_lines(engine: Engine, worker: str, clock: MovableClock) -> None:
-    await engine.note_workers()
+    await engine.maintenance.record_worker_events()
     await engine.heartbeat(worker, [], liveness=Liveness.OFFLINE)
-    await engine.note_workers()
+    await engine.maintenance.record_worker_events()
     job = await engine.create(NewJob(type="t"))
     clock.advance(DAY)
-    assert await engine.forget_workers(DAY) == 1
+    assert await engine.maintenance.forget_workers(DAY) == 1
     assert await lines(engine) == []
-    assert len(await engine.history(job.id)) == 1
+    assert len(await engine.reads.history(job.id)) == 1

@@ -61,7 +61,7 @@ class Process:
                 hooks.guard("notes", ["claim", "complete"], [TYPE], self._guard)
             self._engine = Engine(await open_store(self._url, self._clock), clock=self._clock, hooks=hooks)
             types = [JobType(name=TYPE), JobType(name=PLAIN)] if self.has_it else [JobType(name=PLAIN)]
-            await self._engine.declare(*types, app="accounts" if self.has_it else "other")
+            await self._engine.job_types.declare(*types, app="accounts" if self.has_it else "other")
         return self._engine
 
     async def _book(self, tx: Tx, verb: str, job: Job) -> None:
@@ -116,7 +116,7 @@ class Histories:
 
     async def run(self, seed: int) -> None:
         self._chance.seed(seed)
-        self._worker = (await (await self.processes[0].engine()).register(name=f"w{seed}")).id
+        self._worker = (await (await self.processes[0].engine()).workers.register(name=f"w{seed}")).id
         often = (self._create, self._claim, self._report)
         steps = (*often, *often, self._claim, self._report, self._sweep, self._cancel, self._operate)
         for _ in range(STEPS):
@@ -166,19 +166,19 @@ class Histories:
 
     async def _sweep(self, engine: Engine) -> None:
         self._clock.advance(self._chance.choice([5, 45]))
-        await engine.reap(gone=["i"] if self._chance.random() < 0.5 else None)
-        await engine.requeue_due()
-        await engine.accept_orphans()
+        await engine.maintenance.reap(gone=["i"] if self._chance.random() < 0.5 else None)
+        await engine.maintenance.requeue_due()
+        await engine.maintenance.accept_orphans()
         if self._chance.random() < 0.2:
-            await engine.prune(Retention(succeeded=1, dead=1, canceled=1, rejected=1))
+            await engine.maintenance.prune(Retention(succeeded=1, dead=1, canceled=1, rejected=1))
 
     async def _cancel(self, engine: Engine) -> None:
-        jobs = [job.id for job in (await engine.page(limit=20)).jobs if not job.final]
+        jobs = [job.id for job in (await engine.reads.page(limit=20)).jobs if not job.final]
         if jobs:
             await engine.cancel_many(self._chance.sample(jobs, k=min(len(jobs), 2)))
 
     async def _operate(self, engine: Engine) -> None:
-        jobs = (await engine.page(limit=20)).jobs
+        jobs = (await engine.reads.page(limit=20)).jobs
         await engine.discard(*[job.id for job in jobs])
         if final := [job.id for job in jobs if job.final]:
             await engine.redrive(self._chance.choice(final))
@@ -193,9 +193,9 @@ class Histories:
         for _ in range(20):
             engine = await self.processes[0].engine()
             self._clock.advance(400)
-            await engine.reap(gone=["i"])
-            await engine.requeue_due()
-            left = [job.id for job in (await engine.page(limit=200)).jobs if not job.final]
+            await engine.maintenance.reap(gone=["i"])
+            await engine.maintenance.requeue_due()
+            left = [job.id for job in (await engine.reads.page(limit=200)).jobs if not job.final]
             if not left:
                 break
             await engine.cancel_many(left)
@@ -254,14 +254,14 @@ async def live(url: str, seed: int, *, has_it: bool) -> None:
     process.calm = True
     story._clock, story._chance = MovableClock(), random.Random(seed)
     engine = await process.engine()
-    story._worker = (await engine.register(name=f"live{seed}")).id
+    story._worker = (await engine.workers.register(name=f"live{seed}")).id
     print("ready", flush=True)
     sys.stdin.readline()
     steps = [story._create, story._claim, story._report, story._report, story._cancel, story._operate]
     for done in itertools.count(1):
         with contextlib.suppress(HoldfastError):
             await (story._create if done == 1 else story._chance.choice(steps))(engine)
-            await engine.reap(gone=["i"] if story._chance.random() < 0.3 else None)
+            await engine.maintenance.reap(gone=["i"] if story._chance.random() < 0.3 else None)
         if done == 5:
             print("busy", flush=True)
 

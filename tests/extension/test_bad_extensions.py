@@ -232,7 +232,7 @@ async def test_a_hook_that_returns_something_fails_and_is_named(
             assert "extension pages: " in caplog.text
         caplog.clear()
         await engine.create(NewJob(type="CLAIMED"))
-        assert await engine.claim((await engine.register()).id) == []
+        assert await engine.claim((await engine.workers.register()).id) == []
         assert "it returned bool; a hook of this kind returns Allow, Defer, Reject, Cancel" in caplog.text
 
 
@@ -245,7 +245,7 @@ async def test_maintenance_that_returns_something_fails_and_is_named(
     async def sweep(_tx: Tx) -> int:
         return 3
 
-    engine.rules.hooks.add("pages")
+    engine.ctx.hooks.add("pages")
     upkeep = ExtensionMaintainer(engine, clock, SeededIds(7), ext.tasks)
     for _ in range(2):
         await upkeep.round()

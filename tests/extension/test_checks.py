@@ -109,7 +109,7 @@ async def test_what_a_check_finds(engine: Engine, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("holdfast.engine.reads.extension_checks.PROBE_SECONDS", 0.3)
 
     async def found(function: Any) -> tuple[str, ...]:
-        return tuple(await engine.check_extension(Probe("notes", "x", function)))
+        return tuple(await engine.reads.check_extension(Probe("notes", "x", function)))
 
     async def warns(_tx: Tx) -> Any:
         return warn("it is late", "hurry")

@@ -43,7 +43,7 @@ async def image(served: Served, **more: Any) -> str:
 
 
 async def failed_once(served: Served) -> str:
-    worker = (await served.engine.register()).id
+    worker = (await served.engine.workers.register()).id
     made = await image(served, policy={"backoff_base_seconds": 600})
     [lease] = await served.engine.claim(worker, types=["resize"])
     await served.engine.fail(worker, lease.id, lease.token, "E_BLUR")
@@ -78,9 +78,9 @@ async def test_a_queued_image_is_ended_by_a_control_job(served: Served, app: App
             ("claim", "queued", "processing", "worker"),
             ("fail", "processing", "failed", "worker"),
         ]
-        job = await served.engine.get(job_id)
+        job = await served.engine.reads.get(job_id)
         assert (job.state, job.reason, job.error["code"]) == (State.DEAD, "canceled", "canceled")
-        record = (await served.engine.history(job_id))[-1].data["context"]
+        record = (await served.engine.reads.history(job_id))[-1].data["context"]
         assert (record["control"], record["by"]) == ("system.cancel", wish)
 
 
@@ -92,9 +92,9 @@ async def test_a_waiting_retry_is_given_up_by_a_control_job(served: Served, app:
         assert (await ended(served, wish))["result"] == {"job": waits, "status": "FAILED"}
 
     assert (await told(served, waits))[-1] == ("fail", "failed_retryable", "failed", "worker")
-    error = (await served.engine.get(waits)).error
+    error = (await served.engine.reads.get(waits)).error
     assert (error["code"], error["context"]) == ("canceled", {"control": "system.cancel", "by": wish})
-    assert len(await served.engine.attempts(waits)) == 1
+    assert len(await served.engine.reads.attempts(waits)) == 1
 
 
 async def test_where_there_is_a_cancel_that_is_made_and_recorded(served: Served, app: App) -> None:
@@ -105,7 +105,7 @@ async def test_where_there_is_a_cancel_that_is_made_and_recorded(served: Served,
         await served.http.post(f"/jobs/{both[1]}/cancel")
         assert (await ended(served, wish))["result"]["status"] == "CANCELED"
     for job_id, actor in zip(both, ("system", "client"), strict=True):
-        last = (await served.engine.history(job_id))[-1]
+        last = (await served.engine.reads.history(job_id))[-1]
         assert (last.verb, last.to_state, last.actor) == ("cancel", "canceled", actor)
         assert last.data == {"control": "system.cancel"}
 
@@ -115,13 +115,13 @@ async def test_a_running_job_without_a_cancel_is_waited_for(
 ) -> None:
     """C-7: the wish stays until it can be obeyed."""
     monkeypatch.setattr("holdfast.control.LOOK_AGAIN_SECONDS", 0.05)
-    engine, worker = served.engine, (await served.engine.register()).id
+    engine, worker = served.engine, (await served.engine.workers.register()).id
     made = await image(served, policy={"backoff_base_seconds": 600})
     [lease] = await engine.claim(worker, types=["resize"])
     async with working(app) as at_work:
         wish = await cancel(served, made)
         await until(lambda: ("release", 1) in at_work.source.calls)
-        assert (await engine.get(made)).state is State.RUNNING
+        assert (await engine.reads.get(made)).state is State.RUNNING
         await engine.fail(worker, lease.id, lease.token, "E_BLUR")
         assert (await ended(served, wish))["result"]["status"] == "FAILED"
 
@@ -133,7 +133,7 @@ async def test_a_job_of_another_tenant_is_not_to_be_found(served: Served, app: A
         for job_id in (foreign, NOBODYS, "no id"):
             view = await ended(served, await cancel(served, job_id))
             assert (view["status"], view["error"]["code"]) == ("FAILED", "job_not_found")
-    assert (await served.engine.get(foreign)).state is State.QUEUED
+    assert (await served.engine.reads.get(foreign)).state is State.QUEUED
 
 
 async def test_a_remote_worker_runs_control_jobs_too(served: Served, app: App) -> None:
@@ -164,8 +164,8 @@ async def test_a_handler_withdraws_in_its_own_transaction(served: Served, app: A
 
     async with working(app):
         await (await tidy.options(policy={"backoff_base_seconds": 0}).enqueue()).result(20)
-    assert [(await served.engine.get(job)).reason for job in waits] == ["tidied", "tidied"]
-    assert [event.verb for event in await served.engine.history(waits[1])] == ["create", "claim", "fail"]
+    assert [(await served.engine.reads.get(job)).reason for job in waits] == ["tidied", "tidied"]
+    assert [event.verb for event in await served.engine.reads.history(waits[1])] == ["create", "claim", "fail"]
 
 
 async def test_the_ledger_of_a_withdrawn_job_balances(store_url: str) -> None:
@@ -187,7 +187,7 @@ async def test_the_ledger_of_a_withdrawn_job_balances(store_url: str) -> None:
 
     app.include(ext)
     async with serving(store_url, app=app) as served:
-        engine, worker = served.engine, (await served.engine.register()).id
+        engine, worker = served.engine, (await served.engine.workers.register()).id
         await engine.create(NewJob(type="n"))
         [lease] = await engine.claim(worker, types=["n"])
         kept, ended = await image(served, tags=["keep"]), await image(served)
@@ -195,13 +195,13 @@ async def test_the_ledger_of_a_withdrawn_job_balances(store_url: str) -> None:
             await engine.withdraw(worker, Withdrawal(id=lease.id, token=lease.token, target=kept))
         seen.clear()
         await engine.withdraw(worker, Withdrawal(id=lease.id, token=lease.token, target=ended))
-        assert (await engine.get(kept)).state is State.QUEUED
+        assert (await engine.reads.get(kept)).state is State.QUEUED
         assert seen == ["claim running", "fail dead"]
     await app.close()
 
 
 async def test_to_create_one_needs_the_scope_of_a_cancel(store_url: str, served: Served) -> None:
-    key = await served.engine.create_key(NewKey(tenant="default", scopes=[Scope.JOBS_CREATE]))
+    key = await served.engine.keys.create(NewKey(tenant="default", scopes=[Scope.JOBS_CREATE]))
     body = {"jobType": "system.cancel", "payload": {"job": NOBODYS}}
     alone = await served.http.post("/jobs", json=body, headers=bearer(key.text))
     batch = await served.http.post("/jobs/batch", json={"jobs": [body]}, headers=bearer(key.text))
@@ -227,13 +227,13 @@ async def test_a_worker_over_http_withdraws_for_the_job_that_it_holds(served: Se
     for _ in range(2):  # a repeat changes nothing
         answer = (await withdraw(targetId=waits, reason="unwanted")).json()
         assert answer == {"jobId": waits, "status": "FAILED", "state": "failed", "asked": False}
-    assert (await served.engine.get(waits)).reason == "unwanted"
+    assert (await served.engine.reads.get(waits)).reason == "unwanted"
     assert wish == job["jobId"]
 
 
 async def test_a_lost_lease_withdraws_nothing(served: Served) -> None:
     engine, made = served.engine, await image(served)
-    first, second = [(await engine.register()).id for _ in range(2)]
+    first, second = [(await engine.workers.register()).id for _ in range(2)]
     await engine.create(NewJob(type="n"))
     [lease] = await engine.claim(first, types=["n"])
     asked = Withdrawal(id=lease.id, token=lease.token, target=made)
@@ -242,4 +242,4 @@ async def test_a_lost_lease_withdraws_nothing(served: Served) -> None:
     await engine.release(first, lease.id, lease.token)
     with pytest.raises(LeaseLost):
         await engine.withdraw(first, asked)
-    assert (await engine.get(made)).state is State.QUEUED
+    assert (await engine.reads.get(made)).state is State.QUEUED

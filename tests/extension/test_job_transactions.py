@@ -69,7 +69,7 @@ async def test_rows_jobs_and_the_end_of_the_job_are_one_commit(app: App, ext: Ex
     made = await app.job_handle(seen[0]).get()
     assert (made.parent_id, made.payload, made.state) == (job.id, {"n": 7}, State.QUEUED)
     assert ("complete", 1) not in at_work.source.calls  # it is recorded: there is nothing to report
-    assert [event.verb for event in await (await app.engine()).history(job.id)] == ["create", "claim", "complete"]
+    assert [event.verb for event in await (await app.engine()).reads.history(job.id)] == ["create", "claim", "complete"]
 
 
 async def test_what_raises_leaves_nothing_and_the_job_fails(app: App, ext: Extension) -> None:
@@ -88,7 +88,7 @@ async def test_what_raises_leaves_nothing_and_the_job_fails(app: App, ext: Exten
         with pytest.raises(JobFailed, match="no"):
             await job.result(20)
     assert await entries(app, ext) == []
-    assert sum(number for *_, number in await (await app.engine()).counts()) == 1
+    assert sum(number for *_, number in await (await app.engine()).reads.counts()) == 1
 
 
 async def test_what_a_handler_does_after_it_has_completed_its_job_changes_nothing(app: App, ext: Extension) -> None:
@@ -301,7 +301,7 @@ async def test_other_tasks_of_the_handler_go_on_beside_a_transaction(app: App, e
         job = await film.enqueue()
         assert await job.result(20) == "both"
     assert await entries(app, ext) == ["rendered", "written"]
-    assert [str(part.status) for part in await (await app.engine()).parts(job.id)] == ["completed"]
+    assert [str(part.status) for part in await (await app.engine()).reads.parts(job.id)] == ["completed"]
 
 
 async def test_a_handler_cancels_another_job_in_its_transaction(app: App, ext: Extension) -> None:
@@ -341,9 +341,9 @@ async def test_in_a_child_process(store_url: str) -> None:
         assert "copied" in await entries(toy.app, toy.ext)
         assert ("fail", 1) not in at_work.source.calls
         engine: Engine = await toy.app.engine()
-        assert [(part.name, str(part.status), part.done) for part in await engine.parts(job.id)] == [
+        assert [(part.name, str(part.status), part.done) for part in await engine.reads.parts(job.id)] == [
             ("words", "completed", 1)
         ]
-        assert [row.id for row in (await engine.page()).jobs if row.parent_id == job.id]
+        assert [row.id for row in (await engine.reads.page()).jobs if row.parent_id == job.id]
     finally:
         await toy.app.close()

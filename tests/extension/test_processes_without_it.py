@@ -39,7 +39,7 @@ async def entries(job_id: str) -> list[str]:
 
 
 async def state(job_id: str) -> State:
-    return (await (await accounts.app.engine()).get(job_id)).state
+    return (await (await accounts.app.engine()).reads.get(job_id)).state
 
 
 async def command(url: str, *arguments: str) -> tuple[int, str]:
@@ -51,7 +51,7 @@ async def test_what_is_asked_of_them_is_refused_and_done_by_a_process_that_has_i
     waiting, ended = (await accounts.work.enqueue()).id, (await accounts.work.enqueue()).id
     engine = await app.engine()
     await engine.cancel(ended)
-    key = bearer((await engine.create_key(NewKey())).text)
+    key = bearer((await engine.keys.create(NewKey())).text)
     async with server_process(store_url) as plain:
 
         async def refused(path: str, body: dict[str, Any]) -> None:
@@ -68,14 +68,14 @@ async def test_what_is_asked_of_them_is_refused_and_done_by_a_process_that_has_i
         assert code != 0
         assert "extension notes" in told, told
     assert (await state(waiting), await entries(waiting)) == (State.QUEUED, ["reserve"])
-    assert len((await engine.page()).jobs) == 2
+    assert len((await engine.reads.page()).jobs) == 2
 
     code, told = await command(store_url, "jobs", "cancel", waiting, "--app", APP)
     assert code == 0, told
     assert (await state(waiting), await entries(waiting)) == (State.CANCELED, ["release", "reserve"])
     code, told = await command(store_url, "jobs", "redrive", ended, "--app", APP)
     assert code == 0, told
-    [new] = [job.id for job in (await engine.page()).jobs if job.redrive_of == ended]
+    [new] = [job.id for job in (await engine.reads.page()).jobs if job.redrive_of == ended]
     assert await entries(new) == ["reserve"]
 
 

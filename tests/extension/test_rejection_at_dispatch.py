@@ -65,7 +65,7 @@ async def test_a_claim_guard_rejects_and_everybody_hears_of_it(store_url: str) -
         events = (await served.http.get(f"/api/admin/jobs/{rejected['jobId']}/events", headers=ADMIN)).json()["events"]
         told = [{name: event.get(name) for name in ("verb", "from", "to", "actor")} for event in events]
         assert told[1:] == [{"verb": "reject", "from": "queued", "to": "rejected", "actor": "system"}]
-        assert await served.engine.attempts(rejected["jobId"]) == []
+        assert await served.engine.reads.attempts(rejected["jobId"]) == []
         assert await post("gore") == rejected | {"status": "REJECTED"}
 
 
@@ -97,11 +97,11 @@ async def test_a_rejection_has_its_line_in_the_audit_or_does_not_happen(store_ur
             with pytest.raises(JobFailed, match="SAFE_BLOCK"):
                 await job.result(20)
         assert tries.count("hare") > 1
-        page = await engine.audit()
+        page = await engine.audit.page()
         assert {(line.actor, line.action) for line in page.lines} == {("extension moderation", "SAFE_BLOCK")}
         told = sorted((line.subject, line.detail["attempts"]) for line in page.lines)
         assert told == sorted([(jobs["gore"].id, 0), (jobs["a fox"].id, 1), (jobs["hare"].id, 1)])
-        assert (await engine.verify_audit()).wrong is None
+        assert (await engine.audit.verify()).wrong is None
 
         for bad in ({"action": ""}, {"action": "X", "subject": 5}, {"action": "X", "text": "x" * 5000}):
             with pytest.raises(Invalid, match="extension 'moderation'") as refused:

@@ -21,14 +21,14 @@ REPOSITORY = str(Path(__file__).parents[2])
 
 async def test_a_server_serves_the_routes_and_mounts_of_its_app(store_url: str) -> None:
     async with serving(store_url, app=toy.app) as served:
-        _, text = await served.engine.create_key(NewKey(scopes=["notes:write", "notes:read"]))
+        _, text = await served.engine.keys.create(NewKey(scopes=["notes:write", "notes:read"]))
         made = await served.http.post("/notes", json={"text": "hello"}, headers=bearer(text))
         assert made.status_code == 201, made.text
         note = await served.http.get(f"/notes/{made.json()['id']}", headers=bearer(text))
         assert note.json()["entries"] == ["reserve"], "the effects of the app run in its server"
         assert (await served.http.get("/notes/none", headers=bearer(text))).json()["code"] == "note_not_found"
         assert (await served.http.get("/notes-about", headers=bearer(text))).text == "notes"
-        _, other = await served.engine.create_key(NewKey())
+        _, other = await served.engine.keys.create(NewKey())
         for path in ("/notes/x", "/notes-about"):
             assert (await served.http.get(path, headers=bearer(other))).status_code == 403
         refused = await served.http.post("/notes", json={"text": "forbidden"}, headers=bearer(text))

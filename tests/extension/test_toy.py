@@ -77,7 +77,7 @@ async def test_a_claim_is_put_off_until_the_job_is_woken(app: App) -> None:
     job = await toy.index.enqueue("later")
 
     async def is_put_off() -> bool:
-        return (await engine.get(job.id)).reason == "not woken yet"
+        return (await engine.reads.get(job.id)).reason == "not woken yet"
 
     async with working(app):
         await eventually(is_put_off)
@@ -91,7 +91,7 @@ async def test_a_job_cancels_another_and_fetches_nothing_from_here(app: App) -> 
         assert await (await toy.drop.enqueue(later.id)).result(30) is True
         with pytest.raises(JobFailed, match="address_refused"):
             await (await toy.fetch.enqueue("http://127.0.0.1/")).result(30)
-    assert (await (await app.engine()).get(later.id)).state is State.CANCELED
+    assert (await (await app.engine()).reads.get(later.id)).state is State.CANCELED
     assert (later.id, "release") in await entries(app)
 
 
@@ -102,7 +102,7 @@ async def test_over_http_with_a_remote_worker_and_its_child(
     """Its handlers run where there is no database, its hooks in the server."""
     monkeypatch.setattr(toy.ext, "given_settings", toy.Settings(storage_url=str(tmp_path / "files")))
     async with serving(store_url, app=toy.app) as served:
-        _, text = await served.engine.create_key(NewKey(scopes=["notes:write", "notes:read"], subject="ada"))
+        _, text = await served.engine.keys.create(NewKey(scopes=["notes:write", "notes:read"], subject="ada"))
         key = (await served.register())["apiKey"]
         variables = {"PYTHONPATH": str(ROOT), "HOLDFAST_WORKER_KEY": key}
         command = ("worker", "--app", "tests.extension.toy:app", "--server", served.url)
@@ -131,7 +131,7 @@ async def test_over_http_with_a_remote_worker_and_its_child(
 
 
 async def _is(engine: Engine, job_id: str, state: State) -> bool:
-    return (await engine.get(job_id)).state is state
+    return (await engine.reads.get(job_id)).state is state
 
 
 elsewhere = App(name="elsewhere")

@@ -103,7 +103,7 @@ class Scene:
             clock.advance(31)
         await self.stage.watcher.execute(SWEPT, clock.now())
         if self.kind == "lost":
-            await engine.reap()
+            await engine.maintenance.reap()
         if "claim" in self.pair:
             self.names[(await engine.create(NewJob(type="story"))).id] = "other"
         self.answers: list[Any] = [None, None]
@@ -188,12 +188,12 @@ class Scene:
         """Once the lease is gone, its token opens nothing, whoever has the job now (S4)."""
         if not self.token:
             return
-        before = await self.stage.engine.get(self.job)
+        before = await self.stage.engine.reads.get(self.job)
         if before.lease_token == self.token:
             return
         [answer] = await self.stage.engine.complete_many(self.stage.holder, [Done(self.job, self.token, "stale")])
         assert isinstance(answer, LeaseLost), "a lost lease was good enough afterwards"
-        assert await self.stage.engine.get(self.job) == before
+        assert await self.stage.engine.reads.get(self.job) == before
 
 
 def _caught(verb: Verb) -> Verb:
@@ -209,24 +209,24 @@ def _caught(verb: Verb) -> Verb:
 # How each verb is asked: by the holder with its token, by a taker, or by the system.
 ASKED: dict[str, Callable[[Scene, Tx, str], Awaitable[Any]]] = {
     "claim": lambda scene, tx, taker: claim(
-        tx, scene.stage.engine.rules, worker=taker, instance=None, queues=None, types=None, limit=1
+        tx, scene.stage.engine.ctx, worker=taker, instance=None, queues=None, types=None, limit=1
     ),
     "heartbeat": lambda scene, tx, _: heartbeat(tx, worker=scene.stage.holder, leases=[Held(scene.job, scene.token)]),
     "progress": lambda scene, tx, _: progress(
-        tx, scene.stage.engine.rules, [Progress(id=scene.job, token=scene.token, step="on")], worker=scene.stage.holder
+        tx, scene.stage.engine.ctx, [Progress(id=scene.job, token=scene.token, step="on")], worker=scene.stage.holder
     ),
     "complete": lambda scene, tx, _: complete(
-        tx, scene.stage.engine.rules, [Done(scene.job, scene.token, "done")], worker=scene.stage.holder
+        tx, scene.stage.engine.ctx, [Done(scene.job, scene.token, "done")], worker=scene.stage.holder
     ),
     "fail": lambda scene, tx, _: fail(
         tx,
-        scene.stage.engine.rules,
+        scene.stage.engine.ctx,
         [Failure(id=scene.job, token=scene.token, code="E_ANY", retry_after_seconds=0)],
         worker=scene.stage.holder,
     ),
     "release": lambda scene, tx, _: release(
-        tx, scene.stage.engine.rules, [Freed(scene.job, scene.token)], worker=scene.stage.holder
+        tx, scene.stage.engine.ctx, [Freed(scene.job, scene.token)], worker=scene.stage.holder
     ),
-    "cancel": lambda scene, tx, _: cancel(tx, scene.stage.engine.rules, scene.job),
-    "reap": lambda scene, tx, _: reap(tx, scene.stage.engine.rules),
+    "cancel": lambda scene, tx, _: cancel(tx, scene.stage.engine.ctx, scene.job),
+    "reap": lambda scene, tx, _: reap(tx, scene.stage.engine.ctx),
 }

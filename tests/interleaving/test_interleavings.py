@@ -34,7 +34,7 @@ async def stage(fresh_postgres_url: str, clock: MovableClock) -> AsyncIterator[S
             connections.append(connection)
         first, second, watcher = connections
         scheduler = Scheduler((Session("A", first), Session("B", second)), watcher, clock)
-        holder, *takers = [(await engine.register(name=name)).id for name in ("holder", "taker", "other taker")]
+        holder, *takers = [(await engine.workers.register(name=name)).id for name in ("holder", "taker", "other taker")]
         yield Stage(engine, clock, watcher, scheduler, holder, (takers[0], takers[1]))
 
 

@@ -28,7 +28,7 @@ async def test_workers_are_woken_for_a_job_whose_creator_was_cancelled_during_th
     def wake(hints: Sequence[Hint]) -> None:
         told.extend(hints)
 
-    engine.rules.wakers.append(wake)
+    engine.ctx.wakers.append(wake)
 
     @effect(engine, "create", job_type="t")
     async def in_the_middle_of_it(*_: Any) -> None:
@@ -42,6 +42,6 @@ async def test_workers_are_woken_for_a_job_whose_creator_was_cancelled_during_th
         await creating
     go_on.set()
     await until(lambda: told)
-    [job] = (await engine.page()).jobs
+    [job] = (await engine.reads.page()).jobs
     assert [hint.job for hint in told] == [job.id]
     await engine.close()

@@ -61,7 +61,7 @@ async def test_a_name_in_the_url_is_kept(tmp_path: Path, fresh_postgres_url: str
     named = f"{fresh_postgres_url}{'&' if '?' in fresh_postgres_url else '?'}application_name=billing"
     engine = await open_engine(Settings(database_url=named))
     try:
-        await engine.now()
+        await engine.reads.now()
         assert "billing" in await names(fresh_postgres_url)
     finally:
         await engine.close()

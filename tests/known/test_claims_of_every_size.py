@@ -29,7 +29,7 @@ async def engine(fresh_postgres_url: str) -> AsyncIterator[Engine]:
 async def test_claims_of_every_size_share_a_prepared_statement(engine: Engine) -> None:
     """Each size had a statement of its own, of 200 KiB, on every connection: 31 MiB after a drain."""
     await engine.create_many([NewJob(type="t")] * 300)
-    worker = (await engine.register()).id
+    worker = (await engine.workers.register()).id
     sizes = list(range(1, 21))
     taken = [len(await engine.claim(worker, limit=size, at_once=True)) for size in sizes]
     assert taken == sizes
@@ -39,11 +39,11 @@ async def test_claims_of_every_size_share_a_prepared_statement(engine: Engine) -
 
 async def test_a_claim_of_two_leaves_the_third_job_to_others(engine: Engine, fresh_postgres_url: str) -> None:
     made = await engine.create_many([NewJob(type="t")] * 3)
-    worker = (await engine.register()).id
+    worker = (await engine.workers.register()).id
     other = await asyncpg.connect(fresh_postgres_url)
 
     async def claim_and_look(tx: Tx) -> list[str]:
-        leases = await claim(tx, engine.rules, worker=worker, instance=None, queues=None, types=None, limit=2)
+        leases = await claim(tx, engine.ctx, worker=worker, instance=None, queues=None, types=None, limit=2)
         free = await other.fetch("SELECT id FROM jobs WHERE due ORDER BY id FOR UPDATE SKIP LOCKED")
         assert [str(row["id"]) for row in free] == [made[2].id]
         return [lease.id for lease in leases]

@@ -22,11 +22,11 @@ ALLOWED_SECONDS = 108  # three times as long as without a step: lease, sweep and
 
 async def maintain(engine: Engine, clock: MovableClock, seconds: float = 0) -> None:
     """Let time pass with a sweep every ten seconds; at least one."""
-    await engine.reap()
+    await engine.maintenance.reap()
     while seconds > 0:
         clock.advance(min(10, seconds))
         seconds -= 10
-        await engine.reap()
+        await engine.maintenance.reap()
 
 
 async def set_back(engine: Engine, clock: MovableClock) -> None:
@@ -45,7 +45,7 @@ async def test_a_job_that_waits_in_its_queue_is_claimed_at_once(
 async def test_a_job_that_prefers_another_worker_is_not_kept_back_for_the_hour(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    preferred = await engine.register(capabilities={"gpu": True})
+    preferred = await engine.workers.register(capabilities={"gpu": True})
     await engine.heartbeat(preferred.id, [])
     made = await engine.create(NewJob(type="echo", prefers=["gpu"]))
     assert await engine.claim(worker) == []
@@ -56,13 +56,13 @@ async def test_a_job_that_prefers_another_worker_is_not_kept_back_for_the_hour(
 async def test_the_job_of_a_lost_worker_is_recovered_and_that_of_a_living_one_stays(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    other = (await engine.register()).id
+    other = (await engine.workers.register()).id
     lost, alive = await run(engine, worker), await run(engine, other)
     await set_back(engine, clock)
     for _ in range(ALLOWED_SECONDS // 10):
         await maintain(engine, clock, 10)
         assert (await engine.heartbeat(other, [held(alive)])).lost == []
-    assert [(await engine.get(lease.id)).state for lease in (lost, alive)] == [State.RETRYING, State.RUNNING]
+    assert [(await engine.reads.get(lease.id)).state for lease in (lost, alive)] == [State.RETRYING, State.RUNNING]
     assert [lease.id for lease in await engine.claim(worker)] == [lost.id]
 
 
@@ -73,19 +73,19 @@ async def test_a_video_whose_worker_fell_silent_is_recovered(engine: Engine, wor
     await engine.heartbeat(worker, [held(lost)])
     await set_back(engine, clock)
     await maintain(engine, clock, ALLOWED_SECONDS)
-    assert (await engine.get(lost.id)).reason == "lease_expired"
+    assert (await engine.reads.get(lost.id)).reason == "lease_expired"
 
 
 async def test_a_grace_that_was_in_force_does_not_last_for_the_hour(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    await engine.reap()
+    await engine.maintenance.reap()
     lost = await run(engine, worker)
     clock.advance(60)
-    assert await engine.reap() == [], "the grace begins"
+    assert await engine.maintenance.reap() == [], "the grace begins"
     await set_back(engine, clock)
     await maintain(engine, clock, ALLOWED_SECONDS)
-    assert (await engine.get(lost.id)).state is State.RETRYING
+    assert (await engine.reads.get(lost.id)).state is State.RETRYING
 
 
 @pytest.mark.parametrize("policy", [{"max_runtime_seconds": 50}, {"no_progress_seconds": 50}])
@@ -97,7 +97,7 @@ async def test_a_job_that_runs_for_too_long_is_ended(
     for _ in range(8):
         await engine.heartbeat(worker, [held(lease)])
         await maintain(engine, clock, 10)
-    assert (await engine.get(lease.id)).state is State.RETRYING
+    assert (await engine.reads.get(lease.id)).state is State.RETRYING
 
 
 async def test_a_cancel_that_is_not_obeyed_is_carried_out(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -107,7 +107,7 @@ async def test_a_cancel_that_is_not_obeyed_is_carried_out(engine: Engine, worker
     for _ in range(8):
         await engine.heartbeat(worker, [held(lease)])
         await maintain(engine, clock, 10)
-    assert (await engine.get(lease.id)).state is State.CANCELED
+    assert (await engine.reads.get(lease.id)).state is State.CANCELED
 
 
 async def test_a_retry_waits_for_its_backoff_and_no_longer(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -127,9 +127,9 @@ async def test_a_delay_that_was_over_is_over_and_a_time_that_was_given_is_kept(
 ) -> None:
     over = await engine.create(NewJob(type="echo", delay_seconds=3))
     later = await engine.create(NewJob(type="echo", run_at=clock.now() + timedelta(seconds=60)))
-    await engine.reap()
+    await engine.maintenance.reap()
     clock.advance(6)
-    await engine.reap()  # the last that is known of the old clock; nothing has made the job claimable yet
+    await engine.maintenance.reap()  # the last that is known of the old clock; nothing has made the job claimable yet
     clock.advance(-HOUR)
     await maintain(engine, clock, 10)
     assert [lease.id for lease in await engine.claim(worker)] == [over.id]
@@ -144,15 +144,15 @@ async def test_a_clock_that_goes_back_half_a_minute_corrects_each_delayed_job_on
 ) -> None:
     """Though the corrected times still lie in the last minute of the old clock; and a sweep takes a bounded number."""
     monkeypatch.setattr(set_back_module, "STEPS_MAX", 2)
-    engine.rules.limits = Limits(sweep_batch=1)
+    engine.ctx.limits = Limits(sweep_batch=1)
     delayed = await engine.create_many([NewJob(type="echo", delay_seconds=100) for _ in range(3)])
     clock.advance(101)
-    await engine.reap()
+    await engine.maintenance.reap()
     clock.advance(-30)
     for _ in range(2):
-        await engine.reap()
+        await engine.maintenance.reap()
         clock.advance(1)
-    engine.rules.limits = Limits()
+    engine.ctx.limits = Limits()
     assert {lease.id for lease in await engine.claim(worker, limit=9)} == {job.id for job in delayed}
     [row] = await ask(engine, "SELECT swept_at FROM sweeps WHERE name = 'reap'")
     assert row["swept_at"] <= clock.now(), "the correction came to its end"
@@ -172,7 +172,7 @@ async def test_a_job_that_is_accepted_after_the_step_keeps_the_time_it_was_given
 ) -> None:
     later = await engine.create(NewJob(type="echo", lifecycle="orchestration", delay_seconds=1), accept=False)
     await set_back(engine, clock)
-    assert await engine.accept_orphans() == 1
+    assert await engine.maintenance.accept_orphans() == 1
     assert await engine.claim(worker) == []
     clock.advance(HOUR + 1)
     assert [lease.id for lease in await engine.claim(worker)] == [later.id]
@@ -184,13 +184,13 @@ async def test_a_creator_whose_job_maintenance_accepted_first_accepts_it_in_vain
     """It may still live: what is accepted before its time is accepted once."""
     made = await engine.create(NewJob(type="echo", lifecycle="orchestration"), accept=False)
     await set_back(engine, clock)
-    assert await engine.accept_orphans() == 1
+    assert await engine.maintenance.accept_orphans() == 1
     await engine.accept(made.id)
-    assert [event.verb for event in await engine.history(made.id)] == ["create", "accept"]
+    assert [event.verb for event in await engine.reads.history(made.id)] == ["create", "accept"]
 
 
 async def test_webhooks_that_waited_for_their_next_try_are_sent_in_time(engine: Engine, clock: MovableClock) -> None:
-    await engine.reap()
+    await engine.maintenance.reap()
     await ask(engine, _A_DELIVERY, id=_ID, next=clock.now() + timedelta(seconds=40), at=clock.now())
     await set_back(engine, clock)
     await maintain(engine, clock)
@@ -210,15 +210,15 @@ async def test_it_is_said_once_and_nothing_happens_where_clocks_differ_a_little(
     engine: Engine, worker: str, clock: MovableClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease = await run(engine, worker)
-    await engine.reap()
+    await engine.maintenance.reap()
     clock.advance(-4)
-    await engine.reap()
+    await engine.maintenance.reap()
     assert "set back" not in caplog.text
     clock.advance(-HOUR)
     for _ in range(3):
-        await engine.reap()
+        await engine.maintenance.reap()
     assert caplog.text.count("the database's clock was set back: corrected the times of 1 jobs") == 1
-    assert (await engine.get(lease.id)).state is State.RUNNING
+    assert (await engine.reads.get(lease.id)).state is State.RUNNING
 
 
 # -- which rows are corrected -----------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ async def test_a_delay_is_corrected_once_though_its_new_time_lies_in_the_last_mi
 
 
 async def test_of_workers_those_are_corrected_that_were_heard_ahead(engine: Engine, clock: MovableClock) -> None:
-    heard, registered, right = [(await engine.register()).id for _ in range(3)]
+    heard, registered, right = [(await engine.workers.register()).id for _ in range(3)]
     await put(engine, clock, "workers", heard, last_heartbeat_at=6)
     await put(engine, clock, "workers", registered, registered_at=6)
     await put(engine, clock, "workers", right, last_heartbeat_at=4, registered_at=4)
@@ -360,4 +360,4 @@ async def test_maintenance_looks_for_orphans_that_lie_ahead(
     queued = await engine.create(NewJob(type="echo"))
     await put(engine, clock, "jobs", ahead.id, created_at=seconds)
     await put(engine, clock, "jobs", queued.id, created_at=6)
-    assert (await engine.chores(workers_kept=DAY, claims_kept=HOUR)).orphans is seen
+    assert (await engine.polls.due_work(workers_kept=DAY, claims_kept=HOUR)).orphans is seen

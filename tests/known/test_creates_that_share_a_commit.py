@@ -42,7 +42,7 @@ async def test_an_error_after_the_commit_does_not_create_the_jobs_again(
         raise Conflict("no error that anybody expects here")
 
     async with serving(store_url) as served:
-        await served.engine.declare(JobType(name="REPORT", lifecycle="orchestration"))
+        await served.engine.job_types.declare(JobType(name="REPORT", lifecycle="orchestration"))
         monkeypatch.setattr(Engine, "accept_made", failing)
         answers = await asyncio.gather(*(hand_in(served) for _ in range(15)))
         assert answers == [(503, "outcome_unknown")] * 15
@@ -170,10 +170,10 @@ async def test_the_longest_capabilities_that_are_accepted_can_be_stored(engine: 
     job = NewJob(type="t", requires=names, prefers=[secrets.token_hex(100) for _ in range(50)])
     made = await engine.hand_in_each([ready(NewJob(type="plain")), ready(job)])
     assert [type(one).__name__ for one in made] == ["Created", "Created"]
-    worker = await engine.register(capabilities=dict.fromkeys(names, True))
+    worker = await engine.workers.register(capabilities=dict.fromkeys(names, True))
     assert len(await engine.claim(worker.id, limit=9)) == 2
     again = await engine.create(job)
-    assert (await engine.get(again.id)).lane == (await engine.get(made[1].id)).lane  # type: ignore[union-attr]
+    assert (await engine.reads.get(again.id)).lane == (await engine.reads.get(made[1].id)).lane  # type: ignore[union-attr]
 
 
 async def test_a_row_that_the_database_cannot_store_is_refused_alone(fresh_postgres_url: str) -> None:
@@ -232,5 +232,5 @@ async def test_an_effect_that_never_gets_its_lock_blames_no_key(fresh_postgres_u
             await connection.execute("UPDATE seats SET free = free - 1")
             with pytest.raises(HookFailed, match="toy"):
                 await engine.create(NewJob(type="t", idempotency_key="k"))
-        assert (await engine.page()).jobs == []
+        assert (await engine.reads.page()).jobs == []
         await connection.close()

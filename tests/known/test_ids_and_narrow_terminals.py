@@ -51,8 +51,8 @@ def test_an_ambiguous_beginning_lists_the_candidates_and_changes_nothing(
 
 def test_workers_and_keys_are_named_by_the_beginning_of_their_ids(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def story(engine: Engine) -> tuple[str, str]:
-        key = await engine.create_key(NewKey(name="shop"))
-        return (await engine.register(name="encoder")).id, key.key.id
+        key = await engine.keys.create(NewKey(name="shop"))
+        return (await engine.workers.register(name="encoder")).id, key.key.id
 
     worker, key = meanwhile(story)
     assert holdfast("workers", "disable", worker[:8], "--json").json["workerId"] == worker
@@ -66,7 +66,7 @@ def busy(tmp_path: Path) -> Path:
 
     async def story() -> None:
         engine = await open_engine(Settings(data_dir=str(tmp_path / ".holdfast")))
-        await engine.register(
+        await engine.workers.register(
             name="encoder-7",
             slots=4,
             capabilities={"gpu": True},
@@ -75,7 +75,7 @@ def busy(tmp_path: Path) -> Path:
         await half_done(engine)
         await dead(engine, "E_UPSTREAM_TIMED_OUT", type="send-newsletter", queue="newsletters")
         await succeeded(engine, type="send-newsletter", queue="newsletters")
-        await engine.create_key(NewKey(name="the web shop", tenant="acme"))
+        await engine.keys.create(NewKey(name="the web shop", tenant="acme"))
         await engine.close()
 
     asyncio.run(story())
@@ -93,7 +93,7 @@ def long_names(tmp_path: Path) -> tuple[Path, str]:
 
     async def story() -> str:
         engine = await open_engine(Settings(data_dir=str(tmp_path / ".holdfast")))
-        await engine.register(
+        await engine.workers.register(
             name="billing-worker-eu-west-1a-statements-0",
             slots=10,
             capabilities={"codecs": ["h264", "vp9", "av1"]},
@@ -165,7 +165,7 @@ def test_a_narrow_table_shows_ids_that_can_be_pasted(busy: Path, typed: str) -> 
 
 def test_workers_list_says_where_each_process_runs(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def story(engine: Engine) -> None:
-        await engine.register(name="encoder", metadata={"host": "box-7", "pid": 4711})
+        await engine.workers.register(name="encoder", metadata={"host": "box-7", "pid": 4711})
 
     meanwhile(story)
     [row] = holdfast("workers", "list").rows

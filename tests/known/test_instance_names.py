@@ -30,14 +30,14 @@ async def test_a_worker_whose_instance_id_ends_in_live_keeps_its_job(store_url: 
         me = await hand(served)
         made = await served.engine.create(NewJob(type="resize"))
         await me.claim_one(instanceId=name)
-        beside = (await served.engine.register()).id
+        beside = (await served.engine.workers.register()).id
         await run(served.engine, beside, instance="beside")
-        assert await served.engine.instances() == ["beside"]
+        assert await served.engine.polls.instances() == ["beside"]
         presence = await open_presence(store_url)
         watch = CrashDetector(served.engine, presence, Hours(), Ids())
         assert WINDOW_SECONDS < 3600
         assert [await watch.look() for _ in range(3)] == [[], [], []]
-        assert (await served.engine.get(made.id)).state is State.RUNNING
+        assert (await served.engine.reads.get(made.id)).state is State.RUNNING
         await presence.close()
 
 

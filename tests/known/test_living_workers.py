@@ -38,7 +38,7 @@ class Operator:
     @classmethod
     async def of(cls, on: Stage, url: str) -> "Operator":
         async def instances() -> list[str]:
-            return await (await on.engine()).instances()
+            return await (await on.engine()).polls.instances()
 
         [instance] = await eventually(instances)
         assert instance.endswith(".live")
@@ -137,7 +137,7 @@ async def test_the_heartbeat_process_holds_the_lock_of_its_worker_from_its_first
     name = "host-1-0123456789abcdef.live"
     settings = Settings(database_url=fresh_postgres_url)
     engine = await open_engine(settings)
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
     await engine.close()
     lost = asyncio.Event()
     spec = HeartbeatSpec(

@@ -10,7 +10,7 @@ DAY = 86_400.0
 
 async def ran(engine: Engine, name: str | None, worker: str | None = None) -> str:
     """A job that a worker of this name has run."""
-    registered = await engine.register(id=worker, name=name)
+    registered = await engine.workers.register(id=worker, name=name)
     await engine.create(NewJob(type="n"))
     [lease] = await engine.claim(registered.id)
     await engine.complete(registered.id, lease.id, lease.token)
@@ -20,11 +20,11 @@ async def ran(engine: Engine, name: str | None, worker: str | None = None) -> st
 async def forget(engine: Engine, clock: MovableClock) -> int:
     clock.advance(2 * DAY)
     await ask(engine, "UPDATE workers SET liveness = 'offline' WHERE liveness <> 'offline' RETURNING id")
-    return await engine.forget_workers(DAY)
+    return await engine.maintenance.forget_workers(DAY)
 
 
 async def names(engine: Engine, *jobs: str) -> list[str | None]:
-    return [attempt.worker_name for job in jobs for attempt in await engine.attempts(job)]
+    return [attempt.worker_name for job in jobs for attempt in await engine.reads.attempts(job)]
 
 
 async def test_attempts_name_their_worker_before_and_after_it_is_forgotten(engine: Engine, clock: MovableClock) -> None:
@@ -43,7 +43,7 @@ async def test_a_worker_that_comes_back_under_its_id_is_told_by_its_last_name(
     worker = "019b76da-a800-7001-b48f-c209128b2f33"
     job = await ran(engine, "old", worker)
     await forget(engine, clock)
-    await engine.register(id=worker, name="new")
+    await engine.workers.register(id=worker, name="new")
     assert await names(engine, job) == ["new"]
     assert await forget(engine, clock) == 1
     assert await names(engine, job) == ["new"]

@@ -24,7 +24,7 @@ async def change_policy(engine: Engine, job_id: str, change: Any) -> None:
     )
     body = change if isinstance(change, str) else msgspec.json.encode(change(msgspec.json.decode(row["body"]))).decode()
     await ask(engine, "UPDATE policies SET body = :body WHERE id = :id RETURNING id", body=body, id=row["id"])
-    engine.rules.registry.forget()
+    engine.ctx.registry.forget()
 
 
 def with_new_knobs(body: dict[str, Any]) -> dict[str, Any]:
@@ -43,8 +43,8 @@ async def test_a_policy_with_a_knob_of_a_newer_version_is_read_without_it_and_th
     await change_policy(engine, lease.id, with_new_knobs)
     caplog.set_level(logging.WARNING)
     for _ in range(2):
-        policy = await engine.policy(lease.policy)
-        engine.rules.registry.forget()
+        policy = await engine.reads.policy(lease.policy)
+        engine.ctx.registry.forget()
     assert policy.max_lost == 7
     assert policy.reaping is Policy().reaping
     assert policy.errors == {"E_A": "permanent"}
@@ -55,8 +55,8 @@ async def test_a_policy_with_a_knob_of_a_newer_version_is_read_without_it_and_th
 
 async def test_each_policy_is_read_as_the_one_it_is(engine: Engine, worker: str) -> None:
     leases = [await run(engine, worker, policy={"max_lost": lost}) for lost in (7, 8)]
-    engine.rules.registry.forget()
-    assert [(await engine.policy(lease.policy)).max_lost for lease in leases] == [7, 8]
+    engine.ctx.registry.forget()
+    assert [(await engine.reads.policy(lease.policy)).max_lost for lease in leases] == [7, 8]
 
 
 @pytest.mark.parametrize("body", ["no JSON at all", "[]", "{}", NEWER])
@@ -75,7 +75,7 @@ async def test_a_worker_can_claim_and_fail_a_job_whose_policy_it_cannot_read(
 ) -> None:
     lease = await run(engine, worker)
     await change_policy(engine, lease.id, body)
-    assert (await engine.policy(lease.policy)).lease_seconds == 30
+    assert (await engine.reads.policy(lease.policy)).lease_seconds == 30
     settled = await engine.fail(worker, lease.id, lease.token, "E_X")
     assert settled.state == "retrying"
 
@@ -84,26 +84,28 @@ async def test_webhooks_are_told_of_all_jobs_though_the_policy_of_one_cannot_be_
     engine: Engine, worker: str
 ) -> None:
     await subscribe(engine, events=["job.completed"])
-    made = (await engine.fan_out_webhooks()).made
+    made = (await engine.webhooks.fan_out()).made
     for body in (None, "no JSON at all"):
         lease = await run(engine, worker)
         if body is not None:
             await change_policy(engine, lease.id, body)
         await engine.complete(worker, lease.id, lease.token)
-        made += (await engine.fan_out_webhooks()).made
+        made += (await engine.webhooks.fan_out()).made
     assert made == 2
 
 
 async def test_a_job_type_declared_with_a_knob_of_a_newer_version_can_be_created_by_this_one(engine: Engine) -> None:
-    await engine.declare(JobType(name="mail", queue="post", policy={"max_attempts": 9}), JobType(name="other"))
+    await engine.job_types.declare(
+        JobType(name="mail", queue="post", policy={"max_attempts": 9}), JobType(name="other")
+    )
     await ask(
         engine,
         "UPDATE job_types SET policy = :policy WHERE name = 'mail' RETURNING name",
         policy='{"max_attempts": 9, "parking_seconds": 5}',
     )
     await ask(engine, "UPDATE job_types SET policy = 'no JSON' WHERE name = 'other' RETURNING name")
-    engine.rules.registry.forget()
-    job = await engine.get((await engine.create(NewJob(type="mail"))).id)
+    engine.ctx.registry.forget()
+    job = await engine.reads.get((await engine.create(NewJob(type="mail"))).id)
     assert (job.queue, job.max_attempts) == ("post", 9)
     await engine.create(NewJob(type="other"))
 

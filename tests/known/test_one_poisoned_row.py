@@ -24,7 +24,7 @@ async def test_a_payload_that_is_no_json_ends_its_own_job_and_no_claim(engine: E
     leases = await engine.claim(worker, limit=10)
 
     assert sorted(lease.payload["n"] for lease in leases) == [0, 1, 3, 4, 5]
-    job = await engine.get(spoilt)
+    job = await engine.reads.get(spoilt)
     assert (job.state, job.reason, job.payload) == (State.DEAD, "unreadable_job", "{not json")
     assert "column payload" in job.error["message"]
 
@@ -40,13 +40,13 @@ async def test_a_spoilt_job_is_left_out_of_a_claim_over_http(engine: Engine, wor
     await ask(engine, "UPDATE jobs SET payload = '[' WHERE id = :id RETURNING id", id=spoilt.id)
     for _ in range(2):  # the request and its repeat
         assert [lease.id for lease in await engine.claim_once(worker, "request", limit=5) or ()] == [good.id]
-    assert (await engine.get(spoilt.id)).reason == "unreadable_job"
+    assert (await engine.reads.get(spoilt.id)).reason == "unreadable_job"
 
 
 async def test_one_spoilt_row_does_not_hide_the_others_from_operators(engine: Engine) -> None:
     jobs = [await engine.create(NewJob(type="t")) for _ in range(3)]
     await ask(engine, "UPDATE jobs SET payload = '[' WHERE id = :id RETURNING id", id=jobs[0].id)
-    assert len((await engine.page()).jobs) == 3
+    assert len((await engine.reads.page()).jobs) == 3
 
 
 @pytest.mark.parametrize("column", ["max_attempts = attempt", "attempt = max_attempts, epoch = max_attempts"])
@@ -116,8 +116,8 @@ async def test_a_sweep_passes_over_a_retry_that_has_no_attempt_left(
         await engine.fail(worker, lease.id, lease.token, "E_AGAIN", retry_after_seconds=60)
     await spoil(engine, store_url, waiting[0].id)
     clock.advance(61)
-    assert await engine.requeue_due() == 1
-    spoilt = await engine.get(waiting[0].id)
+    assert await engine.maintenance.requeue_due() == 1
+    spoilt = await engine.reads.get(waiting[0].id)
     assert (spoilt.state, spoilt.due) == (State.RETRYING, False)
 
 
@@ -128,9 +128,9 @@ async def test_a_job_on_its_way_through_retrying_to_its_end_is_never_claimable(
     ids = SeededIds(5)
     lifecycles = Lifecycles(THROUGH_RETRYING)
     engine = Engine(await open_store(store_url, clock, ids), lifecycles=lifecycles, clock=clock, ids=ids)
-    worker = (await engine.register()).id
+    worker = (await engine.workers.register()).id
     failed, lost = [await run(engine, worker, lifecycle="through-retrying", max_attempts=1) for _ in range(2)]
     assert (await engine.fail(worker, failed.id, failed.token, "E_LAST")).state is State.DEAD
     await sweep(engine, clock, 300)
-    assert (await engine.get(lost.id)).state is State.DEAD
+    assert (await engine.reads.get(lost.id)).state is State.DEAD
     await engine.close()

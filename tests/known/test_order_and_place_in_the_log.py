@@ -46,7 +46,7 @@ async def postgres_engine(fresh_postgres_url: str) -> AsyncIterator[Engine]:
 
 
 async def seqs(engine: Engine, job_id: str) -> list[int]:
-    events, _ = await engine.feed(Cursor(), limit=1000)
+    events, _ = await engine.reads.feed(Cursor(), limit=1000)
     return [event.seq for event in events if event.job_id == job_id]
 
 
@@ -72,21 +72,21 @@ async def test_two_moves_of_a_job_are_told_in_their_order_though_the_later_trans
     postgres_engine: Engine,
 ) -> None:
     engine = postgres_engine
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
     webhook = await subscribe(engine)
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     job = await engine.create(NewJob(type="t"))
 
     async def later_move(tx: Tx) -> None:
         await tx.one(BEGUN)  # its number is lower than that of the claim
         await engine.claim(worker)
-        await cancel(tx, engine.rules, job.id)
+        await cancel(tx, engine.ctx, job.id)
 
     await engine.store.write(later_move)
     await settled(engine)
 
     assert await seqs(engine, job.id) == [1, 2, 3]
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     told = [delivery.seq for delivery in await sent_to(engine, webhook)]
     assert told == sorted(told)
 
@@ -96,7 +96,7 @@ async def test_a_later_move_is_not_told_while_an_open_transaction_holds_back_the
     postgres_engine: Engine,
 ) -> None:
     engine = postgres_engine
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
     job = await engine.create(NewJob(type="t"))
     first, claimed = asyncio.Event(), asyncio.Event()
 
@@ -104,7 +104,7 @@ async def test_a_later_move_is_not_told_while_an_open_transaction_holds_back_the
         await tx.one(BEGUN)
         first.set()
         await claimed.wait()
-        await cancel(tx, engine.rules, job.id)
+        await cancel(tx, engine.ctx, job.id)
 
     moving = asyncio.create_task(engine.store.write(later_move))
     await first.wait()
@@ -137,12 +137,12 @@ async def test_webhooks_and_streams_go_on_after_a_dump_was_loaded_into_a_new_ser
     await connection.close()
     engine = await open_engine(Settings(database_url=fresh_postgres_url))
     webhook = await subscribe(engine)
-    await engine.fan_out_webhooks()
-    worker = (await engine.register(name="w")).id
+    await engine.webhooks.fan_out()
+    worker = (await engine.workers.register(name="w")).id
     old = await run(engine, worker)
     await settled(engine)
-    await engine.fan_out_webhooks()
-    place = await engine.feed_end()
+    await engine.webhooks.fan_out()
+    place = await engine.reads.feed_end()
     await engine.close()
 
     with running() as target:
@@ -153,11 +153,11 @@ async def test_webhooks_and_streams_go_on_after_a_dump_was_loaded_into_a_new_ser
             new = await engine.create(NewJob(type="new"))
             await engine.complete(worker, old.id, old.token)
             await settled(engine)
-            await engine.fan_out_webhooks()
+            await engine.webhooks.fan_out()
 
             told = {(each.job_id, each.seq) for each in await sent_to(engine, webhook)}
             assert told == {(old.id, 1), (old.id, 2), (old.id, 3), (new.id, 1)}
-            events, _ = await engine.feed(place)
+            events, _ = await engine.reads.feed(place)
             assert {(each.job_id, each.seq) for each in events if each.verb != "worker"} == {(old.id, 3), (new.id, 1)}
         finally:
             await engine.close()
@@ -175,19 +175,19 @@ async def test_a_process_that_runs_through_the_swap_to_a_loaded_dump_writes_no_e
             engine = await open_engine(Settings(database_url=proxy.url))
             try:
                 webhook = await subscribe(engine)
-                await engine.fan_out_webhooks()
+                await engine.webhooks.fan_out()
                 await engine.create(NewJob(type="old"))
                 await settled(engine)
-                place = await engine.feed_end()
+                place = await engine.reads.feed_end()
 
                 load_dump(source.dsn(), target)
                 await proxy.lead_to(target.dsn())
                 made = await asyncio.gather(*(engine.create(NewJob(type="new")) for _ in range(5)))
                 await settled(engine)
-                await engine.fan_out_webhooks()
+                await engine.webhooks.fan_out()
 
                 new = {job.id for job in made}
-                events, _ = await engine.feed(place)
+                events, _ = await engine.reads.feed(place)
                 assert {event.job_id for event in events} == new
                 assert new <= {each.job_id for each in await sent_to(engine, webhook)}
             finally:
@@ -202,15 +202,15 @@ async def test_maintenance_finds_out_that_the_server_is_another_one(
     engine = postgres_engine
     await engine.create(NewJob(type="t"))
     await engine.store.write(lambda tx: tx.one(AHEAD))
-    end = await engine.feed_end()
-    maintenance = Maintainer(engine, engine.rules.clock, engine.rules.ids, every=10, retention=FOR_EVER)
+    end = await engine.reads.feed_end()
+    maintenance = Maintainer(engine, engine.ctx.clock, engine.ctx.ids, every=10, retention=FOR_EVER)
     with caplog.at_level(logging.WARNING):
         await maintenance.sweep()
     assert "positions of its events" in caplog.text
     assert (end.pos, end.seq) == (0, 0)
     await engine.create(NewJob(type="t"))
     await settled(engine)
-    assert len((await engine.feed(Cursor()))[0]) == 2
+    assert len((await engine.reads.feed(Cursor()))[0]) == 2
 
 
 @pytest.mark.postgres
@@ -232,11 +232,11 @@ async def test_writers_queue_behind_the_lock_of_the_log_only_once_while_a_long_t
     lasting = asyncio.create_task(engine.store.write(long_transaction))
     await written.wait()
     with pytest.raises(Locked):
-        await engine.rebase_event_log()
+        await engine.maintenance.rebase_event_log()
     over.set()
     await lasting
     assert tries.count("lock_event_log") == 1
-    assert await engine.rebase_event_log()
+    assert await engine.maintenance.rebase_event_log()
 
 
 @pytest.mark.postgres

@@ -37,10 +37,10 @@ async def test_a_full_batch_of_jobs_that_only_others_may_accept_hides_no_orphan(
     orphans = await engine.create_many([NewJob(type="n", lifecycle="orchestration")] * (BATCH + 2), accept=False)
     clock.advance(60)
 
-    assert await engine.accept_orphans() == BATCH
-    assert await engine.accept_orphans() == 2
+    assert await engine.maintenance.accept_orphans() == BATCH
+    assert await engine.maintenance.accept_orphans() == 2
 
-    states = [(await engine.get(orphan.id)).state for orphan in orphans]
+    states = [(await engine.reads.get(orphan.id)).state for orphan in orphans]
     assert states == [State.QUEUED] * len(orphans)
-    assert await engine.accept_orphans() == 0
+    assert await engine.maintenance.accept_orphans() == 0
     await engine.close()

@@ -152,7 +152,7 @@ async def test_a_server_without_the_app_refuses_a_payload_that_the_declared_hand
     store_url: str,
 ) -> None:
     async with serving(store_url) as served:
-        await served.engine.declare(*TYPES)
+        await served.engine.job_types.declare(*TYPES)
         for job_type, payload in GOOD:
             status, body = await post(served, job_type, payload)
             assert status == 202, body
@@ -163,16 +163,16 @@ async def test_a_server_without_the_app_refuses_a_payload_that_the_declared_hand
 
 
 async def test_a_batch_is_refused_with_the_place_of_the_bad_job(served: Served) -> None:
-    await served.engine.declare(*TYPES)
+    await served.engine.job_types.declare(*TYPES)
     jobs = [{"jobType": job_type, "payload": payload} for job_type, payload in (GOOD[0], BAD[0][:2])]
     answer = await served.http.post("/jobs/batch", json={"jobs": jobs})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_payload")
     assert answer.json()["detail"].startswith("jobs[1]: payload of bill: `user_id`")
-    assert (await served.engine.page()).jobs == []
+    assert (await served.engine.reads.page()).jobs == []
 
 
 async def test_a_message_about_a_payload_does_not_repeat_what_may_be_secret(served: Served) -> None:
-    await served.engine.declare(*TYPES)
+    await served.engine.job_types.declare(*TYPES)
     _, body = await post(served, "bill", {"user_id": "a secret", "lines": []})
     assert "a secret" not in str(body)
 
@@ -182,7 +182,7 @@ async def test_the_repeat_of_a_request_gets_its_job_though_its_type_was_declared
 ) -> None:
     first = await post(served, "bill", {"user": 1}, idempotencyKey="k")
     assert first[0] == 202
-    await served.engine.declare(*TYPES)
+    await served.engine.job_types.declare(*TYPES)
     assert await post(served, "bill", {"user": 1}, idempotencyKey="k") == first
     assert (await post(served, "bill", {"user": 1}, idempotencyKey="l"))[0] == 422
 
@@ -196,24 +196,24 @@ async def test_a_request_that_takes_over_a_free_key_is_checked_like_any_other(
         NewJob(type="bill", payload=bad, idempotency_key="old", policy=window),
     ]
     [failed, _] = await engine.create_many(requests)
-    await engine.declare(*TYPES)
-    await engine.check(requests, refuse_unknown=True)
+    await engine.job_types.declare(*TYPES)
+    await engine.job_types.check(requests, refuse_unknown=True)
     await engine.cancel(failed.id)
     clock.advance(60)
     for request in requests:
         with pytest.raises(Invalid):
-            await engine.check([request], refuse_unknown=True)
+            await engine.job_types.check([request], refuse_unknown=True)
 
 
 async def test_a_server_that_refuses_unknown_types_suggests_the_nearest_and_hears_of_new_ones(
     store_url: str, engine: Engine
 ) -> None:
     async with serving(store_url, unknown_job_types="refuse") as served:
-        await served.engine.declare(*TYPES)
+        await served.engine.job_types.declare(*TYPES)
         status, body = await post(served, "bil", {"user_id": 1, "lines": []})
         assert (status, body["code"]) == (422, "unknown_job_type")
         assert "did you mean 'bill'?" in body["detail"]
-        await engine.declare(JobType(name="bil"))  # by another process
+        await engine.job_types.declare(JobType(name="bil"))  # by another process
 
         async def is_taken() -> bool:
             return (await post(served, "bil", {}))[0] == 202
@@ -242,7 +242,7 @@ def test_the_command_warns_of_an_unknown_type_and_refuses_a_payload_that_contrad
 ) -> None:
     async def declare() -> None:
         engine = await open_engine(Settings(database_url=fresh_sqlite_url))
-        await engine.declare(*TYPES)
+        await engine.job_types.declare(*TYPES)
         await engine.close()
 
     asyncio.run(declare())

@@ -30,9 +30,9 @@ async def finish(engine: Engine, worker: str) -> None:
 
 async def pruned(engine: Engine, clock: MovableClock) -> None:
     """Two rounds: the first keeps the key of a job, the second deletes the job."""
-    await engine.prune(AT_ONCE)
+    await engine.maintenance.prune(AT_ONCE)
     clock.advance(SEEN_SECONDS)
-    await engine.prune(AT_ONCE)
+    await engine.maintenance.prune(AT_ONCE)
     assert await ask(engine, "SELECT id FROM jobs") == []
 
 
@@ -40,28 +40,28 @@ async def test_a_job_is_deleted_no_sooner_than_every_create_sees_its_kept_key(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """A create that began before the key was kept finds the job. Others behind such jobs do not wait for them."""
-    engine.rules.limits = Limits(sweep_batch=1)
+    engine.ctx.limits = Limits(sweep_batch=1)
     first = await engine.create(request())
     await finish(engine, worker)
-    assert await engine.prune(AT_ONCE) == 1
+    assert await engine.maintenance.prune(AT_ONCE) == 1
     clock.advance(SEEN_SECONDS - 1)
-    assert await engine.prune(AT_ONCE) == 0
+    assert await engine.maintenance.prune(AT_ONCE) == 0
     assert (await engine.create(request())).id == first.id
     keyless = await engine.create(NewJob(type="pay"))
     await finish(engine, worker)
-    assert await engine.prune(AT_ONCE) == 1
+    assert await engine.maintenance.prune(AT_ONCE) == 1
     assert [row["id"] for row in await ask(engine, "SELECT id FROM jobs")] == [first.id] != [keyless.id]
     clock.advance(1)
-    assert await engine.prune(AT_ONCE) == 1
+    assert await engine.maintenance.prune(AT_ONCE) == 1
     assert await ask(engine, "SELECT id FROM jobs") == []
 
 
 async def test_a_canceled_job_too_is_deleted_after_its_key_was_kept(engine: Engine, clock: MovableClock) -> None:
     first = await engine.create(request())
     await engine.cancel(first.id)
-    assert [await engine.prune(AT_ONCE) for _ in range(2)] == [1, 0]
+    assert [await engine.maintenance.prune(AT_ONCE) for _ in range(2)] == [1, 0]
     clock.advance(SEEN_SECONDS)
-    assert [await engine.prune(AT_ONCE) for _ in range(2)] == [1, 0]
+    assert [await engine.maintenance.prune(AT_ONCE) for _ in range(2)] == [1, 0]
     assert (await engine.create(request())).id == first.id
 
 
@@ -75,15 +75,15 @@ async def test_each_job_waits_for_its_own_key_to_be_kept(
         return job.id
 
     first = await end("first")
-    assert await engine.prune(AT_ONCE) == 1
+    assert await engine.maintenance.prune(AT_ONCE) == 1
     clock.advance(SEEN_SECONDS - 1)
     second = await end("second")
-    assert await engine.prune(AT_ONCE) == 1
+    assert await engine.maintenance.prune(AT_ONCE) == 1
     clock.advance(1)
-    assert await engine.prune(AT_ONCE) == 1
+    assert await engine.maintenance.prune(AT_ONCE) == 1
     assert [row["id"] for row in await ask(engine, "SELECT id FROM jobs")] == [second]
     clock.advance(SEEN_SECONDS)
-    await engine.prune(AT_ONCE)
+    await engine.maintenance.prune(AT_ONCE)
     assert (await engine.create(request(idempotency_key="second"))).id == second
     assert (await engine.create(request(idempotency_key="first"))).id == first
 
@@ -167,7 +167,7 @@ async def test_keys_whose_window_is_over_are_deleted(engine: Engine, worker: str
     await pruned(engine, clock)
     assert len(await ask(engine, "SELECT job_id FROM kept_keys")) == 1
     clock.advance(DAY)
-    await engine.prune(AT_ONCE)
+    await engine.maintenance.prune(AT_ONCE)
     assert await ask(engine, "SELECT job_id FROM kept_keys") == []
 
 
@@ -175,7 +175,7 @@ async def test_a_key_that_a_failure_frees_is_not_kept(engine: Engine, worker: st
     policy = {"idempotency": "until_failed"}
     first = await engine.create(request(policy=policy))
     await engine.cancel(first.id)
-    await engine.prune(AT_ONCE)
+    await engine.maintenance.prune(AT_ONCE)
     assert (await engine.create(request(policy=policy))).id != first.id
 
 
@@ -196,16 +196,16 @@ async def test_of_many_who_take_over_a_key_of_a_pruned_job_one_makes_a_job(
 async def test_whoever_asks_for_a_pruned_job_hears_that_it_was_pruned(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.complete(worker, lease.id, lease.token)
-    await engine.prune(AT_ONCE)
+    await engine.maintenance.prune(AT_ONCE)
 
     with pytest.raises(NotFound) as refused:
-        await engine.get(lease.id)
+        await engine.reads.get(lease.id)
     assert refused.value.code == "job_pruned"
     assert "HOLDFAST_RETAIN_" in refused.value.message
     with pytest.raises(NotFound) as refused:
-        await engine.get(lease.id, tenant="other")
+        await engine.reads.get(lease.id, tenant="other")
     assert refused.value.code == "job_not_found"
-    [outline] = await engine.outlines([(lease.id, "default")])
+    [outline] = await engine.reads.summaries([(lease.id, "default")])
     assert isinstance(outline, NotFound)
     assert outline.code == "job_pruned"
 
@@ -213,10 +213,10 @@ async def test_whoever_asks_for_a_pruned_job_hears_that_it_was_pruned(engine: En
 async def test_the_record_of_who_ran_a_job_and_when_outlives_it_without_its_error(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E_DISK", "the secret of a customer", permanent=True)
-    [before] = await engine.attempts(lease.id)
-    await engine.prune(AT_ONCE)
+    [before] = await engine.reads.attempts(lease.id)
+    await engine.maintenance.prune(AT_ONCE)
 
-    [after] = await engine.attempts(lease.id)
+    [after] = await engine.reads.attempts(lease.id)
 
     assert after.error is None
     kept = ("worker_id", "started_at", "ended_at", "outcome", "reason", "epoch")
@@ -228,8 +228,8 @@ async def test_the_errors_of_other_jobs_stay_when_one_is_pruned(engine: Engine, 
     await engine.fail(worker, ended.id, ended.token, "E_DISK", permanent=True)
     await engine.fail(worker, goes_on.id, goes_on.token, "E_DISK", "it is full")
     await engine.complete(worker, never_failed.id, never_failed.token)
-    await engine.prune(AT_ONCE)
-    [attempt] = await engine.attempts(goes_on.id)
+    await engine.maintenance.prune(AT_ONCE)
+    [attempt] = await engine.reads.attempts(goes_on.id)
     assert attempt.error is not None
 
     ids = [goes_on.id, never_failed.id]

@@ -23,7 +23,7 @@ DAY = 86_400
 async def read(engine: Engine) -> None:
     """What a server does for webhooks, after all that is still open on this database server has ended."""
     await settled(engine)
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
 
 
 async def test_a_webhook_is_told_of_a_job_whose_time_was_over_before_the_webhook_was_read_for(
@@ -33,26 +33,26 @@ async def test_a_webhook_is_told_of_a_job_whose_time_was_over_before_the_webhook
     await read(engine)
     await complete(engine, worker)
 
-    assert await engine.prune(AT_ONCE) == 0
+    assert await engine.maintenance.prune(AT_ONCE) == 0
     await read(engine)
 
     told = [delivery.event for delivery in await sent_to(engine, webhook)]
     assert told == ["job.created", "job.started", "job.completed"]
-    assert await engine.prune(AT_ONCE) == 1
+    assert await engine.maintenance.prune(AT_ONCE) == 1
 
 
 async def test_jobs_of_tenants_without_a_webhook_do_not_wait_for_the_reader(engine: Engine, worker: str) -> None:
     await subscribe(engine, tenant="other")
     await read(engine)
     await complete(engine, worker)
-    assert await engine.prune(AT_ONCE) == 1
+    assert await engine.maintenance.prune(AT_ONCE) == 1
 
 
 @pytest.mark.parametrize("canceled", [False, True])
 async def test_jobs_of_other_tenants_are_deleted_though_older_unread_ones_fill_a_whole_batch(
     engine: Engine, worker: str, canceled: bool
 ) -> None:
-    engine.rules.limits = Limits(sweep_batch=2)
+    engine.ctx.limits = Limits(sweep_batch=2)
     await subscribe(engine)
     await read(engine)
     for tenant in ("default", "default", "default", "other", "other", "another"):
@@ -60,18 +60,18 @@ async def test_jobs_of_other_tenants_are_deleted_though_older_unread_ones_fill_a
             await engine.cancel((await engine.create(NewJob(type="T", tenant=tenant))).id)
         else:
             await complete(engine, worker, tenant=tenant)
-    assert [await engine.prune(AT_ONCE) for _ in range(3)] == [2, 1, 0]
+    assert [await engine.maintenance.prune(AT_ONCE) for _ in range(3)] == [2, 1, 0]
     assert {row["tenant"] for row in await ask(engine, "SELECT tenant FROM jobs")} == {"default"}
     await read(engine)
-    assert [await engine.prune(AT_ONCE) for _ in range(2)] == [2, 1]
+    assert [await engine.maintenance.prune(AT_ONCE) for _ in range(2)] == [2, 1]
 
 
 async def test_a_webhook_that_is_switched_off_keeps_nothing_from_being_deleted(engine: Engine, worker: str) -> None:
     webhook = await subscribe(engine)
     await read(engine)
     await complete(engine, worker)
-    await engine.change_webhook(webhook, enabled=False)
-    assert await engine.prune(AT_ONCE) == 1
+    await engine.webhooks.change(webhook, enabled=False)
+    assert await engine.maintenance.prune(AT_ONCE) == 1
 
 
 async def test_where_no_server_reads_for_webhooks_any_more_jobs_are_kept_a_week_longer_and_not_for_ever(
@@ -81,15 +81,15 @@ async def test_where_no_server_reads_for_webhooks_any_more_jobs_are_kept_a_week_
     await read(engine)
     await complete(engine, worker)
     clock.advance(UNREAD_SECONDS - 1)
-    assert await engine.prune(AT_ONCE) == 0
+    assert await engine.maintenance.prune(AT_ONCE) == 0
     clock.advance(1)
-    assert await engine.prune(AT_ONCE) == 1
+    assert await engine.maintenance.prune(AT_ONCE) == 1
 
 
 async def test_a_backlog_of_finished_jobs_is_deleted_in_one_round_of_maintenance(
     engine: Engine, clock: MovableClock
 ) -> None:
-    engine.rules.limits = Limits(sweep_batch=5)
+    engine.ctx.limits = Limits(sweep_batch=5)
     for _ in range(6):
         for job in await engine.create_many([NewJob(type="n") for _ in range(5)]):
             await engine.cancel(job.id)
@@ -103,13 +103,13 @@ async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courie
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliverer, "PRUNE_SECONDS", 0.0)
-    engine.rules.limits = Limits(sweep_batch=2)
+    engine.ctx.limits = Limits(sweep_batch=2)
     webhook = await subscribe(engine)
     await read(engine)
     for _ in range(4):
         await complete(engine, worker)
     await read(engine)
-    await engine.change_webhook(webhook, enabled=False)
+    await engine.webhooks.change(webhook, enabled=False)
     clock.advance(8 * DAY)
 
     await deliverer.WebhookDeliverer(
@@ -126,13 +126,13 @@ async def test_what_should_have_been_deleted_is_counted(engine: Engine, worker: 
     await read(engine)
     retention = Retention(succeeded=DAY, dead=None, canceled=None, rejected=None)
     clock.advance(DAY + 60)
-    assert (await engine.overdue(retention)).jobs == 0  # its turn comes within minutes
+    assert (await engine.maintenance.overdue(retention)).jobs == 0  # its turn comes within minutes
     clock.advance(DAY)
-    assert await engine.overdue(retention) == Overdue(jobs=3, deliveries=0)
+    assert await engine.maintenance.overdue(retention) == Overdue(jobs=3, deliveries=0)
     clock.advance(6 * DAY)
-    assert (await engine.overdue(retention)).deliveries == 9
-    await engine.prune(retention)
-    assert (await engine.overdue(retention)).jobs == 0
+    assert (await engine.maintenance.overdue(retention)).deliveries == 9
+    await engine.maintenance.prune(retention)
+    assert (await engine.maintenance.overdue(retention)).jobs == 0
 
 
 async def test_jobs_that_run_wait_or_have_just_ended_are_not_overdue(
@@ -149,8 +149,8 @@ async def test_jobs_that_run_wait_or_have_just_ended_are_not_overdue(
     await engine.cancel(canceled_late)
     clock.advance(600)
     for seconds, jobs in ((0, 3), (DAY / 2, 1)):
-        assert (await engine.overdue(Retention(succeeded=seconds, canceled=seconds))).jobs == jobs
-    assert (await engine.overdue(Retention(succeeded=0, dead=0, rejected=0))).jobs == 1
+        assert (await engine.maintenance.overdue(Retention(succeeded=seconds, canceled=seconds))).jobs == jobs
+    assert (await engine.maintenance.overdue(Retention(succeeded=0, dead=0, rejected=0))).jobs == 1
 
 
 async def test_only_the_jobs_in_question_are_looked_up_among_the_unread(engine: Engine) -> None:

@@ -42,7 +42,7 @@ async def test_a_completion_waits_while_its_effect_writes_a_value_that_the_datab
 
     async with working(app):
         job = await pay.enqueue()
-        await until(lambda: engine.rules.hook_failures["toy", "complete"] > 1)
+        await until(lambda: engine.ctx.hook_failures["toy", "complete"] > 1)
         broken = False
         assert await job.result(20) == "paid"
 

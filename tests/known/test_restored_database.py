@@ -96,17 +96,17 @@ async def test_a_process_that_outlives_a_restore_forgets_what_it_knew_of_the_dat
     name = urlsplit(fresh_postgres_url).path[1:]
     await administer(postgres_server_url, f"CREATE DATABASE {name}_backup TEMPLATE {name}")
     async with process(fresh_postgres_url) as engine:
-        await engine.declare(JobType(name="echo", queue="fast", policy={"max_lost": 7}))
-        before = await engine.get((await engine.create(NewJob(type="echo", tenant="a"))).id)
-        assert (await engine.policy(before.policy)).max_lost == 7
+        await engine.job_types.declare(JobType(name="echo", queue="fast", policy={"max_lost": 7}))
+        before = await engine.reads.get((await engine.create(NewJob(type="echo", tenant="a"))).id)
+        assert (await engine.reads.policy(before.policy)).max_lost == 7
 
         await administer(postgres_server_url, f"DROP DATABASE {name} WITH (FORCE)")
         await administer(postgres_server_url, f"ALTER DATABASE {name}_backup RENAME TO {name}")
         async with process(fresh_postgres_url) as another:
-            theirs = await another.get((await another.create(NewJob(type="mail", tenant="b"))).id)
+            theirs = await another.reads.get((await another.create(NewJob(type="mail", tenant="b"))).id)
             assert theirs.policy == before.policy, "the same id, for something else"
 
-        assert (await engine.policy(theirs.policy)).max_lost == 3
+        assert (await engine.reads.policy(theirs.policy)).max_lost == 3
         made = await engine.create(NewJob(type="echo", tenant="a"))
         assert await lane_of(engine, made.id) == [("a", "fast", "echo")], "as it was declared, though that was lost"
 
@@ -122,9 +122,9 @@ async def test_a_process_goes_on_with_the_sqlite_file_that_was_put_in_the_place_
         lost = await engine.create(NewJob(type="echo", tenant="a"))
         restore(backup, path)
         made = await engine.create(NewJob(type="echo", tenant="a"))
-        assert [job.id for job in (await engine.page()).jobs] == [made.id]
+        assert [job.id for job in (await engine.reads.page()).jobs] == [made.id]
     async with process(fresh_sqlite_url) as engine:
-        assert [job.id for job in (await engine.page()).jobs] == [made.id], f"{lost.id} went with the old file"
+        assert [job.id for job in (await engine.reads.page()).jobs] == [made.id], f"{lost.id} went with the old file"
     assert "restored, replaced, or failed over" in caplog.text
 
 
@@ -135,13 +135,13 @@ async def test_a_failover_to_a_new_timeline_is_noticed_by_the_next_connection() 
     with running() as server:
         await migrate(server.dsn())
         async with process(server.dsn()) as engine:
-            engine.rules.registry.forgotten.append(lambda: forgotten.append(True))
+            engine.ctx.registry.forgotten.append(lambda: forgotten.append(True))
             before = await engine.store.identify()
             server.restart()
-            await engine.now()
+            await engine.reads.now()
             assert forgotten == [], "a restart loses nothing"
             server.take_over()
-            await engine.now()
+            await engine.reads.now()
             after = await engine.store.identify()
     assert forgotten
     assert before is not None

@@ -135,14 +135,14 @@ async def ended(engine: Engine, job_id: str) -> list[str]:
     """Once it has succeeded: what happened to it."""
 
     async def has_succeeded() -> bool:
-        return (await engine.get(job_id)).state is State.SUCCEEDED
+        return (await engine.reads.get(job_id)).state is State.SUCCEEDED
 
     await eventually(has_succeeded)
-    return [event.verb for event in await engine.history(job_id)]
+    return [event.verb for event in await engine.reads.history(job_id)]
 
 
 async def is_running(engine: Engine, job_id: str) -> bool:
-    return (await engine.get(job_id)).state is State.RUNNING
+    return (await engine.reads.get(job_id)).state is State.RUNNING
 
 
 async def test_workers_of_two_versions_do_each_others_jobs_and_take_over_from_each_other(

@@ -20,7 +20,7 @@ __all__ = ["holdfast", "meanwhile", "served"]
 async def lives(engine: Engine) -> tuple[str, str]:
     """A job that died, and one that is tried again, each in a lifecycle with its own words."""
     buried = await dead(engine, lifecycle="generation")
-    worker = (await engine.workers())[0].id
+    worker = (await engine.workers.all())[0].id
     await engine.create(NewJob(type="render", lifecycle="orchestration"))
     [lease] = await engine.claim(worker, types=["render"])
     await engine.fail(worker, lease.id, lease.token, "E_X", "once more")
@@ -74,7 +74,7 @@ WORDS = {
 
 async def failed_once(engine: Engine) -> dict[str, str]:
     """A job of each of three lifecycles that waits for its retry, and one of `images` that is given up."""
-    worker, jobs = (await engine.register()).id, dict[str, str]()
+    worker, jobs = (await engine.workers.register()).id, dict[str, str]()
     for name in ("images", "generation", "transcode", "ended"):
         policy = {"backoff_base_seconds": 600}
         lifecycle = "images" if name == "ended" else name
@@ -115,14 +115,14 @@ class TestWordsOfLifecycles:
         """In an app's own lifecycle `dead` may be the word for a canceled job."""
         words = {**DEFAULT.words, State.CANCELED: "dead", State.DEAD: "buried"}
         own = Machine("own", words=words, moves=map(str, DEFAULT.moves))
-        engine.rules.lifecycles.declare(own)
+        engine.ctx.lifecycles.declare(own)
         buried, own_buried = await dead(engine), await dead(engine, lifecycle="own")
         made = await engine.create(NewJob(type="n", lifecycle="own"))
         await engine.cancel(made.id)
 
         async def found(state: str) -> set[str]:
-            wanted = Filter(**state_filter(engine.rules.lifecycles, state=state))
-            return {job.id for job in (await engine.page(wanted)).jobs}
+            wanted = Filter(**state_filter(engine.ctx.lifecycles, state=state))
+            return {job.id for job in (await engine.reads.page(wanted)).jobs}
 
         assert await found("dead") == {buried, made.id}
         assert await found("buried") == {own_buried}
@@ -160,7 +160,7 @@ class TestStreams:
     async def test_every_end_is_named_for_its_verb(self, served: Served, ending: str) -> None:
         engine = served.engine
         job = await engine.create(NewJob(type="render", max_attempts=1))
-        worker = (await engine.register(name="tester")).id
+        worker = (await engine.workers.register(name="tester")).id
         if ending == "cancel":
             await engine.cancel(job.id)
         else:
@@ -168,7 +168,7 @@ class TestStreams:
             if ending == "reject":
                 await engine.reject(worker, lease.id, lease.token, "E_NO", "no")
             else:
-                assert await engine.reap(gone=["process-1"])
+                assert await engine.maintenance.reap(gone=["process-1"])
         async with watching(served, f"/jobs/{job.id}/events") as reader:
             said = await reader.rest()
         assert (said[-1].name, said[-1].data["verb"]) == (ending, ending)

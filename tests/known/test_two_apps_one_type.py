@@ -20,8 +20,8 @@ OF_SHOP, OF_BANK = JobType(name="send", queue="shop"), JobType(name="send", queu
 @pytest.fixture
 async def shop_works(engine: Engine) -> Engine:
     """The shop has declared its type and runs a worker."""
-    await engine.declare(OF_SHOP, JobType(name="pack"), app=SHOP)
-    await engine.register(name="shop-1", metadata={"app": SHOP})
+    await engine.job_types.declare(OF_SHOP, JobType(name="pack"), app=SHOP)
+    await engine.workers.register(name="shop-1", metadata={"app": SHOP})
     return engine
 
 
@@ -35,17 +35,17 @@ async def test_the_app_whose_workers_live_keeps_its_word_and_the_other_is_warned
 ) -> None:
     engine, before = shop_works, await written(shop_works)
     caplog.set_level(logging.WARNING)
-    [found] = await engine.declare(OF_BANK, app=BANK)
+    [found] = await engine.job_types.declare(OF_BANK, app=BANK)
     assert isinstance(found, Contradiction)
     assert not found.severe
     for part in (SHOP, BANK, "'send'", "queue: 'shop' and 'bank'", "max_attempts"):
         assert part in found.text
         assert part in caplog.text
-    job = await engine.get((await engine.create(NewJob(type="send"))).id)
+    job = await engine.reads.get((await engine.create(NewJob(type="send"))).id)
     assert job.queue == "shop"
 
     for declared, app in ((OF_SHOP, SHOP), (OF_BANK, BANK), (OF_SHOP, SHOP)):  # each starts again
-        await engine.declare(declared, app=app)
+        await engine.job_types.declare(declared, app=app)
     assert await written(engine) == before
 
 
@@ -54,8 +54,8 @@ async def test_an_app_without_workers_gives_way_to_the_one_that_starts(
 ) -> None:
     """As when an app moved to another module, or only enqueues."""
     caplog.set_level(logging.WARNING)
-    await engine.declare(OF_SHOP, app=SHOP)
-    assert await engine.declare(OF_BANK, app=BANK) == []
+    await engine.job_types.declare(OF_SHOP, app=SHOP)
+    assert await engine.job_types.declare(OF_BANK, app=BANK) == []
     assert (await written(engine))[1:] == ("bank", BANK)
     assert SHOP in caplog.text
 
@@ -65,21 +65,21 @@ async def test_an_app_that_is_upgraded_replaces_what_its_older_version_said(
 ) -> None:
     caplog.set_level(logging.INFO)
     for declared in (JobType(name="send", queue="fast"), OF_SHOP):  # and back again: a roll-back
-        assert await shop_works.declare(declared, app=SHOP) == []
+        assert await shop_works.job_types.declare(declared, app=SHOP) == []
         assert (await written(shop_works))[1] == declared.queue
     assert "queue: 'shop' before, 'fast' now" in caplog.text
 
 
 async def test_an_option_that_only_one_of_two_apps_sets_is_told_in_plain_words(shop_works: Engine) -> None:
     """The message read "0.1, not not set"."""
-    await shop_works.declare(JobType(name="mail", policy={"backoff_base_seconds": 0.1}), app=SHOP)
-    [found] = await shop_works.declare(JobType(name="mail"), app=BANK)
+    await shop_works.job_types.declare(JobType(name="mail", policy={"backoff_base_seconds": 0.1}), app=SHOP)
+    [found] = await shop_works.job_types.declare(JobType(name="mail"), app=BANK)
     assert found.differs == ["backoff_base_seconds: 0.1 and not set"]
 
 
 async def test_two_apps_that_say_the_same_are_no_contradiction(shop_works: Engine) -> None:
-    await shop_works.declare(OF_BANK, app=BANK)
-    assert await shop_works.declare(OF_SHOP, app=BANK) == []
+    await shop_works.job_types.declare(OF_BANK, app=BANK)
+    assert await shop_works.job_types.declare(OF_SHOP, app=BANK) == []
     [row] = await ask(shop_works, "SELECT conflict FROM job_types WHERE name = 'send'")
     assert row["conflict"] is None, "the bank has come round"
 
@@ -87,9 +87,9 @@ async def test_two_apps_that_say_the_same_are_no_contradiction(shop_works: Engin
 async def test_a_contradiction_with_an_app_that_is_gone_is_forgotten_when_the_other_starts_again(
     shop_works: Engine,
 ) -> None:
-    await shop_works.declare(OF_BANK, app=BANK)
+    await shop_works.job_types.declare(OF_BANK, app=BANK)
     assert len(await shop_works.store.read(contradictions)) == 1
-    await shop_works.declare(OF_SHOP, app=SHOP)
+    await shop_works.job_types.declare(OF_SHOP, app=SHOP)
     assert await shop_works.store.read(contradictions) == []
 
 
@@ -111,8 +111,8 @@ async def test_a_worker_whose_handler_takes_another_payload_than_that_of_the_liv
     @shop.job()
     async def send(to: str) -> None: ...
 
-    await engine.declare(send.handler.job_type, app=shop.name)
-    await engine.register(name="shop-1", metadata={"app": SHOP})
+    await engine.job_types.declare(send.handler.job_type, app=shop.name)
+    await engine.workers.register(name="shop-1", metadata={"app": SHOP})
     (tmp_path / "bank.py").write_text(APP_FILE.format(parameters="amount: int"))
     for command in ("worker", "serve"):
         done = holdfast(command, "--app", "bank:app", folder=tmp_path, url=store_url)

@@ -40,7 +40,7 @@ async def test_jobs_that_a_vanished_machine_had_locked_can_be_written_again(
     engine: Engine, wire: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "IDLE_IN_TRANSACTION_SECONDS", 1.0)
-    worker = (await engine.register()).id
+    worker = (await engine.workers.register()).id
     await engine.create(NewJob(type="echo"))
     [lease] = await engine.claim(worker)
     lost = await open_store(wire.url)
@@ -81,7 +81,7 @@ async def test_webhooks_go_on_soon_after_the_server_that_was_making_deliveries_h
     await locked.wait()
 
     async def has_made_it() -> bool:
-        return (await engine.fan_out_webhooks()).made == 1
+        return (await engine.webhooks.fan_out()).made == 1
 
     await until(has_made_it, seconds=PATIENCE_SECONDS)
     assert [(each.event, each.job_id) for each in await sent_to(engine, webhook)] == [("job.created", job)]
@@ -129,21 +129,21 @@ async def test_a_transaction_that_the_server_ended_for_being_idle_is_run_again(
 async def test_a_reaper_that_vanished_does_not_stop_the_others(engine: Engine, wire: Proxy) -> None:
     """It was in its transaction and held no row that others need: not even the record of the last sweep."""
     lost = Engine(await open_store(wire.url))
-    await engine.reap()
+    await engine.maintenance.reap()
     reaching, paused = asyncio.Event(), asyncio.Event()
-    snapshot = lost.rules.registry.snapshot
+    snapshot = lost.ctx.registry.snapshot
 
     async def vanish(*args: Any) -> Any:
         reaching.set()
         await paused.wait()
         return await snapshot(*args)
 
-    lost.rules.registry.snapshot = vanish  # type: ignore[method-assign]
-    worker = (await engine.register()).id
+    lost.ctx.registry.snapshot = vanish  # type: ignore[method-assign]
+    worker = (await engine.workers.register()).id
     await engine.create(NewJob(type="echo", policy={"lease_seconds": 600}))
     await engine.claim(worker, instance="gone")
     await _make_the_last_sweep_old(engine)
-    reaping = asyncio.create_task(lost.reap(gone=["gone"]))
+    reaping = asyncio.create_task(lost.maintenance.reap(gone=["gone"]))
     await reaching.wait()
     await _make_the_last_sweep_old(engine, lock_timeout="10s")
     paused.set()
@@ -198,7 +198,7 @@ async def test_after_a_network_failure_the_next_claim_comes_before_a_single_time
     """Ten idle connections are half open. The first statement finds out, and all of them are dropped."""
     async with HalfOpen.to(fresh_postgres_url) as wire:
         behind = Engine(await open_store(wire.url))
-        worker = (await behind.register()).id
+        worker = (await behind.workers.register()).id
         await asyncio.gather(*(behind.store.read(_slow) for _ in range(10)))
         await engine.create(NewJob(type="echo"))
         assert wire.silence() >= 10

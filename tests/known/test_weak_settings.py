@@ -36,7 +36,7 @@ async def start(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """As `holdfast serve` does."""
     with caplog.at_level(logging.WARNING, "holdfast.assembly.startup_log"):
         async with server_of(Settings(database_url=url, admin_secret=SECRET), None, "127.0.0.1") as server:
-            await server.engine.now()
+            await server.engine.reads.now()
 
 
 async def checked(served: Served) -> dict[str, Any]:

@@ -103,7 +103,7 @@ async def test_a_client_does_not_hear_where_the_database_is_or_who_logs_in(
             await served.http.post("/jobs", json={"jobType": "echo"}, headers=known),
         ]
         with pytest.raises(StoreError) as refused:
-            await served.engine.page(limit=1)
+            await served.engine.reads.page(limit=1)
     for answer in answers:
         assert answer.status_code == 503
         assert kind in answer.json()["detail"]

@@ -8,7 +8,7 @@ __all__ = ["served"]
 
 
 async def answer(served: Served, job_id: str) -> str | None:
-    clauses = await served.engine.why(job_id)
+    clauses = await served.engine.reads.why(job_id)
     return next((clause.says for clause in clauses if not clause.holds), None)
 
 
@@ -28,17 +28,17 @@ async def test_a_worker_that_asks_for_other_types_does_not_count(served: Served)
     mailer = await served.register(name="mailer")
     await claims(served, mailer["apiKey"], jobTypes=["mail"])
     assert await answer(served, job.id) == "no live worker runs jobs of type 'render'"
-    assert (await served.engine.worker(mailer["workerId"])).job_types == ["mail"]
+    assert (await served.engine.workers.get(mailer["workerId"])).job_types == ["mail"]
     await claims(served, mailer["apiKey"], jobTypes=["render"], queues=["films"])  # another process with this key
     assert await answer(served, job.id) == "no live worker that runs 'render' claims from queue 'default'"
 
 
 async def test_a_worker_that_asks_for_any_type_may_take_it(served: Served) -> None:
-    await served.engine.pause("default")
+    await served.engine.queues.pause("default")
     job = await served.engine.create(NewJob(type="render"))
     anything = await served.register(name="anything")
     await claims(served, anything["apiKey"])
-    await served.engine.resume("default")
+    await served.engine.queues.resume("default")
     assert await answer(served, job.id) is None
 
 
@@ -53,5 +53,5 @@ async def test_what_one_worker_asks_for_is_noted_for_that_worker_only(served: Se
     mailer, renderer = [await served.register(name=name) for name in ("mailer", "renderer")]
     await claims(served, mailer["apiKey"], jobTypes=["mail"])
     await claims(served, renderer["apiKey"], jobTypes=["render"])
-    asked = [(await served.engine.worker(worker["workerId"])).job_types for worker in (mailer, renderer)]
+    asked = [(await served.engine.workers.get(worker["workerId"])).job_types for worker in (mailer, renderer)]
     assert asked == [["mail"], ["render"]]

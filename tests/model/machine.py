@@ -85,7 +85,7 @@ class EngineBesideModel(RuleBasedStateMachine):
         self.engine = self.ground.engine
         self.model = Model(self.ground.clock)
         for name, offers in (("plain", {}), ("gpu", {"gpu": True})):
-            worker = self.run(self.engine.register(name=name, capabilities=offers))
+            worker = self.run(self.engine.workers.register(name=name, capabilities=offers))
             self.model.workers[worker.id] = Worker(self.model.now, frozenset(offers))
         self.names = list(self.model.workers)
         self.sound = True
@@ -192,7 +192,7 @@ class EngineBesideModel(RuleBasedStateMachine):
 
     @step(1)
     def accept_orphans(self) -> None:
-        self.both(self.model.accept_orphans, self.engine.accept_orphans())
+        self.both(self.model.accept_orphans, self.engine.maintenance.accept_orphans())
 
     @step(3, pick=picks)
     def redrive(self, pick: int) -> None:
@@ -312,22 +312,22 @@ class EngineBesideModel(RuleBasedStateMachine):
     @step(1, queue=st.sampled_from(QUEUES))
     def pause(self, queue: str) -> None:
         self.model.paused.add(queue)
-        self.run(self.engine.pause(queue))
+        self.run(self.engine.queues.pause(queue))
 
     @step(3, queue=st.sampled_from(QUEUES))
     def resume(self, queue: str) -> None:
         self.model.paused.discard(queue)
-        self.run(self.engine.resume(queue))
+        self.run(self.engine.queues.resume(queue))
 
     @step(1, pick=picks)
     def disable(self, pick: int) -> None:
         self.model.workers[self.worker(pick)].enabled = False
-        self.run(self.engine.disable(self.worker(pick)))
+        self.run(self.engine.workers.disable(self.worker(pick)))
 
     @step(3, pick=picks)
     def enable(self, pick: int) -> None:
         self.model.workers[self.worker(pick)].enabled = True
-        self.run(self.engine.enable(self.worker(pick)))
+        self.run(self.engine.workers.enable(self.worker(pick)))
 
     # -- time and maintenance ---------------------------------------------------------------------------------------
 
@@ -341,25 +341,25 @@ class EngineBesideModel(RuleBasedStateMachine):
         for _ in range(sweeps):
             self.ground.clock.advance(19)  # less than two intervals: nobody will say that there was a gap
             wanted = self.model.reap()
-            assert {row["id"] for row in self.run(self.engine.reap())} == wanted
-        self.both(self.model.requeue_due, self.engine.requeue_due())
+            assert {row["id"] for row in self.run(self.engine.maintenance.reap())} == wanted
+        self.both(self.model.requeue_due, self.engine.maintenance.requeue_due())
 
     @step(2, pick=picks, chance=chances)
     def a_process_is_seen_to_die(self, pick: int, chance: float) -> None:
         self.model.chance = self.ground.ids.chance = chance
         instance = f"of {self.worker(pick)}"
-        self.both(lambda: self.model.reap(gone=(instance,)), ids_of(self.engine.reap(gone=[instance])))
+        self.both(lambda: self.model.reap(gone=(instance,)), ids_of(self.engine.maintenance.reap(gone=[instance])))
 
     @step(2, chance=chances)
     def reap(self, chance: float) -> None:
         self.model.chance = self.ground.ids.chance = chance
-        self.both(self.model.reap, ids_of(self.engine.reap()))
+        self.both(self.model.reap, ids_of(self.engine.maintenance.reap()))
 
     @step(1, keep=st.sampled_from((0, 60, 86_400)))
     def prune(self, keep: float) -> None:
         self.compare_histories()
         retention = Retention(succeeded=keep, dead=keep, canceled=keep, rejected=keep)
-        self.both(lambda: len(self.model.prune(keep)), self.engine.prune(retention))
+        self.both(lambda: len(self.model.prune(keep)), self.engine.maintenance.prune(retention))
 
     @initialize(first=st.lists(requests, min_size=3, max_size=6))
     def begin(self, first: list[Request]) -> None:

@@ -65,13 +65,13 @@ async def open_sqlite(fresh_sqlite_url: str) -> AsyncIterator[Engine]:
 
 async def ended(engine: Engine, *jobs: str) -> None:
     async def all_final() -> bool:
-        return all([(await engine.get(job)).final for job in jobs])
+        return all([(await engine.reads.get(job)).final for job in jobs])
 
     await eventually(all_final)
 
 
 async def runs(engine: Engine, job: str) -> bool:
-    return (await engine.get(job)).state is State.RUNNING
+    return (await engine.reads.get(job)).state is State.RUNNING
 
 
 async def end_of_each(engine: Engine, folder: Path, url: str) -> tuple[list[dict[str, Any]], Any]:
@@ -109,7 +109,7 @@ async def test_every_line_is_json_and_tells_what_became_of_jobs(
     """R002-49, R000-49..52, SEC-39, SEC-40: one line a move, one an attempt, no secret and nothing forged."""
     lines, jobs = await end_of_each(open_engine, tmp_path, with_password(store_url))
     for name, job in jobs.items():
-        events = await open_engine.history(job)
+        events = await open_engine.reads.history(job)
         moved = [event for event in events if event.to_state is not None and event.verb not in ("create", "accept")]
         assert moves_of(lines, job) == [
             (event.verb, event.from_state, event.to_state, event.reason, event.attempt, event.actor) for event in moved
@@ -200,7 +200,7 @@ async def test_a_job_that_killed_its_process_is_told_by_whoever_took_it_back(
     [reaped] = [line for line in lines if line.get("verb") == "reap"]
     assert (reaped["job_id"], reaped["from"], reaped["to"], reaped["level"]) == (job, "running", "retrying", "warning")
     assert reaped["pid"] != next(line["pid"] for line in lines if line.get("job_id") == job)
-    [event] = [event for event in await open_sqlite.history(job) if event.verb == "reap"]
+    [event] = [event for event in await open_sqlite.reads.history(job) if event.verb == "reap"]
     assert (reaped["reason"], reaped["attempt"], reaped["actor"]) == (event.reason, event.attempt, Actor.SYSTEM)
 
 

@@ -29,7 +29,7 @@ COMMON = fields("field") - {"exception", "stack"}
 
 async def test_a_move_has_the_fields_of_the_page(engine: Engine, clock: MovableClock, tmp_path: Path) -> None:
     with hearing(tmp_path) as heard:
-        engine.rules.observers.append(TransitionLog(heard.log, engine.rules.lifecycles))
+        engine.ctx.observers.append(TransitionLog(heard.log, engine.ctx.lifecycles))
         await engine.create(NewJob(type="j", tenant="t", lifecycle="images"))
         [line] = heard.lines
     assert line.keys() == COMMON | fields("field of a move")

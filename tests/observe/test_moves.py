@@ -25,7 +25,7 @@ from tests.observe.hearing import Heard, hearing
 @pytest.fixture
 def heard(engine: Engine, tmp_path: Path) -> Iterator[Heard]:
     with hearing(tmp_path) as heard:
-        engine.rules.observers.append(TransitionLog(heard.log, engine.rules.lifecycles))
+        engine.ctx.observers.append(TransitionLog(heard.log, engine.ctx.lifecycles))
         yield heard
 
 
@@ -51,7 +51,7 @@ def _told(
     lifecycle: str,
     *others: str,
 ) -> tuple[Any, ...]:
-    words = engine.rules.lifecycles[lifecycle].words
+    words = engine.ctx.lifecycles[lifecycle].words
     said = None if source is None else words.get(State(source), source), words[State(target)]
     return (job, verb, *said, reason, attempt, actor, *others)
 
@@ -73,7 +73,7 @@ async def test_the_log_says_of_each_move_what_its_history_says(
     freed = await run(engine, worker)
     await engine.release(worker, freed.id, freed.token)
     await sweep(engine, clock, 4000)
-    await engine.requeue_due()
+    await engine.maintenance.requeue_due()
     assert told(heard) == await history(engine)
     assert {line["verb"] for line in heard.lines} >= {
         *("create", "accept", "claim", "complete", "fail", "release", "reject", "cancel", "reap", "requeue")
@@ -114,7 +114,7 @@ async def test_a_level_above_info_leaves_only_what_was_lost(
     engine: Engine, worker: str, clock: MovableClock, tmp_path: Path
 ) -> None:
     with hearing(tmp_path, level=logging.WARNING) as heard:
-        engine.rules.observers.append(TransitionLog(heard.log, engine.rules.lifecycles))
+        engine.ctx.observers.append(TransitionLog(heard.log, engine.ctx.lifecycles))
         lost = await run(engine, worker)
         await sweep(engine, clock, 200)
         assert [(line["job_id"], line["verb"]) for line in heard.lines] == [(lost.id, "reap")]
@@ -124,7 +124,7 @@ async def test_names_that_clients_choose_do_not_fill_the_memory(
     engine: Engine, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transition_log, "KNOWN_MAX", 5)
-    [observer] = engine.rules.observers
+    [observer] = engine.ctx.observers
     for number in range(20):
         await engine.create(NewJob(type=f"type {number}"))
     assert isinstance(observer, TransitionLog)
@@ -134,7 +134,7 @@ async def test_names_that_clients_choose_do_not_fill_the_memory(
 
 async def test_as_text_it_is_one_line_for_people(engine: Engine, tmp_path: Path) -> None:
     with hearing(tmp_path, Text()) as heard:
-        engine.rules.observers.append(TransitionLog(heard.log, engine.rules.lifecycles))
+        engine.ctx.observers.append(TransitionLog(heard.log, engine.ctx.lifecycles))
         job = await engine.create(NewJob(type="j", queue="mail"))
         await engine.cancel(job.id, reason="no more")
         line = heard.text.splitlines()[-1]

@@ -314,7 +314,7 @@ async def test_the_header_of_a_request_is_kept_with_its_job(store_url: str) -> N
             together = await served.http.post("/jobs/batch", json=batch, headers=headers)
             assert (alone.status_code, together.status_code) == (202, 202), place
             for job_id in (alone.json()["jobId"], together.json()["jobs"][0]["jobId"]):
-                assert (await served.engine.get(job_id)).trace == kept, place
+                assert (await served.engine.reads.get(job_id)).trace == kept, place
 
 
 async def test_a_client_sends_the_current_span(store_url: str, spans: InMemorySpanExporter) -> None:
@@ -323,7 +323,7 @@ async def test_a_client_sends_the_current_span(store_url: str, spans: InMemorySp
             here = trace_headers()
             jobs = [await client.create("t"), *await client.create_many([{"job_type": "t"}])]
         jobs.append(await client.create("t"))  # outside of any span
-        assert [(await served.engine.get(job.id)).trace for job in jobs] == [here, here, None]
+        assert [(await served.engine.reads.get(job.id)).trace for job in jobs] == [here, here, None]
 
 
 # -- real processes ---------------------------------------------------------------------------------------------------
@@ -403,7 +403,7 @@ async def test_a_collector_that_is_away_costs_nothing_but_its_spans(fresh_sqlite
     with worker(tmp_path, HOLDFAST_DATABASE_URL=fresh_sqlite_url, **gone.variables) as process:
 
         async def done() -> bool:
-            found = (await engine.page(limit=100)).jobs
+            found = (await engine.reads.page(limit=100)).jobs
             return len(found) == 40 and all(job.final for job in found)
 
         await until(done, seconds=60)

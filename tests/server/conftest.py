@@ -19,7 +19,7 @@ async def served(store_url: str) -> AsyncIterator[Served]:
 @pytest.fixture
 async def worker(served: Served) -> str:
     """The id of a worker beside that server, straight at its engine."""
-    return (await served.engine.register(name="tester")).id
+    return (await served.engine.workers.register(name="tester")).id
 
 
 @pytest.fixture

@@ -35,13 +35,13 @@ def operator(served: Served) -> Operator:
 
 
 async def with_key(served: Served, *scopes: str, kind: Kind = Kind.ADMIN) -> Operator:
-    made = await served.engine.create_key(NewKey(kind=kind, scopes=scopes))
+    made = await served.engine.keys.create(NewKey(kind=kind, scopes=scopes))
     return Operator(served, bearer(made.text))
 
 
 async def started(engine: Engine, **job: Any) -> tuple[str, Lease]:
     """A worker, and a job that it has claimed."""
-    worker = (await engine.register()).id
+    worker = (await engine.workers.register()).id
     made = await engine.create(NewJob(**{"type": "render", **job}))
     leases = await engine.claim(worker, limit=100)
     return worker, next(lease for lease in leases if lease.id == made.id)

@@ -47,7 +47,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 async def client_key(served: Served, tenant: str) -> str:
-    return (await served.engine.create_key(NewKey(tenant=tenant))).text
+    return (await served.engine.keys.create(NewKey(tenant=tenant))).text
 
 
 @asynccontextmanager
@@ -84,7 +84,7 @@ async def serving(
         server.extension_routes = [*server.extension_routes, *routes]
         server.mounts = [*server.mounts, *mounts]
         if app is not None:
-            await server.engine.declare(*(each.job_type for each in app.handlers.values()), app=app.name)
+            await server.engine.job_types.declare(*(each.job_type for each in app.handlers.values()), app=app.name)
         address = await stack.enter_async_context(served(server, host=host, port=0, connections_max=connections_max))
         http = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, timeout=60))
         yield Served(address, server, http)

@@ -57,7 +57,7 @@ async def test_the_derived_name_of_a_job_follows_its_claim_and_its_error(fresh_s
     clock = MovableClock()
     async with serving(fresh_sqlite_url, clock=clock) as served:
         op = operator(served)
-        worker = (await op.engine.register()).id
+        worker = (await op.engine.workers.register()).id
         job = (await op.engine.create(NewJob(type="film", lifecycle="transcode", max_attempts=2))).id
 
         async def derived() -> str:
@@ -85,7 +85,7 @@ async def test_the_derived_name_of_a_job_follows_its_claim_and_its_error(fresh_s
 
 async def test_a_completed_job_is_derived_as_such_and_a_canceled_one_as_nothing(op: Operator) -> None:
     """R003-21, C-31: the last error of a job that succeeded is gone, and 003 knows no cancel."""
-    worker = (await op.engine.register()).id
+    worker = (await op.engine.workers.register()).id
     done, gone = [(await op.engine.create(NewJob(type="a"))).id for _ in range(2)]
     await op.engine.cancel(gone)
     [lease] = await op.engine.claim(worker)
@@ -168,7 +168,7 @@ async def test_the_executions_and_the_history_of_a_job(op: Operator) -> None:
 async def test_who_ran_a_job_is_told_though_the_job_was_pruned(op: Operator) -> None:
     worker, lease = await started(op.engine)
     await op.engine.complete(worker, lease.id, lease.token)
-    await op.engine.prune(Retention(succeeded=0))
+    await op.engine.maintenance.prune(Retention(succeeded=0))
 
     assert (await op.get(f"/jobs/{lease.id}", status=404))["code"] == "job_pruned"
     [attempt] = (await op.get(f"/jobs/{lease.id}/attempts"))["attempts"]
@@ -176,12 +176,12 @@ async def test_who_ran_a_job_is_told_though_the_job_was_pruned(op: Operator) -> 
 
 
 async def test_an_attempt_names_its_worker_though_the_worker_was_forgotten(op: Operator) -> None:
-    worker = (await op.engine.register(name="press-1")).id
+    worker = (await op.engine.workers.register(name="press-1")).id
     await op.engine.create(NewJob(type="t"))
     [lease] = await op.engine.claim(worker)
     await op.engine.complete(worker, lease.id, lease.token)
     await ask(op.engine, "UPDATE workers SET liveness = 'offline' RETURNING id")
-    assert await op.engine.forget_workers(0) == 1
+    assert await op.engine.maintenance.forget_workers(0) == 1
     [attempt] = (await op.get(f"/jobs/{lease.id}/attempts"))["attempts"]
     assert (attempt["workerId"], attempt["workerName"]) == (worker, "press-1")
 
@@ -215,7 +215,7 @@ async def test_a_job_is_canceled_at_once_or_its_worker_is_asked(op: Operator) ->
     for _ in range(2):
         moved = await op.post(f"/jobs/{waiting}/cancel", reason="a mistake", status=202)
         assert moved == {"jobId": waiting, "status": "CANCELED", "state": "canceled"}
-    assert (await op.engine.get(waiting)).reason == "a mistake"
+    assert (await op.engine.reads.get(waiting)).reason == "a mistake"
     assert (await op.post(f"/jobs/{lease.id}/cancel", status=202))["status"] == "RUNNING"
     assert "cancelRequestedAt" in await op.get(f"/jobs/{lease.id}")
     assert (await op.post(f"/jobs/{await dead(op.engine)}/cancel", status=409))["code"] == "already_final"
@@ -225,7 +225,7 @@ async def test_a_job_that_waits_for_a_retry_is_hurried_on_or_given_up(op: Operat
     soon, never = await retrying(op.engine), await retrying(op.engine)
     assert (await op.post(f"/jobs/{soon}/requeue"))["state"] == "queued"
     assert (await op.post(f"/jobs/{never}/discard", reason="hopeless"))["status"] == "FAILED"
-    job = await op.engine.get(never)
+    job = await op.engine.reads.get(never)
     assert (job.state, job.reason) == (State.DEAD, "hopeless")
     for verb in ("requeue", "discard"):
         assert (await op.post(f"/jobs/{never}/{verb}", status=409))["code"] == "not_retrying"
@@ -238,10 +238,10 @@ async def test_a_finished_job_is_done_again_as_a_new_one(op: Operator) -> None:
     made = answer.json()
     assert (answer.status_code, made["redriveOf"]) == (202, lost)
     assert answer.headers["location"] == f"/api/admin/jobs/{made['jobId']}"
-    new = await op.engine.get(made["jobId"])
+    new = await op.engine.reads.get(made["jobId"])
     assert (new.payload, new.queue, new.redrive_of, new.root_id) == ({"to": "a"}, "mail", lost, lost)
     assert (await op.get(f"/jobs/{lost}"))["redrivenAs"] == [new.id]
-    assert (await op.engine.get(lost)).state is State.DEAD
+    assert (await op.engine.reads.get(lost)).state is State.DEAD
     assert (await op.post(f"/jobs/{new.id}/redrive", {}, status=409))["code"] == "not_final"
 
 
@@ -249,7 +249,7 @@ async def test_a_redrive_may_carry_another_payload_and_is_repeated_safely_under_
     lost = await dead(op.engine, payload={"to": "a"})
     asked = {"payload": {"to": CARRIED}, "idempotencyKey": "again-1"}
     made = {(await op.post(f"/jobs/{lost}/redrive", asked, status=202))["jobId"] for _ in range(3)}
-    assert [(await op.engine.get(job_id)).payload for job_id in made] == [{"to": CARRIED}]
+    assert [(await op.engine.reads.get(job_id)).payload for job_id in made] == [{"to": CARRIED}]
     [line, *_] = (await op.get("/audit"))["lines"]
     assert (line["action"], line["detail"]["edited"], line["detail"]["made"]) == ("job.redrive", True, *made)
     assert CARRIED not in str(line)

@@ -21,7 +21,7 @@ def op(served: Served) -> Operator:
 
 
 async def many_dead(op: Operator, number: int, **job: str) -> set[str]:
-    worker = (await op.engine.register()).id
+    worker = (await op.engine.workers.register()).id
     await op.engine.create_many([NewJob(**{"type": "render", **job}) for _ in range(number)])
     leases = await op.engine.claim(worker, limit=number)
     for lease in leases:
@@ -30,7 +30,7 @@ async def many_dead(op: Operator, number: int, **job: str) -> set[str]:
 
 
 async def waiting(op: Operator) -> int:
-    return len((await op.engine.page(Filter(states=["queued"]), limit=500)).jobs)
+    return len((await op.engine.reads.page(Filter(states=["queued"]), limit=500)).jobs)
 
 
 async def test_nothing_happens_until_it_is_no_rehearsal(op: Operator) -> None:
@@ -44,7 +44,7 @@ async def test_nothing_happens_until_it_is_no_rehearsal(op: Operator) -> None:
     done = await op.post("/redrive", {"jobType": "render", "dryRun": False})
     assert (done["dryRun"], done["matched"], done["done"], done["nextCursor"]) == (False, 3, 3, None)
     made = {job["newJobId"]: job["jobId"] for job in done["jobs"]}
-    assert {(await op.engine.get(new)).redrive_of for new in made} == set(made.values()) == lost
+    assert {(await op.engine.reads.get(new)).redrive_of for new in made} == set(made.values()) == lost
     [line] = (await op.get("/audit"))["lines"]
     assert (line["action"], line["detail"]["filter"]) == ("jobs.redrive", {"jobType": "render"})
     assert (line["detail"]["outcomes"], set(line["detail"]["jobs"])) == ({"redriven": 3}, lost)
@@ -79,7 +79,7 @@ async def test_a_rate_spreads_the_starts_over_all_calls(op: Operator) -> None:
     body, starts = {"state": "dead", "dryRun": False, "limit": 3, "ratePerSecond": 0.1}, list[datetime]()
     for _ in range(2):
         answer = await op.post("/redrive", body)
-        starts += [(await op.engine.get(job["newJobId"])).run_at for job in answer["jobs"]]
+        starts += [(await op.engine.reads.get(job["newJobId"])).run_at for job in answer["jobs"]]
         body["cursor"] = answer["nextCursor"]
     assert [round((later - earlier).total_seconds(), 3) for earlier, later in pairwise(starts)] == [10.0] * 5
 
@@ -96,9 +96,9 @@ async def test_jobs_are_canceled_by_filter(op: Operator) -> None:
         **{made.id: "canceled" for made in many},
         lease.id: "cancel_requested",
     }
-    assert (await op.engine.get(many[0].id)).reason == "wrong batch"
-    assert (await op.engine.get(other.id)).state is State.QUEUED
-    assert (await op.engine.get(ended)).state is State.DEAD
+    assert (await op.engine.reads.get(many[0].id)).reason == "wrong batch"
+    assert (await op.engine.reads.get(other.id)).state is State.QUEUED
+    assert (await op.engine.reads.get(ended)).state is State.DEAD
 
 
 async def test_what_is_refused_is_named_and_the_rest_is_done(op: Operator) -> None:
@@ -108,7 +108,7 @@ async def test_what_is_refused_is_named_and_the_rest_is_done(op: Operator) -> No
     assert (done["done"], done["refused"]) == (1, 1)
     refused = next(job for job in done["jobs"] if job["outcome"] == "refused")
     assert (refused["jobId"], refused["code"]) == (firm.id, "illegal_move")
-    assert (await op.engine.get(soft.id)).state is State.CANCELED
+    assert (await op.engine.reads.get(soft.id)).state is State.CANCELED
     [line] = (await op.get("/audit"))["lines"]
     assert line["detail"]["jobs"] == [soft.id]
 
@@ -126,7 +126,7 @@ async def test_what_a_guard_refuses_half_way_is_undone_by_itself(served_on_sqlit
     for dry_run in (True, False):
         done = await op.post("/cancel", {"queue": "default", "dryRun": dry_run})
         assert (done["done"], done["refused"]) == (1, 1)
-        assert (await op.engine.get(many[0].id)).state is (State.QUEUED if dry_run else State.CANCELED)
+        assert (await op.engine.reads.get(many[0].id)).state is (State.QUEUED if dry_run else State.CANCELED)
     assert [line["detail"]["outcomes"] for line in (await op.get("/audit"))["lines"]] == [{"canceled": 1, "refused": 1}]
 
 

@@ -21,7 +21,7 @@ def op(served: Served) -> Operator:
 async def test_a_worker_is_shown_with_what_it_holds(op: Operator) -> None:
     worker, lease = await started(op.engine, type="render", queue="video")
     await started(op.engine, type="other")
-    idle = (await op.engine.register(name="encoder-1", capabilities={"gpu": True})).id
+    idle = (await op.engine.workers.register(name="encoder-1", capabilities={"gpu": True})).id
     listed = {each["workerId"]: each for each in (await op.get("/workers"))["workers"]}
     assert (listed[worker]["holds"], listed[idle]["holds"]) == (1, 0)
     assert (listed[idle]["name"], listed[idle]["offers"], listed[idle]["status"]) == ("encoder-1", ["gpu"], "active")
@@ -92,7 +92,7 @@ async def test_queues_are_counted_by_tenant_and_state(op: Operator) -> None:
 
 
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(op: Operator) -> None:
-    worker = (await op.engine.register()).id
+    worker = (await op.engine.workers.register()).id
     await op.engine.create(NewJob(type="a", queue="mail"))
     assert await op.post("/queues/mail/pause") == {"tenant": "default", "queue": "mail", "paused": True}
     assert await op.engine.claim(worker) == []
@@ -103,7 +103,7 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(op: Operator) ->
 
 
 async def test_a_queue_is_paused_for_one_tenant(op: Operator) -> None:
-    worker = (await op.engine.register()).id
+    worker = (await op.engine.workers.register()).id
     await op.engine.create_many([NewJob(type="a"), NewJob(type="a", tenant="acme")])
     await op.post("/queues/default/pause", tenant="acme")
     assert [lease.tenant for lease in await op.engine.claim(worker, limit=5)] == ["default"]

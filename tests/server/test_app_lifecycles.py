@@ -17,7 +17,7 @@ def laundry(queued: str, name: str = "laundry") -> Lifecycles:
 async def declare(url: str, lifecycles: Lifecycles, *types: JobType) -> None:
     engine = Engine(await open_store(url), lifecycles=lifecycles)
     try:
-        await engine.declare(*types, app="laundry")
+        await engine.job_types.declare(*types, app="laundry")
     finally:
         await engine.close()
 

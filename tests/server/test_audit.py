@@ -62,7 +62,7 @@ async def test_every_action_of_an_operator_is_told_once_and_without_secrets(op: 
 async def test_a_key_is_told_by_its_id(served_on_sqlite: Served) -> None:
     doer = await with_key(served_on_sqlite, "admin:operate")
     await doer.post("/queues/mail/pause")
-    [key] = await served_on_sqlite.engine.keys()
+    [key] = await served_on_sqlite.engine.keys.all()
     [line] = (await operator(served_on_sqlite).get("/audit"))["lines"]
     assert line["actor"] == key.id
     assert (await operator(served_on_sqlite).get("/queues"))["queues"][0]["pausedBy"] == key.id
@@ -114,7 +114,7 @@ async def test_no_answer_to_an_operator_holds_a_secret(op: Operator) -> None:
     """SEC-39, K49: neither the admin secret, nor a key, nor its digest, nor a lease's token."""
     texts = await everything(op)
     lost = await dead(op.engine)
-    worker = (await op.engine.workers())[0].id
+    worker = (await op.engine.workers.all())[0].id
     paths = {"job_id": lost, "worker_id": worker, "name": "default"}
     looked = 0
     for route in ROUTES:

@@ -51,15 +51,15 @@ async def test_this_machine_may_come_in_until_the_first_client_key(
     auth: Auth, engine: Engine, clock: WholeClock
 ) -> None:
     """SEC-6: workers' and operators' keys do not count."""
-    await engine.register_with_key(NewWorker(name="w"))
-    await engine.create_key(NewKey(kind=Kind.ADMIN))
+    await engine.workers.register_with_key(NewWorker(name="w"))
+    await engine.keys.create(NewKey(kind=Kind.ADMIN))
     assert await knock(auth, LOCAL) is ANYBODY
     assert await knock(auth, LOCAL, Scope.ADMIN_READ) == "unauthorized"
     assert await knock(auth, LOCAL, Scope.WORK) == "unauthorized"
-    key, _ = await engine.create_key(NewKey())
+    key, _ = await engine.keys.create(NewKey())
     clock.advance(ttl_cache.BELIEVED_SECONDS)
     assert await knock(auth, LOCAL) == "unauthorized"
-    await engine.revoke_key(key.id)
+    await engine.keys.revoke(key.id)
     clock.advance(60)
     assert await knock(auth, LOCAL) == "unauthorized", "taking a key back must open no door"
 
@@ -104,12 +104,12 @@ async def test_a_page_from_elsewhere_may_not(auth: Auth, engine: Engine, origin:
     """SEC-6: a browser lets it send a body without a type to this machine, and does not ask us first."""
     foreign = {b"origin": origin.encode("latin-1")}
     assert await knock(auth, {**LOCAL, **foreign}, Scope.JOBS_CREATE) == "cross_origin_forbidden"
-    _, text = await engine.create_key(NewKey(kind=Kind.ADMIN))
+    _, text = await engine.keys.create(NewKey(kind=Kind.ADMIN))
     assert isinstance(await knock(auth, {**with_key(text), **foreign}, Scope.ADMIN_READ), Caller), "who has a key may"
 
 
 async def test_whoever_shows_a_key_may_come_under_any_name(auth: Auth, engine: Engine) -> None:
-    _, text = await engine.create_key(NewKey())
+    _, text = await engine.keys.create(NewKey())
     assert isinstance(await knock(auth, {**with_key(text), b"host": b"jobs.example"}), Caller)
 
 
@@ -128,9 +128,9 @@ async def test_open_routes_ask_nobody_anything(auth: Auth) -> None:
 
 async def test_a_caller_is_what_the_key_says(auth: Auth, engine: Engine) -> None:
     """SEC-9: the tenant is the key's."""
-    key, text = await engine.create_key(NewKey(tenant="acme"))
+    key, text = await engine.keys.create(NewKey(tenant="acme"))
     assert await knock(auth, with_key(text)) == Caller(Kind.CLIENT, key.id, "acme", frozenset(SCOPES[Kind.CLIENT]))
-    worker, text = await engine.register_with_key(NewWorker(name="w"), queues=["mail"])
+    worker, text = await engine.workers.register_with_key(NewWorker(name="w"), queues=["mail"])
     caller = await knock(auth, with_key(text), Scope.WORK)
     assert isinstance(caller, Caller)
     assert (caller.kind, caller.worker, caller.queues) == (Kind.WORKER, worker.id, ("mail",))
@@ -138,11 +138,11 @@ async def test_a_caller_is_what_the_key_says(auth: Auth, engine: Engine) -> None
 
 async def test_each_scope_opens_its_own_routes_only(auth: Auth, engine: Engine) -> None:
     """SEC-5: deny by default; the refusal names the scope."""
-    worker, _ = await engine.register_with_key(NewWorker(name="w"))
+    worker, _ = await engine.workers.register_with_key(NewWorker(name="w"))
     for kind, scopes in SCOPES.items():
         for granted in scopes:
             owner = worker.id if kind is Kind.WORKER else None
-            _, text = await engine.create_key(NewKey(kind=kind, scopes=[granted], worker_id=owner))
+            _, text = await engine.keys.create(NewKey(kind=kind, scopes=[granted], worker_id=owner))
             for wanted in Scope:
                 if wanted is granted:
                     assert isinstance(await knock(auth, with_key(text), wanted), Caller)
@@ -156,13 +156,13 @@ async def test_scopes_of_extensions_are_opened_like_those_of_the_core(auth: Auth
     assert await knock(auth, LOCAL, "images:write") is ANYBODY
     assert await knock(auth, with_secret(SECRET), "images:write") is OPERATOR
     for kind in (Kind.CLIENT, Kind.ADMIN):
-        key, text = await engine.create_key(NewKey(kind=kind, scopes=["images:write"], subject="alice"))
+        key, text = await engine.keys.create(NewKey(kind=kind, scopes=["images:write"], subject="alice"))
         caller = await knock(auth, with_key(text), "images:write")
         assert isinstance(caller, Caller)
         assert (caller.name, caller.subject) == (key.id, "alice")
         assert await knock(auth, with_key(text), "images:read") == "forbidden"
         assert await knock(auth, with_key(text), Scope.JOBS_READ) == "forbidden"
-    key, text = await engine.create_key(NewKey())
+    key, text = await engine.keys.create(NewKey())
     caller = await knock(auth, with_key(text))
     assert isinstance(caller, Caller)
     assert caller.subject == key.id, "without a subject it is the key's id"
@@ -170,7 +170,7 @@ async def test_scopes_of_extensions_are_opened_like_those_of_the_core(auth: Auth
 
 
 async def test_the_scheme_may_be_written_as_one_likes(auth: Auth, engine: Engine) -> None:
-    _, text = await engine.create_key(NewKey())
+    _, text = await engine.keys.create(NewKey())
     for shown in (f"bearer {text}", f"BEARER {text}", f"Bearer  {text} "):
         assert isinstance(await knock(auth, {b"authorization": shown.encode()}), Caller)
     for shown in (text, f"Basic {text}", f"Bearer{text}", "Bearer", "Bearer ", ""):
@@ -180,9 +180,9 @@ async def test_the_scheme_may_be_written_as_one_likes(auth: Auth, engine: Engine
 async def test_every_refusal_reads_the_same(served: Served, clock: WholeClock) -> None:
     """SEC-7: who may not come in learns nothing about who may."""
     engine = served.engine
-    live, text = await engine.create_key(NewKey())
-    revoked, revoked_text = await engine.create_key(NewKey())
-    await engine.revoke_key(revoked.id)
+    live, text = await engine.keys.create(NewKey())
+    revoked, revoked_text = await engine.keys.create(NewKey())
+    await engine.keys.revoke(revoked.id)
     secret = text.split("_")[3]
     shown: list[dict[str, str]] = [
         {"Authorization": ""},
@@ -225,8 +225,8 @@ async def test_where_no_admin_secret_is_set_none_is_right(engine: Engine, clock:
 
 
 async def test_two_answers_to_who_asks_are_none(auth: Auth, engine: Engine) -> None:
-    _, client = await engine.create_key(NewKey())
-    _, admin = await engine.create_key(NewKey(kind=Kind.ADMIN))
+    _, client = await engine.keys.create(NewKey())
+    _, admin = await engine.keys.create(NewKey(kind=Kind.ADMIN))
     assert await knock(auth, {**with_key(client), **with_secret(SECRET)}, Scope.ADMIN_READ) == "unauthorized"
     assert await knock(auth, {**with_key(admin), **with_secret("wrong")}, Scope.ADMIN_READ) == "unauthorized"
     assert await knock(auth, {**with_key("typo"), **with_secret(SECRET)}, Scope.ADMIN_READ) == "unauthorized"
@@ -239,9 +239,9 @@ async def test_two_answers_to_who_asks_are_none(auth: Auth, engine: Engine) -> N
 async def test_a_key_taken_back_is_refused_by_every_server_within_5_s(store_url: str) -> None:
     """SEC-4: revoke, on two servers, with the real clock; and what goes on for long hears of it too."""
     async with serving(store_url) as one, serving(store_url) as other:
-        key, text = await one.engine.create_key(NewKey())
+        key, text = await one.engine.keys.create(NewKey())
         callers = [await each.server.auth.admit(with_key(text), "", Scope.JOBS_READ) for each in (one, other)]
-        await one.engine.revoke_key(key.id)
+        await one.engine.keys.revoke(key.id)
         async with asyncio.timeout(5):
             for each, caller in zip((one, other), callers, strict=True):
                 while (await each.http.get("/jobs", headers=bearer(text))).status_code != 401:
@@ -252,7 +252,7 @@ async def test_a_key_taken_back_is_refused_by_every_server_within_5_s(store_url:
 
 async def test_a_key_that_ends_is_refused_from_then_on(auth: Auth, engine: Engine, clock: WholeClock) -> None:
     """SEC-4: expiry, by the database's clock."""
-    _, text = await engine.create_key(NewKey(expires_in=60))
+    _, text = await engine.keys.create(NewKey(expires_in=60))
     caller = await knock(auth, with_key(text))
     assert isinstance(caller, Caller)
     clock.advance(58)
@@ -265,8 +265,8 @@ async def test_a_key_that_ends_is_refused_from_then_on(auth: Auth, engine: Engin
 
 async def test_both_keys_are_good_while_one_takes_over(auth: Auth, engine: Engine, clock: WholeClock) -> None:
     """SEC-4: rotation with overlap."""
-    old, old_text = await engine.create_key(NewKey(tenant="acme"))
-    _, new_text = await engine.rotate_key(old.id, overlap_seconds=30)
+    old, old_text = await engine.keys.create(NewKey(tenant="acme"))
+    _, new_text = await engine.keys.rotate(old.id, overlap_seconds=30)
     for text in (old_text, new_text):
         caller = await knock(auth, with_key(text))
         assert isinstance(caller, Caller)
@@ -281,23 +281,23 @@ async def test_whoever_came_in_without_a_key_is_asked_for_one_later(
 ) -> None:
     await auth.still(ANYBODY)
     await auth.still(await auth.admit(with_secret(SECRET), "", Scope.ADMIN_READ))
-    await engine.create_key(NewKey())
+    await engine.keys.create(NewKey())
     clock.advance(ttl_cache.BELIEVED_SECONDS)
     with pytest.raises(Unauthorized):
         await auth.still(ANYBODY)
 
 
 async def test_the_use_of_a_key_is_written_down_beside_the_requests(auth: Auth, engine: Engine) -> None:
-    key, text = await engine.create_key(NewKey())
+    key, text = await engine.keys.create(NewKey())
     await knock(auth, with_key(text))
     await knock(auth, with_key(text_of(Kind.CLIENT, "0" * 16, "0" * 64)))
-    assert (await engine.key(key.id)).used_at is None
+    assert (await engine.keys.get(key.id)).used_at is None
     await auth.note_used()
-    assert (await engine.key(key.id)).used_at is not None
+    assert (await engine.keys.get(key.id)).used_at is not None
 
 
 async def test_a_database_that_is_away_is_not_the_keys_fault(auth: Auth, engine: Engine) -> None:
-    _, text = await engine.create_key(NewKey())
+    _, text = await engine.keys.create(NewKey())
     await engine.close()
     with pytest.raises(HoldfastError) as refused:
         await auth.admit(with_key(text), "", Scope.JOBS_READ)
@@ -401,7 +401,7 @@ async def test_a_key_that_is_not_there_is_asked_for_once_in_a_while(
     auth: Auth, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    find = engine.live_key
+    find = engine.keys.find_live
 
     async def counted(key_id: str) -> LiveKey | None:
         asked.append(key_id)

@@ -99,7 +99,7 @@ async def test_a_repeat_takes_nothing_new_when_all_of_it_is_done(served: Served)
     await me.told("complete", **held(await me.claim_one(requestId="r")))
     made = await create(served, "echo")
     assert await me.claim(requestId="r", waitSeconds=30) == []
-    assert (await served.engine.get(made[0])).state == "queued"
+    assert (await served.engine.reads.get(made[0])).state == "queued"
     assert (await me.claim_one())["jobId"] == made[0]
 
 

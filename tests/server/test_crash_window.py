@@ -19,11 +19,11 @@ async def failing(*_: Any, **__: Any) -> Any:
 
 
 async def declare(served: Served) -> None:
-    await served.engine.declare(JobType(name="REPORT", lifecycle="orchestration"))
+    await served.engine.job_types.declare(JobType(name="REPORT", lifecycle="orchestration"))
 
 
 async def moves(engine: Engine, job_id: str) -> list[tuple[str, str | None, str]]:
-    return [(event.verb, event.to_state, event.actor) for event in await engine.history(job_id)]
+    return [(event.verb, event.to_state, event.actor) for event in await engine.reads.history(job_id)]
 
 
 async def test_acceptance_is_a_commit_of_its_own_before_the_answer(served: Served) -> None:
@@ -31,7 +31,7 @@ async def test_acceptance_is_a_commit_of_its_own_before_the_answer(served: Serve
     await declare(served)
     answer = await served.http.post("/jobs", json=REPORT)
     assert answer.status_code == 202
-    told = await served.engine.history(answer.json()["jobId"])
+    told = await served.engine.reads.history(answer.json()["jobId"])
     assert [(event.verb, event.to_state, event.actor) for event in told] == [
         ("create", "created", "client"),
         ("accept", "queued", "api"),
@@ -49,7 +49,7 @@ async def test_a_job_that_was_not_accepted_is_not_run_and_the_repeat_finishes_it
         broken.setattr(Engine, "accept_made", failing)
         answer = await served.http.post("/jobs", json=REPORT)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    [job] = (await served.engine.page()).jobs
+    [job] = (await served.engine.reads.page()).jobs
     assert job.state == "created"
     assert await served.engine.claim(worker) == []
     again = await served.http.post("/jobs", json=REPORT)
@@ -87,7 +87,7 @@ async def test_an_answer_that_was_lost_is_had_by_asking_again(served: Served, mo
             lost = await cut.http.post("/jobs", json={**REPORT, "jobType": "PLAIN"})
     assert (lost.status_code, lost.json()["code"]) == (503, "outcome_unknown")
     again = await served.http.post("/jobs", json={**REPORT, "jobType": "PLAIN"})
-    [job] = (await served.engine.page()).jobs
+    [job] = (await served.engine.reads.page()).jobs
     assert again.json() == {"jobId": job.id, "status": "PENDING"}
 
 
@@ -100,10 +100,13 @@ async def test_what_nobody_asks_for_again_is_accepted_by_maintenance(
         broken.setattr(Engine, "accept_made", failing)
         await served.http.post("/jobs", json=REPORT)
     async with serving(served.server.settings.url, accept_orphans_seconds=0.001) as other:
-        assert await other.engine.accept_orphans() in (0, 1)  # its own maintenance may have been quicker, or be at it
+        assert await other.engine.maintenance.accept_orphans() in (
+            0,
+            1,
+        )  # its own maintenance may have been quicker, or be at it
 
         async def is_queued() -> bool:
-            [job] = (await other.engine.page()).jobs
+            [job] = (await other.engine.reads.page()).jobs
             return job.state == "queued"
 
         await until(is_queued)

@@ -31,7 +31,7 @@ async def test_a_create_that_is_repeated_after_a_crash_makes_one_job(store_url: 
         await dies_of(dying, "/jobs", body, {})
     async with serving(store_url) as served:
         answers = [await served.http.post("/jobs", json=body) for _ in range(2)]
-        page = await served.engine.page()
+        page = await served.engine.reads.page()
     assert [answer.status_code for answer in answers] == [202, 202]
     assert {answer.json()["jobId"] for answer in answers} == {page.jobs[0].id}
     assert len(page.jobs) == 1
@@ -44,15 +44,15 @@ async def test_a_job_whose_server_died_before_accepting_it_is_accepted_by_the_re
     """C-9: in `orchestration` a job is created, then accepted, in two commits."""
     body = {"jobType": "REPORT", "payload": {}, "idempotencyKey": "once"}
     async with serving(store_url) as served:
-        await served.engine.declare(JobType(name="REPORT", lifecycle="orchestration"))
+        await served.engine.job_types.declare(JobType(name="REPORT", lifecycle="orchestration"))
     async with crashing(store_url, "accept", moment) as dying:
         await dies_of(dying, "/jobs", body, {})
     async with serving(store_url) as served:
-        [before] = (await served.engine.page()).jobs
+        [before] = (await served.engine.reads.page()).jobs
         assert before.state == ("created" if moment == "before" else "queued")
         again = await served.http.post("/jobs", json=body)
         assert again.json() == {"jobId": before.id, "status": "PENDING"}
-        assert [event.to_state for event in await served.engine.history(before.id)] == ["created", "queued"]
+        assert [event.to_state for event in await served.engine.reads.history(before.id)] == ["created", "queued"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -68,7 +68,7 @@ async def test_a_claim_that_is_repeated_after_a_crash_is_one_lease(store_url: st
         answers = [await served.http.post("/api/worker/claim", json=body, headers=key) for _ in range(2)]
         [first], [again] = (answer.json()["jobs"] for answer in answers)
         assert (first["jobId"], first["leaseToken"]) == (again["jobId"], again["leaseToken"])
-        assert sorted(job.state for job in (await served.engine.page()).jobs) == ["queued", "running"]
+        assert sorted(job.state for job in (await served.engine.reads.page()).jobs) == ["queued", "running"]
 
 
 ENDINGS = {
@@ -96,7 +96,7 @@ async def test_an_end_that_is_reported_again_after_a_crash_is_one_outcome(
         answers = [await served.http.post(f"/api/worker/{verb}", json=body, headers=key) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
         assert {answer.json()["status"] for answer in answers} == {status}
-        attempts = await served.engine.attempts(job["jobId"])
+        attempts = await served.engine.reads.attempts(job["jobId"])
         assert [attempt.outcome for attempt in attempts] == [outcome]
         assert (await served.http.get(f"/jobs/{job['jobId']}")).json()["status"] == status
 
@@ -106,4 +106,4 @@ async def test_the_stories_above_can_tell_a_repeat_from_a_second_job(store_url: 
     async with serving(store_url) as served:
         for _ in range(2):
             await served.http.post("/jobs", json={"jobType": "SEND", "payload": {}})
-        assert len((await served.engine.page()).jobs) == 2
+        assert len((await served.engine.reads.page()).jobs) == 2

@@ -175,7 +175,7 @@ async def test_a_sender_who_is_too_slow_is_not_waited_for(media: Served, monkeyp
 
 
 async def test_who_may_not_is_not_read(media: Served) -> None:
-    _, text = await media.engine.create_key(NewKey())
+    _, text = await media.engine.keys.create(NewKey())
     answer = await media.http.post("/media/store", content=b"x", headers={"content-type": BINARY, **bearer(text)})
     assert answer.status_code == 403
 
@@ -367,13 +367,13 @@ async def test_an_answer_that_goes_on_ends_with_its_reader(media: Served) -> Non
 
 
 async def test_a_mounted_application_has_the_same_door(media: Served) -> None:
-    _, text = await media.engine.create_key(NewKey(scopes=["media:use"], subject="alice"))
+    _, text = await media.engine.keys.create(NewKey(scopes=["media:use"], subject="alice"))
     answer = await media.http.post("/media/app/hello", content=b"12345", headers=bearer(text))
     assert (answer.status_code, answer.text) == (200, "alice at /media/app/hello, 5 bytes")
     assert answer.headers["x-request-id"]
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert (await media.http.get("/media/app/nothing", headers=bearer(text))).status_code == 404
-    _, other = await media.engine.create_key(NewKey())
+    _, other = await media.engine.keys.create(NewKey())
     refused = await media.http.get("/media/app/hello", headers=bearer(other))
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
     assert (await media.http.get("/media/app/hello", headers=bearer("gibberish"))).status_code == 401

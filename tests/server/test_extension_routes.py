@@ -33,17 +33,17 @@ async def stored(served: Served) -> list[tuple[str, str]]:
 
 
 async def jobs_of(served: Served, tenant: str) -> list[str]:
-    return [job.payload["note_id"] for job in (await served.engine.page(Filter(tenant=tenant))).jobs]
+    return [job.payload["note_id"] for job in (await served.engine.reads.page(Filter(tenant=tenant))).jobs]
 
 
 async def test_rows_and_jobs_of_a_request_are_one_commit(noted: Served) -> None:
     """For the caller's tenant, and in the name of the user that the key stands for."""
-    _, text = await noted.engine.create_key(NewKey(tenant="acme", scopes=["notes:write"], subject="alice"))
+    _, text = await noted.engine.keys.create(NewKey(tenant="acme", scopes=["notes:write"], subject="alice"))
     made = await noted.http.post("/notes", json={"text": "first"}, headers=bearer(text))
     assert (made.status_code, made.json()["owner"]) == (201, "alice"), made.text
     assert await stored(noted) == [("first", "alice")]
     assert await jobs_of(noted, "acme") == ["first"]
-    assert (await noted.engine.get(made.json()["job_id"])).type == "NOTE_INDEX"
+    assert (await noted.engine.reads.get(made.json()["job_id"])).type == "NOTE_INDEX"
 
 
 @pytest.mark.parametrize(("said", "status", "code"), [("conflict", 409, "conflict"), ("bug", 500, "internal_error")])
@@ -73,7 +73,7 @@ async def test_requests_that_hold_every_connection_still_enqueue(store_url: str)
     async def create(request: Request) -> notes.Note:
         async with request.tx():
             await all_hold.wait()
-            served.engine.rules.registry.forget_types()
+            served.engine.ctx.registry.forget_types()
             made = await request.enqueue("NOTE_INDEX", note_id="x")
         return notes.Note("x", "x", made.id)
 

@@ -70,13 +70,13 @@ async def test_who_waits_moves_on_with_what_is_for_others(engine: Engine) -> Non
 
 async def test_nobody_who_watches_means_that_nothing_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    read = engine.feed
+    read = engine.reads.feed
 
     async def counted(*arguments: object, **more: object) -> object:
         looked.append(arguments)
         return await read(*arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine, "feed", counted)
+    monkeypatch.setattr(engine.reads, "feed", counted)
     monkeypatch.setattr(feeds, "QUIET_SECONDS", 0.001)
     async with reading(engine) as feed:
         await asyncio.sleep(0.05)
@@ -97,14 +97,14 @@ async def test_nobody_who_watches_means_that_nothing_is_read(engine: Engine, mon
 async def test_a_failing_look_is_tried_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    read, failures = engine.feed, iter([OSError("gone"), OSError("gone")])
+    read, failures = engine.reads.feed, iter([OSError("gone"), OSError("gone")])
 
     async def flaky(*arguments: object, **more: object) -> object:
         for failure in failures:
             raise failure
         return await read(*arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine, "feed", flaky)
+    monkeypatch.setattr(engine.reads, "feed", flaky)
     async with reading(engine) as feed:
         watch = await feed.watch(feeds.EVERYTHING)
         await engine.create(NewJob(type="t"))
@@ -116,7 +116,7 @@ async def test_a_failing_look_is_tried_again(
 
 async def test_the_memory_is_bounded_by_what_events_carry(engine: Engine, clock: MovableClock) -> None:
     await engine.create(NewJob(type="t"))
-    [event], _ = await engine.feed()
+    [event], _ = await engine.reads.feed()
     ring = Ring(START)
     for number in range(30_000):
         line = Line(event)
@@ -143,7 +143,7 @@ async def test_two_moves_of_a_job_are_told_in_order_though_the_later_is_of_an_ol
     """The log is ordered by transactions, but the events of one job never stand the other way round."""
     monkeypatch.setattr(feeds, "PAGE", 1)
     async with serving(fresh_postgres_url) as served:
-        engine, worker = served.engine, (await served.engine.register(name="w")).id
+        engine, worker = served.engine, (await served.engine.workers.register(name="w")).id
         job = await engine.create(NewJob(type="t"))
         begun, go = asyncio.Event(), asyncio.Event()
 
@@ -151,7 +151,7 @@ async def test_two_moves_of_a_job_are_told_in_order_though_the_later_is_of_an_ol
             await queues.pause(tx, "elsewhere", tenant="default", by=None)  # from now on it has its place in the log
             begun.set()
             await go.wait()
-            await cancel(tx, engine.rules, job.id, actor=Actor.CLIENT)
+            await cancel(tx, engine.ctx, job.id, actor=Actor.CLIENT)
 
         async with watching(served, f"/jobs/{job.id}/events") as reader:
             assert (await reader.next()).data["verb"] == "create"
@@ -161,7 +161,7 @@ async def test_two_moves_of_a_job_are_told_in_order_though_the_later_is_of_an_ol
             go.set()
             await older
             assert [(await reader.next()).data["verb"] for _ in range(2)] == ["claim", "cancel"]
-        log = [(event.seq, event.verb) for event in (await engine.feed())[0] if event.job_id == job.id]
+        log = [(event.seq, event.verb) for event in (await engine.reads.feed())[0] if event.job_id == job.id]
         assert log == [(1, "create"), (2, "claim"), (3, "cancel")]
 
 
@@ -171,7 +171,7 @@ async def test_a_crowd_that_comes_back_takes_no_more_connections_than_it_may(
     """F39: a storm of readers who are far behind."""
     jobs = await served.engine.create_many([NewJob(type="t") for _ in range(20)])
     at_once, most = 0, 0
-    history = served.engine.history
+    history = served.engine.reads.history
 
     async def counted(*arguments: object, **more: object) -> object:
         nonlocal at_once, most
@@ -182,7 +182,7 @@ async def test_a_crowd_that_comes_back_takes_no_more_connections_than_it_may(
         finally:
             at_once -= 1
 
-    monkeypatch.setattr(served.engine, "history", counted)
+    monkeypatch.setattr(served.engine.reads, "history", counted)
 
     async def first(job_id: str) -> int:
         async with watching(served, f"/jobs/{job_id}/events") as reader:
@@ -219,7 +219,7 @@ async def test_a_database_that_is_replaced_while_its_log_is_checked_is_checked_a
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, checks = Feed(engine, Clock()), 0
-    extent = engine.log_extent
+    extent = engine.reads.log_extent
 
     async def replaced_meanwhile() -> Extent:
         nonlocal checks
@@ -235,7 +235,7 @@ async def test_a_database_that_is_replaced_while_its_log_is_checked_is_checked_a
         for told in engine.store.identities.changed:
             told()
 
-    monkeypatch.setattr(engine, "log_extent", replaced_meanwhile)
+    monkeypatch.setattr(engine.reads, "log_extent", replaced_meanwhile)
     announce(engine)
     for _ in range(4):
         await feed._look()

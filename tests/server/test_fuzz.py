@@ -128,14 +128,14 @@ def serving(folder: Path, database: str) -> Iterator[Target]:
 async def furnished(database: str, url: str) -> Target:
     engine = Engine(await open_store(database), policy_settings=PolicySettings({"lease_seconds": 3600.0}))
     try:
-        worker, worker_key = await engine.register_with_key(NewWorker(name="in use"))
-        spare, _ = await engine.register_with_key(NewWorker(name="spare"))
-        _, client_key = await engine.create_key(NewKey(scopes=OF_CLIENTS))
-        _, admin_key = await engine.create_key(NewKey(kind=Kind.ADMIN, scopes=SCOPES[Kind.ADMIN]))
+        worker, worker_key = await engine.workers.register_with_key(NewWorker(name="in use"))
+        spare, _ = await engine.workers.register_with_key(NewWorker(name="spare"))
+        _, client_key = await engine.keys.create(NewKey(scopes=OF_CLIENTS))
+        _, admin_key = await engine.keys.create(NewKey(kind=Kind.ADMIN, scopes=SCOPES[Kind.ADMIN]))
         made = await engine.create_many([NewJob(type="fuzz", queue="q", payload={"n": n}) for n in range(40)])
         leases = await engine.claim(worker.id, limit=20)
         await engine.cancel(made[-1].id)
-        keys = [(await engine.create_key(NewKey(name="spare"))).key.id for _ in range(3)]
+        keys = [(await engine.keys.create(NewKey(name="spare"))).key.id for _ in range(3)]
     finally:
         await engine.close()
     things = {"jobId": [job.id for job in made], "workerId": [spare.id], "keyId": keys, "queue": ["q", "default"]}

@@ -52,7 +52,7 @@ async def quick(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 async def test_health_says_what_003_asks_for(quick: Served) -> None:
     """R003-133, R003-134: database, active workers, pending jobs; storage and processing."""
-    worker = (await quick.engine.register(name="w")).id
+    worker = (await quick.engine.workers.register(name="w")).id
     await quick.engine.create_many([NewJob(type="a") for _ in range(3)] + [NewJob(type="a", delay_seconds=600)])
     await quick.engine.claim(worker)
 
@@ -87,7 +87,7 @@ async def test_a_server_whose_database_is_gone_says_so_at_once(quick: Served, mo
         asked.set()
         raise StoreUnavailable("nobody there")
 
-    monkeypatch.setattr(quick.engine, "vitals", gone)
+    monkeypatch.setattr(quick.engine.reads, "health", gone)
     await asked.wait()
 
     async def refused() -> bool:
@@ -107,7 +107,7 @@ async def test_a_server_is_not_ready_while_the_schema_is_old(quick: Served, monk
     async def old() -> Vitals:
         return Vitals(quick.server.clock.now(), False, 0, 0, 0, 0, 0, 0)
 
-    monkeypatch.setattr(quick.engine, "vitals", old)
+    monkeypatch.setattr(quick.engine.reads, "health", old)
 
     async def refused() -> bool:
         answer = await quick.http.get("/readyz")
@@ -132,7 +132,7 @@ async def test_what_was_heard_long_ago_says_nothing_about_now(engine: Engine, tm
 
 
 async def test_vitals_count_each_kind(engine: Engine, worker: str) -> None:
-    assert (await engine.vitals()).current
+    assert (await engine.reads.health()).current
     await engine.create_many([NewJob(type="a", lifecycle="orchestration")], accept=False)
     ids = [job.id for job in await engine.create_many([NewJob(type="a") for _ in range(4)])]
     await engine.create(NewJob(type="a", delay_seconds=60))
@@ -140,7 +140,7 @@ async def test_vitals_count_each_kind(engine: Engine, worker: str) -> None:
     await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
     [again] = await engine.claim(worker, limit=1)
     await engine.cancel(next(job for job in ids if job not in (lease.id, again.id)))
-    seen = await engine.vitals()
+    seen = await engine.reads.health()
     assert (seen.created, seen.waiting, seen.later, seen.running, seen.died) == (1, 1, 1, 1, 1)
     assert (seen.workers, seen.pending) == (1, 3)
 
@@ -149,30 +149,30 @@ async def test_the_dead_are_counted_for_an_hour(engine: Engine, worker: str, clo
     await engine.create(NewJob(type="a", lifecycle="generation"))
     [lease] = await engine.claim(worker)
     await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
-    assert (await engine.vitals()).died == 1
+    assert (await engine.reads.health()).died == 1
     clock.advance(3601)
-    assert (await engine.vitals()).died == 0
+    assert (await engine.reads.health()).died == 0
     await engine.create(NewJob(type="a", lifecycle="generation"))
     [lease] = await engine.claim(worker)
     await engine.reject(worker, lease.id, lease.token, "E", "no")
-    assert (await engine.vitals()).died == 0, "a verdict is no death"
+    assert (await engine.reads.health()).died == 0, "a verdict is no death"
 
 
 async def test_disabled_and_silent_workers_are_not_active(engine: Engine, worker: str, clock: Any) -> None:
-    await engine.disable(worker)
-    assert (await engine.vitals()).workers == 0
-    await engine.enable(worker)
+    await engine.workers.disable(worker)
+    assert (await engine.reads.health()).workers == 0
+    await engine.workers.enable(worker)
     await engine.heartbeat(worker, [])
     clock.advance(100_000)
-    await engine.mark_silent_workers()
-    assert (await engine.vitals()).workers == 0
+    await engine.maintenance.mark_silent_workers()
+    assert (await engine.reads.health()).workers == 0
 
 
 async def test_nothing_is_counted_beyond_the_limit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert COUNTED_MAX == 10_000, "as docs and `wire.JobCounts` say"
     monkeypatch.setattr("holdfast.engine.reads.health.COUNTED_MAX", 3)
     await engine.create_many([NewJob(type="a") for _ in range(5)] + [NewJob(type="a", delay_seconds=9)] * 5)
-    seen = await engine.vitals()
+    seen = await engine.reads.health()
     assert (seen.waiting, seen.later) == (3, 3)
 
 

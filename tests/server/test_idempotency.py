@@ -22,7 +22,7 @@ async def test_a_repeat_cannot_be_told_from_the_first_request(served: Served) ->
         pair for pair in again.headers.items() if pair[0] not in unlike
     ]
     assert first.json() == {"jobId": first.headers["location"].removeprefix("/jobs/"), "status": "PENDING"}
-    assert len((await served.engine.page()).jobs) == 1
+    assert len((await served.engine.reads.page()).jobs) == 1
 
 
 async def test_a_repeat_says_how_the_job_stands_now(served: Served, worker: str) -> None:
@@ -44,7 +44,7 @@ async def test_the_key_may_stand_in_the_header_in_the_body_or_in_both(served: Se
         await hand_in(served, key='"a key"', idempotencyKey="a key"),
     ]
     assert len({answer.text for answer in answers}) == 1
-    assert len((await served.engine.page()).jobs) == 1
+    assert len((await served.engine.reads.page()).jobs) == 1
 
 
 async def test_quotes_inside_a_quoted_key_are_escaped(served: Served) -> None:
@@ -57,7 +57,7 @@ async def test_two_different_keys_in_one_request_are_a_contradiction(served: Ser
     """C-18."""
     answer = await hand_in(served, key="one", idempotencyKey="other")
     assert (answer.status_code, answer.json()["code"]) == (400, "conflicting_input")
-    assert (await served.engine.page()).jobs == []
+    assert (await served.engine.reads.page()).jobs == []
 
 
 async def test_a_key_that_comes_back_with_another_request_is_refused(served: Served) -> None:
@@ -67,7 +67,7 @@ async def test_a_key_that_comes_back_with_another_request_is_refused(served: Ser
         answer = await hand_in(served, key="k", **other)
         assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused"), other
         assert answer.json()["jobId"] == made
-    assert [job.id for job in (await served.engine.page()).jobs] == [made]
+    assert [job.id for job in (await served.engine.reads.page()).jobs] == [made]
 
 
 async def test_a_key_is_one_to_255_printable_characters(served: Served) -> None:
@@ -87,7 +87,7 @@ async def test_two_hundred_equal_requests_at_two_servers_make_one_job(store_url:
     async with serving(store_url) as one, serving(store_url) as other:
         answers = await asyncio.gather(*(hand_in(served, key="k") for _ in range(100) for served in (one, other)))
         assert {(answer.status_code, answer.text) for answer in answers} == {(202, answers[0].text)}
-        assert len((await one.engine.page()).jobs) == 1
+        assert len((await one.engine.reads.page()).jobs) == 1
 
 
 async def test_requests_that_share_a_commit_do_not_share_a_fate(served: Served) -> None:
@@ -102,7 +102,7 @@ async def test_requests_that_share_a_commit_do_not_share_a_fate(served: Served) 
     ]
     answers = await asyncio.gather(*(hand_in(served, **kind) for _ in range(12) for kind in kinds))
     assert [answer.status_code for answer in answers] == [202, 422, 422, 202, 202] * 12
-    assert len((await served.engine.page()).jobs) == 1 + 12 + 1
+    assert len((await served.engine.reads.page()).jobs) == 1 + 12 + 1
 
 
 async def test_any_server_answers_for_any_other(store_url: str) -> None:
@@ -126,7 +126,7 @@ async def test_a_key_for_a_batch_is_a_key_for_each_of_its_jobs(served: Served) -
         await served.http.post("/jobs/batch", json=bodies, headers={"Idempotency-Key": "all"}) for _ in range(2)
     ]
     assert (first.status_code, first.text) == (again.status_code, again.text) == (202, first.text)
-    assert sorted(job.idempotency_key or "" for job in (await served.engine.page()).jobs) == [
+    assert sorted(job.idempotency_key or "" for job in (await served.engine.reads.page()).jobs) == [
         "all/0",
         "all/2",
         "its own",
@@ -139,4 +139,4 @@ async def test_a_key_reused_in_a_batch_is_named_and_nothing_is_written(served: S
     answer = await served.http.post("/jobs/batch", json=bodies)
     assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
     assert answer.json()["detail"].startswith("jobs[1]: ")
-    assert len((await served.engine.page()).jobs) == 1
+    assert len((await served.engine.reads.page()).jobs) == 1

@@ -35,7 +35,7 @@ async def test_a_job_is_recorded_and_answered_with_its_id_and_where_to_ask(serve
     assert answer.json().keys() == {"jobId", "status"}
     assert answer.json()["status"] == "PENDING"
     assert answer.headers["location"] == f"/jobs/{answer.json()['jobId']}"
-    job = await served.engine.get(answer.json()["jobId"])
+    job = await served.engine.reads.get(answer.json()["jobId"])
     assert (job.type, job.payload, job.tenant, job.queue, job.state) == (
         "SEND",
         {"to": "a"},
@@ -52,7 +52,7 @@ async def test_all_that_can_be_said_of_a_job_is_kept(served: Served) -> None:
         "max_attempts" if name == "maxAttempts" else "run_at" if name == "runAt" else name: said[name] for name in said
     }
     for body in (said, snake):
-        job = await served.engine.get(await hand_in(served, **body))
+        job = await served.engine.reads.get(await hand_in(served, **body))
         assert (job.queue, job.priority, job.max_attempts, job.tags) == ("mail", 7, 3, ["a", "b"])
         assert job.run_at.isoformat() == "2029-12-31T22:00:00+00:00"
 
@@ -61,7 +61,7 @@ async def test_what_a_user_names_is_left_as_it_is(served: Served) -> None:
     """Both cases are taken for our names, and none of theirs is touched."""
     payload = {"snake_case": 1, "camelCase": {"inner_name": [2]}, "job_type": "x"}
     answer = await served.http.post("/jobs", json={"job_type": "SEND", "payload": payload})
-    job = await served.engine.get(answer.json()["jobId"])
+    job = await served.engine.reads.get(answer.json()["jobId"])
     assert job.payload == payload
 
 
@@ -69,7 +69,7 @@ async def test_many_jobs_at_once_are_recorded_together(served: Served) -> None:
     answer = await served.http.post("/jobs/batch", json={"jobs": [{**BODY, "priority": n} for n in range(5)]})
     assert answer.status_code == 202
     ids = [one["jobId"] for one in answer.json()["jobs"]]
-    assert [(await served.engine.get(job_id)).priority for job_id in ids] == [0, 1, 2, 3, 4]
+    assert [(await served.engine.reads.get(job_id)).priority for job_id in ids] == [0, 1, 2, 3, 4]
     assert {one["status"] for one in answer.json()["jobs"]} == {"PENDING"}
 
 
@@ -88,7 +88,7 @@ async def test_one_bad_job_of_a_batch_is_named_and_none_is_recorded(served: Serv
         answer = await served.http.post("/jobs/batch", json={"jobs": [BODY, BODY, {**BODY, **wrong}]})
         assert (answer.status_code, answer.json()["code"]) == (status, code)
         assert "jobs[2]" in answer.json()["detail"], answer.text
-    assert (await served.engine.page()).jobs == []
+    assert (await served.engine.reads.page()).jobs == []
 
 
 async def test_a_batch_holds_up_to_a_thousand(served: Served) -> None:
@@ -115,7 +115,7 @@ async def test_fields_that_a_client_may_not_set_are_refused(served: Served) -> N
     ):
         answer = await served.http.post("/jobs", json={**BODY, field: "x"})
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body"), field
-    assert (await served.engine.page()).jobs == []
+    assert (await served.engine.reads.page()).jobs == []
 
 
 # -- asking ---------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ async def test_a_job_that_ended_says_how_long_it_took(fresh_sqlite_url: str) -> 
     """R002-38: from its first start, over all its attempts; of a job that never started there is nothing to say."""
     clock = MovableClock()
     async with serving(fresh_sqlite_url, clock=clock) as served:
-        worker = (await served.engine.register()).id
+        worker = (await served.engine.workers.register()).id
         job_id, waiting = await hand_in(served), await hand_in(served)
 
         async def told(job_id: str) -> set[float | None]:
@@ -216,7 +216,7 @@ async def test_a_canceled_job_says_when_and_that_its_results_are_partial(served:
     await served.engine.fail(worker, running, lease.token, "stopped")
 
     view = (await served.http.get(f"/jobs/{running}")).json()
-    stored = await served.engine.get(running)
+    stored = await served.engine.reads.get(running)
     assert (view["status"], view["partial"], view["counters"]) == ("CANCELED", True, {"urls_processed": 7})
     assert datetime.fromisoformat(view["canceledAt"]) == stored.canceled_at == stored.finished_at
     for earlier in (before, asked):
@@ -315,7 +315,7 @@ async def test_whoever_waits_with_a_key_that_is_taken_back_waits_no_more(
 ) -> None:
     """SEC-4: what was handed in is said to be, and nothing else is told."""
     monkeypatch.setattr(prefer_wait, "LOOK_SECONDS", 0.1)
-    key, text = await served.engine.create_key(NewKey())
+    key, text = await served.engine.keys.create(NewKey())
     headers = {**bearer(text), "Prefer": "wait=60"}
     job_id = (await served.http.post("/jobs", json=BODY, headers=bearer(text))).json()["jobId"]
     asking = [
@@ -324,10 +324,10 @@ async def test_whoever_waits_with_a_key_that_is_taken_back_waits_no_more(
     ]
     both = asyncio.gather(*asking)
     for _ in range(1000):
-        if len((await served.engine.page()).jobs) == 2:
+        if len((await served.engine.reads.page()).jobs) == 2:
             break
         await asyncio.sleep(0.01)
-    await served.engine.revoke_key(key.id)
+    await served.engine.keys.revoke(key.id)
     async with asyncio.timeout(30):
         assert [answer.status_code for answer in await both] == [401, 202]
 
@@ -377,7 +377,7 @@ async def test_what_is_over_or_cannot_be_canceled_is_a_conflict(served: Served, 
     await served.engine.complete(worker, job_id, lease.token)
     answer = await served.http.post(f"/jobs/{job_id}/cancel")
     assert (answer.status_code, answer.json()["code"]) == (409, "already_final")
-    await served.engine.declare(JobType(name="RESIZE", lifecycle="images"))
+    await served.engine.job_types.declare(JobType(name="RESIZE", lifecycle="images"))
     answer = await served.http.post(f"/jobs/{await hand_in(served, jobType='RESIZE')}/cancel")
     assert (answer.status_code, answer.json()["code"]) == (409, "illegal_move")
 

@@ -39,17 +39,17 @@ async def dump(url: str) -> str:
 
 
 async def test_a_key_is_found_by_its_id_until_it_is_over(engine: Engine, clock: MovableClock) -> None:
-    key, text = await engine.create_key(NewKey(name="shop", tenant="acme", expires_in=60, rate_per_second=5))
-    other = await engine.create_key(NewKey())
-    found = await engine.live_key(key.id)
+    key, text = await engine.keys.create(NewKey(name="shop", tenant="acme", expires_in=60, rate_per_second=5))
+    other = await engine.keys.create(NewKey())
+    found = await engine.keys.find_live(key.id)
     assert found is not None
     assert (found.key, found.digest) == (key, digest_of(secret_of(text).encode()))
     assert (key.kind, key.tenant, key.name, key.rate_per_second) == (Kind.CLIENT, "acme", "shop", 5)
     assert key.scopes == {Scope.JOBS_CREATE, Scope.JOBS_READ, Scope.JOBS_CANCEL}
     clock.advance(60)
-    assert await engine.live_key(key.id) is None
-    assert await engine.live_key(other.key.id) is not None
-    assert {each.id: each.status(clock.now()) for each in await engine.keys()} == {
+    assert await engine.keys.find_live(key.id) is None
+    assert await engine.keys.find_live(other.key.id) is not None
+    assert {each.id: each.status(clock.now()) for each in await engine.keys.all()} == {
         key.id: "expired",
         other.key.id: "live",
     }
@@ -57,9 +57,9 @@ async def test_a_key_is_found_by_its_id_until_it_is_over(engine: Engine, clock: 
 
 async def test_the_database_holds_no_secret(engine: Engine, store_url: str) -> None:
     """SEC-2, R003-94: neither a secret nor the beginning of one."""
-    texts = [(await engine.create_key(NewKey(kind=kind))).text for kind in (Kind.CLIENT, Kind.ADMIN)]
-    texts.append((await engine.register_with_key(NewWorker(name="w")))[1])
-    texts.append((await engine.rotate_key((await engine.keys())[0].id)).text)
+    texts = [(await engine.keys.create(NewKey(kind=kind))).text for kind in (Kind.CLIENT, Kind.ADMIN)]
+    texts.append((await engine.workers.register_with_key(NewWorker(name="w")))[1])
+    texts.append((await engine.keys.rotate((await engine.keys.all())[0].id)).text)
     kept = await dump(store_url)
     for text in texts:
         assert digest_of(secret_of(text).encode()) in kept
@@ -69,8 +69,8 @@ async def test_the_database_holds_no_secret(engine: Engine, store_url: str) -> N
 
 async def test_a_worker_and_its_key_are_made_together(engine: Engine, clock: MovableClock) -> None:
     """R003-93, R003-96, R003-97."""
-    worker, text = await engine.register_with_key(NewWorker(name="encoder-1", kind="remote"), queues=["video"])
-    [key] = await engine.keys()
+    worker, text = await engine.workers.register_with_key(NewWorker(name="encoder-1", kind="remote"), queues=["video"])
+    [key] = await engine.keys.all()
     assert (worker.liveness, worker.last_heartbeat_at) == (Liveness.ACTIVE, clock.now())
     assert (key.kind, key.worker_id, key.queues, key.scopes) == (Kind.WORKER, worker.id, ("video",), {Scope.WORK})
     assert parse(text.encode()).id == key.id  # type: ignore[union-attr]
@@ -79,56 +79,56 @@ async def test_a_worker_and_its_key_are_made_together(engine: Engine, clock: Mov
 async def test_without_its_key_there_is_no_worker(engine: Engine) -> None:
     """R003-96: both or neither."""
     with pytest.raises(Invalid) as refused:
-        await engine.register_with_key(NewWorker(name="encoder-1"), queues=[""])
+        await engine.workers.register_with_key(NewWorker(name="encoder-1"), queues=[""])
     assert refused.value.code == "invalid_field"
-    assert await engine.workers() == []
+    assert await engine.workers.all() == []
 
 
 @pytest.mark.parametrize("field", ["capabilities", "metadata"])
 async def test_a_worker_may_say_10_kb_of_each(engine: Engine, field: str) -> None:
     """R003-95."""
     with pytest.raises(Invalid) as refused:
-        await engine.register_with_key(NewWorker(**{field: {"x": "y" * 10_240}}))
+        await engine.workers.register_with_key(NewWorker(**{field: {"x": "y" * 10_240}}))
     assert refused.value.code == f"{field}_too_large"
 
 
 async def test_a_key_for_a_worker_that_is_not_there_is_refused(engine: Engine) -> None:
     with pytest.raises(NotFound):
-        await engine.create_key(NewKey(kind=Kind.WORKER, worker_id="0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"))
+        await engine.keys.create(NewKey(kind=Kind.WORKER, worker_id="0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"))
 
 
 async def test_a_revoked_key_is_over_at_once_and_stays_so(engine: Engine, clock: MovableClock) -> None:
     """R003-98."""
-    key, _ = await engine.create_key(NewKey())
-    other, _ = await engine.create_key(NewKey())
-    first = await engine.revoke_key(key.id)
+    key, _ = await engine.keys.create(NewKey())
+    other, _ = await engine.keys.create(NewKey())
+    first = await engine.keys.revoke(key.id)
     clock.advance(10)
-    assert (await engine.revoke_key(key.id)).revoked_at == first.revoked_at
-    assert await engine.live_key(key.id) is None
-    assert await engine.live_key(other.id) is not None
-    assert (await engine.key(key.id)).status(clock.now()) == "revoked"
+    assert (await engine.keys.revoke(key.id)).revoked_at == first.revoked_at
+    assert await engine.keys.find_live(key.id) is None
+    assert await engine.keys.find_live(other.id) is not None
+    assert (await engine.keys.get(key.id)).status(clock.now()) == "revoked"
 
 
 @pytest.mark.parametrize("unknown", ["0123456789abcdef", "", "x", "nul\x00", "0" * 5000, "holdfast_client_0"])
 async def test_a_key_that_is_not_there_is_not_found(engine: Engine, unknown: str) -> None:
-    await engine.create_key(NewKey())
-    for ask in (engine.key, engine.revoke_key, engine.rotate_key):
+    await engine.keys.create(NewKey())
+    for ask in (engine.keys.get, engine.keys.revoke, engine.keys.rotate):
         with pytest.raises(NotFound) as refused:
             await ask(unknown)
         assert refused.value.code == "key_not_found"
 
 
 async def test_all_keys_of_a_worker_are_revoked_and_no_others(engine: Engine, clock: MovableClock) -> None:
-    worker, _ = await engine.register_with_key(NewWorker(name="a"))
-    await engine.create_key(NewKey(kind=Kind.WORKER, worker_id=worker.id, name="second"))
-    await engine.register_with_key(NewWorker(name="b"))
-    await engine.create_key(NewKey(name="client"))
-    assert [key.name for key in await engine.revoke_worker(worker.id)] == ["a", "second"]
-    assert await engine.revoke_worker(worker.id) == []
-    live = {key.name for key in await engine.keys() if key.status(clock.now()) == "live"}
+    worker, _ = await engine.workers.register_with_key(NewWorker(name="a"))
+    await engine.keys.create(NewKey(kind=Kind.WORKER, worker_id=worker.id, name="second"))
+    await engine.workers.register_with_key(NewWorker(name="b"))
+    await engine.keys.create(NewKey(name="client"))
+    assert [key.name for key in await engine.workers.revoke(worker.id)] == ["a", "second"]
+    assert await engine.workers.revoke(worker.id) == []
+    live = {key.name for key in await engine.keys.all() if key.status(clock.now()) == "live"}
     assert live == {"b", "client"}
     with pytest.raises(NotFound):
-        await engine.revoke_worker("nobody")
+        await engine.workers.revoke("nobody")
 
 
 def rights(key: Key) -> tuple[object, ...]:
@@ -137,71 +137,71 @@ def rights(key: Key) -> tuple[object, ...]:
 
 async def test_a_rotated_key_has_an_heir_with_its_rights_and_a_while_left(engine: Engine, clock: MovableClock) -> None:
     """SEC-4: rotation with overlap."""
-    old, _ = await engine.create_key(
+    old, _ = await engine.keys.create(
         NewKey(tenant="acme", name="shop", scopes=["jobs:read"], expires_in=1000, rate_per_second=9)
     )
-    other, _ = await engine.create_key(NewKey())
-    new, text = await engine.rotate_key(old.id, overlap_seconds=60)
+    other, _ = await engine.keys.create(NewKey())
+    new, text = await engine.keys.rotate(old.id, overlap_seconds=60)
     assert new.id != old.id
     assert rights(new) == rights(old)
     assert parse(text.encode()).id == new.id  # type: ignore[union-attr]
     clock.advance(59)
-    assert await engine.live_key(old.id) is not None
+    assert await engine.keys.find_live(old.id) is not None
     clock.advance(1)
-    assert await engine.live_key(old.id) is None
-    assert await engine.live_key(new.id) is not None
-    assert (await engine.key(other.id)).expires_at is None
+    assert await engine.keys.find_live(old.id) is None
+    assert await engine.keys.find_live(new.id) is not None
+    assert (await engine.keys.get(other.id)).expires_at is None
 
 
 async def test_a_rotation_repeated_after_a_lost_answer_gives_the_same_length_of_life(engine: Engine) -> None:
-    old, _ = await engine.create_key(NewKey())
-    await engine.rotate_key(old.id, overlap_seconds=60)
-    again, _ = await engine.rotate_key(old.id, overlap_seconds=60)
+    old, _ = await engine.keys.create(NewKey())
+    await engine.keys.rotate(old.id, overlap_seconds=60)
+    again, _ = await engine.keys.rotate(old.id, overlap_seconds=60)
     assert again.expires_at is None
 
 
 async def test_an_overlap_makes_no_key_live_longer(engine: Engine, clock: MovableClock) -> None:
-    old, _ = await engine.create_key(NewKey(expires_in=10))
-    await engine.rotate_key(old.id, overlap_seconds=60)
-    assert (await engine.key(old.id)).expires_at == clock.now() + timedelta(seconds=10)
+    old, _ = await engine.keys.create(NewKey(expires_in=10))
+    await engine.keys.rotate(old.id, overlap_seconds=60)
+    assert (await engine.keys.get(old.id)).expires_at == clock.now() + timedelta(seconds=10)
 
 
 async def test_a_worker_key_keeps_its_worker_and_queues(engine: Engine) -> None:
-    await engine.register_with_key(NewWorker(name="a"), queues=["mail", "video"])
-    [old] = await engine.keys()
-    assert rights((await engine.rotate_key(old.id)).key) == rights(old)
+    await engine.workers.register_with_key(NewWorker(name="a"), queues=["mail", "video"])
+    [old] = await engine.keys.all()
+    assert rights((await engine.keys.rotate(old.id)).key) == rights(old)
 
 
 async def test_what_is_over_is_not_rotated(engine: Engine, clock: MovableClock) -> None:
-    revoked, _ = await engine.create_key(NewKey())
-    await engine.revoke_key(revoked.id)
-    expired, _ = await engine.create_key(NewKey(expires_in=1))
+    revoked, _ = await engine.keys.create(NewKey())
+    await engine.keys.revoke(revoked.id)
+    expired, _ = await engine.keys.create(NewKey(expires_in=1))
     clock.advance(1)
     for key in (revoked, expired):
         with pytest.raises(Conflict) as refused:
-            await engine.rotate_key(key.id)
+            await engine.keys.rotate(key.id)
         assert refused.value.code == "key_inactive"
     with pytest.raises(Invalid):
-        await engine.rotate_key(revoked.id, overlap_seconds=-1)
-    assert len(await engine.keys()) == 2
+        await engine.keys.rotate(revoked.id, overlap_seconds=-1)
+    assert len(await engine.keys.all()) == 2
 
 
 async def test_use_is_noted_at_most_once_a_minute(engine: Engine, clock: MovableClock) -> None:
-    key, _ = await engine.create_key(NewKey())
-    other, _ = await engine.create_key(NewKey())
+    key, _ = await engine.keys.create(NewKey())
+    other, _ = await engine.keys.create(NewKey())
     first = clock.now()
     for seconds, noted in ((0, first), (59, first), (1, first + timedelta(seconds=60))):
         clock.advance(seconds)
-        await engine.keys_were_used([key.id])
-        assert (await engine.key(key.id)).used_at == noted
-    assert (await engine.key(other.id)).used_at is None
+        await engine.keys.mark_used([key.id])
+        assert (await engine.keys.get(key.id)).used_at == noted
+    assert (await engine.keys.get(other.id)).used_at is None
 
 
 async def test_kinds_of_keys_are_remembered_when_the_keys_are_over(engine: Engine) -> None:
-    assert await engine.kinds_of_keys() == set()
-    key, _ = await engine.create_key(NewKey())
-    await engine.revoke_key(key.id)
-    assert await engine.kinds_of_keys() == {Kind.CLIENT}
+    assert await engine.keys.kinds() == set()
+    key, _ = await engine.keys.create(NewKey())
+    await engine.keys.revoke(key.id)
+    assert await engine.keys.kinds() == {Kind.CLIENT}
 
 
 async def test_a_key_for_a_user_of_an_extension_over_http(served: Served, caplog: pytest.LogCaptureFixture) -> None:

@@ -212,7 +212,7 @@ async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
 ) -> None:
     monkeypatch.setattr(long_poll, "FLOOR_SECONDS", 0.05)
-    me, original, failed = await hand(served), served.engine.openings, list[Exception]()
+    me, original, failed = await hand(served), served.engine.polls.open_work, list[Exception]()
 
     async def openings(*wanted: Any) -> Any:
         if len(failed) < 3:
@@ -220,7 +220,7 @@ async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
             raise trouble
         return await original(*wanted)
 
-    monkeypatch.setattr(served.engine, "openings", openings)
+    monkeypatch.setattr(served.engine.polls, "open_work", openings)
     waiting = wait_for(me)
     await waiting_there(served, 1)
     made = await served.engine.create(NewJob(type="echo"))

@@ -78,7 +78,7 @@ async def test_idle_streams_hold_no_connection_and_ask_nothing_each(
 async def counted(served: Served, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """How often the database was read, and how often of that for the feed, while that looked a few times."""
     store, engine = served.engine.store, served.engine
-    read, feed = store.read, engine.feed
+    read, feed = store.read, engine.reads.feed
     reads = looks = 0
     enough = asyncio.Event()
 
@@ -96,7 +96,7 @@ async def counted(served: Served, monkeypatch: pytest.MonkeyPatch) -> tuple[int,
 
     with monkeypatch.context() as counting:
         counting.setattr(store, "read", reading)
-        counting.setattr(engine, "feed", looking)
+        counting.setattr(engine.reads, "feed", looking)
         async with asyncio.timeout(60):
             await enough.wait()
     return reads, looks

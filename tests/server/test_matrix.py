@@ -37,7 +37,7 @@ async def closed(fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Asyn
     monkeypatch.setattr(rate_limit, "FAILURES_MAX", 10**9)
     async with serving(fresh_sqlite_url, app=toy.app) as served:
         assert served.server.routes == EVERY
-        await served.engine.create_key(NewKey())
+        await served.engine.keys.create(NewKey())
         yield served
 
 
@@ -55,8 +55,8 @@ async def ask(served: Served, route: Route, headers: Headers) -> httpx2.Response
 
 
 async def key_with(engine: Engine, scope: str) -> Headers:
-    worker = (await engine.register(name="w")).id if scope is Scope.WORK else None
-    _, text = await engine.create_key(NewKey(kind=KINDS[scope], scopes=[scope], worker_id=worker))
+    worker = (await engine.workers.register(name="w")).id if scope is Scope.WORK else None
+    _, text = await engine.keys.create(NewKey(kind=KINDS[scope], scopes=[scope], worker_id=worker))
     return bearer(text)
 
 
@@ -92,7 +92,7 @@ async def gibberish(engine: Engine) -> Headers:
 
 
 async def another_scheme(engine: Engine) -> Headers:
-    _, text = await engine.create_key(NewKey())
+    _, text = await engine.keys.create(NewKey())
     return {"Authorization": f"Basic {text}"}
 
 
@@ -102,43 +102,43 @@ async def never_issued(engine: Engine) -> Headers:
 
 async def one_digit_wrong(engine: Engine) -> Headers:
     """With a checksum that fits."""
-    key, text = await engine.create_key(NewKey())
+    key, text = await engine.keys.create(NewKey())
     secret = text.split("_")[3]
     return bearer(text_of(Kind.CLIENT, key.id, ("0" if secret[0] != "0" else "1") + secret[1:]))
 
 
 async def checksum_wrong(engine: Engine) -> Headers:
-    _, text = await engine.create_key(NewKey())
+    _, text = await engine.keys.create(NewKey())
     shown, _, sum_ = text.rpartition("_")
     return bearer(f"{shown}_{int(sum_, 16) ^ 1:08x}")
 
 
 async def kind_forged(engine: Engine) -> Headers:
     """A client's key that calls itself an admin's."""
-    _, text = await engine.create_key(NewKey())
+    _, text = await engine.keys.create(NewKey())
     shown = text.rpartition("_")[0].replace("_client_", "_admin_")
     return bearer(f"{shown}_{crc32(shown.encode()):08x}")
 
 
 async def expired(engine: Engine) -> Headers:
-    key, text = await engine.create_key(NewKey(kind=Kind.ADMIN, scopes=SCOPES[Kind.ADMIN], expires_in=0.01))
+    key, text = await engine.keys.create(NewKey(kind=Kind.ADMIN, scopes=SCOPES[Kind.ADMIN], expires_in=0.01))
     for _ in range(1000):
-        if await engine.live_key(key.id) is None:
+        if await engine.keys.find_live(key.id) is None:
             break
         await asyncio.sleep(0.01)
     return bearer(text)
 
 
 async def revoked(engine: Engine) -> Headers:
-    key, text = await engine.create_key(NewKey(kind=Kind.ADMIN, scopes=SCOPES[Kind.ADMIN]))
-    await engine.revoke_key(key.id)
+    key, text = await engine.keys.create(NewKey(kind=Kind.ADMIN, scopes=SCOPES[Kind.ADMIN]))
+    await engine.keys.revoke(key.id)
     return bearer(text)
 
 
 async def worker_revoked(engine: Engine) -> Headers:
-    worker = (await engine.register(name="w")).id
-    key, text = await engine.create_key(NewKey(kind=Kind.WORKER, worker_id=worker))
-    await engine.revoke_key(key.id)
+    worker = (await engine.workers.register(name="w")).id
+    key, text = await engine.keys.create(NewKey(kind=Kind.WORKER, worker_id=worker))
+    await engine.keys.revoke(key.id)
     return bearer(text)
 
 
@@ -188,7 +188,7 @@ async def test_what_is_open_is_open_to_anybody(closed: Served, caller: Row) -> N
 
 async def test_a_job_of_another_tenant_looks_like_none(closed: Served) -> None:
     """SEC-8: to whoever asks, and whatever they ask of it."""
-    _, text = await closed.engine.create_key(NewKey(tenant="another"))
+    _, text = await closed.engine.keys.create(NewKey(tenant="another"))
     theirs = (await closed.engine.create(NewJob(type="secret"))).id
     of_a_job = [route for route in GUARDED if "{job_id}" in route.path and route.scope in SCOPES[Kind.CLIENT]]
     assert len(of_a_job) >= 3
@@ -200,4 +200,4 @@ async def test_a_job_of_another_tenant_looks_like_none(closed: Served) -> None:
             answers.append((answer.status_code, str(said).replace(job, "ID"), sorted(answer.headers)))
         assert answers[0] == answers[1]
         assert answers[0][0] == 404
-    assert (await closed.engine.get(theirs)).status == "PENDING"
+    assert (await closed.engine.reads.get(theirs)).status == "PENDING"

@@ -163,7 +163,7 @@ async def test_requests_that_come_to_no_route_are_counted_too(fresh_sqlite_url: 
 
 async def test_jobs_are_counted_where_they_go(served: Served) -> None:
     """By the queue that their type names, if they name none; a repeat makes no job."""
-    await served.engine.declare(JobType(name="letter", queue="mail"))
+    await served.engine.job_types.declare(JobType(name="letter", queue="mail"))
     for key in ("a", "a", "b"):
         await served.http.post("/jobs", json={"jobType": "letter", "payload": {}, "idempotencyKey": key})
     batch = [{"jobType": "letter", "payload": {}, "queue": "slow"}, {"jobType": "other", "payload": {}}]
@@ -193,7 +193,7 @@ async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) ->
     worker = await hand(served)
     await served.engine.create_many([NewJob(type="echo") for _ in range(3)])
     jobs = await worker.claim(limit=3, instanceId="one")
-    assert len(await served.engine.reap(gone=["one"])) == 3
+    assert len(await served.engine.maintenance.reap(gone=["one"])) == 3
     await worker.refused("complete", **held(jobs[0]))
     await worker.told("report", complete=[held(jobs[1])], fail=[{**held(jobs[2]), "errorCode": "E", "message": ""}])
     found = await scraped(served)
@@ -202,7 +202,7 @@ async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) ->
 
 
 async def test_hooks_that_failed_are_counted_by_extension_and_verb(served: Served) -> None:
-    served.engine.rules.hook_failures["notes", "reap"] += 2
+    served.engine.ctx.hook_failures["notes", "reap"] += 2
     found = await scraped(served)
     assert value(found, "holdfast_hook_failures_total", extension="notes", verb="reap") == 2
 
@@ -217,7 +217,7 @@ async def test_attempts_of_http_workers_and_lost_ones_have_a_duration(
     jobs = await worker.claim(limit=3, instanceId="one")
     await worker.told("complete", **held(jobs[0]))
     await worker.told("fail", **held(jobs[1]), errorCode="E", message="")
-    assert len(await served.engine.reap(gone=["one"])) == 1
+    assert len(await served.engine.maintenance.reap(gone=["one"])) == 1
     found = await scraped(served)
     for outcome in ("succeeded", "failed", "lost"):
         sample = "holdfast_attempt_seconds_count"
@@ -234,7 +234,7 @@ async def test_failures_are_shown_as_the_database_counts_them(served: Served, wo
     await served.engine.create_many([NewJob(type="echo", max_attempts=1), NewJob(type="echo", max_attempts=2)])
     first, second = await served.engine.claim(worker, limit=2, instance="one")
     await served.engine.fail(worker, first.id, first.token, "E_X")
-    assert [one["id"] for one in await served.engine.reap(gone=["one"])] == [second.id]
+    assert [one["id"] for one in await served.engine.maintenance.reap(gone=["one"])] == [second.id]
     found = await until(served, "holdfast_job_failures_total", 2)
     assert value(found, "holdfast_stale_jobs_recovered_total") == 1
     assert value(found, "holdfast_max_retries_exceeded_total") == 1
@@ -348,7 +348,7 @@ async def test_a_scrape_does_not_wait_for_a_database_that_hangs(
         await asyncio.Event().wait()
         return Depths()
 
-    monkeypatch.setattr(served_on_sqlite.engine, "depths", hanging)
+    monkeypatch.setattr(served_on_sqlite.engine.reads, "queue_stats", hanging)
     waits = iter([metrics.WAIT_SECONDS])  # the first who asks waits a little; nobody after him
     within = Clock.within
 
@@ -371,7 +371,7 @@ async def test_a_server_that_cannot_count_says_that_it_never_has(
     async def failing(max_age_seconds: float = 10) -> Depths:
         raise StoreUnavailable("nobody there")
 
-    monkeypatch.setattr(served_on_sqlite.engine, "depths", failing)
+    monkeypatch.setattr(served_on_sqlite.engine.reads, "queue_stats", failing)
     found = await scraped(served_on_sqlite)
     assert value(found, "holdfast_queue_age_seconds") == float("inf")
     assert found["holdfast_queue_jobs"].samples == []
@@ -383,7 +383,7 @@ async def test_a_server_that_cannot_count_says_that_it_never_has(
 async def test_on_this_machine_whoever_shows_no_key_may_read_them(served_on_sqlite: Served) -> None:
     """Keys or no keys. What is shown must be good all the same, and a page from elsewhere gets nothing."""
     http = served_on_sqlite.http
-    await served_on_sqlite.engine.create_key(NewKey())
+    await served_on_sqlite.engine.keys.create(NewKey())
     assert (await http.get("/metrics")).status_code == 200
     assert (await http.get("/metrics", headers=bearer("gibberish"))).status_code == 401
     assert (await http.get("/metrics", headers={"Host": "rebound.example"})).json()["code"] == "wrong_host"
@@ -395,8 +395,8 @@ async def test_on_this_machine_whoever_shows_no_key_may_read_them(served_on_sqli
 async def test_on_any_other_address_they_are_for_operators(fresh_sqlite_url: str) -> None:
     """SEC-44: with a key that may `admin:read`, or the admin secret."""
     async with serving(fresh_sqlite_url, host="0.0.0.0") as served:
-        client = (await served.engine.create_key(NewKey())).text
-        reader = (await served.engine.create_key(NewKey(kind=Kind.ADMIN))).text
+        client = (await served.engine.keys.create(NewKey())).text
+        reader = (await served.engine.keys.create(NewKey(kind=Kind.ADMIN))).text
         statuses = [
             (await served.http.get("/metrics", headers=headers)).status_code
             for headers in ({}, bearer(client), bearer(reader), ADMIN)

@@ -68,7 +68,7 @@ async def test_hostile_bodies_get_a_problem_that_says_what_is_wrong(served: Serv
         assert (answer.status_code, answer.json()["code"]) == (status, code), what
         assert answer.headers["content-type"] == "application/problem+json"
         assert len(answer.content) < 1000, f"{what}: the problem repeats what was sent"
-    assert (await served.engine.page()).jobs == []
+    assert (await served.engine.reads.page()).jobs == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ async def test_a_header_that_is_a_list_may_go_on_in_another_line(served: Served)
 
 async def test_of_a_key_said_twice_the_last_counts(served: Served) -> None:
     answer = await served.http.post("/jobs", content=b'{"jobType":"A","jobType":"B","payload":{}}', headers=JSON)
-    assert (await served.engine.get(answer.json()["jobId"])).type == "B"
+    assert (await served.engine.reads.get(answer.json()["jobId"])).type == "B"
 
 
 async def test_the_largest_body_and_payload_are_taken(served: Served) -> None:

@@ -34,7 +34,7 @@ class Stage(NamedTuple):
 
     async def clear(self) -> None:
         """Nothing is left to claim."""
-        await self.served.engine.requeue_due()
+        await self.served.engine.maintenance.requeue_due()
         await self.other.claim(limit=100)
 
     async def pass_on(self, moment: str) -> None:
@@ -43,8 +43,8 @@ class Stage(NamedTuple):
             return
         for _ in range(7):  # somebody sweeps all the time, so there is no grace for a silence of our own
             self.clock.advance(10)
-            await self.served.engine.reap()
-        await self.served.engine.requeue_due()
+            await self.served.engine.maintenance.reap()
+        await self.served.engine.maintenance.requeue_due()
         if moment == "reaped":
             return
         jobs = await self.other.claim(limit=9)
@@ -76,7 +76,7 @@ async def test_what_ended_an_execution_is_answered_again_in_the_same_words(stage
         await stage.me.refused("progress", **held(job), currentStep="on")
         await stage.other.refused(verb, **held(job), **body)
         assert await stored(engine, job["jobId"]) == before
-        assert [attempt.token for attempt in await engine.attempts(job["jobId"])].count(job["leaseToken"]) == 1
+        assert [attempt.token for attempt in await engine.reads.attempts(job["jobId"])].count(job["leaseToken"]) == 1
         await stage.clear()
 
 
@@ -111,7 +111,7 @@ async def test_progress_and_heartbeats_may_be_sent_as_often_as_one_likes(stage: 
     for _ in range(3):
         await stage.me.told("progress", **held(job), progressPercent=40, counters={"pages": 2}, checkpoint=[1])
         await stage.me.told("heartbeat", leases=[held(job), held(job)])
-    running = await stage.served.engine.get(job["jobId"])
+    running = await stage.served.engine.reads.get(job["jobId"])
     assert (running.percent, running.counters, running.checkpoint) == (40, {"pages": 2}, [1])
 
 
@@ -121,7 +121,7 @@ async def test_transcode_refuses_what_comes_after_the_lease_ran_out(stage: Stage
     stage.clock.advance(1801)
     for verb, words in {"complete": {}, "fail": {"errorCode": "E"}, "progress": {}}.items():
         assert (await stage.me.refused(verb, **held(job), **words))["reassigned"] is False
-    assert (await stage.served.engine.get(job["jobId"])).state == "running"
+    assert (await stage.served.engine.reads.get(job["jobId"])).state == "running"
 
 
 async def test_elsewhere_a_lease_that_ran_out_is_still_its_holders(stage: Stage) -> None:
@@ -155,7 +155,7 @@ async def test_whatever_is_sent_in_whatever_order_there_is_one_outcome(stage: St
             else:
                 assert answer.json()["code"] == "lease_lost"
     for job_id in {job["jobId"] for _, job in leases}:
-        attempts = await stage.served.engine.attempts(job_id)
+        attempts = await stage.served.engine.reads.attempts(job_id)
         assert len({attempt.token for attempt in attempts}) == len(attempts)
         final = [attempt for attempt in attempts if attempt.to_state in ("succeeded", "rejected", "dead")]
         assert len(final) <= 1

@@ -97,9 +97,9 @@ async def test_a_job_that_is_done_is_no_load(served: Served, clock: MovableClock
 
 
 async def test_it_tells_the_slots_of_the_workers_that_live(served: Served, clock: MovableClock) -> None:
-    await served.engine.register(slots=8)
-    disabled = await served.engine.register(slots=4)
-    await served.engine.disable(disabled.id)
+    await served.engine.workers.register(slots=8)
+    disabled = await served.engine.workers.register(slots=4)
+    await served.engine.workers.disable(disabled.id)
     assert (await counted(served, clock))["slots"] == 8
 
 

@@ -38,16 +38,16 @@ async def test_an_address_that_others_can_reach_needs_a_key_and_a_secret(engine:
         assert MAKE_A_KEY in both
     assert SET_A_SECRET not in await complaint(engine, GOOD, host)
     assert MAKE_A_KEY in await complaint(engine, GOOD, host)
-    await engine.create_key(NewKey(kind=Kind.ADMIN))
+    await engine.keys.create(NewKey(kind=Kind.ADMIN))
     assert MAKE_A_KEY in await complaint(engine, GOOD, host), "an operator's key does no work"
-    await engine.create_key(NewKey())
+    await engine.keys.create(NewKey())
     assert await complaint(engine, GOOD, host) == ""
     assert MAKE_A_KEY not in await complaint(engine, SHORT, host)
     assert SET_A_SECRET in await complaint(engine, SHORT, host)
 
 
 async def test_a_workers_key_will_do(engine: Engine) -> None:
-    await engine.register_with_key(NewWorker(name="w"))
+    await engine.workers.register_with_key(NewWorker(name="w"))
     assert await complaint(engine, GOOD, "0.0.0.0") == ""
 
 

@@ -20,7 +20,7 @@ async def sign_in(served: Served, key: str, **headers: str) -> httpx2.Response:
 
 async def signed_in(served: Served, **words: object) -> tuple[str, str]:
     """The id of a new key, and the CSRF token; the cookie is in the client from then on."""
-    key, text = await served.engine.create_key(NewKey(**words))  # type: ignore[arg-type]
+    key, text = await served.engine.keys.create(NewKey(**words))  # type: ignore[arg-type]
     answer = await sign_in(served, text)
     assert answer.status_code == 201, answer.text
     return key.id, answer.json()["csrfToken"]
@@ -38,7 +38,7 @@ async def test_a_cookie_stands_for_the_key(served: Served) -> None:
     }
     made = await served.http.post("/jobs", json=JOB, headers={"X-CSRF-Token": csrf})
     assert made.status_code == 202
-    assert (await served.engine.get(made.json()["jobId"])).tenant == "acme"
+    assert (await served.engine.reads.get(made.json()["jobId"])).tenant == "acme"
     assert (await served.http.get(f"/jobs/{made.json()['jobId']}")).status_code == 200
     refused = await served.http.get("/api/admin/jobs")
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
@@ -46,7 +46,7 @@ async def test_a_cookie_stands_for_the_key(served: Served) -> None:
 
 async def test_the_cookie_is_not_for_scripts_nor_for_other_sites(served_on_sqlite: Served) -> None:
     served = served_on_sqlite
-    _, text = await served.engine.create_key(NewKey())
+    _, text = await served.engine.keys.create(NewKey())
     plain, proxied = (
         (await sign_in(served, text)).headers["set-cookie"],
         (await sign_in(served, text, **{"X-Forwarded-Proto": "https"})).headers["set-cookie"],
@@ -61,7 +61,7 @@ async def test_the_cookie_is_not_for_scripts_nor_for_other_sites(served_on_sqlit
 
 async def test_behind_tls_the_cookie_is_secure(fresh_sqlite_url: str) -> None:
     async with serving(fresh_sqlite_url, behind_tls=True, session_seconds=60) as served:
-        _, text = await served.engine.create_key(NewKey())
+        _, text = await served.engine.keys.create(NewKey())
         cookie, *words = (await sign_in(served, text)).headers["set-cookie"].split("; ")
         assert {"Secure", "Max-Age=60"} <= set(words)
         tossed = cookie.removeprefix("__Host-")
@@ -82,7 +82,7 @@ async def test_what_changes_something_needs_the_token(served_on_sqlite: Served) 
         ):
             refused = await asked
             assert (refused.status_code, refused.json()["code"]) == (403, "csrf_refused")
-    assert (await served.engine.page()).jobs == []
+    assert (await served.engine.reads.page()).jobs == []
     for path in ("/jobs", "/session"):
         assert (await served.http.get(path)).status_code == 200
         assert (await served.http.head(path)).status_code == 200
@@ -113,10 +113,10 @@ async def test_a_stream_ends_at_sign_out(served_on_sqlite: Served, monkeypatch: 
 async def test_a_key_in_the_header_wins_over_the_cookie(served_on_sqlite: Served) -> None:
     served = served_on_sqlite
     await signed_in(served, tenant="acme")
-    _, other = await served.engine.create_key(NewKey(tenant="other"))
+    _, other = await served.engine.keys.create(NewKey(tenant="other"))
     made = await served.http.post("/jobs", json=JOB, headers=bearer(other))
     assert made.status_code == 202, "with a key no token is needed"
-    assert (await served.engine.get(made.json()["jobId"])).tenant == "other"
+    assert (await served.engine.reads.get(made.json()["jobId"])).tenant == "other"
     assert (await served.http.get("/jobs", headers=bearer("gibberish"))).status_code == 401
 
 
@@ -138,7 +138,7 @@ async def test_a_session_ends_with_its_time_and_with_its_key(store_url: str) -> 
     async with serving(store_url, clock=clock, session_seconds=100) as served:
         key, _ = await signed_in(served)
         assert (await served.http.get("/jobs")).status_code == 200
-        await served.engine.revoke_key(key)
+        await served.engine.keys.revoke(key)
         clock.advance(ttl_cache.BELIEVED_SECONDS)
         assert (await served.http.get("/jobs")).status_code == 401
         assert (await served.http.get("/session")).json()["code"] == "session_over"
@@ -155,7 +155,7 @@ async def test_a_session_ends_with_its_time_and_with_its_key(store_url: str) -> 
 async def test_whoever_tries_keys_is_slowed_down(served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     served = served_on_sqlite
     monkeypatch.setattr(rate_limit, "FAILURES_MAX", 3)
-    _, good = await served.engine.create_key(NewKey())
+    _, good = await served.engine.keys.create(NewKey())
     wrong = text_of(Kind.CLIENT, "0" * 16, "0" * 64)
     tried = [await sign_in(served, key) for key in (wrong, "gibberish", wrong, wrong)]
     assert [answer.status_code for answer in tried] == [401, 401, 401, 429]
@@ -164,7 +164,7 @@ async def test_whoever_tries_keys_is_slowed_down(served_on_sqlite: Served, monke
 
 
 async def test_signing_in_counts_as_a_request_of_the_key(served_on_sqlite: Served) -> None:
-    _, text = await served_on_sqlite.engine.create_key(NewKey(rate_per_second=1))
+    _, text = await served_on_sqlite.engine.keys.create(NewKey(rate_per_second=1))
     tried = [(await sign_in(served_on_sqlite, text)).status_code for _ in range(3)]
     assert tried[0] == 201
     assert 429 in tried, "nobody fills the table of sessions with one key"
@@ -172,10 +172,10 @@ async def test_signing_in_counts_as_a_request_of_the_key(served_on_sqlite: Serve
 
 async def test_a_worker_and_a_page_from_elsewhere_do_not_sign_in(served_on_sqlite: Served) -> None:
     served = served_on_sqlite
-    worker = await served.engine.register(name="w")
-    _, text = await served.engine.create_key(NewKey(kind=Kind.WORKER, worker_id=worker.id))
+    worker = await served.engine.workers.register(name="w")
+    _, text = await served.engine.keys.create(NewKey(kind=Kind.WORKER, worker_id=worker.id))
     assert (await sign_in(served, text)).status_code == 403
-    _, good = await served.engine.create_key(NewKey())
+    _, good = await served.engine.keys.create(NewKey())
     foreign = await sign_in(served, good, **{"Sec-Fetch-Site": "cross-site"})
     assert (foreign.status_code, foreign.json()["code"]) == (403, "cross_origin_forbidden")
 

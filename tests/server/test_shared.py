@@ -85,7 +85,7 @@ async def copied(served: Served, server: RedisServer, job_id: str, **headers: st
 
 async def as_stored(served: Served, job_id: str) -> Any:
     """What a server without a cache would say."""
-    [outline] = await served.engine.outlines([(job_id, "default")])
+    [outline] = await served.engine.reads.summaries([(job_id, "default")])
     from holdfast.server.api.views import job_view
 
     assert isinstance(outline, Outline)
@@ -116,7 +116,7 @@ async def test_a_copy_follows_its_job(served: Served, redis_server: RedisServer,
     await view(served, job_id)
     await copied(served, redis_server, job_id)
     engine = served.engine
-    worker = (await engine.register(name="tester")).id
+    worker = (await engine.workers.register(name="tester")).id
     [lease] = await engine.claim(worker)
     await followed(served, job_id, status="RUNNING")
     report = Progress(id=job_id, token=lease.token, percent=40, step="half", counters={"n": 1})
@@ -241,7 +241,7 @@ async def cache_at(url: str, seconds: float = 60, secret: bytes = b"secret") -> 
 
 async def some_outline(served: Served) -> Outline:
     job_id = (await served.engine.create(NewJob(type="t"))).id
-    [outline] = await served.engine.outlines([(job_id, "default")])
+    [outline] = await served.engine.reads.summaries([(job_id, "default")])
     assert isinstance(outline, Outline)
     return outline
 
@@ -332,7 +332,7 @@ async def heard_of(
         await until(lambda: redis_server.say("EXISTS", "holdfast:speaker"))
         await until(lambda: any(everything_is_watched(each) for each in servers))
         job_id = await created(served, **job)
-        worker = (await engine.register(name="tester")).id
+        worker = (await engine.workers.register(name="tester")).id
         [lease] = await engine.claim(worker)
         await engine.progress(worker, Progress(id=job_id, token=lease.token, percent=40, step="transcode"))
         await engine.complete(worker, job_id, lease.token, {"secret": 42})

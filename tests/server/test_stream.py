@@ -24,11 +24,11 @@ async def finish(engine: Engine, worker: str, job_type: str) -> None:
 
 @pytest.fixture
 async def worker(served: Served) -> str:
-    return (await served.engine.register(name="tester")).id
+    return (await served.engine.workers.register(name="tester")).id
 
 
 async def key_of(served: Served, tenant: str, kind: Kind = Kind.CLIENT) -> str:
-    made = await served.engine.create_key(NewKey(kind=kind, tenant=tenant))
+    made = await served.engine.keys.create(NewKey(kind=kind, tenant=tenant))
     return made.text
 
 
@@ -151,7 +151,7 @@ class TestOfAll:
             for job_type, queue in (("mail", "slow"), ("other", "fast"), ("mail", "fast")):
                 await served.engine.create(NewJob(type=job_type, queue=queue, tags=[queue]))
             said = await reader.next()
-        [wanted] = [job for job in (await served.engine.page()).jobs if (job.type, job.queue) == ("mail", "fast")]
+        [wanted] = [job for job in (await served.engine.reads.page()).jobs if (job.type, job.queue) == ("mail", "fast")]
         assert said.event == (wanted.id, 1)
 
     async def test_each_tenant_sees_its_own_and_no_trace_of_others(self, served: Served) -> None:
@@ -213,9 +213,9 @@ class TestForOperators:
             watching(served, "/events") as client,
         ):
             await reader.block(), await client.block()
-            worker = await served.engine.register(name="w")
+            worker = await served.engine.workers.register(name="w")
             said = [await _next_of(reader, "worker_status")]
-            await served.engine.disable(worker.id)
+            await served.engine.workers.disable(worker.id)
             said.append(await _next_of(reader, "worker_status"))
             job = await served.engine.create(NewJob(type="t"))
             assert (await client.next()).event == (job.id, 1), "and nothing of any worker before it"
@@ -291,14 +291,14 @@ class TestLimits:
 
     async def test_a_revoked_key_watches_no_longer(self, served: Served) -> None:
         """SEC-4: within 5 s, also where nothing happens."""
-        made = await served.engine.create_key(NewKey(kind=Kind.CLIENT, tenant="us"))
+        made = await served.engine.keys.create(NewKey(kind=Kind.CLIENT, tenant="us"))
         other = await key_of(served, "us")
         async with (
             watching(served, "/events", headers=bearer(made.text)) as reader,
             watching(served, "/events", headers=bearer(other)) as spared,
         ):
             await reader.block()
-            await served.engine.revoke_key(made.key.id)
+            await served.engine.keys.revoke(made.key.id)
             assert await reader.next() is None
             job = await served.engine.create(NewJob(type="t", tenant="us"))
             assert (await spared.next()).event == (job.id, 1)

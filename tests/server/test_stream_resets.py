@@ -36,7 +36,7 @@ async def test_a_client_whose_next_events_were_pruned_is_told_that_some_are_miss
     before = await place_now(served)
     gone = await served.engine.create(NewJob(type="t"))
     await served.engine.cancel(gone.id)
-    await served.engine.prune(AT_ONCE)
+    await served.engine.maintenance.prune(AT_ONCE)
     left = await served.engine.create(NewJob(type="t"))
     await settled(served.engine)
     async with watching(served, "/events", last=before) as reader:

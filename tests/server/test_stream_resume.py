@@ -66,7 +66,7 @@ def ground(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
         async def begin() -> tuple[list[Served], str]:
             starting = [serving(store_url, sse_heartbeat_seconds=0.03) for _ in range(2)]
             servers = [await stack.enter_async_context(each) for each in starting]
-            return servers, (await servers[0].engine.register(name="w")).id
+            return servers, (await servers[0].engine.workers.register(name="w")).id
 
         yield Ground(runner, *runner.run(begin()))
         runner.run(stack.aclose())
@@ -104,7 +104,7 @@ async def logged(engine: Engine, first: str, last: str) -> list[tuple[str, int]]
     """What stands in the log for us between these; other transactions of the database server may hold it back."""
     async with asyncio.timeout(30):
         while True:
-            events, _ = await engine.feed(limit=10_000)
+            events, _ = await engine.reads.feed(limit=10_000)
             found = [(event.job_id, event.seq) for event in events if event.tenant == OURS]
             if (last, 1) in found:
                 return found[found.index((first, 1)) : found.index((last, 1)) + 1]

@@ -57,7 +57,7 @@ async def test_each_event_of_a_job_names_its_subject(served: Served, worker: str
 async def test_each_job_of_a_batch_has_its_own_subject(served: Served) -> None:
     jobs = [{"jobType": "A", "payload": {}, "subject": subject} for subject in ("a", "b", None)]
     answer = await served.http.post("/jobs/batch", json={"jobs": jobs})
-    made = [(await served.engine.get(job["jobId"])).subject for job in answer.json()["jobs"]]
+    made = [(await served.engine.reads.get(job["jobId"])).subject for job in answer.json()["jobs"]]
     assert made == ["a", "b", None]
 
 
@@ -65,7 +65,7 @@ async def test_the_client_sends_the_subject_and_the_lifecycle_and_lists_by_them(
     async with Client(served.url) as client:
         job = await client.create("A", subject="video 7", lifecycle="transcode")
         [other] = await client.create_many([{"job_type": "A", "subject": "video 8"}])
-        stored = await served.engine.get(job.id)
+        stored = await served.engine.reads.get(job.id)
         assert (stored.subject, stored.lifecycle) == ("video 7", "transcode")
         async with aclosing(client.list(subject="video 8")) as found:
             assert [(view.job_id, view.subject) async for view in found] == [(other.id, "video 8")]
@@ -76,8 +76,8 @@ async def test_a_redrive_keeps_the_subject(served: Served, worker: str) -> None:
     [lease] = await served.engine.claim(worker)
     await served.engine.fail(worker, lease.id, lease.token, "E_X", permanent=True)
     new = (await served.engine.redrive(old)).id
-    assert (await served.engine.get(new)).subject == "video 7"
-    found = await served.engine.page(Filter(subject="video 7", states=[State.QUEUED]))
+    assert (await served.engine.reads.get(new)).subject == "video 7"
+    found = await served.engine.reads.page(Filter(subject="video 7", states=[State.QUEUED]))
     assert [job.id for job in found.jobs] == [new]
 
 
@@ -95,7 +95,7 @@ async def test_another_subject_under_the_same_key_is_another_request(served_on_s
 
 
 async def test_a_request_may_name_the_lifecycle_of_a_type_that_no_app_declared(served: Served) -> None:
-    job = await served.engine.get(await create(served, lifecycle="transcode"))
+    job = await served.engine.reads.get(await create(served, lifecycle="transcode"))
     assert (job.lifecycle, job.max_attempts) == ("transcode", 3)
     status, code, detail = await refused(served, lifecycle="transcod")
     assert (status, code) == (422, "unknown_lifecycle")
@@ -104,7 +104,7 @@ async def test_a_request_may_name_the_lifecycle_of_a_type_that_no_app_declared(s
 
 
 async def test_a_declared_type_keeps_its_lifecycle(served: Served) -> None:
-    await served.engine.declare(JobType(name="TRANSCODE", lifecycle="transcode"))
+    await served.engine.job_types.declare(JobType(name="TRANSCODE", lifecycle="transcode"))
     await create(served, lifecycle="transcode")
     status, code, detail = await refused(served, lifecycle="default")
     assert (status, code) == (422, "lifecycle_conflict")

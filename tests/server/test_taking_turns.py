@@ -18,7 +18,7 @@ async def test_a_server_is_one_more_and_the_last_of_them(engine: Engine, tmp_pat
     pulse = Pulse(engine, Clock(), tmp_path, tell=heard.append)
     await pulse.beat()
     for _ in range(2):
-        await engine.register()
+        await engine.workers.register()
     await pulse.beat()
     assert heard == [Fleet(1, 0), Fleet(3, 2)]
 
@@ -32,7 +32,7 @@ async def test_a_server_that_hears_nothing_of_the_others_is_alone(
         raise StoreUnavailable("gone")
 
     heard: list[Fleet] = []
-    monkeypatch.setattr(engine, "vitals", gone)
+    monkeypatch.setattr(engine.reads, "health", gone)
     running = asyncio.create_task(Pulse(engine, Clock(), tmp_path, tell=heard.append).run())
     await until(lambda: bool(heard))
     running.cancel()

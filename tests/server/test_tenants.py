@@ -56,6 +56,6 @@ async def test_the_tenant_comes_from_the_key_and_from_nowhere_else(served: Serve
     ours = bearer(await client_key(served, "ours"))
     for headers in ({"X-Tenant": "theirs"}, {"Tenant": "theirs"}):
         answer = await served.http.post("/jobs", json=BODY, headers=ours | headers)
-        assert (await served.engine.get(answer.json()["jobId"])).tenant == "ours"
+        assert (await served.engine.reads.get(answer.json()["jobId"])).tenant == "ours"
     assert (await served.http.post("/jobs", json={**BODY, "tenant": "theirs"}, headers=ours)).status_code == 422
     assert (await served.http.get("/jobs?tenant=theirs", headers=ours)).status_code == 422

@@ -107,7 +107,7 @@ def test_all_addresses_of_one_ipv6_network_are_one_source() -> None:
 async def test_of_a_thousand_wrong_keys_most_are_not_heard_and_the_right_one_is(fresh_sqlite_url: str) -> None:
     """SEC-7: nobody is locked out by what others do at the same address, or with the same key's id."""
     async with serving(fresh_sqlite_url) as served:
-        key, text = await served.engine.create_key(NewKey())
+        key, text = await served.engine.keys.create(NewKey())
         wrong = [text_of(Kind.CLIENT, key.id, f"{number:064x}") for number in range(500)]
         wrong += [text_of(Kind.CLIENT, f"{number:016x}", "0" * 64) for number in range(500)]
 
@@ -149,7 +149,7 @@ async def test_a_source_that_guesses_at_the_admin_secret_is_not_heard(engine: En
 async def test_guesses_at_one_key_are_counted_wherever_they_come_from(engine: Engine, clock: WholeClock) -> None:
     """SEC-7: per key id."""
     auth = Auth(engine, clock, admin_secret=SECRET, open_to_anybody=False)
-    key, text = await engine.create_key(NewKey())
+    key, text = await engine.keys.create(NewKey())
     codes = [
         await code_of(auth, with_key(text_of(Kind.CLIENT, key.id, f"{number:064x}")), f"192.0.2.{number}")
         for number in range(FAILURES_MAX + 5)
@@ -161,8 +161,8 @@ async def test_guesses_at_one_key_are_counted_wherever_they_come_from(engine: En
 async def test_a_key_has_a_rate_of_its_own_else_that_of_the_server(engine: Engine, clock: WholeClock) -> None:
     auth = Auth(engine, clock, admin_secret=SECRET, open_to_anybody=True, rate_per_second=2)
     assert [await code_of(auth, LOCAL, "") for _ in range(3)] == ["anybody"] * 2 + ["too_many_requests"]
-    fast, fast_text = await engine.create_key(NewKey(rate_per_second=4))
-    plain, plain_text = await engine.create_key(NewKey())
+    fast, fast_text = await engine.keys.create(NewKey(rate_per_second=4))
+    plain, plain_text = await engine.keys.create(NewKey())
     assert [await code_of(auth, with_key(fast_text), "") for _ in range(5)] == [fast.id] * 4 + ["too_many_requests"]
     assert [await code_of(auth, with_key(plain_text), "") for _ in range(3)] == [plain.id] * 2 + ["too_many_requests"]
     clock.advance(1)
@@ -177,7 +177,7 @@ async def test_without_a_rate_there_is_no_limit(engine: Engine, clock: WholeCloc
 
 async def test_over_http_too_fast_is_429_with_retry_after(store_url: str) -> None:
     async with serving(store_url) as served:
-        _, text = await served.engine.create_key(NewKey(rate_per_second=0.001))
+        _, text = await served.engine.keys.create(NewKey(rate_per_second=0.001))
         answers = [await served.http.get("/jobs", headers=bearer(text)) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 429]
         assert answers[1].json()["code"] == "too_many_requests"

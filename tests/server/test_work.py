@@ -21,7 +21,7 @@ async def test_a_worker_is_registered_by_an_admin_and_gets_a_key_once(served: Se
     )
     assert answer.status_code == 201
     assert set(answer.json()) == {"workerId", "apiKey"}
-    worker = await served.engine.worker(answer.json()["workerId"])
+    worker = await served.engine.workers.get(answer.json()["workerId"])
     assert (worker.name, worker.kind, worker.status, worker.offers) == ("shed", "remote", "active", ["gpu"])
     assert worker.metadata == {"rack": 3}
     assert (await Hand(served.http, worker.id, answer.json()["apiKey"]).claim()) == []
@@ -33,7 +33,7 @@ async def test_nobody_else_registers_workers(served: Served) -> None:
     for headers in ({}, {"X-Admin-Secret": "a guess"}, {"Authorization": f"Bearer {me.key}"}):
         answer = await served.http.post("/api/worker/register", json={}, headers=headers)
         assert answer.status_code in (401, 403), headers
-    assert len(await served.engine.workers()) == 1
+    assert len(await served.engine.workers.all()) == 1
 
 
 async def test_what_a_worker_says_of_itself_is_an_object_of_ten_kilobytes_at_most(served: Served) -> None:
@@ -46,7 +46,7 @@ async def test_what_a_worker_says_of_itself_is_an_object_of_ten_kilobytes_at_mos
     assert await refusal(capabilities={"x": "y" * 10_300}) == (413, "capabilities_too_large")
     assert await refusal(metadata={"x": "y" * 10_300}) == (413, "metadata_too_large")
     assert await refusal(capabilities=["gpu"]) == (422, "invalid_body")
-    assert await served.engine.workers() == []
+    assert await served.engine.workers.all() == []
 
 
 async def test_without_a_key_there_is_no_work(served: Served) -> None:
@@ -68,19 +68,19 @@ async def test_a_job_is_claimed_advanced_and_completed(served: Served) -> None:
     assert (job["attempt"], job["epoch"], job["maxAttempts"], job["checkpoint"], job["parts"]) == (1, 1, 5, None, [])
     assert (job["priority"], job["tags"], job["lifecycle"], job["queue"]) == (3, ["t"], "default", "default")
     assert job["clocks"] == {"leaseSeconds": 30.0, "heartbeatSeconds": 10.0, "cancelGraceSeconds": 30.0}
-    running = await served.engine.get(made.id)
+    running = await served.engine.reads.get(made.id)
     assert (running.lease_worker, running.lease_instance) == (me.id, "one")
 
     advanced = await me.told("progress", **held(job), currentStep="fetch", progressPercent=20, counters={"rows": 3})
     assert advanced["jobId"] == made.id
     assert advanced["cancel"] is False
     assert datetime.fromisoformat(advanced["leaseExpiresAt"]) > datetime.fromisoformat(job["leaseExpiresAt"])
-    running = await served.engine.get(made.id)
+    running = await served.engine.reads.get(made.id)
     assert (running.step, running.percent, running.counters) == ("fetch", 20, {"rows": 3})
 
     done = await me.told("complete", **held(job), result={"width": 10})
     assert done == {"jobId": made.id, "status": "COMPLETED", "state": "succeeded"}
-    assert (await served.engine.get(made.id)).result == {"width": 10}
+    assert (await served.engine.reads.get(made.id)).result == {"width": 10}
 
 
 async def test_the_state_is_in_the_words_of_the_lifecycle(served: Served) -> None:
@@ -112,7 +112,7 @@ async def test_finished_parts_and_the_checkpoint_come_back_with_the_next_attempt
     await me.told("progress", **held(job), parts=parts, checkpoint={"segment": 7})
     failed = await me.told("fail", **held(job), errorCode="E_DISK", message="full", retryAfterSeconds=0)
     assert (failed["status"], failed["state"]) == ("PENDING", "retrying")
-    await served.engine.requeue_due()
+    await served.engine.maintenance.requeue_due()
     again = await me.claim_one()
     assert (again["attempt"], again["epoch"], again["checkpoint"]) == (2, 2, {"segment": 7})
     assert [(part["name"], part["status"]) for part in again["parts"]] == [("1080p", "completed"), ("720p", "pending")]
@@ -126,7 +126,7 @@ async def test_fail_says_where_the_job_went(served: Served) -> None:
     job = await me.claim_one()
     first = await me.told("fail", **held(job), errorCode="E_NET", message="reset", retryAfterSeconds=0)
     assert first == {"jobId": job["jobId"], "status": "PENDING", "state": "retrying"}
-    await served.engine.requeue_due()
+    await served.engine.maintenance.requeue_due()
     last = await me.told("fail", **held(await me.claim_one()), errorCode="E_NET", message="reset")
     assert (last["status"], last["state"]) == ("FAILED", "dead")
 
@@ -141,7 +141,7 @@ async def test_a_message_that_is_too_long_is_cut_and_not_refused(served: Served)
     await served.engine.create(NewJob(type="echo"))
     job = await me.claim_one()
     await me.told("fail", **held(job), errorCode="E_LONG", message="é\x00" * 50_000, permanent=True)
-    error = (await served.engine.get(job["jobId"])).error
+    error = (await served.engine.reads.get(job["jobId"])).error
     assert error["code"] == "E_LONG"
     assert len(error["message"]) <= 4001
 
@@ -156,7 +156,7 @@ async def test_a_job_is_handed_back_or_refused_for_good(served: Served) -> None:
     assert (again["attempt"], again["epoch"]) == (1, 2)
     said = await me.told("reject", **held(again), errorCode="E_POLICY", message="no", context={"rule": 7})
     assert (said["status"], said["state"]) == ("REJECTED", "rejected")
-    error = (await served.engine.get(again["jobId"])).error
+    error = (await served.engine.reads.get(again["jobId"])).error
     assert error["context"] == {"rule": 7, "attempt": 1, "workerId": me.id}, "R002-40"
 
 
@@ -174,7 +174,7 @@ async def test_a_heartbeat_renews_what_is_held_and_names_what_is_lost(served: Se
     assert list(beat["leaseExpiresAt"]) == [job["jobId"]]
     assert beat["leaseExpiresAt"][job["jobId"]] > job["leaseExpiresAt"]
     assert datetime.fromisoformat(beat["serverTime"]).tzinfo is not None
-    worker = await served.engine.worker(me.id)
+    worker = await served.engine.workers.get(me.id)
     assert (worker.status, worker.slots) == ("busy", 4)
 
 
@@ -182,7 +182,7 @@ async def test_a_worker_says_how_it_does(served: Served) -> None:
     me = await hand(served)
     for status in ("idle", "busy", "offline", "active"):
         await me.told("heartbeat", status=status)
-        assert (await served.engine.worker(me.id)).liveness == status
+        assert (await served.engine.workers.get(me.id)).liveness == status
 
 
 async def test_a_word_that_nobody_knows_is_refused(served: Served) -> None:
@@ -277,7 +277,7 @@ async def test_many_words_are_answered_each_in_its_place(served: Served) -> None
     assert [report["state"] for verb in ("fail", "release", "reject") for report in answer[verb]] == [
         *("failed", "queued", "rejected")
     ]
-    assert (await served.engine.get(jobs[0]["jobId"])).result == 1
+    assert (await served.engine.reads.get(jobs[0]["jobId"])).result == 1
 
 
 async def test_words_that_come_at_once_share_a_commit_and_not_their_fate(served: Served, asked: list[str]) -> None:
@@ -289,7 +289,7 @@ async def test_words_that_come_at_once_share_a_commit_and_not_their_fate(served:
     answers = await asyncio.gather(*(me.say("complete", **each) for each in said))
     assert [answer.status_code for answer in answers] == [*[200] * 7, 409, 413, *[200] * 31]
     assert asked.count("complete_jobs") < 30
-    results = [(await served.engine.get(job["jobId"])).result for job in jobs]
+    results = [(await served.engine.reads.get(job["jobId"])).result for job in jobs]
     assert results == [*range(7), None, None, *range(9, 40)]
 
 
@@ -310,7 +310,7 @@ async def test_a_word_that_is_wrong_does_not_take_the_others_with_it(served: Ser
     )
     assert [report.get("code") for report in answer["complete"]] == [None, None, "result_too_large", None, None]
     assert answer["progress"][0]["code"] == "invalid_field"
-    assert [(await served.engine.get(job["jobId"])).final for job in jobs] == [True, True, False, True, True]
+    assert [(await served.engine.reads.get(job["jobId"])).final for job in jobs] == [True, True, False, True, True]
 
 
 async def test_a_report_has_an_end(served: Served) -> None:

@@ -17,7 +17,7 @@ async def test_a_disabled_worker_claims_nothing_and_may_finish_what_it_holds(ser
     for _ in range(3):
         await served.engine.create(NewJob(type="echo"))
     done, given_back = await me.claim(limit=2, requestId="r")
-    await served.engine.disable(me.id)
+    await served.engine.workers.disable(me.id)
     for body in ({}, {"waitSeconds": 30}, {"requestId": "another"}):
         answer = await me.say("claim", **body)
         assert (answer.status_code, answer.json()["code"]) == (403, "worker_disabled")
@@ -27,7 +27,7 @@ async def test_a_disabled_worker_claims_nothing_and_may_finish_what_it_holds(ser
     await me.told("progress", **held(done))
     await me.told("complete", **held(done))
     await me.told("release", **held(given_back))
-    await served.engine.enable(me.id)
+    await served.engine.workers.enable(me.id)
     assert (await me.told("heartbeat"))["drain"] is False
     assert len(await me.claim(limit=9)) == 2
 
@@ -37,7 +37,7 @@ async def test_a_worker_that_is_disabled_while_it_waits_hears_so(served: Served,
     me, other = await hand(served), await hand(served)
     waiting = asyncio.create_task(me.say("claim", waitSeconds=30, **body))
     await waiting_there(served, 1)
-    await served.engine.disable(me.id)
+    await served.engine.workers.disable(me.id)
     await served.engine.create(NewJob(type="echo"))
     async with asyncio.timeout(SOON):
         assert (await waiting).status_code == 403
@@ -53,7 +53,7 @@ async def test_a_revoked_key_opens_nothing_anywhere_within_moments(store_url: st
         job = await there.claim_one()
         waiting = asyncio.create_task(there.say("claim", waitSeconds=4))
         await waiting_there(two, 1)
-        await one.engine.revoke_worker(me.id)
+        await one.engine.workers.revoke(me.id)
         async with asyncio.timeout(SOON):
             for hands in (me, there):
                 while (await hands.say("heartbeat", leases=[held(job)])).status_code != 401:
@@ -70,7 +70,7 @@ async def test_a_key_that_took_over_from_another_goes_on_with_its_leases(served:
     me = await hand(served)
     await served.engine.create(NewJob(type="echo"))
     job = await me.claim_one()
-    [old] = [key for key in await served.engine.keys() if key.worker_id == me.id]
-    me.key = (await served.engine.rotate_key(old.id)).text
-    await served.engine.revoke_key(old.id)
+    [old] = [key for key in await served.engine.keys.all() if key.worker_id == me.id]
+    me.key = (await served.engine.keys.rotate(old.id)).text
+    await served.engine.keys.revoke(old.id)
     await me.told("complete", **held(job))

@@ -80,7 +80,7 @@ async def _live(url: str, how: str) -> None:
     child = _child(how)
     if how == "claim":
         engine = Engine(await open_store(url))
-        worker = (await engine.register(name="to be killed")).id
+        worker = (await engine.workers.register(name="to be killed")).id
         [_lease] = await engine.claim(worker, instance=presence.instance)
     print(presence.instance, child, flush=True)
     await asyncio.to_thread(sys.stdin.read)

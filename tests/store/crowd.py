@@ -16,7 +16,7 @@ from holdfast.store import open_store
 
 async def take_part(url: str, number: int) -> dict[str, list[str]]:
     engine = Engine(await open_store(url))
-    worker = (await engine.register(name="one of many")).id
+    worker = (await engine.workers.register(name="one of many")).id
     created = [(await engine.create(NewJob(type="echo", payload={"n": n}))).id for n in range(number)]
     claimed: list[str] = []
     while leases := await engine.claim(worker, limit=7):

@@ -122,11 +122,11 @@ async def test_a_job_appears_when_the_caller_commits(both: tuple[Engine, Caller]
     await caller.run(ORDER)
     created = await engine.create(NewJob(type="bill", payload={"order": 1}, tags=["a"]), connection=caller.connection)
     with pytest.raises(NotFound):
-        await engine.get(created.id)
+        await engine.reads.get(created.id)
     await caller.run("COMMIT")
-    job = await engine.get(created.id)
+    job = await engine.reads.get(created.id)
     assert (job.state, job.payload, job.tags) == (State.QUEUED, {"order": 1}, ["a"])
-    assert [event.verb for event in await engine.history(job.id)] == ["create"]
+    assert [event.verb for event in await engine.reads.history(job.id)] == ["create"]
 
 
 async def test_whoever_waits_hears_of_a_job_in_a_callers_transaction(both: tuple[Engine, Caller]) -> None:
@@ -138,7 +138,7 @@ async def test_whoever_waits_hears_of_a_job_in_a_callers_transaction(both: tuple
         asyncio.get_running_loop()  # where the connections of a waker are, whatever thread the job comes from
         heard.extend(hint.job for hint in hints)
 
-    engine.rules.wakers.append(hear)
+    engine.ctx.wakers.append(hear)
     await caller.run("BEGIN")
     created = await engine.create(NewJob(type="bill"), connection=caller.connection)
     assert heard == []  # it would be for nothing
@@ -155,11 +155,11 @@ async def test_a_job_vanishes_when_the_caller_rolls_back(both: tuple[Engine, Cal
     created = await engine.create(NewJob(type="bill", queue="new queue"), connection=caller.connection)
     await caller.run("ROLLBACK")
     with pytest.raises(NotFound):
-        await engine.get(created.id)
-    assert await engine.history(created.id) == []
+        await engine.reads.get(created.id)
+    assert await engine.reads.history(created.id) == []
 
     again = await engine.create(NewJob(type="bill", queue="new queue"))
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
     assert [lease.id for lease in await engine.claim(worker, limit=10)] == [again.id]
 
 
@@ -177,7 +177,7 @@ async def test_a_key_names_one_job_inside_a_callers_transaction_too(both: tuple[
     await caller.run("COMMIT")
     assert (repeated.id, repeated.existed) == (first.id, True)
     assert [(one.id, one.existed) for one in twice] == [(twice[0].id, False), (twice[0].id, True)]
-    assert sum(number for *_, number in await engine.counts()) == 2
+    assert sum(number for *_, number in await engine.reads.counts()) == 2
 
 
 async def test_many_jobs_at_once_join_the_callers_transaction(both: tuple[Engine, Caller]) -> None:
@@ -186,9 +186,9 @@ async def test_many_jobs_at_once_join_the_callers_transaction(both: tuple[Engine
     created = await engine.create_many(
         [NewJob(type="bill", priority=n, delay_seconds=n) for n in range(20)], connection=caller.connection
     )
-    assert await engine.counts() == []
+    assert await engine.reads.counts() == []
     await caller.run("COMMIT")
-    assert sum(number for *_, number in await engine.counts()) == len({one.id for one in created}) == 20
+    assert sum(number for *_, number in await engine.reads.counts()) == len({one.id for one in created}) == 20
 
 
 async def test_a_bad_request_leaves_the_callers_transaction_usable(both: tuple[Engine, Caller]) -> None:
@@ -199,7 +199,7 @@ async def test_a_bad_request_leaves_the_callers_transaction_usable(both: tuple[E
         await engine.create(NewJob(type="bill", payload={"x": float("nan")}), connection=caller.connection)
     created = await engine.create(NewJob(type="bill"), connection=caller.connection)
     await caller.run("COMMIT")
-    assert (await engine.get(created.id)).state is State.QUEUED
+    assert (await engine.reads.get(created.id)).state is State.QUEUED
 
 
 async def test_a_connection_to_the_wrong_database_is_a_typed_error(
@@ -211,7 +211,7 @@ async def test_a_connection_to_the_wrong_database_is_a_typed_error(
             with pytest.raises(Invalid, match="the jobs live in") as caught:
                 await engine.create(NewJob(type="bill"), connection=connection)
             assert caught.value.code == "invalid_connection"
-            assert await engine.counts() == []
+            assert await engine.reads.counts() == []
     sqlite.close()
 
 
@@ -220,7 +220,7 @@ async def test_what_is_no_connection_at_all_is_a_typed_error(store_url: str) -> 
         with pytest.raises(Invalid) as caught:
             await engine.create(NewJob(type="bill"), connection=object())
         assert caught.value.code == "invalid_connection"
-        assert await engine.counts() == []
+        assert await engine.reads.counts() == []
 
 
 async def test_a_caller_who_catches_our_error_and_commits_keeps_all_or_nothing(both: tuple[Engine, Caller]) -> None:
@@ -233,10 +233,10 @@ async def test_a_caller_who_catches_our_error_and_commits_keeps_all_or_nothing(b
             [NewJob(type="new"), NewJob(type="other", idempotency_key="taken")], connection=caller.connection
         )
     await caller.run("COMMIT")
-    assert [(kind, number) for _, kind, _, number in await engine.counts()] == [("bill", 1)]
+    assert [(kind, number) for _, kind, _, number in await engine.reads.counts()] == [("bill", 1)]
 
 
 async def test_a_connection_without_a_transaction_keeps_all_or_nothing_too(both: tuple[Engine, Caller]) -> None:
     engine, caller = both
     created = await engine.create(NewJob(type="bill"), connection=caller.connection)
-    assert (await engine.get(created.id)).state is State.QUEUED
+    assert (await engine.reads.get(created.id)).state is State.QUEUED

@@ -76,24 +76,24 @@ async def test_only_the_current_token_moves_a_job(engine: Engine, worker: str, n
     query: Query = getattr(q, name)
     lease = await running_job(engine, worker, canceling="cancel" in name)
     neighbour = await running_job(engine, worker)
-    before = [await engine.get(lease.id), await engine.get(neighbour.id)]
+    before = [await engine.reads.get(lease.id), await engine.reads.get(neighbour.id)]
 
     assert await run(engine, query, **rows(lease.id, OTHER), **who) == []
     assert await run(engine, query, **rows(lease.id, neighbour.token), **who) == []
     assert await run(engine, query, **rows(OTHER, lease.token), **who) == []
-    assert [await engine.get(lease.id), await engine.get(neighbour.id)] == before
+    assert [await engine.reads.get(lease.id), await engine.reads.get(neighbour.id)] == before
 
     [moved] = await run(engine, query, **rows(lease.id, lease.token), **who)
     assert moved["id"] == lease.id
-    assert await engine.get(neighbour.id) == before[1]
+    assert await engine.reads.get(neighbour.id) == before[1]
 
 
 @pytest.mark.parametrize("name", BY_LEASE)
 async def test_only_the_worker_that_holds_the_lease_may_use_its_token(engine: Engine, worker: str, name: str) -> None:
     lease = await running_job(engine, worker, canceling="cancel" in name)
-    before = await engine.get(lease.id)
+    before = await engine.reads.get(lease.id)
     assert await run(engine, getattr(q, name), **BY_LEASE[name](lease.id, lease.token), worker=OTHER) == []
-    assert await engine.get(lease.id) == before
+    assert await engine.reads.get(lease.id) == before
 
 
 @pytest.mark.parametrize("name", LATE)
@@ -127,7 +127,7 @@ async def test_nothing_running_is_canceled_unless_somebody_asked(engine: Engine,
     lease = await running_job(engine, worker)
     rows = (BY_LEASE | BY_TOKEN_ALONE)[name](lease.id, lease.token)
     assert await run(engine, getattr(q, name), **rows, **({"worker": worker} if name in BY_LEASE else {})) == []
-    assert (await engine.get(lease.id)).state is State.RUNNING
+    assert (await engine.reads.get(lease.id)).state is State.RUNNING
 
 
 @pytest.mark.parametrize("name", BY_STATE)
@@ -173,21 +173,21 @@ async def test_only_the_finished_jobs_that_are_named_are_deleted(engine: Engine,
     ids = [waiting.id, ended[0].id]
     [deleted] = await engine.store.write(lambda tx: tx.all(q.prune_jobs, ids=ids))
     assert deleted["id"] == ended[0].id
-    assert {job.id for job in (await engine.page()).jobs} == {waiting.id, *(job.id for job in ended[1:])}
+    assert {job.id for job in (await engine.reads.page()).jobs} == {waiting.id, *(job.id for job in ended[1:])}
 
 
 async def test_a_heartbeat_speaks_for_one_worker(engine: Engine, worker: str) -> None:
     """R003-25: the silence of the others stays silence."""
-    other = await engine.register()
+    other = await engine.workers.register()
     await engine.heartbeat(worker, [])
-    heard = {known.id: known.last_heartbeat_at is not None for known in await engine.workers()}
+    heard = {known.id: known.last_heartbeat_at is not None for known in await engine.workers.all()}
     assert heard == {worker: True, other.id: False}
 
 
 async def test_a_worker_goes_offline_once(engine: Engine, worker: str, clock: MovableClock) -> None:
     """R003-85, R003-86: by its own silence, and told once."""
     clock.advance(90)
-    await engine.register()
+    await engine.workers.register()
     gone = [[row["id"] for row in await run(engine, q.silent_workers)] for _ in range(2)]
     assert gone == [[worker], []]
 

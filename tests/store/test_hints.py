@@ -29,7 +29,7 @@ async def teller(store_url: str) -> AsyncIterator[Engine]:
     engine = Engine(await open_store(store_url))
     notifier = Notifier(engine.store, Clock()) if isinstance(engine.store, PostgresStore) else None
     if notifier:
-        engine.rules.wakers.append(by_queue(notifier))
+        engine.ctx.wakers.append(by_queue(notifier))
     yield engine
     if notifier:
         await notifier.close()
@@ -71,12 +71,12 @@ async def test_without_a_hint_the_time_runs_out(presence: Presence) -> None:
 
 async def test_to_look_for_work_wakes_nobody(teller: Engine, presence: Presence) -> None:
     """Else two idle workers would keep each other awake."""
-    worker = (await teller.register()).id
+    worker = (await teller.workers.register()).id
     await teller.claim(worker)
     await falls_silent(presence)
     for _ in range(3):
         assert await teller.claim(worker) == []
-        await teller.look(worker)
+        await teller.polls.poll(worker)
     assert not await presence.wait(SHORT)
 
 
@@ -212,7 +212,7 @@ async def test_a_callers_own_transaction_holds_no_notice(notices: Notices, fresh
     """K32: a NOTIFY in there would hold up every other commit of the server. It comes later, by a way of our own."""
     engine = Engine(notices.store)
     notifier = Notifier(notices.store, Clock())
-    engine.rules.wakers.append(by_queue(notifier))
+    engine.ctx.wakers.append(by_queue(notifier))
     connection = await asyncpg.connect(fresh_postgres_url)
     async with connection.transaction():
         await engine.create(NewJob(type="echo"), connection=connection)

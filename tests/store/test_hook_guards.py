@@ -256,7 +256,7 @@ async def test_insert_jobs_of_a_type_whose_hooks_are_missing(engine: Engine) -> 
     await engine.create(NewJob(type="plain"))
     with pytest.raises(ExtensionMissing, match="notes"):
         await engine.create(NewJob(type="hooked"))
-    assert {job.type for job in (await engine.page()).jobs} == {"plain"}
+    assert {job.type for job in (await engine.reads.page()).jobs} == {"plain"}
 
 
 async def test_insert_jobs_with_the_hooks_of_their_type(store_url: str, clock: MovableClock) -> None:
@@ -270,7 +270,7 @@ async def test_insert_jobs_with_the_hooks_of_their_type(store_url: str, clock: M
         await engine.create(NewJob(type="hooked"))
         with pytest.raises(ExtensionMissing, match="billing"):
             await engine.create(NewJob(type="both"))
-        assert [job.type for job in (await engine.page()).jobs] == ["hooked"]
+        assert [job.type for job in (await engine.reads.page()).jobs] == ["hooked"]
     finally:
         await engine.close()
 

@@ -159,7 +159,7 @@ async def test_a_lost_answer_to_a_single_statement_is_uncertain_and_its_repeat_f
         await far_engine.create(job)
     assert proxy.cuts == 1
     assert (await engine.create(job)).existed is after
-    assert sum(number for *_, number in await engine.counts()) == 2
+    assert sum(number for *_, number in await engine.reads.counts()) == 2
 
 
 @before_or_after
@@ -169,15 +169,15 @@ async def test_a_repeated_complete_gets_the_answer_that_was_lost(
     """S14, K7: complete is one statement; repeated with the same token it is answered alike."""
     engine, far_engine = Engine(store), Engine(far)
     job = await engine.create(NewJob(type="echo"))
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
     [held] = await far_engine.claim(worker)
     proxy.cut_at(b"cut-the-wire-here", after=after)
     with pytest.raises(OutcomeUnknown):
         await far_engine.complete(worker, held.id, held.token, {"mark": "cut-the-wire-here"})
     settled = await far_engine.complete(worker, held.id, held.token, {"mark": "cut-the-wire-here"})
     assert settled.state == "succeeded"
-    assert [event.verb for event in await engine.history(job.id)].count("complete") == 1
-    assert len(await engine.attempts(job.id)) == 1
+    assert [event.verb for event in await engine.reads.history(job.id)].count("complete") == 1
+    assert len(await engine.reads.attempts(job.id)) == 1
 
 
 async def test_work_that_commits_by_itself_is_never_run_again_once_a_part_of_it_has_happened(

@@ -103,20 +103,20 @@ async def test_a_refusal_of_the_database_comes_in_our_words(
     with pytest.raises(error) as caught:
         await engine.store.write(lambda tx: tx.all(Query("by_hand", f"{sql} RETURNING {returning}")))
     assert caught.value.code == code
-    assert (await engine.get(job.id)).state is State.QUEUED
+    assert (await engine.reads.get(job.id)).state is State.QUEUED
 
 
 async def test_a_move_whose_actor_may_not_make_it_is_refused_with_everything_around_it(engine: Engine) -> None:
     """C-8: the event is refused, so the row does not move either."""
     job = await engine.create(NewJob(type="echo"))
-    worker = (await engine.register(name="w")).id
+    worker = (await engine.workers.register(name="w")).id
     [held] = await engine.claim(worker)
     rows = [(held.id, held.token, None)]
     with pytest.raises(IllegalMove) as caught:
         await engine.store.write(lambda tx: tx.all(q.complete_jobs, actor=Actor.API.value, done=rows, worker=worker))
     assert caught.value.code == "actor_not_allowed"
-    assert (await engine.get(job.id)).state is State.RUNNING
-    assert [event.verb for event in await engine.history(job.id)] == ["create", "claim"]
+    assert (await engine.reads.get(job.id)).state is State.RUNNING
+    assert [event.verb for event in await engine.reads.history(job.id)] == ["create", "claim"]
 
 
 BAD: list[dict[str, Any]] = [

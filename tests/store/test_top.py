@@ -64,7 +64,7 @@ async def test_each_kind_is_counted_once(engine: Engine, worker: str) -> None:
 async def test_a_retry_whose_time_has_come_waits(engine: Engine, worker: str, clock: MovableClock) -> None:
     await bring(engine, worker, State.RETRYING)
     clock.advance(HOUR / 2)
-    await engine.requeue_due()
+    await engine.maintenance.requeue_due()
     assert await counted(engine) == {}
     [row] = await ask(engine, q.top_waiting)
     assert row["jobs"] == 1
@@ -98,7 +98,7 @@ async def test_held_and_running_are_those_that_run(engine: Engine, worker: str, 
 
 
 async def test_workers_are_those_alive_and_those_just_gone(engine: Engine, worker: str, clock: MovableClock) -> None:
-    gone = (await engine.register(name="gone")).id
+    gone = (await engine.workers.register(name="gone")).id
     await engine.heartbeat(gone, [], liveness=Liveness.OFFLINE)
     assert [row["id"] for row in await ask(engine, q.top_workers, limit=9, seconds=60.0)] == [worker, gone]
     clock.advance(61)
@@ -114,7 +114,7 @@ async def test_flow_tells_what_came_and_what_went(engine: Engine, worker: str) -
     await engine.create(NewJob(type="a", queue="mail"))
     await bring(engine, worker, State.SUCCEEDED)
     await settled(engine)
-    begun = (await engine.feed_end()).pos
+    begun = (await engine.reads.feed_end()).pos
     everything = await flow(engine)
     assert everything["mail", "in"] == (1, sum(events for events, _ in everything.values()))
     assert everything["default", "in"][0] == everything["default", "out"][0] == 1
@@ -127,7 +127,7 @@ async def test_flow_tells_what_came_and_what_went(engine: Engine, worker: str) -
 
 async def test_what_workers_do_is_no_flow_of_jobs(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="a", queue="mail"))
-    assert await engine.note_workers() == 1
+    assert await engine.maintenance.record_worker_events() == 1
     assert await flow(engine) == {("mail", "in"): (1, 1)}
 
 
@@ -141,7 +141,7 @@ async def test_the_newest_events_stand_for_the_rest(engine: Engine) -> None:
 async def test_ended_is_newest_first_and_only_what_ended(engine: Engine, worker: str) -> None:
     await one_of_each(engine, worker)
     await settled(engine)
-    half = (await engine.feed_end()).pos
+    half = (await engine.reads.feed_end()).pos
     last = await bring(engine, worker, State.SUCCEEDED)
 
     async def ended(**params: Any) -> list[str]:

@@ -464,7 +464,7 @@ async def test_the_app_is_afterwards_as_it_was_before(tmp_path: Path) -> None:
         await note.enqueue()
         assert len(jobs.enqueued()) == 1
     assert await real.status() == "PENDING"
-    assert [job.id for job in (await (await app.engine()).page()).jobs] == [real.id]
+    assert [job.id for job in (await (await app.engine()).reads.page()).jobs] == [real.id]
     await app.close()
 
 
@@ -511,7 +511,7 @@ def _our_threads() -> int:
 async def _events(app: App) -> AsyncIterator[Event]:
     engine, cursor = await app.engine(), None
     while True:
-        events, cursor = await engine.feed(cursor)
+        events, cursor = await engine.reads.feed(cursor)
         if not events:
             return
         for event in events:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine import Engine
+from holdfast.engine.webhooks.operations import Webhooks
 from holdfast.webhooks.deliverer import WebhookDeliverer
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import WebhookSender
@@ -18,13 +19,13 @@ Couriers = Callable[..., WebhookDeliverer]
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who fans out has all that was committed before him to fan out."""
-    fan_out = Engine.fan_out_webhooks
+    fan_out = Webhooks.fan_out
 
-    async def when_settled(engine: Engine, *args: Any) -> Any:
-        await settled(engine)
-        return await fan_out(engine, *args)
+    async def when_settled(webhooks: Webhooks, *args: Any) -> Any:
+        await settled(webhooks)
+        return await fan_out(webhooks, *args)
 
-    monkeypatch.setattr(Engine, "fan_out_webhooks", when_settled)
+    monkeypatch.setattr(Webhooks, "fan_out", when_settled)
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ async def couriers(engine: Engine) -> AsyncIterator[Couriers]:
 
     def make(**options: Any) -> WebhookDeliverer:
         senders.append(WebhookSender(Egress(private=True)))
-        return WebhookDeliverer(engine, engine.rules.clock, engine.rules.ids, senders[-1], **options)
+        return WebhookDeliverer(engine, engine.ctx.clock, engine.ctx.ids, senders[-1], **options)
 
     yield make
     for sender in senders:

@@ -16,7 +16,9 @@ NOWHERE = "http://127.0.0.1:9/hook"  # nobody listens on that port
 
 async def subscribe(engine: Engine, url: str = NOWHERE, *, tenant: str = "default", **wanted: Any) -> str:
     await settled(engine)  # reading begins behind all that happened; on a clock that stands still, times do not tell it
-    made = await engine.subscribe(NewWebhook(url=url, tenant=tenant, wanted=Wanted(**{"events": EVENTS, **wanted})))
+    made = await engine.webhooks.subscribe(
+        NewWebhook(url=url, tenant=tenant, wanted=Wanted(**{"events": EVENTS, **wanted}))
+    )
     return made.webhook.id
 
 
@@ -51,7 +53,7 @@ async def deliver(courier: WebhookDeliverer) -> int:
 
 async def sent_to(engine: Engine, webhook: str) -> list[Delivery]:
     """The oldest first."""
-    return (await engine.deliveries(webhook, limit=200)).deliveries[::-1]
+    return (await engine.webhooks.deliveries(webhook, limit=200)).deliveries[::-1]
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -176,15 +176,15 @@ async def test_workers_that_come_and_go_are_told(
 async def test_a_real_worker_is_told_of_too(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, clock: MovableClock
 ) -> None:
-    worker = await engine.register(name="encoder-1")
-    await engine.note_workers()
+    worker = await engine.workers.register(name="encoder-1")
+    await engine.maintenance.record_worker_events()
     await deliver(alarm)
-    await engine.reap()
+    await engine.maintenance.reap()
     for _ in range(15):
         clock.advance(10)
-        await engine.reap()
-        await engine.mark_silent_workers()
-    await engine.note_workers()
+        await engine.maintenance.reap()
+        await engine.maintenance.mark_silent_workers()
+    await engine.maintenance.record_worker_events()
     await deliver(alarm)
     assert [said["message"] for said in told(receiver)] == [
         *("worker encoder-1 has started", "worker encoder-1 is offline"),
@@ -208,7 +208,7 @@ async def test_of_each_kind_one_is_told_per_cooldown_and_the_rest_are_counted(
 
     async def spend(times: int) -> None:
         for _ in range(times):
-            await fail(engine, worker, max_attempts=1, type=f"T{engine.rules.ids.bits(32)}")
+            await fail(engine, worker, max_attempts=1, type=f"T{engine.ctx.ids.bits(32)}")
             await deliver(alarm)
 
     await spend(3)
@@ -271,7 +271,7 @@ async def test_an_alert_waits_ten_seconds_for_its_answer(
     monkeypatch.setattr(WebhookSender, "send", noted)
     receiver.otherwise = never
     settings = Settings(alert_webhook_url=receiver.url, unsafe_private_webhooks=True)
-    courier = open_courier(engine, clock, engine.rules.ids, settings)
+    courier = open_courier(engine, clock, engine.ctx.ids, settings)
     await courier.fan_out()
     await fail(engine, worker, max_attempts=1)
     assert await deliver(courier) == 1
@@ -320,17 +320,17 @@ async def test_a_server_without_a_url_leaves_alerts_to_those_that_have_one(
     await fail(engine, worker, max_attempts=1)
     await alarm.fan_out()
     assert await couriers().set_out() == 0
-    assert await engine.webhooks_with_work(alerts=True) == [MAILBOX["job_max_retries_exceeded"]]
+    assert await engine.webhooks.with_work(alerts=True) == [MAILBOX["job_max_retries_exceeded"]]
 
 
 async def test_what_is_remembered_of_failures_does_not_grow_for_ever(
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.engine.webhooks.alerts.REMEMBERED_MAX", 3)
-    await engine.fan_out_webhooks(Watch(ALL))
+    await engine.webhooks.fan_out(Watch(ALL))
     for number in range(6):
         await fail(engine, worker, type=f"T{number}")
-        await engine.fan_out_webhooks(Watch(ALL))
+        await engine.webhooks.fan_out(Watch(ALL))
     [row] = await ask(engine, "SELECT memory FROM alerts")
     assert len(msgspec.json.decode(row["memory"])) <= 4
 
@@ -385,7 +385,7 @@ async def test_an_extension_that_no_live_process_has_is_told_once_per_cooldown(
     await alarm.look_for_extensions()
     await deliver(alarm)
     assert kinds(receiver) == ["extension_missing"] * 2
-    await engine.upkeep([])
+    await engine.maintenance.extension_tasks([])
     clock.advance(0.9 * MISSING_SECONDS)
     await ask(engine, "UPDATE alerts SET sent_at = {now-1000} RETURNING kind")
     await alarm.look_for_extensions()

@@ -38,8 +38,8 @@ async def test_what_arrives_is_signed_and_can_be_checked(
 ) -> None:
     """SEC-29: by somebody else's implementation, with the old secret and with the new one."""
     clock.advance((datetime.now(UTC) - clock.now()).total_seconds())
-    first = await engine.subscribe(NewWebhook(url=receiver.url))
-    second = await engine.rotate_webhook(first.webhook.id)
+    first = await engine.webhooks.subscribe(NewWebhook(url=receiver.url))
+    second = await engine.webhooks.rotate(first.webhook.id)
     job = await complete(engine, worker)
     assert await deliver(courier) == 1
     [got] = receiver.got
@@ -75,12 +75,12 @@ async def test_nobody_there_and_then_somebody(engine: Engine, courier: WebhookDe
     webhook = await subscribe(engine, url)
     await create(engine)
     await deliver(courier)
-    assert (await engine.webhook(webhook)).failing_since is not None
+    assert (await engine.webhooks.get(webhook)).failing_since is not None
     async with receiving(port=int(url.split(":")[2].split("/")[0])) as receiver:
         clock.advance(10)
         await deliver(courier)
         assert len(receiver.got) == 1
-    assert (await engine.webhook(webhook)).failing_since is None
+    assert (await engine.webhooks.get(webhook)).failing_since is None
 
 
 async def test_it_is_given_up_after_about_a_day(engine: Engine, courier: WebhookDeliverer, clock: MovableClock) -> None:
@@ -122,7 +122,7 @@ async def test_gone_means_never_again(
     webhook = await subscribe(engine, receiver.url)
     await create(engine)
     await deliver(courier)
-    assert not (await engine.webhook(webhook)).enabled
+    assert not (await engine.webhooks.get(webhook)).enabled
     assert f"webhook {webhook} is switched off" in caplog.text
     await create(engine)
     assert await deliver(courier) == 0
@@ -142,8 +142,8 @@ async def test_a_crash_between_sending_and_noting_sends_it_again_under_the_same_
 
     crashing._engine = type("Crashing", (), {"settle_delivery": crash})()  # type: ignore[assignment]
     await next_one.fan_out()
-    [webhook] = await engine.webhooks()
-    [errand] = await engine.claim_deliveries({webhook.id: 1})
+    [webhook] = await engine.webhooks.all()
+    [errand] = await engine.webhooks.claim_deliveries({webhook.id: 1})
     with pytest.raises(StoreUnavailable):
         await crashing.deliver(errand)
     assert await deliver(next_one) == 0, "not before its lease is over"
@@ -196,7 +196,7 @@ async def test_what_is_not_allowed_is_checked_at_each_try(engine: Engine, receiv
     """SEC-30: what was stored before the rules were stricter is not sent."""
     webhook = await subscribe(engine, receiver.url)
     await create(engine)
-    strict = WebhookDeliverer(engine, engine.rules.clock, engine.rules.ids, WebhookSender(Egress()))
+    strict = WebhookDeliverer(engine, engine.ctx.clock, engine.ctx.ids, WebhookSender(Egress()))
     await deliver(strict)
     [delivery] = await sent_to(engine, webhook)
     assert delivery.log[0].error == "this URL cannot be a webhook's: it must begin with https://"
@@ -208,7 +208,7 @@ async def test_a_test_message_is_sent_once_and_at_once(
 ) -> None:
     receiver.answers = [answer(200, b"hello"), answer(500)]
     webhook = await subscribe(engine, receiver.url)
-    await engine.change_webhook(webhook, enabled=False)
+    await engine.webhooks.change(webhook, enabled=False)
     good, bad = [await courier.test(webhook) for _ in range(2)]
     assert (good.state, good.log[0].excerpt) == ("delivered", "hello")
     assert (bad.state, bad.log[0].status) == ("failed", 500)
@@ -225,7 +225,7 @@ async def test_a_database_that_is_away_is_told_once_and_then_it_goes_on(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(couriers_module, "QUIET_SECONDS", 0.01)
     away, failed = True, 0
-    fan_out = engine.fan_out_webhooks
+    fan_out = engine.webhooks.fan_out
 
     async def sometimes(*args: object) -> object:
         nonlocal failed
@@ -234,7 +234,7 @@ async def test_a_database_that_is_away_is_told_once_and_then_it_goes_on(
             raise StoreUnavailable("away")
         return await fan_out(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine, "fan_out_webhooks", sometimes)
+    monkeypatch.setattr(engine.webhooks, "fan_out", sometimes)
     await subscribe(engine, receiver.url)
     await create(engine)
     running = asyncio.create_task(courier.run())
@@ -260,7 +260,7 @@ async def test_an_outcome_that_cannot_be_kept_does_not_end_the_courier(
     async def away(*args: object) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(engine, "settle_delivery", away)
+    monkeypatch.setattr(engine.webhooks, "settle_delivery", away)
     await subscribe(engine, receiver.url)
     await create(engine)
     assert await deliver(courier) == 1
@@ -278,7 +278,7 @@ async def test_old_deliveries_are_pruned_now_and_then(
         pruned.set()
         return 0
 
-    monkeypatch.setattr(engine, "prune_deliveries", prune)
+    monkeypatch.setattr(engine.webhooks, "prune_deliveries", prune)
     await courier._round()
     assert pruned.is_set()
 
@@ -287,7 +287,7 @@ async def test_no_url_and_no_secret_stands_in_the_log(
     engine: Engine, courier: WebhookDeliverer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="holdfast")
-    made = await engine.subscribe(NewWebhook(url=NOWHERE + "?token=canary"))
+    made = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE + "?token=canary"))
     await engine.cancel(await create(engine))
     assert await deliver(courier) == 1
     assert "canary" not in caplog.text

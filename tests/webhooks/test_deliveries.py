@@ -23,16 +23,16 @@ async def made(engine: Engine, *, count: int = 1, **wanted: Any) -> str:
     webhook = await subscribe(engine, **wanted)
     for _ in range(count):
         await create(engine)
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     return webhook
 
 
 async def claim(engine: Engine, webhook: str, room: int = 10) -> list[Errand]:
-    return await engine.claim_deliveries({webhook: room})
+    return await engine.webhooks.claim_deliveries({webhook: room})
 
 
 def outcome(engine: Engine, state: str = "delivered", **options: Any) -> Outcome:
-    return Outcome(Try(at=engine.rules.clock.now(), ms=7, status=200), state, **options)  # type: ignore[arg-type]
+    return Outcome(Try(at=engine.ctx.clock.now(), ms=7, status=200), state, **options)  # type: ignore[arg-type]
 
 
 async def test_each_message_is_claimed_once_within_its_lease(engine: Engine, clock: MovableClock) -> None:
@@ -48,10 +48,10 @@ async def test_each_message_is_claimed_once_within_its_lease(engine: Engine, clo
 async def test_the_longest_due_is_claimed_first(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine)
     [first] = await claim(engine, webhook)
-    await engine.settle_delivery(first.delivery, outcome(engine, "pending", delay_seconds=50))
+    await engine.webhooks.settle_delivery(first.delivery, outcome(engine, "pending", delay_seconds=50))
     clock.advance(60)
     await create(engine)
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     [errand] = await claim(engine, webhook, 1)
     assert errand.delivery.id == first.delivery.id
 
@@ -66,22 +66,22 @@ async def test_a_claim_takes_the_messages_of_one_webhook(engine: Engine) -> None
 async def test_only_webhooks_with_something_due_are_worth_a_claim(engine: Engine, clock: MovableClock) -> None:
     idle = await subscribe(engine, events=("job.rejected",))
     webhook = await made(engine)
-    assert await engine.webhooks_with_work() == [webhook]
-    assert await engine.webhooks_with_work(busy=[webhook]) == []
+    assert await engine.webhooks.with_work() == [webhook]
+    assert await engine.webhooks.with_work(busy=[webhook]) == []
     [errand] = await claim(engine, webhook)
-    assert await engine.webhooks_with_work() == [], "it is not due while somebody has it"
-    await engine.settle_delivery(errand.delivery, outcome(engine))
+    assert await engine.webhooks.with_work() == [], "it is not due while somebody has it"
+    await engine.webhooks.settle_delivery(errand.delivery, outcome(engine))
     clock.advance(DAY)
-    assert await engine.webhooks_with_work() == [], "it has arrived"
+    assert await engine.webhooks.with_work() == [], "it has arrived"
     assert idle
 
 
 async def test_a_webhook_that_is_off_waits_with_what_it_has(engine: Engine) -> None:
     webhook = await made(engine)
-    await engine.change_webhook(webhook, enabled=False)
-    assert await engine.webhooks_with_work() == []
-    await engine.change_webhook(webhook, enabled=True)
-    assert await engine.webhooks_with_work() == [webhook]
+    await engine.webhooks.change(webhook, enabled=False)
+    assert await engine.webhooks.with_work() == []
+    await engine.webhooks.change(webhook, enabled=True)
+    assert await engine.webhooks.with_work() == [webhook]
 
 
 async def test_what_another_courier_is_claiming_is_skipped(fresh_postgres_url: str) -> None:
@@ -101,18 +101,18 @@ async def test_what_another_courier_is_claiming_is_skipped(fresh_postgres_url: s
 async def test_what_was_delivered_is_over(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine, count=2)
     first, second = await claim(engine, webhook)
-    await engine.settle_delivery(first.delivery, outcome(engine))
+    await engine.webhooks.settle_delivery(first.delivery, outcome(engine))
     clock.advance(LEASE_SECONDS + 1)
     assert [errand.delivery.id for errand in await claim(engine, webhook)] == [second.delivery.id]
-    done = await engine.delivery(first.delivery.id)
+    done = await engine.webhooks.delivery(first.delivery.id)
     assert (done.state, done.log[0].status, done.finished_at is not None) == ("delivered", 200, True)
 
 
 async def test_a_failed_try_is_due_again_after_its_delay(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine)
     [errand] = await claim(engine, webhook)
-    await engine.settle_delivery(errand.delivery, outcome(engine, "pending", delay_seconds=5))
-    waiting = await engine.delivery(errand.delivery.id)
+    await engine.webhooks.settle_delivery(errand.delivery, outcome(engine, "pending", delay_seconds=5))
+    waiting = await engine.webhooks.delivery(errand.delivery.id)
     assert (waiting.state, waiting.finished_at) == ("pending", None)
     clock.advance(4)
     assert await claim(engine, webhook) == []
@@ -126,20 +126,20 @@ async def test_the_outcome_of_an_earlier_try_comes_too_late(engine: Engine, cloc
     [slow] = await claim(engine, webhook)
     clock.advance(LEASE_SECONDS)
     [quick] = await claim(engine, webhook)
-    await engine.settle_delivery(slow.delivery, outcome(engine, "failed"))
-    assert (await engine.delivery(slow.delivery.id)).state == "pending"
-    await engine.settle_delivery(quick.delivery, outcome(engine))
-    await engine.settle_delivery(quick.delivery, outcome(engine, "failed"))
-    assert (await engine.delivery(slow.delivery.id)).state == "delivered"
+    await engine.webhooks.settle_delivery(slow.delivery, outcome(engine, "failed"))
+    assert (await engine.webhooks.delivery(slow.delivery.id)).state == "pending"
+    await engine.webhooks.settle_delivery(quick.delivery, outcome(engine))
+    await engine.webhooks.settle_delivery(quick.delivery, outcome(engine, "failed"))
+    assert (await engine.webhooks.delivery(slow.delivery.id)).state == "delivered"
 
 
 async def test_the_log_keeps_the_last_tries(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine)
     for _ in range(12):
         [errand] = await claim(engine, webhook)
-        await engine.settle_delivery(errand.delivery, outcome(engine, "pending", delay_seconds=1))
+        await engine.webhooks.settle_delivery(errand.delivery, outcome(engine, "pending", delay_seconds=1))
         clock.advance(1)
-    found = await engine.delivery(errand.delivery.id)
+    found = await engine.webhooks.delivery(errand.delivery.id)
     assert (found.tries, len(found.log)) == (12, 10)
     assert found.log[0].at < found.log[-1].at
 
@@ -151,23 +151,23 @@ async def test_a_webhook_fails_since_its_first_failure_and_until_it_answers(
     webhook = await made(engine, count=3)
     one, two, three = await claim(engine, webhook)
     began = clock.now()
-    await engine.settle_delivery(one.delivery, outcome(engine, "pending"))
+    await engine.webhooks.settle_delivery(one.delivery, outcome(engine, "pending"))
     clock.advance(5)
-    await engine.settle_delivery(two.delivery, outcome(engine, "pending"))
-    assert (await engine.webhook(webhook)).failing_since == began
-    assert (await engine.webhook(other)).failing_since is None
-    assert (await engine.settle_delivery(three.delivery, outcome(engine))).recovered
-    assert (await engine.webhook(webhook)).failing_since is None
+    await engine.webhooks.settle_delivery(two.delivery, outcome(engine, "pending"))
+    assert (await engine.webhooks.get(webhook)).failing_since == began
+    assert (await engine.webhooks.get(other)).failing_since is None
+    assert (await engine.webhooks.settle_delivery(three.delivery, outcome(engine))).recovered
+    assert (await engine.webhooks.get(webhook)).failing_since is None
     [one, *_] = await claim(engine, webhook)
-    assert not (await engine.settle_delivery(one.delivery, outcome(engine))).recovered
+    assert not (await engine.webhooks.settle_delivery(one.delivery, outcome(engine))).recovered
 
 
 async def test_one_webhook_s_answer_does_not_heal_another(engine: Engine) -> None:
     webhook, other = await subscribe(engine), await made(engine)
     [bad], [good] = await claim(engine, webhook), await claim(engine, other)
-    await engine.settle_delivery(bad.delivery, outcome(engine, "pending"))
-    await engine.settle_delivery(good.delivery, outcome(engine))
-    assert (await engine.webhook(webhook)).failing_since is not None
+    await engine.webhooks.settle_delivery(bad.delivery, outcome(engine, "pending"))
+    await engine.webhooks.settle_delivery(good.delivery, outcome(engine))
+    assert (await engine.webhooks.get(webhook)).failing_since is not None
 
 
 async def test_a_webhook_that_is_gone_is_switched_off_at_once_and_audited(engine: Engine) -> None:
@@ -175,13 +175,13 @@ async def test_a_webhook_that_is_gone_is_switched_off_at_once_and_audited(engine
     other = await subscribe(engine, events=("job.rejected",))
     webhook = await made(engine, count=2)
     one, two = await claim(engine, webhook)
-    settling = await engine.settle_delivery(one.delivery, outcome(engine, "failed", gone=True))
-    found = await engine.webhook(webhook)
+    settling = await engine.webhooks.settle_delivery(one.delivery, outcome(engine, "failed", gone=True))
+    found = await engine.webhooks.get(webhook)
     assert not found.enabled
     assert found.disabled_reason == settling.disabled == "the receiver answered 410 Gone"
-    assert (await engine.webhook(other)).enabled
-    assert (await engine.audit()).lines[0].action == "webhook.disable"
-    again = await engine.settle_delivery(two.delivery, outcome(engine, "failed", gone=True))
+    assert (await engine.webhooks.get(other)).enabled
+    assert (await engine.audit.page()).lines[0].action == "webhook.disable"
+    again = await engine.webhooks.settle_delivery(two.delivery, outcome(engine, "failed", gone=True))
     assert again.disabled is None, "it is off already"
 
 
@@ -189,39 +189,39 @@ async def test_a_webhook_that_is_dead_for_days_is_switched_off(engine: Engine, c
     """SEC-32. One message that is given up is not enough, nor is a single failure after a long silence."""
     webhook = await made(engine, count=4)
     one, two, three, four = await claim(engine, webhook)
-    await engine.settle_delivery(one.delivery, outcome(engine, "failed"))
-    assert (await engine.webhook(webhook)).enabled
+    await engine.webhooks.settle_delivery(one.delivery, outcome(engine, "failed"))
+    assert (await engine.webhooks.get(webhook)).enabled
     clock.advance(5 * DAY - 1)
-    await engine.settle_delivery(two.delivery, outcome(engine, "failed"))
-    assert (await engine.webhook(webhook)).enabled
+    await engine.webhooks.settle_delivery(two.delivery, outcome(engine, "failed"))
+    assert (await engine.webhooks.get(webhook)).enabled
     clock.advance(1)
-    await engine.settle_delivery(three.delivery, outcome(engine, "pending"))
-    assert (await engine.webhook(webhook)).enabled
-    await engine.settle_delivery(four.delivery, outcome(engine, "failed"))
-    assert (await engine.webhook(webhook)).disabled_reason == "nothing could be delivered for 5 days"
+    await engine.webhooks.settle_delivery(three.delivery, outcome(engine, "pending"))
+    assert (await engine.webhooks.get(webhook)).enabled
+    await engine.webhooks.settle_delivery(four.delivery, outcome(engine, "failed"))
+    assert (await engine.webhooks.get(webhook)).disabled_reason == "nothing could be delivered for 5 days"
 
 
 async def test_switching_it_on_again_forgets_the_trouble(engine: Engine) -> None:
     webhook = await made(engine)
     [errand] = await claim(engine, webhook)
-    await engine.settle_delivery(errand.delivery, outcome(engine, "failed", gone=True))
-    found = await engine.change_webhook(webhook, enabled=True)
+    await engine.webhooks.settle_delivery(errand.delivery, outcome(engine, "failed", gone=True))
+    found = await engine.webhooks.change(webhook, enabled=True)
     assert (found.enabled, found.disabled_reason, found.failing_since) == (True, None, None)
 
 
 async def test_a_change_of_a_failing_webhook_does_not_hide_that_it_fails(engine: Engine) -> None:
     webhook = await made(engine)
     [errand] = await claim(engine, webhook)
-    await engine.settle_delivery(errand.delivery, outcome(engine, "pending"))
-    assert (await engine.change_webhook(webhook, name="renamed")).failing_since is not None
+    await engine.webhooks.settle_delivery(errand.delivery, outcome(engine, "pending"))
+    assert (await engine.webhooks.change(webhook, name="renamed")).failing_since is not None
 
 
 async def test_a_replay_sends_the_same_message_with_all_its_tries_before_it(engine: Engine) -> None:
     webhook = await made(engine, count=2)
     errand, other = await claim(engine, webhook)
     for each in (errand, other):
-        await engine.settle_delivery(each.delivery, outcome(engine, "failed"))
-    replayed = await engine.replay_delivery(errand.delivery.id)
+        await engine.webhooks.settle_delivery(each.delivery, outcome(engine, "failed"))
+    replayed = await engine.webhooks.replay_delivery(errand.delivery.id)
     assert (replayed.state, replayed.tries, replayed.finished_at) == ("pending", 0, None)
     [again] = await claim(engine, webhook)
     assert (again.delivery.id, again.delivery.body) == (errand.delivery.id, errand.delivery.body)
@@ -231,72 +231,72 @@ async def test_a_replay_sends_the_same_message_with_all_its_tries_before_it(engi
 async def test_what_cannot_be_replayed(engine: Engine) -> None:
     webhook = await made(engine)
     [delivery] = await sent_to(engine, webhook)
-    await engine.change_webhook(webhook, enabled=False)
+    await engine.webhooks.change(webhook, enabled=False)
     with pytest.raises(Conflict) as refused:
-        await engine.replay_delivery(delivery.id)
+        await engine.webhooks.replay_delivery(delivery.id)
     assert refused.value.code == "webhook_disabled"
-    await engine.drop_webhook(webhook)
+    await engine.webhooks.delete(webhook)
     for unknown in (delivery.id, NOBODYS, "no id"):
         with pytest.raises(NotFound):
-            await engine.replay_delivery(unknown)
+            await engine.webhooks.replay_delivery(unknown)
 
 
 async def test_deliveries_come_in_pages_the_newest_first(engine: Engine) -> None:
     await made(engine)
     webhook = await made(engine, count=5)
-    first = await engine.deliveries(webhook, limit=3)
-    rest = await engine.deliveries(webhook, limit=3, cursor=first.next)
+    first = await engine.webhooks.deliveries(webhook, limit=3)
+    rest = await engine.webhooks.deliveries(webhook, limit=3, cursor=first.next)
     ids = [delivery.id for delivery in (*first.deliveries, *rest.deliveries)]
     assert (len(ids), ids, rest.next) == (5, sorted(ids, reverse=True), None)
     [errand] = await claim(engine, webhook, 1)
-    await engine.settle_delivery(errand.delivery, outcome(engine))
-    assert [each.id for each in (await engine.deliveries(webhook, state="delivered")).deliveries] == [
+    await engine.webhooks.settle_delivery(errand.delivery, outcome(engine))
+    assert [each.id for each in (await engine.webhooks.deliveries(webhook, state="delivered")).deliveries] == [
         errand.delivery.id
     ]
-    assert len((await engine.deliveries(webhook, state="pending")).deliveries) == 4
+    assert len((await engine.webhooks.deliveries(webhook, state="pending")).deliveries) == 4
     with pytest.raises(Invalid):
-        await engine.deliveries(webhook, cursor="no cursor")
+        await engine.webhooks.deliveries(webhook, cursor="no cursor")
     with pytest.raises(Invalid):
-        await engine.deliveries(webhook, limit=0)
+        await engine.webhooks.deliveries(webhook, limit=0)
     with pytest.raises(NotFound):
-        await engine.deliveries(NOBODYS)
+        await engine.webhooks.deliveries(NOBODYS)
 
 
 async def test_what_is_over_leaves_after_a_week_and_what_waits_does_not(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine, count=2)
     done, waiting = await claim(engine, webhook)
-    await engine.settle_delivery(done.delivery, outcome(engine))
+    await engine.webhooks.settle_delivery(done.delivery, outcome(engine))
     clock.advance(KEPT_SECONDS - 1)
-    await engine.settle_delivery(waiting.delivery, outcome(engine, "pending", delay_seconds=60))
-    assert await engine.prune_deliveries() == 0
+    await engine.webhooks.settle_delivery(waiting.delivery, outcome(engine, "pending", delay_seconds=60))
+    assert await engine.webhooks.prune_deliveries() == 0
     clock.advance(1)
-    assert await engine.prune_deliveries() == 1
+    assert await engine.webhooks.prune_deliveries() == 1
     assert [delivery.id for delivery in await sent_to(engine, webhook)] == [waiting.delivery.id]
 
 
 async def test_what_nobody_comes_for_leaves_too(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine, count=2)
     await claim(engine, webhook, 1)
-    await engine.drop_webhook(webhook)
+    await engine.webhooks.delete(webhook)
     clock.advance(KEPT_SECONDS)
-    assert await engine.prune_deliveries() == 1
+    assert await engine.webhooks.prune_deliveries() == 1
     clock.advance(LEASE_SECONDS)
-    assert await engine.prune_deliveries() == 1
+    assert await engine.webhooks.prune_deliveries() == 1
     assert await ask(engine, "SELECT id FROM deliveries") == []
 
 
 async def test_a_week_old_message_that_is_claimed_again_stays(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine)
     [errand] = await claim(engine, webhook)
-    await engine.settle_delivery(errand.delivery, outcome(engine))
+    await engine.webhooks.settle_delivery(errand.delivery, outcome(engine))
     clock.advance(KEPT_SECONDS - 1)
-    await engine.replay_delivery(errand.delivery.id)
+    await engine.webhooks.replay_delivery(errand.delivery.id)
     clock.advance(10)
-    assert await engine.prune_deliveries() == 0
+    assert await engine.webhooks.prune_deliveries() == 0
 
 
 async def test_a_test_message_is_claimed_by_whoever_makes_it(engine: Engine) -> None:
     webhook = await made(engine)
-    errand = await engine.make_test_delivery(webhook)
+    errand = await engine.webhooks.make_test_delivery(webhook)
     assert (errand.delivery.event, errand.delivery.tries) == ("webhook.test", 1)
     assert [each.delivery.event for each in await claim(engine, webhook)] == ["job.created"]

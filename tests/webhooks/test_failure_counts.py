@@ -19,7 +19,7 @@ from tests.webhooks.steps import complete, fail
 
 async def counted(engine: Engine) -> FailureCounts:
     await settled(engine)
-    return await engine.count_failures()
+    return await engine.webhooks.count_failures()
 
 
 async def test_each_failure_is_counted_once_though_nobody_subscribes(
@@ -63,7 +63,7 @@ async def test_many_processes_count_nothing_twice(engine: Engine, worker: str, m
     for _ in range(7):
         await fail(engine, worker)
     await settled(engine)
-    await asyncio.gather(*(engine.count_failures() for _ in range(4)))
+    await asyncio.gather(*(engine.webhooks.count_failures() for _ in range(4)))
     assert await counted(engine) == FailureCounts(7)
 
 
@@ -77,7 +77,7 @@ async def test_a_failure_behind_an_open_transaction_is_counted_when_that_has_end
     async with other.transaction():
         await other.execute("SELECT pg_current_xact_id()")
         await fail(engine, worker)
-        assert await engine.count_failures() == FailureCounts()
+        assert await engine.webhooks.count_failures() == FailureCounts()
     await other.close()
     assert await counted(engine) == FailureCounts(1)
 
@@ -86,5 +86,5 @@ async def test_a_pruned_job_stays_counted(engine: Engine, worker: str, clock: Mo
     await fail(engine, worker, permanent=False, max_attempts=1)
     assert await counted(engine) == FailureCounts(1, 0, 1)
     clock.advance(86_400)
-    await engine.prune(Retention(dead=3600))
+    await engine.maintenance.prune(Retention(dead=3600))
     assert await counted(engine) == FailureCounts(1, 0, 1)

@@ -24,7 +24,7 @@ from tests.webhooks.steps import complete, create, fail, sent_to, subscribe
 
 
 async def told(engine: Engine, webhook: str) -> list[str]:
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     return [delivery.event for delivery in await sent_to(engine, webhook)]
 
 
@@ -46,7 +46,7 @@ async def test_a_message_says_which_job_and_what_became_of_it_and_no_more(
     """SEC-32."""
     webhook = await subscribe(engine, events=ENDINGS)
     job = await fail(engine, worker, payload={"password": "canary"}, queue="mail", code="E_NO")
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     [delivery] = await sent_to(engine, webhook)
     assert msgspec.json.decode(delivery.body) == {
         "type": "job.failed",
@@ -66,7 +66,7 @@ async def test_a_message_says_which_job_and_what_became_of_it_and_no_more(
 async def test_the_lifecycle_s_own_word_is_told(engine: Engine, worker: str) -> None:
     webhook = await subscribe(engine)
     await bring(engine, worker, ORCHESTRATION, State.SUCCEEDED)
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     said = [msgspec.json.decode(delivery.body)["data"] for delivery in await sent_to(engine, webhook)]
     assert [(each["status"], each["state"]) for each in said] == [
         *(("PENDING", "CREATED"), ("RUNNING", "RUNNING"), ("COMPLETED", "SUCCESS")),
@@ -91,7 +91,7 @@ async def test_filters_choose_by_event_type_and_queue(engine: Engine, worker: st
     await complete(engine, worker, type="A")
     await create(engine, type="B", queue="mail")
     await create(engine, type="C", queue="mail")
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     counts = [len(await sent_to(engine, webhook)) for webhook in (ends, typed, queued)]
     assert counts == [1, 2, 2]
 
@@ -99,7 +99,7 @@ async def test_filters_choose_by_event_type_and_queue(engine: Engine, worker: st
 async def test_a_tenant_hears_of_its_own_jobs_only(engine: Engine) -> None:
     ours, theirs = await subscribe(engine, tenant="a"), await subscribe(engine, tenant="b")
     await create(engine, tenant="a")
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     assert [len(await sent_to(engine, webhook)) for webhook in (ours, theirs)] == [1, 0]
 
 
@@ -123,10 +123,10 @@ async def test_a_webhook_made_before_any_courier_runs_misses_nothing(engine: Eng
 async def test_a_webhook_that_is_off_is_told_nothing_and_catches_up_with_nothing(engine: Engine) -> None:
     webhook = await subscribe(engine)
     other = await subscribe(engine)
-    await engine.change_webhook(webhook, enabled=False)
+    await engine.webhooks.change(webhook, enabled=False)
     await create(engine)
     assert len(await told(engine, other)) == 1
-    await engine.change_webhook(webhook, enabled=True)
+    await engine.webhooks.change(webhook, enabled=True)
     assert await told(engine, webhook) == []
     await create(engine)
     assert len(await told(engine, webhook)) == 1
@@ -135,19 +135,19 @@ async def test_a_webhook_that_is_off_is_told_nothing_and_catches_up_with_nothing
 async def test_with_nobody_listening_the_reader_only_goes_to_the_end(engine: Engine) -> None:
     for _ in range(3):
         await create(engine)
-    first = await engine.fan_out_webhooks()
+    first = await engine.webhooks.fan_out()
     assert (first.listening, first.full, first.made) == (False, False, 0)
     await create(engine)
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     [reader] = await ask(engine, "SELECT pos, job_id, seq FROM readers WHERE name = 'webhooks'")
-    end = await engine.feed_end()
+    end = await engine.reads.feed_end()
     assert (reader["pos"], reader["job_id"], reader["seq"]) == (end.pos, end.job_id, end.seq)
     assert await ask(engine, "SELECT id FROM deliveries") == []
 
 
 async def test_who_subscribes_while_nobody_listens_yet_misses_nothing(engine: Engine) -> None:
     """Between the look and the leap to the end."""
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     webhook = await subscribe(engine)
     await create(engine)
     late = await engine.store.write(skip)
@@ -169,7 +169,7 @@ async def test_who_subscribes_while_a_page_is_read_misses_nothing(engine: Engine
             return await all_of(query, **params)
 
         tx.all = noting
-        return await fan_out(tx, engine.rules, Watch())
+        return await fan_out(tx, engine.ctx, Watch())
 
     await engine.store.write(watched)
     assert asked.index("feed") < asked.index("webhooks")
@@ -180,7 +180,7 @@ async def test_another_reader_stays_where_it_is(engine: Engine) -> None:
     other = "SELECT 'other', 0, job_id, 0, read_at FROM readers"
     await ask(engine, f"INSERT INTO readers (name, pos, job_id, seq, read_at) {other} RETURNING name")
     await create(engine)
-    assert (await engine.fan_out_webhooks()).made == 1
+    assert (await engine.webhooks.fan_out()).made == 1
     [row] = await ask(engine, "SELECT pos FROM readers WHERE name = 'other'")
     assert row["pos"] == 0
 
@@ -192,7 +192,7 @@ async def test_a_reader_that_is_far_ahead_is_not_ours(engine: Engine, clock: Mov
     await ask(engine, ahead, id=NOBODYS, at=clock.now())
     await subscribe(engine)
     await create(engine)
-    assert (await engine.fan_out_webhooks()).made == 1
+    assert (await engine.webhooks.fan_out()).made == 1
 
 
 async def test_only_the_jobs_of_a_page_are_looked_up(engine: Engine) -> None:
@@ -206,11 +206,11 @@ async def test_pruned_events_do_not_turn_the_reader_back(engine: Engine, worker:
     await complete(engine, worker, type="A")
     await create(engine, type="B")
     assert len(await told(engine, webhook)) == 1
-    await engine.change_webhook(webhook, enabled=False)
+    await engine.webhooks.change(webhook, enabled=False)
     await ask(engine, "DELETE FROM events WHERE pos = (SELECT max(pos) FROM events) RETURNING job_id")
-    await engine.fan_out_webhooks()
-    await engine.change_webhook(webhook, enabled=True)
-    assert (await engine.fan_out_webhooks()).made == 0
+    await engine.webhooks.fan_out()
+    await engine.webhooks.change(webhook, enabled=True)
+    assert (await engine.webhooks.fan_out()).made == 0
     assert len(await sent_to(engine, webhook)) == 1
 
 
@@ -220,17 +220,17 @@ async def test_a_page_is_full_when_there_may_be_more(engine: Engine, monkeypatch
     webhook = await subscribe(engine)
     for _ in range(3):
         await create(engine)
-    assert (await engine.fan_out_webhooks()).full
-    assert not (await engine.fan_out_webhooks()).full
+    assert (await engine.webhooks.fan_out()).full
+    assert not (await engine.webhooks.fan_out()).full
     assert len(await sent_to(engine, webhook)) == 3
 
 
 async def test_a_message_is_made_once_even_if_the_log_is_read_again(engine: Engine) -> None:
     webhook, other = await subscribe(engine), await subscribe(engine)
     await create(engine)
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     await ask(engine, "UPDATE readers SET pos = 0 WHERE name = 'webhooks' RETURNING name")
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     assert [len(await sent_to(engine, each)) for each in (webhook, other)] == [1, 1]
 
 
@@ -245,13 +245,13 @@ async def test_no_event_is_lost_or_doubled_under_concurrent_writers(engine: Engi
 
     async def read() -> None:
         while writing:
-            await engine.fan_out_webhooks()
+            await engine.webhooks.fan_out()
 
     readers = [asyncio.create_task(read()) for _ in range(2)]
     await asyncio.gather(*(write() for _ in range(4)))
     writing = False
     await asyncio.gather(*readers)
-    await engine.fan_out_webhooks()
+    await engine.webhooks.fan_out()
     delivered = Counter(row["job_id"] for row in await ask(engine, "SELECT job_id FROM deliveries"))
     assert delivered == Counter(made)
     assert len(made) == 180
@@ -269,9 +269,9 @@ async def test_a_transaction_that_commits_late_is_not_overtaken(fresh_postgres_u
         await opened.start()
         late = (await engine.create(NewJob(type="T"), connection=caller)).id
         early = await create(engine)
-        await engine.fan_out_webhooks()
+        await engine.webhooks.fan_out()
         await opened.commit()
-        await engine.fan_out_webhooks()
+        await engine.webhooks.fan_out()
         assert {delivery.job_id for delivery in await sent_to(engine, webhook)} == {late, early}
     finally:
         await caller.close()
@@ -287,8 +287,8 @@ async def test_while_another_server_reads_nobody_waits(fresh_postgres_url: str) 
         async with other.transaction():
             await other.execute("SELECT 1 FROM readers WHERE name = 'webhooks' FOR UPDATE")
             async with asyncio.timeout(20):
-                assert (await engine.fan_out_webhooks()).made == 0
-        assert (await engine.fan_out_webhooks()).made == 1
+                assert (await engine.webhooks.fan_out()).made == 0
+        assert (await engine.webhooks.fan_out()).made == 1
     finally:
         await other.close()
         await engine.close()
@@ -296,5 +296,5 @@ async def test_while_another_server_reads_nobody_waits(fresh_postgres_url: str) 
 
 async def test_alerts_alone_are_reason_enough_to_read(engine: Engine) -> None:
     watch = Watch(frozenset({"worker_startup"}))
-    assert (await engine.fan_out_webhooks(watch)).listening
-    assert (await engine.fan_out_webhooks(watch)).listening
+    assert (await engine.webhooks.fan_out(watch)).listening
+    assert (await engine.webhooks.fan_out(watch)).listening

@@ -18,24 +18,24 @@ from tests.webhooks.steps import NOWHERE, subscribe
 
 
 async def test_without_a_wish_it_is_told_of_the_four_ends(engine: Engine) -> None:
-    made = await engine.subscribe(NewWebhook(url=NOWHERE, name="books"))
+    made = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE, name="books"))
     assert made.webhook.wanted == Wanted(events=ENDINGS)
     assert made.webhook.enabled
-    assert await engine.webhook(made.webhook.id) == made.webhook
-    assert await engine.webhooks() == [made.webhook]
+    assert await engine.webhooks.get(made.webhook.id) == made.webhook
+    assert await engine.webhooks.all() == [made.webhook]
 
 
 async def test_a_secret_has_256_bits_and_no_two_are_equal(engine: Engine) -> None:
     """SEC-29."""
-    first, second = [(await engine.subscribe(NewWebhook(url=NOWHERE))).secret for _ in range(2)]
+    first, second = [(await engine.webhooks.subscribe(NewWebhook(url=NOWHERE))).secret for _ in range(2)]
     assert first != second
     assert first.startswith("whsec_")
     assert len(b64decode(first.removeprefix("whsec_"), validate=True)) == 32
 
 
 async def test_a_secret_shows_in_no_repr(engine: Engine) -> None:
-    made = await engine.subscribe(NewWebhook(url=NOWHERE))
-    assert made.secret not in repr(await engine.webhooks())
+    made = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE))
+    assert made.secret not in repr(await engine.webhooks.all())
     assert made.secret not in repr(made)
 
 
@@ -51,27 +51,27 @@ async def test_a_secret_shows_in_no_repr(engine: Engine) -> None:
 )
 async def test_what_cannot_be_is_refused(engine: Engine, fields: dict, error: type[Invalid]) -> None:
     with pytest.raises(error):
-        await engine.subscribe(NewWebhook(url=NOWHERE, **fields))
-    assert await engine.webhooks() == []
+        await engine.webhooks.subscribe(NewWebhook(url=NOWHERE, **fields))
+    assert await engine.webhooks.all() == []
 
 
 async def test_a_change_leaves_the_rest_as_it_was(engine: Engine) -> None:
     webhook, other = await subscribe(engine), await subscribe(engine)
-    changed = await engine.change_webhook(webhook, name="books", wanted={"queues": ["mail"]})
+    changed = await engine.webhooks.change(webhook, name="books", wanted={"queues": ["mail"]})
     assert (changed.name, changed.wanted.queues) == ("books", ["mail"])
     assert changed.url == NOWHERE
     assert len(changed.wanted.events) == 8
-    assert (await engine.webhook(other)).name is None
+    assert (await engine.webhooks.get(other)).name is None
 
 
 async def test_of_two_changes_at_once_none_is_lost(engine: Engine) -> None:
     webhook = await subscribe(engine)
     await asyncio.gather(
-        engine.change_webhook(webhook, wanted={"queues": ["mail"]}),
-        engine.change_webhook(webhook, wanted={"job_types": ["T"]}),
-        engine.rotate_webhook(webhook),
+        engine.webhooks.change(webhook, wanted={"queues": ["mail"]}),
+        engine.webhooks.change(webhook, wanted={"job_types": ["T"]}),
+        engine.webhooks.rotate(webhook),
     )
-    found = await engine.webhook(webhook)
+    found = await engine.webhooks.get(webhook)
     assert (found.wanted.queues, found.wanted.job_types, len(found.secrets)) == (["mail"], ["T"], 2)
 
 
@@ -83,7 +83,7 @@ async def test_a_change_of_one_waits_for_nobody_who_changes_another(fresh_postgr
         async with other.transaction():
             await other.execute("SELECT 1 FROM webhooks WHERE id = $1 FOR UPDATE", held)
             async with asyncio.timeout(20):
-                assert (await engine.change_webhook(webhook, name="books")).name == "books"
+                assert (await engine.webhooks.change(webhook, name="books")).name == "books"
     finally:
         await other.close()
         await engine.close()
@@ -91,49 +91,49 @@ async def test_a_change_of_one_waits_for_nobody_who_changes_another(fresh_postgr
 
 async def test_a_rotated_secret_signs_for_another_day(engine: Engine, clock: MovableClock) -> None:
     """SEC-29."""
-    first = await engine.subscribe(NewWebhook(url=NOWHERE))
+    first = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE))
     webhook = first.webhook.id
     clock.advance(100)
-    second = await engine.rotate_webhook(webhook)
-    assert (await engine.webhook(webhook)).signing(clock.now()) == [second.secret, first.secret]
+    second = await engine.webhooks.rotate(webhook)
+    assert (await engine.webhooks.get(webhook)).signing(clock.now()) == [second.secret, first.secret]
     clock.advance(86_401)
-    assert (await engine.webhook(webhook)).signing(clock.now()) == [second.secret]
-    third = await engine.rotate_webhook(webhook)
+    assert (await engine.webhooks.get(webhook)).signing(clock.now()) == [second.secret]
+    third = await engine.webhooks.rotate(webhook)
     assert [secret.text for secret in third.webhook.secrets] == [third.secret, second.secret]
 
 
 async def test_an_old_secret_can_go_at_once(engine: Engine, clock: MovableClock) -> None:
     webhook = await subscribe(engine)
-    newest = await engine.rotate_webhook(webhook, overlap_seconds=0)
+    newest = await engine.webhooks.rotate(webhook, overlap_seconds=0)
     assert newest.webhook.signing(clock.now()) == [newest.secret]
-    newest = await engine.rotate_webhook(webhook)
+    newest = await engine.webhooks.rotate(webhook)
     assert len(newest.webhook.signing(clock.now())) == 2
-    changed = await engine.change_webhook(webhook, drop_old_secrets=True)
+    changed = await engine.webhooks.change(webhook, drop_old_secrets=True)
     assert changed.signing(clock.now()) == [newest.secret]
 
 
 async def test_a_second_rotation_does_not_lengthen_the_life_of_the_first_secret(
     engine: Engine, clock: MovableClock
 ) -> None:
-    first = await engine.subscribe(NewWebhook(url=NOWHERE))
-    await engine.rotate_webhook(first.webhook.id)
+    first = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE))
+    await engine.webhooks.rotate(first.webhook.id)
     clock.advance(86_000)
-    rotated = await engine.rotate_webhook(first.webhook.id)
+    rotated = await engine.webhooks.rotate(first.webhook.id)
     clock.advance(401)
     assert first.secret not in rotated.webhook.signing(clock.now())
 
 
 async def test_a_deleted_webhook_is_gone_and_its_neighbour_is_not(engine: Engine) -> None:
     webhook, other = await subscribe(engine), await subscribe(engine)
-    await engine.drop_webhook(webhook)
-    assert [hook.id for hook in await engine.webhooks()] == [other]
+    await engine.webhooks.delete(webhook)
+    assert [hook.id for hook in await engine.webhooks.all()] == [other]
     for unknown in (webhook, NOBODYS, "no id"):
         with pytest.raises(NotFound):
-            await engine.webhook(unknown)
+            await engine.webhooks.get(unknown)
         with pytest.raises(NotFound):
-            await engine.drop_webhook(unknown)
+            await engine.webhooks.delete(unknown)
         with pytest.raises(NotFound):
-            await engine.change_webhook(unknown, enabled=False)
+            await engine.webhooks.change(unknown, enabled=False)
 
 
 async def test_there_is_an_end_to_how_many(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,11 +145,11 @@ async def test_there_is_an_end_to_how_many(engine: Engine, monkeypatch: pytest.M
 
 
 async def test_what_operators_do_is_in_the_audit_without_secrets(engine: Engine) -> None:
-    made = await engine.subscribe(NewWebhook(url=NOWHERE), by="alice")
-    rotated = await engine.rotate_webhook(made.webhook.id, by="bob")
-    await engine.change_webhook(made.webhook.id, by="bob", enabled=False)
-    await engine.drop_webhook(made.webhook.id, by="carol")
-    lines = (await engine.audit()).lines[::-1]
+    made = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE), by="alice")
+    rotated = await engine.webhooks.rotate(made.webhook.id, by="bob")
+    await engine.webhooks.change(made.webhook.id, by="bob", enabled=False)
+    await engine.webhooks.delete(made.webhook.id, by="carol")
+    lines = (await engine.audit.page()).lines[::-1]
     assert [(line.actor, line.action) for line in lines] == [
         ("alice", "webhook.create"),
         ("bob", "webhook.rotate"),

@@ -85,8 +85,8 @@ async def working(
     engine = await app.engine()
     presence = await open_presence(app.settings.url, Clock(), Ids())
     waker = by_queue(presence.heard)
-    engine.rules.wakers.append(waker)
-    registered = await engine.register(name="in-process")
+    engine.ctx.wakers.append(waker)
+    registered = await engine.workers.register(name="in-process")
     source = Breakable(engine, presence, Clock(), worker=registered.id)
     worker = Worker(
         source,
@@ -105,7 +105,7 @@ async def working(
     finally:
         at_work.running.cancel()
         await asyncio.gather(at_work.running, return_exceptions=True)
-        engine.rules.wakers.remove(waker)
+        engine.ctx.wakers.remove(waker)
         await presence.close()
 
 

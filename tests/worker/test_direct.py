@@ -40,7 +40,7 @@ async def engine(store_url: str) -> AsyncIterator[Engine]:
 
 
 async def long_idle(engine: Engine, presence: Scripted) -> DatabaseSource:
-    source = DatabaseSource(engine, presence, Clock(), worker=(await engine.register()).id)
+    source = DatabaseSource(engine, presence, Clock(), worker=(await engine.workers.register()).id)
     for _ in range(8):
         assert await source.claim(1, queues=None, types=None) == []
     return source
@@ -63,7 +63,7 @@ async def test_after_a_hint_about_a_delayed_job_it_looks_again_in_time(engine: E
 async def test_while_nothing_happens_it_looks_ever_more_seldom(engine: Engine) -> None:
     clock = MovableClock()
     presence = Scripted(exact=True, clock=clock)
-    source = DatabaseSource(engine, presence, clock, worker=(await engine.register()).id)
+    source = DatabaseSource(engine, presence, clock, worker=(await engine.workers.register()).id)
     assert not await source.wait(4 * POLL_SECONDS)
     *full, _ = presence.asked  # the last wait is what was left of the time
     assert len(full) > 3

@@ -70,7 +70,7 @@ async def test_the_text_of_an_exception_reaches_operators_alone(served: Served, 
     assert seen.json()["error"] == {"code": "ConnectionError", "message": message}
     async with watching(served, f"/jobs/{job}/events") as stream:
         told = [said.raw for said in await stream.rest()]
-    await served.engine.fan_out_webhooks()
+    await served.engine.webhooks.fan_out()
     sent = [delivery.body for delivery in await sent_to(served.engine, webhook)]
     listed = (await served.http.get("/jobs")).text
     assert not any("10.1.2.3" in text or "/srv" in text for text in (seen.text, listed, *told, *sent))

@@ -111,7 +111,7 @@ async def test_a_lease_that_is_lost_and_a_report_that_comes_too_late_are_counted
         await until(lambda: len(at_work.worker.running()) == 2)
         instance = (await late.get()).lease_instance
         assert instance is not None
-        await (await app.engine()).reap(gone=[instance])
+        await (await app.engine()).maintenance.reap(gone=[instance])
         gate.set()
         await until(lambda: told(figures.registry)["holdfast_attempts_total"].get(("gated", "lost")))
         await until(lambda: told(figures.registry)["holdfast_attempts_total"].get(("talks", "lost")))
@@ -136,7 +136,7 @@ async def test_a_job_waits_from_the_time_that_it_is_due(app: App) -> None:
     async with working(app, figures=figures):
         await job.result(20)
         await until(lambda: told(figures.registry)["holdfast_attempts_total"])
-    claimed = next(event.at for event in await engine.history(job.id) if event.verb == "claim")
+    claimed = next(event.at for event in await engine.reads.history(job.id) if event.verb == "claim")
     number, seconds = told(figures.registry)["holdfast_wait_seconds"]["slow",]
     assert number == 1
     assert (claimed - due).total_seconds() <= seconds < (claimed - due + timedelta(seconds=20)).total_seconds()
@@ -274,5 +274,5 @@ async def test_an_attempt_that_was_lost_with_its_process_has_a_duration(
     done, _ = await engine.claim(worker, limit=2, instance="one")
     clock.advance(7)
     await engine.complete(worker, done.id, done.token)
-    assert len(await engine.reap(gone=["one"])) == 1
+    assert len(await engine.maintenance.reap(gone=["one"])) == 1
     assert told(figures.registry)["holdfast_attempt_seconds"] == {("a", "lost"): (1, pytest.approx(7, abs=0.1))}

@@ -49,7 +49,7 @@ class Ground:
         return holder, leases
 
     async def reaped(self) -> list[str]:
-        return [row["id"] for row in await self.engine.reap()]
+        return [row["id"] for row in await self.engine.maintenance.reap()]
 
     async def reap_until(self, job_id: str) -> list[str]:
         """Sweep until this job was taken from its holder; what else was."""
@@ -71,7 +71,7 @@ async def open_ground() -> AsyncIterator[Open]:
     async def open_ground(url: str) -> Ground:
         settings = Settings(database_url=url, lease_seconds=LEASE_SECONDS, heartbeat_seconds=1, startup_grace_seconds=0)
         engine = await open_engine(settings)
-        grounds.append(Ground(engine, (await engine.register(name="holder")).id, settings))
+        grounds.append(Ground(engine, (await engine.workers.register(name="holder")).id, settings))
         return grounds[-1]
 
     yield open_ground
@@ -115,14 +115,14 @@ async def test_only_the_lease_of_a_dead_executor_runs_out(ground: Ground) -> Non
 
     os.kill(child, signal.SIGKILL)
     assert await ground.reap_until(in_child.id) == []
-    assert (await ground.engine.get(other.id)).state is State.RUNNING
+    assert (await ground.engine.reads.get(other.id)).state is State.RUNNING
 
 
 async def test_a_stopped_executor_is_as_good_as_dead(ground: Ground) -> None:
     holder, [lease, other] = await ground.hold(jobs=2)
     os.kill(await holder.ask("child", run_in_child=0), signal.SIGSTOP)
     assert await ground.reap_until(lease.id) == []
-    assert (await ground.engine.get(other.id)).state is State.RUNNING
+    assert (await ground.engine.reads.get(other.id)).state is State.RUNNING
 
 
 async def test_the_keeper_is_gone_as_soon_as_its_worker_is_killed(ground: Ground) -> None:
@@ -142,7 +142,7 @@ async def test_cancel_is_heard_of_long_before_the_next_beat(ground: Ground) -> N
 
 async def test_a_worker_that_an_operator_disabled_is_told(ground: Ground) -> None:
     holder, _ = await ground.hold()
-    await ground.engine.disable(ground.worker)
+    await ground.engine.workers.disable(ground.worker)
     await until(lambda: not holder.news[-1].enabled)
 
 

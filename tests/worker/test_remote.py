@@ -89,7 +89,7 @@ async def test_a_remote_worker_runs_jobs_as_a_local_one_does(served: Served, app
         assert await job.result(timeout=30) == expected
     stored = await job.get()
     assert (stored.counters, stored.percent, stored.failures) == ({"cities": 3}, 100, 1)
-    parts = await served.engine.parts(job.id)
+    parts = await served.engine.reads.parts(job.id)
     assert {part.name: str(part.status) for part in parts} == dict.fromkeys(
         ["plan", "Bern", "Oslo", "Paris"], "completed"
     )
@@ -129,7 +129,7 @@ async def test_its_parts_may_run_at_the_same_time_and_be_reopened(served: Served
     async with source_at(served) as source, working(source, app):
         job = await film.enqueue()
         assert await job.result(timeout=30) == [True, False]
-    parts = {part.name: (str(part.status), part.done) for part in await served.engine.parts(job.id)}
+    parts = {part.name: (str(part.status), part.done) for part in await served.engine.reads.parts(job.id)}
     assert parts == {"a": ("completed", 4), "b": ("completed", 4)}
 
 
@@ -158,8 +158,10 @@ async def test_it_waits_for_child_jobs_without_a_slot(served: Served, app: App, 
         made_of = await served.engine.create_many(children)
         made.set()
         assert await job.result(timeout=30) == "attempt 1, execution 2"
-    assert [(await served.engine.get(child.id)).state for child in made_of] == [State.SUCCEEDED] * pages
-    told = [(event.verb, event.reason) for event in await served.engine.history(job.id) if event.verb == "release"]
+    assert [(await served.engine.reads.get(child.id)).state for child in made_of] == [State.SUCCEEDED] * pages
+    told = [
+        (event.verb, event.reason) for event in await served.engine.reads.history(job.id) if event.verb == "release"
+    ]
     assert told == [("release", "waiting_for_children")]
 
 
@@ -272,9 +274,9 @@ async def test_a_cancel_and_a_lost_lease_reach_it_with_a_beat(served: Served, ap
         beat = await source.heartbeat([*held, Held(other.id, Ids().token())], liveness=Liveness.BUSY, slots=2)
         assert (beat.cancel, beat.lost, beat.enabled) == ([job.id], [other.id], True)
         assert set(beat.expires_at) == {job.id, other.id}
-        [worker] = await engine.workers()
+        [worker] = await engine.workers.all()
         assert (worker.liveness, worker.slots) == ("busy", 2)
-        await engine.disable(worker.id)
+        await engine.workers.disable(worker.id)
         assert not (await source.heartbeat([], liveness=Liveness.IDLE, slots=2)).enabled
 
 

@@ -29,7 +29,7 @@ async def app(store_url: str) -> AsyncIterator[App]:
 
 
 async def verbs(app: App, job_id: str) -> list[str]:
-    return [event.verb for event in await (await app.engine()).history(job_id)]
+    return [event.verb for event in await (await app.engine()).reads.history(job_id)]
 
 
 async def test_a_job_runs_and_its_result_is_kept(app: App) -> None:
@@ -93,7 +93,7 @@ async def test_quick_jobs_are_claimed_and_completed_in_batches(app: App) -> None
 
 
 async def is_done(app: App, job_id: str) -> bool:
-    return (await (await app.engine()).get(job_id)).final
+    return (await (await app.engine()).reads.get(job_id)).final
 
 
 async def test_a_job_is_not_held_by_a_worker_that_cannot_start_it(app: App) -> None:
@@ -111,16 +111,16 @@ async def test_a_job_is_not_held_by_a_worker_that_cannot_start_it(app: App) -> N
     async with working(app, concurrency=4) as at_work:
         await until(lambda: waiting_in == 4 and at_work.worker.held == 4)
         engine = await app.engine()
-        counts = {state: number for _, _, state, number in await engine.counts()}
+        counts = {state: number for _, _, state, number in await engine.reads.counts()}
         assert counts[State.RUNNING] == 4
-        waiting = (await engine.page()).jobs
+        waiting = (await engine.reads.page()).jobs
         assert {job.attempt for job in waiting if job.state is State.QUEUED} == {0}, "no attempt was used up"
         gate.set()
         await until(lambda: everything_done(app))
 
 
 async def everything_done(app: App) -> bool:
-    return {state for _, _, state, _ in await (await app.engine()).counts()} <= {State.SUCCEEDED}
+    return {state for _, _, state, _ in await (await app.engine()).reads.counts()} <= {State.SUCCEEDED}
 
 
 async def test_a_job_on_its_last_attempt_never_waits_in_a_worker(app: App) -> None:
@@ -310,13 +310,13 @@ async def test_a_disabled_worker_finishes_and_goes_on_when_it_is_enabled_again(a
 
     async with working(app) as at_work:
         engine = await app.engine()
-        await engine.disable(at_work.source.worker)
+        await engine.workers.disable(at_work.source.worker)
         job = await quick.enqueue()
         await until(lambda: not at_work.worker._enabled)
         before = at_work.worker._board.header().polled
         await until(lambda: at_work.worker._board.header().polled > before)
         assert await job.status() == "PENDING"
-        await engine.enable(at_work.source.worker)
+        await engine.workers.enable(at_work.source.worker)
         at_work.worker.on_heartbeat(HeartbeatResult(enabled=True))
         assert await job.result(20) == "ran"
 
@@ -442,7 +442,7 @@ class TestOutcomes:
         async with working(app):
             broke, fine = await booked.enqueue("broke"), await paid.enqueue("fine")
             assert await fine.result(20) == "fine"
-            await until(lambda: engine.rules.hook_failures["toy", "complete"] > 1)
+            await until(lambda: engine.ctx.hook_failures["toy", "complete"] > 1)
             broken = False
             assert await broke.result(20) == "broke", "its report was tried again"
 
@@ -463,11 +463,11 @@ class TestOutcomes:
 
         async with working(app, stop_grace_seconds=0.1, kill_grace_seconds=0.1):
             job = await pay.enqueue()
-            await until(lambda: engine.rules.hook_failures["toy", "complete"] > 1)
-        held = await engine.get(job.id)
+            await until(lambda: engine.ctx.hook_failures["toy", "complete"] > 1)
+        held = await engine.reads.get(job.id)
         assert held.state is State.RUNNING
         broken = False
-        await engine.reap(gone=[str(held.lease_instance)])
+        await engine.maintenance.reap(gone=[str(held.lease_instance)])
         async with working(app):
             assert await job.result(60) == "paid"
 
@@ -489,7 +489,7 @@ class TestOutcomes:
 
 
 async def has_left(app: App, job_id: str, *states: State) -> bool:
-    return (await (await app.engine()).get(job_id)).state not in states
+    return (await (await app.engine()).reads.get(job_id)).state not in states
 
 
 async def released(app: App, job_id: str) -> bool:
@@ -703,10 +703,10 @@ class TestLostLeases:
             engine = await app.engine()
             instance = (await job.get()).lease_instance
             assert instance is not None
-            await engine.reap(gone=[instance])
+            await engine.maintenance.reap(gone=[instance])
             gate.set()
             assert await job.result(20) == "late"
-        assert [attempt.outcome for attempt in await engine.attempts(job.id)] == ["lost", "succeeded"]
+        assert [attempt.outcome for attempt in await engine.reads.attempts(job.id)] == ["lost", "succeeded"]
 
 
 class TestTrouble:
@@ -747,7 +747,7 @@ class TestTrouble:
             second = await quick.enqueue()
             await until(lambda: "claim" not in at_work.source.lost_answers)
             assert [await job.result(20), await second.result(20)] == ["ran", "ran"]
-        outcomes = [attempt.outcome for made in (job, second) for attempt in await engine.attempts(made.id)]
+        outcomes = [attempt.outcome for made in (job, second) for attempt in await engine.reads.attempts(made.id)]
         assert outcomes == ["succeeded", "succeeded"]
 
     async def test_a_completion_whose_answer_was_lost_counts_once(self, app: App) -> None:

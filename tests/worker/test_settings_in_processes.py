@@ -46,7 +46,7 @@ async def test_a_worker_obeys_the_settings_of_each_lifecycle(fresh_sqlite_url: s
             film, ends = next(job for job in found if job.type == "film"), set[Any]()
 
             async def renewed() -> bool:
-                ends.add((await engine.get(film.id)).lease_expires_at)
+                ends.add((await engine.reads.get(film.id)).lease_expires_at)
                 return len(ends) > 3
 
             await eventually(renewed)
@@ -59,12 +59,12 @@ async def test_a_worker_obeys_the_settings_of_each_lifecycle(fresh_sqlite_url: s
 
 
 async def running(engine: Engine, number: int) -> list[Any]:
-    found = [job for job in (await engine.page()).jobs if job.state == "running" and job.type != "order"]
+    found = [job for job in (await engine.reads.page()).jobs if job.state == "running" and job.type != "order"]
     return found if len(found) == number else []
 
 
 async def seen_of(engine: Engine, job: Any) -> dict[str, Any]:
-    policy = await engine.policy(job.policy)
+    policy = await engine.reads.policy(job.policy)
     return {
         "type": job.type,
         "lease": policy.lease_seconds,

@@ -50,12 +50,12 @@ async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch:
     await migrate(store_url)
     settings = Settings(database_url=store_url)
     engine = await open_engine(settings)
-    others = [(await engine.register()).id for _ in range(5)]
+    others = [(await engine.workers.register()).id for _ in range(5)]
     stop = asyncio.Event()
     app = App(settings=settings)
     working = asyncio.create_task(work(app, WorkerOptions(), stop=stop, on_ready=lambda _: None))
     await until(lambda: bool(heard))
-    [mine] = {worker.id for worker in await engine.workers()} - set(others)
+    [mine] = {worker.id for worker in await engine.workers.all()} - set(others)
     assert heard[0] == Fleet(6, sum(other < mine for other in others), busy=False)
     assert told == [6]
     stop.set()

@@ -70,18 +70,18 @@ async def open_engine(
         policy_settings=policies,
     )
     if (log := job_lines()) is not None:
-        engine.rules.observers.append(TransitionLog(log, engine.rules.lifecycles))
+        engine.ctx.observers.append(TransitionLog(log, engine.ctx.lifecycles))
     if not all_are_ours:
         await _check_all(policies, engine)
     with suppress(StoreError):  # then maintenance does it, or the first use of the engine says what is wrong
-        await engine.rebase_event_log()
+        await engine.maintenance.rebase_event_log()
     return engine
 
 
 async def _check_all(policies: PolicySettings, engine: Engine) -> None:
     """Settings of a lifecycle that this process does not know: another app may have declared it."""
     try:
-        policies.check(await engine.lifecycles())
+        policies.check(await engine.reads.lifecycles())
     except BaseException:
         await engine.close()
         raise
@@ -137,8 +137,8 @@ class OpenEngine:
 
     def abandon(self) -> None:
         """Its event loop does not run, or cannot wait: sockets are closed, nothing more is sent."""
-        if self.engine.later is not None:
-            self.engine.later.drop()
+        if self.engine.ctx.later is not None:
+            self.engine.ctx.later.drop()
         if self.notifier is not None:
             self.notifier.drop()
         if isinstance(self.engine.store, PostgresStore):
@@ -171,7 +171,7 @@ async def open_all(
         raise
     waker = by_database if dispatch is None else dispatch.sender
     if waker is not None:
-        engine.rules.wakers.append(waker)
+        engine.ctx.wakers.append(waker)
     return OpenEngine(engine, Batcher(engine.create_many), notifier=notifier, dispatch=dispatch)
 
 

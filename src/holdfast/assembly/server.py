@@ -71,10 +71,10 @@ async def open_server(
         loops = Loops(clock, ids)
         presence = await open_presence(settings, clock, ids, queues=None, loops=loops)
         stack.push_async_callback(presence.close)
-        engine.rules.wakers.append(by_queue(presence.heard))
+        engine.ctx.wakers.append(by_queue(presence.heard))
         listeners = _listeners(opened.dispatch, presence, ids)
         turns = Rotation(clock, ids)
-        outlines, feed = Batcher(engine.outlines, turns=GATHERING_TURNS), Feed(engine, clock)
+        outlines, feed = Batcher(engine.reads.summaries, turns=GATHERING_TURNS), Feed(engine, clock)
         shared = open_shared(settings, engine, outlines, feed, clock, ids)
         server = Server(
             engine,

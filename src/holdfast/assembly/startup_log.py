@@ -17,7 +17,7 @@ _said: set[str] = set()
 async def log_startup_warnings(engine: Engine, retention: Retention) -> None:
     _say(logging.INFO, what_is_deleted(retention))
     try:
-        weak = await engine.weak_settings()
+        weak = await engine.reads.weak_settings()
     except StoreError as error:  # `/health` says it when the database answers
         log.debug("the settings of the database could not be read: %s", error)
         return

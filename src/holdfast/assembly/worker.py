@@ -146,14 +146,14 @@ async def _at_database(app: App, wish: WorkerOptions, slots: int, loops: Loops) 
     """Registered under a name of its own, seen by its lock, and one of those who keep the database in order."""
     settings, clock, ids = app.settings, app.clock, app.ids
     engine = await app.engine()
-    refuse_severe(engine.contradictions)
+    refuse_severe(engine.job_types.contradictions)
     turns = Rotation(clock, ids)
     idle_seconds = max(settings.heartbeat_seconds, settings.worker_offline_seconds * IDLE_SHARE)
     presence = await open_presence(settings, clock, ids, queues=wish.queues, loops=loops)
     waker = by_queue(presence.heard)
-    engine.rules.wakers.append(waker)
+    engine.ctx.wakers.append(waker)
     try:
-        registered = await engine.register(
+        registered = await engine.workers.register(
             name=wish.name,
             capabilities=wish.capabilities,
             metadata={
@@ -198,7 +198,7 @@ async def _at_database(app: App, wish: WorkerOptions, slots: int, loops: Loops) 
                 hear,
             )
     finally:
-        engine.rules.wakers.remove(waker)
+        engine.ctx.wakers.remove(waker)
         await presence.close()
 
 
@@ -208,14 +208,14 @@ def measure(engine: Engine, figures: WorkerCounters, dispatch: Dispatch | None =
     from holdfast.observe.query_metrics import QueryTimes
 
     async def waiting() -> dict[str, int]:
-        return {name: depth.waiting for name, depth in (await engine.depths()).types.items()}
+        return {name: depth.waiting for name, depth in (await engine.reads.queue_stats()).types.items()}
 
     registry = figures.registry
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
-    engine.rules.timing = AttemptMetrics(registry.taken, lost_only=True)
+    engine.ctx.timing = AttemptMetrics(registry.taken, lost_only=True)
     figures.deep(waiting)
-    registry.before.append(lambda: registry.reaped.values.update({(): engine.rules.reaped}))
-    registry.before.append(lambda: registry.hook_failures.values.update(engine.rules.hook_failures))
+    registry.before.append(lambda: registry.reaped.values.update({(): engine.ctx.reaped}))
+    registry.before.append(lambda: registry.hook_failures.values.update(engine.ctx.hook_failures))
     if dispatch is not None:
         registry.before.append(
             lambda: registry.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)

@@ -110,5 +110,5 @@ def with_engine(
 
 async def machines_of(engine: Engine, jobs: list[Job]) -> dict[str, Machine]:
     """By the id of each job, the lifecycle that it was created under: its words, its moves."""
-    found = await engine.snapshots(jobs)
+    found = await engine.reads.snapshots(jobs)
     return {job.id: found[job.policy].machine for job in jobs}

@@ -27,7 +27,7 @@ WORTH_TELLING = FINAL | {State.RETRYING}
 @asynccontextmanager
 async def narrated(engine: Engine, stop: asyncio.Event) -> AsyncIterator[None]:
     """Tell what happens from now on; `stop` is set when nobody can be told any more."""
-    narrator = EventPrinter(engine, await engine.feed_end())
+    narrator = EventPrinter(engine, await engine.reads.feed_end())
     telling = asyncio.create_task(narrator.run())
     telling.add_done_callback(lambda _: stop.set())
     try:
@@ -50,11 +50,11 @@ class EventPrinter:
                 more = await self.look()
             except StoreError:
                 more = False
-            await self._engine.rules.clock.sleep(0 if more else LOOK_SECONDS)
+            await self._engine.clock.sleep(0 if more else LOOK_SECONDS)
 
     async def look(self) -> bool:
         """Tell what is new. True if there may be more at once."""
-        events, self._cursor = await self._engine.feed(self._cursor)
+        events, self._cursor = await self._engine.reads.feed(self._cursor)
         told = [event for event in events if event.to_state is not None and State(event.to_state) in WORTH_TELLING]
         for event in told[:LINES_MAX]:
             await self._tell(event)
@@ -63,7 +63,7 @@ class EventPrinter:
 
     async def _tell(self, event: Event) -> None:
         try:
-            job = await self._engine.get(event.job_id)
+            job = await self._engine.reads.get(event.job_id)
         except NotFound:  # pruned since
             return
         word = (await machines_of(self._engine, [job]))[job.id].words[State(str(event.to_state))]

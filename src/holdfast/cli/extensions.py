@@ -43,7 +43,7 @@ def add_to(commands: Any) -> None:
 
 def list_all(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        found = await engine.extensions()
+        found = await engine.extensions.all()
         if options.json:
             print_json({"extensions": [camel_keys(asdict(one)) for one in found]})
         else:
@@ -62,11 +62,11 @@ def _row(one: KnownExtension) -> list[Cell]:
 def forget(options: argparse.Namespace) -> int:
     if not options.yes:
         require_terminal("forget an extension")
-        if not _confirmed(with_engine(options, lambda engine: engine.require_forgettable(options.name))):
+        if not _confirmed(with_engine(options, lambda engine: engine.extensions.require_forgettable(options.name))):
             return FAILED
 
     async def work(engine: Engine) -> int:
-        done = await engine.forget_extension(options.name, by=BY)
+        done = await engine.extensions.forget(options.name, by=BY)
         if options.json:
             print_json(camel_keys(asdict(done)))
         else:

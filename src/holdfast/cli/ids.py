@@ -34,7 +34,7 @@ async def job_id(engine: Engine, typed: str) -> str:
     beginning = typed.lower().rstrip("…")
     found: list[str] = []
     if len(beginning) >= LEAST and _BEGINNING.fullmatch(beginning):
-        found = await engine.jobs_beginning(beginning, limit=LISTED + 1)
+        found = await engine.reads.ids_beginning(beginning, limit=LISTED + 1)
     if not found:
         raise NotFound(f"no job {quoted(typed)}", code="job_not_found", job_id=typed)
     if len(found) > 1:

@@ -118,8 +118,8 @@ def create(options: argparse.Namespace) -> int:
             rate_per_second=options.rate,
         )
         refuse_taken(options.key_file)
-        key, text = await engine.create_key(new, by=BY)
-        _hand_over(options, key, text, await engine.now())
+        key, text = await engine.keys.create(new, by=BY)
+        _hand_over(options, key, text, await engine.reads.now())
         for extension in sorted({f"{extension_of(scope)}" for scope in strange}):
             print(f"only servers that have the extension {extension} ask for its scopes", file=sys.stderr)
         return 0
@@ -143,9 +143,9 @@ def rotate(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
         old = await _id_of(engine, options.key)
         refuse_taken(options.key_file)
-        key, text = await engine.rotate_key(old, overlap_seconds=options.overlap, by=BY)
-        _hand_over(options, key, text, await engine.now())
-        print(f"key {old} is good until {time_text((await engine.key(old)).expires_at)}", file=sys.stderr)
+        key, text = await engine.keys.rotate(old, overlap_seconds=options.overlap, by=BY)
+        _hand_over(options, key, text, await engine.reads.now())
+        print(f"key {old} is good until {time_text((await engine.keys.get(old)).expires_at)}", file=sys.stderr)
         return 0
 
     return with_engine(options, work)
@@ -164,7 +164,7 @@ def _hand_over(options: argparse.Namespace, key: Key, text: str, now: datetime) 
 
 def list_all(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        keys, now = await engine.keys(), await engine.now()
+        keys, now = await engine.keys.all(), await engine.reads.now()
         if options.json:
             print_json({"keys": [_view(key, now) for key in keys]})
         else:
@@ -200,9 +200,9 @@ def _view(key: Key, now: datetime) -> dict[str, Any]:
 
 def revoke(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        key = await engine.revoke_key(await _id_of(engine, options.key), by=BY)
+        key = await engine.keys.revoke(await _id_of(engine, options.key), by=BY)
         if options.json:
-            print_json(_view(key, await engine.now()))
+            print_json(_view(key, await engine.reads.now()))
         else:
             print(f"key {key.id} is revoked")
         return 0
@@ -214,7 +214,7 @@ async def _id_of(engine: Engine, typed: str) -> str:
     """Of a whole key, as somebody finds it lying about; or of the id that begins so."""
     if (found := parse(typed.encode(errors="replace"))) is not None:
         return found.id
-    known = [key.id for key in await engine.keys()]
+    known = [key.id for key in await engine.keys.all()]
     fitting = [typed] if typed in known else [key_id for key_id in known if begins(key_id, typed)]
     if len(fitting) > 1:
         raise ambiguous("key", typed, fitting)

@@ -48,11 +48,11 @@ def add_to(commands: Any) -> None:
 
 def list_all(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        queues = await engine.queues()
+        queues = await engine.queues.all()
         if options.json:
             print_json({"queues": [_view(queue) for queue in queues]})
         else:
-            _print(queues, await engine.now())
+            _print(queues, await engine.reads.now())
         return 0
 
     return with_engine(options, work)
@@ -86,7 +86,7 @@ def _open_or_paused(queue: Queue) -> Cell:
 
 def pause(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        await engine.pause(options.queue, by=options.by)
+        await engine.queues.pause(options.queue, by=options.by)
         _say(options, paused=True, text=f"queue {options.queue!r} is paused; nothing more is claimed from it")
         return 0
 
@@ -95,7 +95,7 @@ def pause(options: argparse.Namespace) -> int:
 
 def resume(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        known = await engine.resume(options.queue)
+        known = await engine.queues.resume(options.queue)
         _say(options, paused=False, text=f"queue {options.queue!r} is open" + ("" if known else "; it was not paused"))
         return 0
 

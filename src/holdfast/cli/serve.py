@@ -124,6 +124,8 @@ async def server_of(
         if not local:
             log.warning("what goes to and from %s is plain HTTP: put a proxy that speaks TLS before it", host)
         if app is not None:
-            found = await server.engine.declare(*(each.job_type for each in app.handlers.values()), app=app.name)
+            found = await server.engine.job_types.declare(
+                *(each.job_type for each in app.handlers.values()), app=app.name
+            )
             refuse_severe(found)
         yield server

@@ -86,11 +86,11 @@ def _capability(text: str) -> tuple[str, Any]:
 
 def list_all(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        workers, held = await engine.workers(), await engine.holds()
+        workers, held = await engine.workers.all(), await engine.workers.holds()
         if options.json:
             print_json({"workers": [_view(worker, held) for worker in workers]})
         else:
-            now = await engine.now()
+            now = await engine.reads.now()
             rows = (_row(worker, held, now) for worker in workers)
             print_table(TITLES, rows, droppable=["offers", "kind", "slots"])
         return 0
@@ -142,7 +142,7 @@ def _view(worker: Worker, held: dict[str, int]) -> dict[str, Any]:
 def register(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
         refuse_taken(options.key_file)
-        worker, key = await engine.register_with_key(_new(options), options.queues, by=BY)
+        worker, key = await engine.workers.register_with_key(_new(options), options.queues, by=BY)
         if options.json:
             print_json({**_view(worker, {}), **handed_over(key, options.key_file)})
         else:
@@ -175,9 +175,9 @@ def enable(options: argparse.Namespace) -> int:
 def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
     async def work(engine: Engine) -> int:
         worker = await find_worker(engine, options.worker)
-        worker = await (engine.enable if enabled else engine.disable)(worker.id, by=BY)
+        worker = await (engine.workers.enable if enabled else engine.workers.disable)(worker.id, by=BY)
         if options.json:
-            print_json(_view(worker, await engine.holds()))
+            print_json(_view(worker, await engine.workers.holds()))
         else:
             print(f"worker {worker.name or worker.id} is {worker.status}")
         return 0
@@ -188,10 +188,10 @@ def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
 def revoke(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
         worker = await find_worker(engine, options.worker)
-        keys = await engine.revoke_worker(worker.id, by=BY)
+        keys = await engine.workers.revoke(worker.id, by=BY)
         if options.json:
-            worker = await engine.worker(worker.id)
-            print_json({**_view(worker, await engine.holds()), "revokedKeys": [key.id for key in keys]})
+            worker = await engine.workers.get(worker.id)
+            print_json({**_view(worker, await engine.workers.holds()), "revokedKeys": [key.id for key in keys]})
         else:
             print(f"{count(len(keys), 'key')} of worker {worker.name or worker.id} revoked")
         return 0
@@ -201,7 +201,7 @@ def revoke(options: argparse.Namespace) -> int:
 
 async def find_worker(engine: Engine, wanted: str) -> Worker:
     """By its name, its id, or the beginning of its id."""
-    workers = await engine.workers()
+    workers = await engine.workers.all()
     found = [worker for worker in workers if wanted in (worker.id, worker.name)]
     found = found or [worker for worker in workers if begins(worker.id, wanted)]
     match found:

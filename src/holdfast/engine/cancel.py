@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.hooks.moves import by_itself
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import require_move
@@ -31,7 +31,7 @@ class Canceling(msgspec.Struct, frozen=True):
 
 async def cancel(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     job_id: str,
     *,
     actor: Actor = Actor.CLIENT,
@@ -47,17 +47,17 @@ async def cancel(
             return Canceling(job.id, job.state)
         if job.final:
             raise Conflict(f"job {job_id} is already {job.state}; it cannot be canceled", code="already_final")
-        machine = (await rules.registry.snapshot(tx, job.policy)).machine
+        machine = (await ctx.registry.snapshot(tx, job.policy)).machine
         by = actor if job.state is not State.RUNNING else Actor.SYSTEM
         require_move(machine, "cancel", job_id, job.state, State.CANCELED, by)
-        if await by_itself(tx, rules, "cancel", job, partial(_cancel, tx, rules, job, actor, reason)):
+        if await by_itself(tx, ctx, "cancel", job, partial(_cancel, tx, ctx, job, actor, reason)):
             return Canceling(job_id, State.RUNNING if job.state is State.RUNNING else State.CANCELED)
     raise Conflict(f"job {job_id} keeps changing; try again", code="job_contended")
 
 
-async def _cancel(tx: Tx, rules: Rules, job: Job, actor: Actor, reason: str, which: Which) -> bool:
+async def _cancel(tx: Tx, ctx: EngineContext, job: Job, actor: Actor, reason: str, which: Which) -> bool:
     if job.state is State.RUNNING:
         asked = job.cancel_requested_at is not None
         query = which(q.ask_to_cancel)
-        return asked or bool(await move(tx, rules, query, actor=actor, ids=[job.id], reason=reason))
-    return bool(await move(tx, rules, which(q.cancel_waiting), actor=actor, ids=[job.id], reason=reason))
+        return asked or bool(await move(tx, ctx, query, actor=actor, ids=[job.id], reason=reason))
+    return bool(await move(tx, ctx, which(q.cancel_waiting), actor=actor, ids=[job.id], reason=reason))

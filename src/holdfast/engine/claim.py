@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.declare import adopt_lane
 from holdfast.engine.fail import fail
 from holdfast.engine.hooks.claim import claim_with_hooks
@@ -26,7 +26,7 @@ PRIORITY_MIN = -100
 
 async def claim(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     *,
     worker: str,
     instance: str | None,
@@ -43,13 +43,13 @@ async def claim(
     try:
         for _ in range(PASSES_MAX):
             before, buried = len(leases), len(unreadable)
-            query, most = rules.mine(q.open_lanes), rules.limits.lanes_max
+            query, most = ctx.mine(q.open_lanes), ctx.limits.lanes_max
             lanes = await tx.all(query, worker=worker, queues=queues, types=types, limit=most)
-            await _take(tx, rules, lanes, leases, unreadable, limit, worker=worker, instance=instance)
+            await _take(tx, ctx, lanes, leases, unreadable, limit, worker=worker, instance=instance)
             if len(leases) == limit or (len(unreadable) == buried and (len(lanes) < 2 or len(leases) == before)):
                 break  # from one lane alone, all that it has was taken
         if unreadable:
-            await _bury(tx, rules, unreadable, worker=worker)
+            await _bury(tx, ctx, unreadable, worker=worker)
     except Exception:
         if not (leases and tx.alone):  # taken and committed: the worker must hear of them
             raise
@@ -58,7 +58,7 @@ async def claim(
 
 async def _take(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     lanes: list[Row],
     leases: list[Lease],
     unreadable: list[Unreadable],
@@ -80,14 +80,14 @@ async def _take(
             "floor": floor,
             "waits": float(lane["waits"]),
             "most": limit - len(leases),
-            "limit": rules.limits.claim_max,
+            "limit": ctx.limits.claim_max,
         }
-        if not lane["hooked"] and (needs := rules.hooks.needs_of(lane["type"])):
+        if not lane["hooked"] and (needs := ctx.hooks.needs_of(lane["type"])):
             await adopt_lane(tx, lane["type"], lane["id"], needs)
-        if lane["hooked"] or rules.hooks.needs_of(lane["type"]):
-            rows = await claim_with_hooks(tx, rules, lane["type"], wanted, holder)
+        if lane["hooked"] or ctx.hooks.needs_of(lane["type"]):
+            rows = await claim_with_hooks(tx, ctx, lane["type"], wanted, holder)
         else:
-            rows = await move(tx, rules, q.claim_jobs, actor=Actor.WORKER, brief=True, **wanted, **holder)
+            rows = await move(tx, ctx, q.claim_jobs, actor=Actor.WORKER, brief=True, **wanted, **holder)
         for row in rows:
             try:
                 leases.append(Lease.from_row(row))
@@ -95,18 +95,18 @@ async def _take(
                 unreadable.append(error)
 
 
-async def _bury(tx: Tx, rules: Rules, unreadable: list[Unreadable], *, worker: str) -> None:
+async def _bury(tx: Tx, ctx: EngineContext, unreadable: list[Unreadable], *, worker: str) -> None:
     """No worker can be given these, now or later: they end here, and say why."""
     failures = [
         Failure(id=error.id, token=error.token, code=UNREADABLE, message=str(error), permanent=True)
         for error in unreadable
     ]
-    await fail(tx, rules, failures, worker=worker)
+    await fail(tx, ctx, failures, worker=worker)
 
 
-async def overdue(tx: Tx, rules: Rules, worker: str, queues: list[str] | None) -> bool:
+async def overdue(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None) -> bool:
     """Would requeue or reap find something that a claim could then take? An error if the worker may not claim."""
-    row = await tx.one(rules.mine(q.overdue), worker=worker, queues=queues)
+    row = await tx.one(ctx.mine(q.overdue), worker=worker, queues=queues)
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
     if not row["enabled"]:
@@ -117,10 +117,10 @@ async def overdue(tx: Tx, rules: Rules, worker: str, queues: list[str] | None) -
 
 
 def check_claim(
-    rules: Rules, worker: str, instance: str | None, queues: list[str] | None, types: list[str] | None, limit: int
+    ctx: EngineContext, worker: str, instance: str | None, queues: list[str] | None, types: list[str] | None, limit: int
 ) -> None:
     check_worker(worker)
-    check_limit(limit, "jobs", most=rules.limits.claim_max)
+    check_limit(limit, "jobs", most=ctx.limits.claim_max)
     if instance is not None:
         check_name(instance, "instance_id")
     check_list(queues, "queues")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine import claim as _claim
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.release import release
 from holdfast.model import Lease
 from holdfast.model.job import LEASE_COLUMNS, Unreadable
@@ -18,7 +18,7 @@ from holdfast.store import Tx, q
 
 async def claim_once(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     request: str,
     *,
     worker: str,
@@ -31,11 +31,11 @@ async def claim_once(
 
     A request that finds nothing leaves nothing behind, and the look comes first: an idle worker writes nothing.
     """
-    if not await tx.all(rules.mine(q.open_lanes), worker=worker, queues=queues, types=types, limit=1):
+    if not await tx.all(ctx.mine(q.open_lanes), worker=worker, queues=queues, types=types, limit=1):
         return await _answered_before(tx, worker, request)
     if await tx.one(q.begin_claim, worker=worker, request=request) is None:
         return await _answered_before(tx, worker, request)
-    leases = await _claim.claim(tx, rules, worker=worker, queues=queues, types=types, limit=limit, **holder)
+    leases = await _claim.claim(tx, ctx, worker=worker, queues=queues, types=types, limit=limit, **holder)
     if not leases:
         await tx.one(q.drop_claim, worker=worker, request=request)
         return None
@@ -58,14 +58,14 @@ async def _answered_before(tx: Tx, worker: str, request: str) -> list[Lease] | N
     return [held[job_id] for job_id in tokens if job_id in held]
 
 
-async def give_back(tx: Tx, rules: Rules, leases: list[Held], *, worker: str, request: str | None) -> bool:
+async def give_back(tx: Tx, ctx: EngineContext, leases: list[Held], *, worker: str, request: str | None) -> bool:
     """Leases whose answer nobody heard; not those that a repeat of the request has been told of since."""
     if request is not None and await tx.one(q.drop_claim, worker=worker, request=request) is None:
         return False
-    await release(tx, rules, [Freed(lease.id, lease.token) for lease in leases], worker=worker)
+    await release(tx, ctx, [Freed(lease.id, lease.token) for lease in leases], worker=worker)
     return True
 
 
-async def prune_claims(tx: Tx, rules: Rules, seconds: float) -> int:
+async def prune_claims(tx: Tx, ctx: EngineContext, seconds: float) -> int:
     """Answers so old that nobody asks for them again."""
-    return len(await tx.all(q.prune_claims, seconds=float(seconds), limit=rules.limits.sweep_batch))
+    return len(await tx.all(q.prune_claims, seconds=float(seconds), limit=ctx.limits.sweep_batch))

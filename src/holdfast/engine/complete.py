@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.hooks.moves import ask_guards, in_two_passes
 from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
@@ -13,31 +13,31 @@ from holdfast.model.reports import Done, Settled
 from holdfast.store import Tx, q
 
 
-async def complete(tx: Tx, rules: Rules, items: list[Done], *, worker: str) -> list[Settled | Refusal]:
+async def complete(tx: Tx, ctx: EngineContext, items: list[Done], *, worker: str) -> list[Settled | Refusal]:
     """Finish the jobs this worker still leases; a lost lease changes nothing."""
     check_worker(worker)
     texts = {item.id: _text(item) for item in items}
 
     async def settle(which: Which, some: list[Done]) -> dict[str, Settled]:
-        if which == rules.mine and rules.hooks.guarded("complete") and not await _allowed(tx, rules, some, worker):
+        if which == ctx.mine and ctx.hooks.guarded("complete") and not await _allowed(tx, ctx, some, worker):
             return {}
         rows = sorted((item.id, item.token, texts[item.id]) for item in some if item.held.plausible)
         query = which(q.complete_jobs)
-        moved = await move(tx, rules, query, actor=Actor.WORKER, brief=True, done=rows, worker=worker)
+        moved = await move(tx, ctx, query, actor=Actor.WORKER, brief=True, done=rows, worker=worker)
         return {row["id"]: Settled(row["id"], State.SUCCEEDED) for row in moved}
 
-    settled = await in_two_passes(tx, rules, "complete", items, settle)
+    settled = await in_two_passes(tx, ctx, "complete", items, settle)
     return [
         settled.get(item.id)
-        or await settle_or_refuse(tx, rules, item.held, worker, {"succeeded": {"result": texts[item.id]}})
+        or await settle_or_refuse(tx, ctx, item.held, worker, {"succeeded": {"result": texts[item.id]}})
         for item in items
     ]
 
 
-async def _allowed(tx: Tx, rules: Rules, items: list[Done], worker: str) -> bool:
+async def _allowed(tx: Tx, ctx: EngineContext, items: list[Done], worker: str) -> bool:
     """False: none of them needs hooks that this process has."""
-    held = await tx.all(rules.mine(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
-    await ask_guards(tx, rules, "complete", {item.id: item for item in items}, held)
+    held = await tx.all(ctx.mine(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
+    await ask_guards(tx, ctx, "complete", {item.id: item for item in items}, held)
     return bool(held)
 
 

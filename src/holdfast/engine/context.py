@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.engine.hooks.hooks import Hooks
@@ -13,7 +13,8 @@ from holdfast.engine.registry import Registry
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model.hint import Hint, hints_of
-from holdfast.store import Row
+from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow
+from holdfast.store.deferred_hints import LaterHints
 from holdfast.store.queries import Query
 
 
@@ -34,6 +35,7 @@ class Limits:
     hook_seconds: float = 10.0
 
 
+_Answer = TypeVar("_Answer")
 Observer = Callable[[Query, list[Row], str], None]
 
 
@@ -46,11 +48,11 @@ class Timing(Protocol):
 
 
 Wake = Callable[[Sequence[Hint]], None]
-Which = Callable[[Query], Query]  # `Rules.plain` or `Rules.mine`: which of the jobs a query is about
+Which = Callable[[Query], Query]  # `EngineContext.plain` or `EngineContext.mine`: which of the jobs a query is about
 
 
 @dataclass
-class Rules:
+class EngineContext:
     clock: Clock
     ids: Ids
     lifecycles: Lifecycles
@@ -60,6 +62,7 @@ class Rules:
     observers: list[Observer] = field(default_factory=list)
     timing: Timing | None = None
     wakers: list[Wake] = field(default_factory=list)
+    later: LaterHints | None = None  # of the event loop whose connections the store and the wakers use
     reaped: int = 0  # leases that were taken away through this engine
     given_with_hooks: set[str] = field(default_factory=set)  # jobs that were claimed here and need hooks
     hook_failures: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by extension and verb
@@ -82,3 +85,17 @@ class Rules:
         if hints:
             for waker in self.wakers:
                 waker(hints)
+
+
+class Component:
+    """A part of the engine: methods of one topic, each of which runs in a transaction of the store."""
+
+    def __init__(self, store: PostgresStore | SqliteStore, ctx: EngineContext) -> None:
+        self.store, self.ctx = store, ctx
+
+    async def _write_through(self, connection: Any, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
+        if connection is None:
+            return await self.store.write(work)
+        async with borrow(connection, self.store.dialect, self.ctx.clock, self.ctx.ids, self.ctx.later) as tx:
+            await self.store.require_own(tx, connection)
+            return await work(tx)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.create import create_with_hooks
 from holdfast.engine.idempotency import key_holders, key_locked, owner_of
 from holdfast.engine.insert import (
@@ -30,17 +30,17 @@ from holdfast.store import Row, Tx
 
 
 async def create(
-    tx: Tx, rules: Rules, jobs: list[NewJob], *, actor: Actor, accept: bool | None = True, alone: bool = False
+    tx: Tx, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None = True, alone: bool = False
 ) -> list[Created]:
     """Store all jobs, or none. A job whose key is taken by an equal request is that request's job.
 
     `accept=False` leaves jobs whose lifecycle knows `created` there, until somebody accepts them; None leaves only
     those whose lifecycle makes acceptance a commit of its own.
     """
-    if len(jobs) > rules.limits.batch_max:
-        raise Invalid(f"{len(jobs)} jobs in one call, the limit is {rules.limits.batch_max}", code="batch_too_large")
+    if len(jobs) > ctx.limits.batch_max:
+        raise Invalid(f"{len(jobs)} jobs in one call, the limit is {ctx.limits.batch_max}", code="batch_too_large")
     made = []
-    answers = await create_each(tx, rules, all_ready(jobs), actor=actor, accept=accept, alone=alone)
+    answers = await create_each(tx, ctx, all_ready(jobs), actor=actor, accept=accept, alone=alone)
     for place, answer in enumerate(answers):
         if isinstance(answer, HoldfastError):
             answer.fields["place"] = place
@@ -50,28 +50,28 @@ async def create(
 
 
 async def create_each(
-    tx: Tx, rules: Rules, jobs: list[Ready], *, actor: Actor, accept: bool | None = True, alone: bool = False
+    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None = True, alone: bool = False
 ) -> list[Created | HoldfastError]:
     """The same, but a refusal or a key that belongs to another request is that job's answer, and no matter of the
     others."""
     actor = Actor.named(actor)
-    hooked = [rules.hooks.needs_of(one.job.type) is not None for one in jobs]
+    hooked = [ctx.hooks.needs_of(one.job.type) is not None for one in jobs]
     if not any(hooked):
-        return await _create_plain(tx, rules, jobs, actor=actor, accept=accept, alone=alone)
+        return await _create_plain(tx, ctx, jobs, actor=actor, accept=accept, alone=alone)
     if alone:
         raise NeedsTransaction
     plain = [one for one, is_hooked in zip(jobs, hooked, strict=True) if not is_hooked]
     others = [one for one, is_hooked in zip(jobs, hooked, strict=True) if is_hooked]
-    by_plain = iter(await _create_plain(tx, rules, plain, actor=actor, accept=accept, alone=False) if plain else [])
-    by_hooks = iter(await create_with_hooks(tx, rules, others, actor=actor, accept=accept))
+    by_plain = iter(await _create_plain(tx, ctx, plain, actor=actor, accept=accept, alone=False) if plain else [])
+    by_hooks = iter(await create_with_hooks(tx, ctx, others, actor=actor, accept=accept))
     return [next(by_hooks if is_hooked else by_plain) for is_hooked in hooked]
 
 
 async def _create_plain(
-    tx: Tx, rules: Rules, jobs: list[Ready], *, actor: Actor, accept: bool | None, alone: bool
+    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None, alone: bool
 ) -> list[Created | HoldfastError]:
-    batch = await prepare(tx, rules, jobs, accept=accept, alone=alone)
-    inserted = await insert(tx, rules, batch, actor=actor)
+    batch = await prepare(tx, ctx, jobs, accept=accept, alone=alone)
+    inserted = await insert(tx, ctx, batch, actor=actor)
     if len(inserted) < len(jobs) and alone:
         raise NeedsTransaction
     taken = [one.job for one, row in zip(jobs, batch.fresh, strict=True) if row[ID] not in inserted]
@@ -79,17 +79,17 @@ async def _create_plain(
     return [
         batch.made(row)
         if row[ID] in inserted
-        else await _existing(tx, rules, one.job, row, batch, holders, actor=actor, accept=accept)
+        else await _existing(tx, ctx, one.job, row, batch, holders, actor=actor, accept=accept)
         for one, row in zip(jobs, batch.fresh, strict=True)
     ]
 
 
 async def create_new(
-    tx: Tx, rules: Rules, jobs: list[Ready], *, actor: Actor, accept: bool | None, alone: bool
+    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None, alone: bool
 ) -> list[Created | None]:
     """Those whose key nobody holds, each by itself, in one statement; None for the others. None needs hooks."""
-    batch = await prepare(tx, rules, jobs, accept=accept, alone=alone)
-    inserted = await insert(tx, rules, batch, actor=actor)
+    batch = await prepare(tx, ctx, jobs, accept=accept, alone=alone)
+    inserted = await insert(tx, ctx, batch, actor=actor)
     return [batch.made(row) if row[ID] in inserted else None for row in batch.fresh]
 
 
@@ -107,7 +107,7 @@ def naming_key(jobs: list[NewJob]) -> Iterator[None]:
 
 async def _existing(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     job: NewJob,
     row: tuple[Any, ...],
     batch: Batch,
@@ -119,12 +119,12 @@ async def _existing(
     """The job that holds the key, or ours if that key is free to take over."""
     for _ in range(TAKEOVERS_MAX):
         holder = holders.get(owner_of(job))
-        found = await repeat_of(tx, rules, job, row[FINGERPRINT], holder, actor=actor, accept=accept)
+        found = await repeat_of(tx, ctx, job, row[FINGERPRINT], holder, actor=actor, accept=accept)
         if found is not None:
             return found
-        if await insert_rows(tx, rules, [row], batch, actor=actor):
+        if await insert_rows(tx, ctx, [row], batch, actor=actor):
             return batch.made(row)
         if not (others := await key_holders(tx, [job])):  # so it was not the key
-            raise await not_inserted(tx, rules, batch)
+            raise await not_inserted(tx, ctx, batch)
         holders |= others
     return contended(job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import Decision, after_failure
 from holdfast.engine.hooks.moves import Found, ask_guards, in_two_passes, moved_rows
 from holdfast.engine.leases import ErrorOf, Refusal, Same, check_worker, settle_or_refuse, token_rows
@@ -24,39 +24,38 @@ ADDED_BYTES_MAX = 200  # for what the engine adds to a context
 Lost = tuple[Any, ...]  # a row for one of the statements that end an execution
 
 
-async def fail(tx: Tx, rules: Rules, failures: list[Failure], *, worker: str) -> list[Settled | Refusal]:
+async def fail(tx: Tx, ctx: EngineContext, failures: list[Failure], *, worker: str) -> list[Settled | Refusal]:
     """Retry, bury or cancel each, as the policy it was created under says; a lost lease changes nothing."""
     check_worker(worker)
     for failure in failures:
         _check(failure)
-    errors = {failure.id: failed_error(rules, failure, worker) for failure in failures}
+    errors = {failure.id: failed_error(ctx, failure, worker) for failure in failures}
 
     async def settle(which: Which, some: list[Failure]) -> dict[str, Settled]:
-        decided = await _decide(tx, rules, some, worker, which)
-        return await _carry_out(tx, rules, some, decided, errors, worker, which)
+        decided = await _decide(tx, ctx, some, worker, which)
+        return await _carry_out(tx, ctx, some, decided, errors, worker, which)
 
-    settled = await in_two_passes(tx, rules, "fail", failures, settle)
+    settled = await in_two_passes(tx, ctx, "fail", failures, settle)
     return [
-        settled.get(failure.id) or await _repeated(tx, rules, failure, errors[failure.id], worker)
-        for failure in failures
+        settled.get(failure.id) or await _repeated(tx, ctx, failure, errors[failure.id], worker) for failure in failures
     ]
 
 
-async def _repeated(tx: Tx, rules: Rules, failure: Failure, error: ErrorOf, worker: str) -> Settled | Refusal:
+async def _repeated(tx: Tx, ctx: EngineContext, failure: Failure, error: ErrorOf, worker: str) -> Settled | Refusal:
     same: Same = {"error": error}
-    return await settle_or_refuse(tx, rules, failure.held, worker, {"failed": same, "canceled": same})
+    return await settle_or_refuse(tx, ctx, failure.held, worker, {"failed": same, "canceled": same})
 
 
 async def _decide(
-    tx: Tx, rules: Rules, failures: list[Failure], worker: str, which: Which
+    tx: Tx, ctx: EngineContext, failures: list[Failure], worker: str, which: Which
 ) -> dict[str, tuple[Decision, int]]:
     """What is to become of each, and the number of the attempt that has failed."""
     by_id = {failure.id: failure for failure in failures}
     decided = {}
     rows = await tx.all(which(q.held_jobs), held=token_rows([failure.held for failure in failures]), worker=worker)
-    if which == rules.mine:
-        await ask_guards(tx, rules, "fail", by_id, rows)
-    snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in rows))
+    if which == ctx.mine:
+        await ask_guards(tx, ctx, "fail", by_id, rows)
+    snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in rows))
     for row in rows:
         failure = by_id[row["id"]]
         decision = after_failure(
@@ -65,7 +64,7 @@ async def _decide(
             failure.code,
             permanent=failure.permanent,
             retry_after=failure.retry_after_seconds,
-            jitter=rules.ids.jitter(),
+            jitter=ctx.ids.jitter(),
         )
         decided[failure.id] = decision, row["attempt"]
     return decided
@@ -73,7 +72,7 @@ async def _decide(
 
 async def _carry_out(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     failures: list[Failure],
     decided: dict[str, tuple[Decision, int]],
     errors: dict[str, ErrorOf],
@@ -101,60 +100,62 @@ async def _carry_out(
                     detoured.append((failure.id, decision.reason, None))
     moved: list[Row] = []
     if retried:
-        moved += await move(tx, rules, which(q.retry_jobs), actor=Actor.WORKER, failed=retried, worker=worker)
+        moved += await move(tx, ctx, which(q.retry_jobs), actor=Actor.WORKER, failed=retried, worker=worker)
         await reset_parts(tx, ((job_id, decision) for job_id, (decision, _) in decided.items()), moved)
     if buried:
-        moved += await move(tx, rules, which(q.bury_jobs), actor=Actor.WORKER, failed=buried, worker=worker)
+        moved += await move(tx, ctx, which(q.bury_jobs), actor=Actor.WORKER, failed=buried, worker=worker)
     if canceled:
-        moved += await move(tx, rules, which(q.cancel_running), actor=Actor.WORKER, stopped=canceled, worker=worker)
+        moved += await move(tx, ctx, which(q.cancel_running), actor=Actor.WORKER, stopped=canceled, worker=worker)
     if detoured:
-        moved += await move(tx, rules, which(q.bury_waiting), actor=Actor.WORKER, buried=detoured)
-    tx.after_commit(lambda: rules.wake(row for row in moved if row["state"] == State.RETRYING))
+        moved += await move(tx, ctx, which(q.bury_waiting), actor=Actor.WORKER, buried=detoured)
+    tx.after_commit(lambda: ctx.wake(row for row in moved if row["state"] == State.RETRYING))
     return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}  # of two moves, the later one counts
 
 
 async def discard(
-    tx: Tx, rules: Rules, ids: list[str], *, actor: Actor, reason: str = "discarded", error: str | None = None
+    tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor, reason: str = "discarded", error: str | None = None
 ) -> list[Row]:
     """Give up on retries that still wait. Without `error`, they keep that of their last attempt."""
     check_name(reason, "reason")
-    waiting = await movable(tx, rules, ids, "fail", State.RETRYING, State.DEAD, actor)
+    waiting = await movable(tx, ctx, ids, "fail", State.RETRYING, State.DEAD, actor)
 
     async def bury(which: Which, found: list[Found]) -> dict[str, Row]:
-        if which == rules.mine:
-            await ask_guards(tx, rules, "fail", {}, [one.row for one in found])
+        if which == ctx.mine:
+            await ask_guards(tx, ctx, "fail", {}, [one.row for one in found])
         buried = [(one.id, reason, error) for one in found]
-        rows = await move(tx, rules, which(q.bury_waiting), actor=actor, buried=buried)
+        rows = await move(tx, ctx, which(q.bury_waiting), actor=actor, buried=buried)
         return {row["id"]: row for row in rows}
 
-    return await moved_rows(tx, rules, "fail", waiting, bury)
+    return await moved_rows(tx, ctx, "fail", waiting, bury)
 
 
-def shown(rules: Rules, message: str) -> str:
+def shown(ctx: EngineContext, message: str) -> str:
     """An over-long message is cut, not refused: the error that broke a job must not break its report too."""
     text = readable(message)
-    return text if len(text) <= rules.limits.error_max_chars else text[: rules.limits.error_max_chars - 1] + "…"
+    return text if len(text) <= ctx.limits.error_max_chars else text[: ctx.limits.error_max_chars - 1] + "…"
 
 
-def failed_error(rules: Rules, said: Failure | Verdict, worker: str) -> ErrorOf:
+def failed_error(ctx: EngineContext, said: Failure | Verdict, worker: str) -> ErrorOf:
     """The error that an attempt of this number has ended with: its context names the attempt and the worker, too.
 
     What cannot be stored is refused now, before anything is written.
     """
-    stored_error(rules, said.code, said.message, said.context)
+    stored_error(ctx, said.code, said.message, said.context)
 
     def of(attempt: int) -> str:
         context = {**(said.context or {}), "attempt": attempt, "workerId": worker}
-        return stored_error(rules, said.code, said.message, context, added_bytes=ADDED_BYTES_MAX)
+        return stored_error(ctx, said.code, said.message, context, added_bytes=ADDED_BYTES_MAX)
 
     return of
 
 
-def stored_error(rules: Rules, code: str, message: str, context: dict[str, Any] | None, *, added_bytes: int = 0) -> str:
-    body: dict[str, Any] = {"code": code, "message": shown(rules, message)}
+def stored_error(
+    ctx: EngineContext, code: str, message: str, context: dict[str, Any] | None, *, added_bytes: int = 0
+) -> str:
+    body: dict[str, Any] = {"code": code, "message": shown(ctx, message)}
     if context:
         body["context"] = context
-    return encode(body, "error", max_bytes=CONTEXT_BYTES_MAX + 4 * rules.limits.error_max_chars + added_bytes)
+    return encode(body, "error", max_bytes=CONTEXT_BYTES_MAX + 4 * ctx.limits.error_max_chars + added_bytes)
 
 
 def check_words(code: str, message: str, context: dict[str, Any] | None) -> None:

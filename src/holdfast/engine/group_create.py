@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 from holdfast.batching import each
 from holdfast.engine import create as _create
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.insert import Created, Ready
 from holdfast.engine.registry import NeedsTransaction, unless_stale
 from holdfast.errors import HoldfastError, OutcomeUnknown
@@ -20,22 +20,22 @@ _Stores = PostgresStore | SqliteStore
 _Answer = TypeVar("_Answer")
 
 
-async def create_in_few_commits(store: _Stores, rules: Rules, jobs: list[Ready]) -> Answers:
+async def create_in_few_commits(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> Answers:
     """In one statement, unless a key is taken or hooks have a say. What was committed is answered as such, whatever
     becomes of the rest."""
-    plain = [one for one in jobs if rules.hooks.needs_of(one.job.type) is None]
-    tried = iter(await each(partial(_create_new, store, rules), plain) if plain else [])
+    plain = [one for one in jobs if ctx.hooks.needs_of(one.job.type) is None]
+    tried = iter(await each(partial(_create_new, store, ctx), plain) if plain else [])
     new: list[Created | Exception | None] = [
-        next(tried) if rules.hooks.needs_of(one.job.type) is None else None for one in jobs
+        next(tried) if ctx.hooks.needs_of(one.job.type) is None else None for one in jobs
     ]
     left = [job for job, one in zip(jobs, new, strict=True) if one is None]
-    others = iter(cast("Answers", await each(partial(_create_each, store, rules), left) if left else []))
+    others = iter(cast("Answers", await each(partial(_create_each, store, ctx), left) if left else []))
     return [next(others) if one is None else one for one in new]
 
 
-async def _create_new(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequence[Created | Exception | None]:
+async def _create_new(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> Sequence[Created | Exception | None]:
     async def work(tx: Tx, *, alone: bool) -> list[Created | None]:
-        return await _create.create_new(tx, rules, jobs, actor=Actor.CLIENT, accept=None, alone=alone)
+        return await _create.create_new(tx, ctx, jobs, actor=Actor.CLIENT, accept=None, alone=alone)
 
     async def write() -> list[Created | None]:
         try:
@@ -46,9 +46,9 @@ async def _create_new(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequen
     return await _answered(write, jobs)
 
 
-async def _create_each(store: _Stores, rules: Rules, jobs: list[Ready]) -> Sequence[Created | Exception]:
+async def _create_each(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> Sequence[Created | Exception]:
     async def work(tx: Tx) -> list[Created | HoldfastError]:
-        return await _create.create_each(tx, rules, jobs, actor=Actor.CLIENT, accept=None)
+        return await _create.create_each(tx, ctx, jobs, actor=Actor.CLIENT, accept=None)
 
     return await _answered(lambda: store.write(work, retry_locked=False), jobs)
 

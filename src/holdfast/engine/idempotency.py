@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.errors import Locked
 from holdfast.lifecycle import Idempotency, Policy, State
 from holdfast.model import NewJob
@@ -17,10 +17,10 @@ _WINDOWS = frozenset({Idempotency.WINDOW, Idempotency.WINDOW_UNTIL_FAILED})
 _FREED_BY_FAILURE = frozenset({Idempotency.UNTIL_FAILED, Idempotency.WINDOW_UNTIL_FAILED})
 
 
-async def is_repeat(tx: Tx, rules: Rules, job: NewJob) -> bool:
+async def is_repeat(tx: Tx, ctx: EngineContext, job: NewJob) -> bool:
     """Does another job hold its key, and is that key not free to take over?"""
     holder = (await key_holders(tx, [job])).get(owner_of(job))
-    return holder is not None and not await is_free(tx, rules, holder)
+    return holder is not None and not await is_free(tx, ctx, holder)
 
 
 def key_locked(keys: Sequence[str | None]) -> Locked:
@@ -42,18 +42,18 @@ async def key_holders(tx: Tx, jobs: list[NewJob]) -> dict[tuple[str, str | None]
     return {(row["whose"], row["key"]): row for row in rows}
 
 
-async def is_free(tx: Tx, rules: Rules, holder: Row) -> bool:
+async def is_free(tx: Tx, ctx: EngineContext, holder: Row) -> bool:
     """The holder's own policy says how long its key is its own."""
-    policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
+    policy = (await ctx.registry.snapshot(tx, holder["policy"])).policy
     if policy.idempotency in _FREED_BY_FAILURE and State(holder["state"]) in FAILED:
         return True
     ends_at = _end_of_window(policy, holder)
     return ends_at is not None and bool(holder["now_at"] >= ends_at)
 
 
-async def held_until(tx: Tx, rules: Rules, holder: Row) -> datetime | None:
+async def held_until(tx: Tx, ctx: EngineContext, holder: Row) -> datetime | None:
     """When the key of a finished job will be free by itself; None: never."""
-    policy = (await rules.registry.snapshot(tx, holder["policy"])).policy
+    policy = (await ctx.registry.snapshot(tx, holder["policy"])).policy
     return _end_of_window(policy, holder)
 
 

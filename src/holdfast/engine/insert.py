@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import type_needs
 from holdfast.engine.registry import Resolved
@@ -93,20 +93,20 @@ ID, _KIND, _PRIORITY, _KEY, FINGERPRINT = 0, 1, 2, 7, 8  # places in a row of `f
 _TYPE, _QUEUE, _STATE = 2, 3, 8  # in one of `kind`
 
 
-async def prepare(tx: Tx, rules: Rules, jobs: list[Ready], *, accept: bool | None, alone: bool = False) -> Batch:
+async def prepare(tx: Tx, ctx: EngineContext, jobs: list[Ready], *, accept: bool | None, alone: bool = False) -> Batch:
     """Only lanes and policies that are new here are written, and wait for locks without a limit."""
     batch = Batch([], [], [], {})
     numbers: dict[Resolved, int] = {}
     resolved, alike = None, None
-    ids = rules.ids.job_ids(rules.clock.now(), len(jobs))
+    ids = ctx.ids.job_ids(ctx.clock.now(), len(jobs))
     for (job, payload, trace), job_id in zip(jobs, ids, strict=True):
         kind = (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers)
         if resolved is None or kind != alike:  # jobs of a batch are mostly of one kind
-            resolved, alike = await rules.registry.resolve(tx, job, batch.resolved, alone=alone), kind
+            resolved, alike = await ctx.registry.resolve(tx, job, batch.resolved, alone=alone), kind
         number = numbers.setdefault(resolved, len(numbers))
         if number == len(batch.kinds):
-            needs = _text(rules.hooks.needs_of(job.type))
-            hooked = rules.hooks.have("accept", job.type)
+            needs = _text(ctx.hooks.needs_of(job.type))
+            hooked = ctx.hooks.have("accept", job.type)
             batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept, hooked=hooked), needs))
             ids_of = (resolved.lane, resolved.lane_digest, resolved.policy_id, resolved.policy_digest)
             batch.known.append((*ids_of, job.type, needs))
@@ -152,30 +152,38 @@ def _particulars(job: NewJob, payload: str, trace: str | None) -> tuple[Any, ...
     )
 
 
-async def insert(tx: Tx, rules: Rules, batch: Batch, *, actor: Actor, which: Which = Rules.plain) -> set[str]:
+async def insert(
+    tx: Tx, ctx: EngineContext, batch: Batch, *, actor: Actor, which: Which = EngineContext.plain
+) -> set[str]:
     """In the order of keys, so that two batches with the same keys never wait for each other crosswise."""
     fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
-    rows = await insert_rows(tx, rules, fresh, batch, actor=actor, which=which)
+    rows = await insert_rows(tx, ctx, fresh, batch, actor=actor, which=which)
     if not rows and any(row[_KEY] is None for row in fresh):  # no key was in the way
-        raise await not_inserted(tx, rules, batch)
+        raise await not_inserted(tx, ctx, batch)
     if rows:
-        tx.after_commit(lambda: rules.hint(batch.hints()), hint=True)
+        tx.after_commit(lambda: ctx.hint(batch.hints()), hint=True)
     return {row["id"] for row in rows}
 
 
 async def insert_rows(
-    tx: Tx, rules: Rules, fresh: list[tuple[Any, ...]], batch: Batch, *, actor: Actor, which: Which = Rules.plain
+    tx: Tx,
+    ctx: EngineContext,
+    fresh: list[tuple[Any, ...]],
+    batch: Batch,
+    *,
+    actor: Actor,
+    which: Which = EngineContext.plain,
 ) -> list[Row]:
     lock_timeout = None if tx.lock_seconds is None else str(round(tx.lock_seconds * 1000))
     tables: dict[str, Any] = {"fresh": fresh, "kind": batch.kinds, "known": batch.known}
-    return await move(tx, rules, which(q.insert_jobs), actor=actor, brief=True, lock_timeout=lock_timeout, **tables)
+    return await move(tx, ctx, which(q.insert_jobs), actor=actor, brief=True, lock_timeout=lock_timeout, **tables)
 
 
-async def not_inserted(tx: Tx, rules: Rules, batch: Batch) -> Exception:
+async def not_inserted(tx: Tx, ctx: EngineContext, batch: Batch) -> Exception:
     """Why a statement inserted nothing though no key was in the way."""
     types = sorted({kind[_TYPE] for kind in batch.kinds})
     for row in await tx.all(q.needs_of_types, names=types):
-        known = rules.hooks.needs_of(row["name"]) or ()
+        known = ctx.hooks.needs_of(row["name"]) or ()
         if missing := [name for name in msgspec.json.decode(row["needs"]) if name not in known]:
             return type_needs(row["name"], missing)
-    return rules.registry.stale()
+    return ctx.registry.stale()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.accept import accept_willing
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.idempotency import is_free
 from holdfast.engine.insert import Created
 from holdfast.errors import Conflict, HoldfastError, KeyReused
@@ -15,12 +15,19 @@ TAKEOVERS_MAX = 5
 
 
 async def repeat_of(
-    tx: Tx, rules: Rules, job: NewJob, fingerprint: str | None, holder: Row | None, *, actor: Actor, accept: bool | None
+    tx: Tx,
+    ctx: EngineContext,
+    job: NewJob,
+    fingerprint: str | None,
+    holder: Row | None,
+    *,
+    actor: Actor,
+    accept: bool | None,
 ) -> Created | HoldfastError | None:
     """The answer to a request whose key is held. None: nobody holds it, or the key was free and is taken away."""
     if holder is None:
         return None
-    if await is_free(tx, rules, holder):
+    if await is_free(tx, ctx, holder):
         await tx.one(q.free_key, id=holder["id"])
         await tx.one(q.drop_kept_key, id=holder["id"])
         return None
@@ -30,13 +37,13 @@ async def repeat_of(
             "request; send the same request again, or choose a new key",
             job_id=str(holder["id"]),
         )
-    return await _repeated(tx, rules, holder, actor=actor, accept=accept)
+    return await _repeated(tx, ctx, holder, actor=actor, accept=accept)
 
 
-async def _repeated(tx: Tx, rules: Rules, holder: Row, *, actor: Actor, accept: bool | None) -> Created:
+async def _repeated(tx: Tx, ctx: EngineContext, holder: Row, *, actor: Actor, accept: bool | None) -> Created:
     """The first job again. If its creator died before accepting it, the repeat finishes that."""
     job_id, state = str(holder["id"]), State(holder["state"])
-    if state is State.CREATED and accept and await accept_willing(tx, rules, [job_id], actor=actor):
+    if state is State.CREATED and accept and await accept_willing(tx, ctx, [job_id], actor=actor):
         state = State.QUEUED
     return Created(job_id, state, existed=True)
 

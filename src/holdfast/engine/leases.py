@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.preconditions import extension_missing
 from holdfast.errors import HoldfastError, InvalidField, LeaseLost
 from holdfast.ids import is_uuid
@@ -54,24 +54,24 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
     return [answers[place] for place in range(len(items))]
 
 
-async def holder_of(tx: Tx, rules: Rules, lease: Held) -> str:
+async def holder_of(tx: Tx, ctx: EngineContext, lease: Held) -> str:
     """The worker that holds the job under this lease; `LeaseLost` if none does. A look, without a lock."""
     job = await tx.one(q.job, id=lease.id) if lease.plausible else None
     if job is not None and job["state"] == State.RUNNING and job["lease_token"] == lease.token:
         worker: str = job["lease_worker"]
         return worker
-    raise await _not_held(tx, rules, lease)
+    raise await _not_held(tx, ctx, lease)
 
 
-async def hold(tx: Tx, rules: Rules, lease: Held) -> None:
+async def hold(tx: Tx, ctx: EngineContext, lease: Held) -> None:
     """Lock the job until the transaction ends; `LeaseLost` if this lease does not hold it."""
     if not lease.plausible or await tx.one(q.hold_job, id=lease.id, token=lease.token) is None:
-        raise await _not_held(tx, rules, lease)
+        raise await _not_held(tx, ctx, lease)
 
 
-async def _not_held(tx: Tx, rules: Rules, lease: Held) -> HoldfastError:
+async def _not_held(tx: Tx, ctx: EngineContext, lease: Held) -> HoldfastError:
     job = await tx.one(q.job, id=lease.id) if lease.plausible else None
-    refusal = await settle_or_refuse(tx, rules, lease, (job["lease_worker"] if job else None) or "", {})
+    refusal = await settle_or_refuse(tx, ctx, lease, (job["lease_worker"] if job else None) or "", {})
     assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of this
     return refusal
 
@@ -82,7 +82,7 @@ Refusal = HoldfastError  # a lost lease, a guard that refuses, a hook that faile
 
 
 async def settle_or_refuse(
-    tx: Tx, rules: Rules, lease: Held, worker: str, repeats: dict[str, Same]
+    tx: Tx, ctx: EngineContext, lease: Held, worker: str, repeats: dict[str, Same]
 ) -> Settled | Refusal:
     """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost.
 
@@ -108,7 +108,7 @@ async def settle_or_refuse(
     if job.state is State.RUNNING and job.lease_token == lease.token:
         if job.lease_worker != worker:
             return _lost(lease, "it belongs to another worker", reassigned=False)
-        if missing := rules.hooks.missing(job.needs):
+        if missing := ctx.hooks.missing(job.needs):
             return extension_missing(job.id, job.type, missing)
         return _lost(lease, "it ran out, and this lifecycle refuses late writes", reassigned=False)
     return _lost(lease, f"the job is {job.state}", reassigned=_again(job))
@@ -136,3 +136,11 @@ def _lost(lease: Held, why: str, *, reassigned: bool) -> LeaseLost:
         job_id=lease.id,
         reassigned=reassigned,
     )
+
+
+def the_only(answers: Sequence[_Answer | Exception]) -> _Answer:
+    """The one answer of a batch of one; a refusal is raised."""
+    [answer] = answers
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

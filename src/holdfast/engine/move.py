@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.moves import run_effects
 from holdfast.lifecycle import Actor
 from holdfast.store import Row, Tx
@@ -13,7 +13,7 @@ from holdfast.store.queries import Query
 
 async def move(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     query: Query,
     *,
     actor: Actor,
@@ -25,22 +25,22 @@ async def move(
 
     `brief`: the caller needs little of them, so little is fetched; for observers somewhat more.
     """
-    wanted, timing = query, rules.timing if rules.timing is not None and rules.timing.wants(query) else None
+    wanted, timing = query, ctx.timing if ctx.timing is not None and ctx.timing.wants(query) else None
     if brief and timing is None:
-        wanted = query.heard if rules.observers else query.brief
+        wanted = query.heard if ctx.observers else query.brief
     rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
     verb = "create" if query.create else query.move  # a wish or a report moves nothing
-    if rows and query.mine and verb is not None and any(rules.hooks.effects(verb, row["type"]) for row in rows):
+    if rows and query.mine and verb is not None and any(ctx.hooks.effects(verb, row["type"]) for row in rows):
         if query.create:  # its limit on the wait for keys has done its work
             await tx.wait_for_locks()
-        await run_effects(tx, rules, verb, rows)
-    if rows and rules.observers:
-        tx.after_commit(lambda: _tell(rules, wanted, rows, actor))
+        await run_effects(tx, ctx, verb, rows)
+    if rows and ctx.observers:
+        tx.after_commit(lambda: _tell(ctx, wanted, rows, actor))
     if rows and timing is not None:
         tx.after_commit(lambda: timing.tell(wanted, rows))
     return rows
 
 
-def _tell(rules: Rules, query: Query, rows: list[Row], actor: Actor) -> None:
-    for observer in rules.observers:
+def _tell(ctx: EngineContext, query: Query, rows: list[Row], actor: Actor) -> None:
+    for observer in ctx.observers:
         observer(query, rows, actor.value)

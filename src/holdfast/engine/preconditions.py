@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.errors import ExtensionMissing, IllegalMove
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import Actor, Machine, State
@@ -49,14 +49,14 @@ def type_needs(job_type: str, missing: list[str]) -> ExtensionMissing:
 
 
 async def movable(
-    tx: Tx, rules: Rules, ids: list[str], verb: str, source: State, target: State, actor: Actor
+    tx: Tx, ctx: EngineContext, ids: list[str], verb: str, source: State, target: State, actor: Actor
 ) -> list[Row]:
     """Those of the jobs that stand at `source`, in order; an error if one of them may not go on to `target`."""
     found = await tx.all(q.jobs_by_id, ids=[job_id for job_id in ids if is_uuid(job_id)])
     rows = [row for row in found if row["state"] == source]
-    snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in rows))
+    snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in rows))
     for row in rows:
-        if missing := rules.hooks.missing_of(row):
+        if missing := ctx.hooks.missing_of(row):
             raise extension_missing(row["id"], row["type"], missing)
         require_move(snapshots[row["policy"]].machine, verb, row["id"], source, target, actor)
     return rows

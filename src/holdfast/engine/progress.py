@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.fail import shown
 from holdfast.engine.leases import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
@@ -24,7 +24,9 @@ COUNTERS_BYTES_MAX = 16 * 1024
 PARTS_MAX = 1000
 
 
-async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str) -> list[Advanced | HoldfastError]:
+async def progress(
+    tx: Tx, ctx: EngineContext, reports: list[Progress], *, worker: str
+) -> list[Advanced | HoldfastError]:
     """Store each report whose token is current; the others are answered with why not."""
     check_worker(worker)
     for report in reports:
@@ -40,40 +42,40 @@ async def progress(tx: Tx, rules: Rules, reports: list[Progress], *, worker: str
             None if report.eta_seconds is None else float(report.eta_seconds),
             None
             if report.checkpoint is None
-            else encode(report.checkpoint, "checkpoint", max_bytes=rules.limits.checkpoint_bytes_max),
+            else encode(report.checkpoint, "checkpoint", max_bytes=ctx.limits.checkpoint_bytes_max),
         )
         for report in reports
         if report.held.plausible
     )
     stored = {
-        row["id"]: row for row in await move(tx, rules, q.advance_jobs, actor=Actor.WORKER, told=rows, worker=worker)
+        row["id"]: row for row in await move(tx, ctx, q.advance_jobs, actor=Actor.WORKER, told=rows, worker=worker)
     }
-    parts = [_part_row(rules, report.id, place, part) for report in reports for place, part in enumerate(report.parts)]
+    parts = [_part_row(ctx, report.id, place, part) for report in reports for place, part in enumerate(report.parts)]
     if kept := [row for row in parts if row[0] in stored]:
-        await _keep_parts(tx, rules, [report for report in reports if report.id in stored and report.parts], kept)
+        await _keep_parts(tx, ctx, [report for report in reports if report.id in stored and report.parts], kept)
     return [
         Advanced(report.id, stored[report.id]["lease_expires_at"], stored[report.id]["cancel_requested_at"] is not None)
         if report.id in stored
-        else await _refused(tx, rules, report, worker)
+        else await _refused(tx, ctx, report, worker)
         for report in reports
     ]
 
 
-async def _keep_parts(tx: Tx, rules: Rules, reports: list[Progress], rows: list[tuple[Any, ...]]) -> None:
+async def _keep_parts(tx: Tx, ctx: EngineContext, reports: list[Progress], rows: list[tuple[Any, ...]]) -> None:
     if again := [(report.id, part.name) for report in reports for part in report.parts if part.reopen]:
         await tx.all(q.reopen_parts, part=again)
     await tx.all(q.put_parts, part=rows)
     await _check_parts_in_all(tx, {row[0] for row in rows})
     await tx.all(q.number_line, ids=[report.id for report in reports])
-    await tx.all(q.tell_parts, said=[(report.id, _told(rules, report.parts)) for report in reports])
+    await tx.all(q.tell_parts, said=[(report.id, _told(ctx, report.parts)) for report in reports])
 
 
-def _told(rules: Rules, parts: list[Part]) -> str:
+def _told(ctx: EngineContext, parts: list[Part]) -> str:
     """What the log says of them: not their data."""
     lines = []
     for part in parts:
         line = {name: getattr(part, name) for name in ("name", "status", "percent", "total", "done", "error")}
-        line["error"] = None if part.error is None else shown(rules, part.error)
+        line["error"] = None if part.error is None else shown(ctx, part.error)
         lines.append({name: value for name, value in line.items() if value is not None})
     return msgspec.json.encode(lines).decode()
 
@@ -94,8 +96,8 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
     }
 
 
-async def _refused(tx: Tx, rules: Rules, report: Progress, worker: str) -> HoldfastError:
-    refusal = await settle_or_refuse(tx, rules, report.held, worker, {})
+async def _refused(tx: Tx, ctx: EngineContext, report: Progress, worker: str) -> HoldfastError:
+    refusal = await settle_or_refuse(tx, ctx, report.held, worker, {})
     assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of progress
     return refusal
 
@@ -148,10 +150,10 @@ def _too_many(parts: int) -> Invalid:
     return Invalid(f"a job has at most {PARTS_MAX} parts, got {parts}; make them coarser", code="too_many_parts")
 
 
-def _part_row(rules: Rules, job_id: str, place: int, part: Part) -> tuple[Any, ...]:
+def _part_row(ctx: EngineContext, job_id: str, place: int, part: Part) -> tuple[Any, ...]:
     data = None if part.data is None else encode(part.data, "part", max_bytes=PART_BYTES_MAX)
     return (
         *(job_id, place, part.name, str(part.status)),
         *(None if part.percent is None else float(part.percent), part.total, part.done),
-        *(None if part.error is None else shown(rules, part.error), data),
+        *(None if part.error is None else shown(ctx, part.error), data),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.create import create
 from holdfast.engine.insert import Created
 from holdfast.engine.reads.read import get
@@ -23,7 +23,7 @@ SUCCESSORS_MAX = 100
 
 async def redrive(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     job_id: str,
     *,
     actor: Actor = Actor.API,
@@ -37,8 +37,8 @@ async def redrive(
     if not job.final:
         raise Conflict(f"job {job_id} is {job.state}; only a finished job is redriven", code="not_final", job_id=job_id)
     lane = await tx.one(q.lane, id=job.lane)
-    snapshot = await rules.registry.snapshot(tx, job.policy)
-    _know(rules.lifecycles, snapshot.machine)
+    snapshot = await ctx.registry.snapshot(tx, job.policy)
+    _know(ctx.lifecycles, snapshot.machine)
     new = NewJob(
         type=job.type,
         payload=job.payload if payload is None else payload,
@@ -59,7 +59,7 @@ async def redrive(
         redrive_of=job.id,
         root_id=job.root_id or job.id,
     )
-    return (await create(tx, rules, [new], actor=actor))[0]
+    return (await create(tx, ctx, [new], actor=actor))[0]
 
 
 def _know(lifecycles: Lifecycles, machine: Machine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.fail import check_words, failed_error, stored_error
 from holdfast.engine.hooks.moves import Found, ask_guards, in_two_passes, moved_rows
 from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, token_rows
@@ -13,53 +13,53 @@ from holdfast.model.reports import Settled, Verdict
 from holdfast.store import Row, Tx, q
 
 
-async def reject(tx: Tx, rules: Rules, verdicts: list[Verdict], *, worker: str) -> list[Settled | Refusal]:
+async def reject(tx: Tx, ctx: EngineContext, verdicts: list[Verdict], *, worker: str) -> list[Settled | Refusal]:
     """The owner's verdict on jobs it runs."""
     check_worker(worker)
     for verdict in verdicts:
         check_words(verdict.code, verdict.message, verdict.context)
-    errors = {v.id: failed_error(rules, v, worker) for v in verdicts}
+    errors = {v.id: failed_error(ctx, v, worker) for v in verdicts}
 
     async def settle(which: Which, some: list[Verdict]) -> dict[str, Settled]:
         held = await tx.all(which(q.held_jobs), held=token_rows([v.held for v in some]), worker=worker)
         by_id = {v.id: v for v in some}
-        snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in held))
+        snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in held))
         for row in held:
             machine = snapshots[row["policy"]].machine
             require_move(machine, "reject", row["id"], State.RUNNING, State.REJECTED, Actor.WORKER)
-        if which == rules.mine:
-            await ask_guards(tx, rules, "reject", by_id, held)
+        if which == ctx.mine:
+            await ask_guards(tx, ctx, "reject", by_id, held)
         rows = sorted(
             (row["id"], by_id[row["id"]].token, by_id[row["id"]].code, errors[row["id"]](row["attempt"]))
             for row in held
         )
         query = which(q.reject_running)
-        moved = await move(tx, rules, query, actor=Actor.WORKER, verdict=rows, worker=worker) if rows else []
+        moved = await move(tx, ctx, query, actor=Actor.WORKER, verdict=rows, worker=worker) if rows else []
         return {row["id"]: Settled(row["id"], State.REJECTED) for row in moved}
 
-    settled = await in_two_passes(tx, rules, "reject", verdicts, settle)
+    settled = await in_two_passes(tx, ctx, "reject", verdicts, settle)
     return [
-        settled.get(v.id) or await settle_or_refuse(tx, rules, v.held, worker, {"rejected": {"error": errors[v.id]}})
+        settled.get(v.id) or await settle_or_refuse(tx, ctx, v.held, worker, {"rejected": {"error": errors[v.id]}})
         for v in verdicts
     ]
 
 
-async def reject_queued(tx: Tx, rules: Rules, verdicts: list[Verdict]) -> list[str]:
+async def reject_queued(tx: Tx, ctx: EngineContext, verdicts: list[Verdict]) -> list[str]:
     """The system's verdict on jobs that nobody has started. Those that have left the queue are not touched."""
     by_id = {verdict.id: verdict for verdict in verdicts}
-    errors = {verdict.id: _error(rules, verdict) for verdict in verdicts}
-    queued = await movable(tx, rules, list(by_id), "reject", State.QUEUED, State.REJECTED, Actor.SYSTEM)
+    errors = {verdict.id: _error(ctx, verdict) for verdict in verdicts}
+    queued = await movable(tx, ctx, list(by_id), "reject", State.QUEUED, State.REJECTED, Actor.SYSTEM)
 
     async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
-        if which == rules.mine:
-            await ask_guards(tx, rules, "reject", by_id, [one.row for one in found])
+        if which == ctx.mine:
+            await ask_guards(tx, ctx, "reject", by_id, [one.row for one in found])
         rows = [(one.id, by_id[one.id].code, errors[one.id]) for one in found]
-        moved = await move(tx, rules, which(q.reject_queued), actor=Actor.SYSTEM, verdict=rows)
+        moved = await move(tx, ctx, which(q.reject_queued), actor=Actor.SYSTEM, verdict=rows)
         return {row["id"]: row for row in moved}
 
-    return [row["id"] for row in await moved_rows(tx, rules, "reject", queued, settle)]
+    return [row["id"] for row in await moved_rows(tx, ctx, "reject", queued, settle)]
 
 
-def _error(rules: Rules, verdict: Verdict) -> str:
+def _error(ctx: EngineContext, verdict: Verdict) -> str:
     check_words(verdict.code, verdict.message, verdict.context)
-    return stored_error(rules, verdict.code, verdict.message, verdict.context)
+    return stored_error(ctx, verdict.code, verdict.message, verdict.context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import ends_canceled
 from holdfast.engine.hooks.moves import ask_guards, in_two_passes
 from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, token_rows
@@ -13,30 +13,30 @@ from holdfast.model.reports import Freed, Settled
 from holdfast.store import Row, Tx, q
 
 
-async def release(tx: Tx, rules: Rules, items: list[Freed], *, worker: str) -> list[Settled | Refusal]:
+async def release(tx: Tx, ctx: EngineContext, items: list[Freed], *, worker: str) -> list[Settled | Refusal]:
     """Back to the queue, at once or after a delay. A job whose cancel was asked for ends here instead."""
     check_worker(worker)
     for item in items:
         check_number(item.delay_seconds, "delay_seconds")
 
     async def settle(which: Which, some: list[Freed]) -> dict[str, Settled]:
-        return await _settle(tx, rules, some, worker, which)
+        return await _settle(tx, ctx, some, worker, which)
 
-    settled = await in_two_passes(tx, rules, "release", items, settle)
+    settled = await in_two_passes(tx, ctx, "release", items, settle)
     return [
         settled.get(item.id)
         or await settle_or_refuse(
-            *(tx, rules, item.held, worker), {"released": {"reason": item.reason}, "canceled": {"error": None}}
+            *(tx, ctx, item.held, worker), {"released": {"reason": item.reason}, "canceled": {"error": None}}
         )
         for item in items
     ]
 
 
-async def _settle(tx: Tx, rules: Rules, items: list[Freed], worker: str, which: Which) -> dict[str, Settled]:
+async def _settle(tx: Tx, ctx: EngineContext, items: list[Freed], worker: str, which: Which) -> dict[str, Settled]:
     held = await tx.all(which(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
-    if which == rules.mine:
-        await ask_guards(tx, rules, "release", {item.id: item for item in items}, held)
-    stopping = {row["id"] for row in held if await _ends_canceled(tx, rules, row)}
+    if which == ctx.mine:
+        await ask_guards(tx, ctx, "release", {item.id: item for item in items}, held)
+    stopping = {row["id"] for row in held if await _ends_canceled(tx, ctx, row)}
     freed = [
         (item.id, item.token, item.reason, float(item.delay_seconds))
         for item in sorted(items, key=lambda item: item.id)
@@ -45,16 +45,16 @@ async def _settle(tx: Tx, rules: Rules, items: list[Freed], worker: str, which: 
     stopped = [(item.id, item.token, None) for item in items if item.id in stopping]
     moved = []
     if freed:
-        moved += await move(tx, rules, which(q.release_jobs), actor=Actor.WORKER, freed=freed, worker=worker)
+        moved += await move(tx, ctx, which(q.release_jobs), actor=Actor.WORKER, freed=freed, worker=worker)
     if stopped:
         query = which(q.cancel_running)
-        moved += await move(tx, rules, query, actor=Actor.WORKER, stopped=sorted(stopped), worker=worker)
-    tx.after_commit(lambda: rules.wake(row for row in moved if row["state"] == State.QUEUED))
+        moved += await move(tx, ctx, query, actor=Actor.WORKER, stopped=sorted(stopped), worker=worker)
+    tx.after_commit(lambda: ctx.wake(row for row in moved if row["state"] == State.QUEUED))
     return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}
 
 
-async def _ends_canceled(tx: Tx, rules: Rules, row: Row) -> bool:
+async def _ends_canceled(tx: Tx, ctx: EngineContext, row: Row) -> bool:
     if row["cancel_requested_at"] is None:
         return False
-    snapshot = await rules.registry.snapshot(tx, row["policy"])
+    snapshot = await ctx.registry.snapshot(tx, row["policy"])
     return ends_canceled(snapshot.machine)

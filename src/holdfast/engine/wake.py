@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.maintenance.requeue import requeue
 from holdfast.engine.move import move
 from holdfast.engine.reads.read import get
@@ -12,7 +12,7 @@ from holdfast.model import Job
 from holdfast.store import Tx, q
 
 
-async def wake(tx: Tx, rules: Rules, job_id: str, *, tenant: str | None = None) -> bool:
+async def wake(tx: Tx, ctx: EngineContext, job_id: str, *, tenant: str | None = None) -> bool:
     """True: it can be claimed now. False: it runs, and if it is given back it will not wait."""
     for _ in range(3):  # a claim, release or end may slip in between the look and the move; then look again
         job = await get(tx, job_id, tenant)
@@ -27,16 +27,16 @@ async def wake(tx: Tx, rules: Rules, job_id: str, *, tenant: str | None = None) 
         if job.state is State.RUNNING:
             if await tx.all(q.wake_running, ids=[job_id]):
                 return False
-        elif await _wake(tx, rules, job):
+        elif await _wake(tx, ctx, job):
             return True
     raise Conflict(f"job {job_id} keeps changing; try again", code="job_contended")
 
 
-async def _wake(tx: Tx, rules: Rules, job: Job) -> bool:
-    machine = (await rules.registry.snapshot(tx, job.policy)).machine
+async def _wake(tx: Tx, ctx: EngineContext, job: Job) -> bool:
+    machine = (await ctx.registry.snapshot(tx, job.policy)).machine
     if job.state is State.RETRYING and not machine.move("claim", State.RETRYING, State.RUNNING):
-        await requeue(tx, rules, job.id, actor=Actor.SYSTEM, reason="woken")  # which would do it later
+        await requeue(tx, ctx, job.id, actor=Actor.SYSTEM, reason="woken")  # which would do it later
         return True
-    moved = await move(tx, rules, q.wake_waiting, actor=Actor.SYSTEM, ids=[job.id])
-    tx.after_commit(lambda: rules.wake(moved))
+    moved = await move(tx, ctx, q.wake_waiting, actor=Actor.SYSTEM, ids=[job.id])
+    tx.after_commit(lambda: ctx.wake(moved))
     return bool(moved)

@@ -7,7 +7,7 @@ what workers may do. A retry that waits is given up; what waits in the queue is 
 from __future__ import annotations
 
 from holdfast.engine.cancel import cancel
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.fail import check_words, discard, fail, stored_error
 from holdfast.engine.hooks.moves import each_by_itself
 from holdfast.engine.leases import hold, holder_of
@@ -25,21 +25,21 @@ CONTROL = "system.cancel"  # the type of control jobs, and what a wish to cancel
 
 
 async def withdraw(
-    tx: Tx, rules: Rules, asked: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
+    tx: Tx, ctx: EngineContext, asked: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
 ) -> Withdrawn:
     """Of a job of the same tenant; `LeaseLost` where the worker does not hold the job that it does this for. A job that
     has ended stays as it is."""
-    await hold(tx, rules, asked.held)
-    return await withdraw_unfenced(tx, rules, asked, worker=worker, queues=queues)
+    await hold(tx, ctx, asked.held)
+    return await withdraw_unfenced(tx, ctx, asked, worker=worker, queues=queues)
 
 
 async def withdraw_unfenced(
-    tx: Tx, rules: Rules, asked: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
+    tx: Tx, ctx: EngineContext, asked: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
 ) -> Withdrawn:
     """In a transaction that makes sure of the lease before it commits. To lock the job until then would hold up the
     heartbeats of its worker."""
     check_words(asked.reason, asked.message, None)
-    if await holder_of(tx, rules, asked.held) != worker:
+    if await holder_of(tx, ctx, asked.held) != worker:
         raise LeaseLost(f"job {asked.id} is held by another worker")
     tenant = (await get(tx, asked.id)).tenant
     if is_uuid(asked.target):
@@ -49,29 +49,29 @@ async def withdraw_unfenced(
         raise Forbidden(f"this worker's key is not for the queue {job.queue!r}", code="queue_not_allowed")
     if job.final:
         return Withdrawn(job.id, job.state)
-    machine = (await rules.registry.snapshot(tx, job.policy)).machine
+    machine = (await ctx.registry.snapshot(tx, job.policy)).machine
     if machine.allows("cancel", job.state, State.CANCELED, Actor.SYSTEM):
-        told = await cancel(tx, rules, job.id, actor=Actor.SYSTEM, reason=asked.reason)
+        told = await cancel(tx, ctx, job.id, actor=Actor.SYSTEM, reason=asked.reason)
         return Withdrawn(told.id, told.state, asked=not told.canceled)
     if job.state is State.RUNNING:
         return Withdrawn(job.id, State.RUNNING)
-    await _end(tx, rules, job, machine, asked, worker)
+    await _end(tx, ctx, job, machine, asked, worker)
     return Withdrawn(job.id, State.DEAD)
 
 
-async def _end(tx: Tx, rules: Rules, job: Job, machine: Machine, asked: Withdrawal, worker: str) -> None:
-    if missing := rules.hooks.missing(job.needs):
+async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, asked: Withdrawal, worker: str) -> None:
+    if missing := ctx.hooks.missing(job.needs):
         raise extension_missing(job.id, job.type, missing)
     context = {"control": CONTROL, "by": asked.id}
     if machine.allows("fail", job.state, State.DEAD, Actor.WORKER):
-        error = stored_error(rules, asked.reason, asked.message, context)
-        await discard(tx, rules, [job.id], actor=Actor.WORKER, reason=asked.reason, error=error)
+        error = stored_error(ctx, asked.reason, asked.message, context)
+        await discard(tx, ctx, [job.id], actor=Actor.WORKER, reason=asked.reason, error=error)
         return
     require_move(machine, "claim", job.id, job.state, State.RUNNING, Actor.WORKER)
 
     async def claim_and_fail(_: list[Job]) -> dict[str, bool]:
-        query = (rules.mine if job.needs else rules.plain)(q.claim_found)
-        [lease] = await move(tx, rules, query, actor=Actor.WORKER, ids=[job.id], worker=worker, instance=None)
+        query = (ctx.mine if job.needs else ctx.plain)(q.claim_found)
+        [lease] = await move(tx, ctx, query, actor=Actor.WORKER, ids=[job.id], worker=worker, instance=None)
         failure = Failure(
             id=job.id,
             token=lease["lease_token"],
@@ -80,11 +80,11 @@ async def _end(tx: Tx, rules: Rules, job: Job, machine: Machine, asked: Withdraw
             context=context,
             permanent=True,
         )
-        [answer] = await fail(tx, rules, [failure], worker=worker)
+        [answer] = await fail(tx, ctx, [failure], worker=worker)
         if isinstance(answer, HoldfastError):
             raise answer
         return {job.id: True}
 
-    answer = (await each_by_itself(tx, rules, "fail", [job], claim_and_fail))[job.id]
+    answer = (await each_by_itself(tx, ctx, "fail", [job], claim_and_fail))[job.id]
     if isinstance(answer, HoldfastError):
         raise answer

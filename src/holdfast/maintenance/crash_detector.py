@@ -61,7 +61,7 @@ class CrashDetector:
 
     async def look(self) -> list[str]:
         """One look: the processes that were dead at every look for long enough are reaped, and named in the answer."""
-        holding = set(await self._engine.instances()) - self._presence.names
+        holding = set(await self._engine.polls.instances()) - self._presence.names
         dead = await self._presence.dead(holding)
         now = self._clock.monotonic()
         if not self._counts(now):
@@ -81,13 +81,13 @@ class CrashDetector:
 
     async def _reap(self, name: str, seconds: float) -> bool:
         """False when it has renewed its leases since: it lives, and has only lost its lock."""
-        full, reaped = self._engine.rules.limits.sweep_batch, 0
+        full, reaped = self._engine.limits.sweep_batch, 0
         while True:
-            taken = len(await self._engine.reap(gone=[name], unheard_seconds=seconds))
+            taken = len(await self._engine.maintenance.reap(gone=[name], unheard_seconds=seconds))
             reaped += taken
             if taken < full:
                 break
-        if name in await self._engine.instances():
+        if name in await self._engine.polls.instances():
             del self._dead_since[name]
             return False
         log.warning("worker instance %s crashed; requeued %d jobs", name, reaped)

@@ -66,7 +66,7 @@ class Maintainer:
             self._note(self._look, error)
         for step in self._steps(chores):
             try:
-                full = await step() >= self._engine.rules.limits.sweep_batch or full
+                full = await step() >= self._engine.limits.sweep_batch or full
             except Exception as error:
                 failed = True
                 self._note(step, error)
@@ -74,14 +74,14 @@ class Maintainer:
         return full and not failed
 
     async def _look(self) -> Chores:
-        return await self._engine.chores(workers_kept=WORKERS_KEPT_SECONDS, claims_kept=CLAIMS_KEPT_SECONDS)
+        return await self._engine.polls.due_work(workers_kept=WORKERS_KEPT_SECONDS, claims_kept=CLAIMS_KEPT_SECONDS)
 
     def _steps(self, chores: Chores) -> list[Callable[[], Awaitable[int]]]:
         prunes = (self._more_to_prune or self._rounds % SELDOM == 0) and self._retention.deletes
         self._rounds += 1
         steps = {
             self._rebase_event_log: chores.log_ahead,
-            self._adopt: self._engine.adopts,
+            self._adopt: self._engine.job_types.adopts,
             self._requeue: chores.ripe,
             self._reap: chores.running,
             self._mark_swept: chores.unswept and not chores.running,
@@ -104,46 +104,46 @@ class Maintainer:
             log.warning("maintenance (%s) failed, trying again: %s", step.__name__[1:], error, exc_info=unexpected)
 
     async def _rebase_event_log(self) -> int:
-        await self._engine.rebase_event_log()
+        await self._engine.maintenance.rebase_event_log()
         return 0
 
     async def _adopt(self) -> int:
-        await self._engine.adopt()
+        await self._engine.job_types.adopt()
         return 0
 
     async def _requeue(self) -> int:
-        return await self._engine.requeue_due()
+        return await self._engine.maintenance.requeue_due()
 
     async def _reap(self) -> int:
-        return len(await self._engine.reap())
+        return len(await self._engine.maintenance.reap())
 
     async def _mark_swept(self) -> int:
-        await self._engine.swept()
+        await self._engine.maintenance.record_sweep()
         return 0
 
     async def _accept(self) -> int:
-        return await self._engine.accept_orphans()
+        return await self._engine.maintenance.accept_orphans()
 
     async def _mark_silent(self) -> int:
-        return len(await self._engine.mark_silent_workers())
+        return len(await self._engine.maintenance.mark_silent_workers())
 
     async def _forget_workers(self) -> int:
-        return await self._engine.forget_workers(WORKERS_KEPT_SECONDS)
+        return await self._engine.maintenance.forget_workers(WORKERS_KEPT_SECONDS)
 
     async def _prune_claims(self) -> int:
-        return await self._engine.prune_claims(CLAIMS_KEPT_SECONDS)
+        return await self._engine.maintenance.prune_claim_requests(CLAIMS_KEPT_SECONDS)
 
     async def _prune_sessions(self) -> int:
-        return await self._engine.prune_sessions()
+        return await self._engine.sessions.prune()
 
     async def _prune_worker_log(self) -> int:
-        return await self._engine.prune_worker_log()
+        return await self._engine.maintenance.prune_worker_events()
 
     async def _prune(self) -> int:
         """Step after step while they are full, so that deleting keeps up with any rate of work."""
         until = self._clock.monotonic() + PRUNE_SECONDS
         self._more_to_prune = False
-        while (gone := await self._engine.prune(self._retention)) >= self._engine.rules.limits.sweep_batch:
+        while (gone := await self._engine.maintenance.prune(self._retention)) >= self._engine.limits.sweep_batch:
             if self._clock.monotonic() >= until:
                 self._more_to_prune = True
                 break
@@ -165,10 +165,10 @@ class ExtensionMaintainer:
     async def round(self) -> float:
         """What is due, once, and how long to wait after that."""
         try:
-            upkeep = await self._engine.upkeep(self._tasks)
+            upkeep = await self._engine.maintenance.extension_tasks(self._tasks)
             until = self._clock.monotonic() + upkeep.pause
             for task in upkeep.due:
-                await self._engine.run_task(task)
+                await self._engine.maintenance.run_extension_task(task)
                 if self._clock.monotonic() >= until:  # that this process lives must be said in between
                     break
             self._failing.works()
@@ -189,7 +189,7 @@ class WorkerEventRecorder:
         """Until cancelled."""
         while True:
             try:
-                await self._engine.note_workers()
+                await self._engine.maintenance.record_worker_events()
                 self._noting.works()
             except Exception as error:
                 self._noting.failed(error)

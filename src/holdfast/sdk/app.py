@@ -290,7 +290,7 @@ class App(Definitions):
     async def _create_inside(self, opened: OpenEngine, new: list[NewJob], connection: Any) -> list[Created]:
         connection = await driver_connection(connection)
         if missing := self._undeclared(opened):
-            await opened.engine.declare(*missing, app=self.name, connection=connection)
+            await opened.engine.job_types.declare(*missing, app=self.name, connection=connection)
         return await self.traced(new, lambda jobs: opened.engine.create_all(jobs, connection=connection))
 
     async def traced(
@@ -325,7 +325,7 @@ class App(Definitions):
     async def _here(self) -> OpenEngine:
         opened = await self._opened.here()
         if missing := self._undeclared(opened):
-            await opened.engine.declare(*missing, app=self.name)
+            await opened.engine.job_types.declare(*missing, app=self.name)
             opened.declared.update(declared.name for declared in missing)
         return opened
 

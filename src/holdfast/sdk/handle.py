@@ -55,7 +55,7 @@ class JobHandle(CeleryNames, Generic[R]):
         return await self._home.engine(declared=False)
 
     async def get(self) -> Job:
-        return await (await self._engine()).get(self.id)
+        return await (await self._engine()).reads.get(self.id)
 
     async def status(self) -> str:
         """PENDING, RUNNING, COMPLETED, FAILED, CANCELED or REJECTED."""
@@ -84,7 +84,7 @@ class JobHandle(CeleryNames, Generic[R]):
         """Its history from the first event on, and what happens from now on, until it ends."""
         clock, seen, pause = self._home.clock, 0, LOOK_FIRST_SECONDS
         while True:
-            news = await (await self._engine()).history(self.id, after=seen)
+            news = await (await self._engine()).reads.history(self.id, after=seen)
             for event in news:
                 seen, pause = event.seq, LOOK_FIRST_SECONDS
                 yield event

@@ -48,7 +48,7 @@ class HandlerDatabase:
         """
         engine = await self._app.engine()
         async with transaction(engine.store) as tx:
-            worker = await engine.holder_within(tx, Held(lease.id, lease.token))
+            worker = await engine.within(tx).holder(Held(lease.id, lease.token))
             job_tx = HandlerTransaction(self._app, engine, tx, lease, worker)
             yield job_tx
             await job_tx.end()
@@ -60,7 +60,7 @@ class HandlerDatabase:
         return JobHandle(self._app, made.id, existed=made.existed)
 
     async def children(self, lease: Lease) -> list[Job]:
-        return await (await self._app.engine()).children(lease.id)
+        return await (await self._app.engine()).reads.children(lease.id)
 
     async def cancel(self, lease: Lease, job_id: str, reason: str) -> bool:
         canceling = await (await self._app.engine()).cancel(job_id, reason=reason, tenant=lease.tenant)
@@ -111,22 +111,22 @@ class HandlerTransaction:
         new = _child_of(self._lease, new_job_of(job, args, kwargs))
 
         async def create(jobs: list[NewJob]) -> list[Created]:
-            return [await self._engine.create_within(self._tx, jobs[0])]
+            return [await self._engine.within(self._tx).create(jobs[0])]
 
         [made] = await self._app.traced([new], create)
         return JobHandle(self._app, made.id, existed=made.existed)
 
     async def cancel(self, job_id: str, reason: str = "canceled") -> bool:
-        canceling = await self._engine.cancel_within(self._tx, job_id, reason=reason, tenant=self._lease.tenant)
+        canceling = await self._engine.within(self._tx).cancel(job_id, reason=reason, tenant=self._lease.tenant)
         return canceling.canceled
 
     async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
         lease = self._lease
         asked = Withdrawal(id=lease.id, token=lease.token, target=job_id, reason=reason, message=message)
-        return await self._engine.withdraw_within(self._tx, self._worker, asked)
+        return await self._engine.within(self._tx).withdraw(self._worker, asked)
 
     async def wake(self, job_id: str) -> bool:
-        return await self._engine.wake_within(self._tx, job_id, tenant=self._lease.tenant)
+        return await self._engine.within(self._tx).wake(job_id, tenant=self._lease.tenant)
 
     async def complete(self, result: Any = None) -> None:
         if self.completed is not None:
@@ -137,6 +137,6 @@ class HandlerTransaction:
         """The last statement before the commit: it completes the job, or makes sure of the lease."""
         job_id, token = self._lease.id, self._lease.token
         if self.completed is None:
-            await self._engine.hold_within(self._tx, Held(job_id, token))
+            await self._engine.within(self._tx).hold(Held(job_id, token))
         else:
-            await self._engine.complete_within(self._tx, self._worker, Done(job_id, token, self.completed.result))
+            await self._engine.within(self._tx).complete(self._worker, Done(job_id, token, self.completed.result))

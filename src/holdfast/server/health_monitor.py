@@ -62,13 +62,13 @@ class Pulse:
 
     async def beat(self) -> None:
         self.storage = await asyncio.to_thread(_storage, self._folder)
-        vitals = await self._engine.vitals()
+        vitals = await self._engine.reads.health()
         self._heard_at = self._clock.monotonic()
         try:
             if self._heard_at - self._asked_settings_at >= SETTINGS_SECONDS:
-                self.weak_settings, self._asked_settings_at = await self._engine.weak_settings(), self._heard_at
+                self.weak_settings, self._asked_settings_at = await self._engine.reads.weak_settings(), self._heard_at
             if self._heard_at - self._asked_extensions_at >= EXTENSIONS_SECONDS:
-                self.missing_extensions = await self._engine.missing_extensions()
+                self.missing_extensions = await self._engine.reads.missing_extensions()
                 self._asked_extensions_at = self._heard_at
         finally:
             self.vitals = vitals  # the first of them are seen together with the settings

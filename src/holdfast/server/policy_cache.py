@@ -19,7 +19,7 @@ class Snapshots:
         self._engine = engine
         self._policies: dict[str, int] = {}  # of jobs
         self._snapshots: dict[int, Snapshot] = {}
-        engine.rules.registry.forgotten += [self._policies.clear, self._snapshots.clear]
+        engine.ctx.registry.forgotten += [self._policies.clear, self._snapshots.clear]
 
     async def of_lease(self, lease: Lease) -> Snapshot:
         self._remember({lease.id: lease.policy})
@@ -29,7 +29,7 @@ class Snapshots:
         wanted = list(job_ids)
         known = {job_id: self._policies[job_id] for job_id in wanted if job_id in self._policies}
         if unknown := [job_id for job_id in wanted if job_id not in known]:
-            found = await self._engine.policies_of_jobs(unknown)
+            found = await self._engine.reads.policies_of_jobs(unknown)
             self._remember(found)
             known |= found
         return {job_id: await self._snapshot(number) for job_id, number in known.items()}
@@ -44,5 +44,5 @@ class Snapshots:
             return known
         if len(self._snapshots) >= POLICIES_MAX:  # jobs that bring policies of their own could go on for ever
             self._snapshots.clear()
-        found = self._snapshots[number] = await self._engine.snapshot(number)
+        found = self._snapshots[number] = await self._engine.reads.snapshot(number)
         return found

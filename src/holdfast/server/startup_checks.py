@@ -27,7 +27,7 @@ async def refuse_insecure(engine: Engine, settings: Settings, host: str) -> None
             f"set HOLDFAST_ADMIN_SECRET (or HOLDFAST_ADMIN_SECRET_FILE) to at least {SECRET_CHARS_MIN} characters, "
             "such as `openssl rand -hex 32` prints"
         )
-    if not await engine.kinds_of_keys() & {Kind.CLIENT, Kind.WORKER}:
+    if not await engine.keys.kinds() & {Kind.CLIENT, Kind.WORKER}:
         missing.append("make a key: `holdfast keys create` for a client, `holdfast workers register` for a worker")
     if missing:
         raise Invalid(

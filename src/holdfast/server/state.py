@@ -88,7 +88,7 @@ class Server:
         self.figures = Figures(self.engine, self.clock, self.retention)
         self.engine.store.watch = self.metrics.queries
         self.courier.watch = self.metrics.sent
-        self.engine.rules.timing = AttemptMetrics(self.metrics.attempts)
+        self.engine.ctx.timing = AttemptMetrics(self.metrics.attempts)
         self._prefix = f"{self.ids.bits(48):012x}"
 
     def request_id(self) -> str:

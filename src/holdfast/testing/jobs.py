@@ -103,10 +103,10 @@ class Jobs:
 
     async def _find(self, wanted: Filter) -> list[Job]:
         engine = await self.app.engine()
-        page = await engine.page(wanted, limit=PAGE)
+        page = await engine.reads.page(wanted, limit=PAGE)
         found = list(page.jobs)
         while page.next is not None:
-            page = await engine.page(wanted, cursor=page.next, limit=PAGE)
+            page = await engine.reads.page(wanted, cursor=page.next, limit=PAGE)
             found += page.jobs
         return found[::-1]
 

@@ -50,7 +50,7 @@ class Ran:
 
 async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
     engine, slots, errors = await app.engine(), app.settings.concurrency, _Errors(app.middleware_stack.on_error)
-    registered = await engine.register(name="test", capabilities=_all_that_is_asked_for(app), slots=slots)
+    registered = await engine.workers.register(name="test", capabilities=_all_that_is_asked_for(app), slots=slots)
     source = DrainSource(engine, clock, app.ids, worker=registered.id, until_done=until_done)
     board, child = LeaseTable.create(), reference_for(app, clock)
     async with contextlib.AsyncExitStack() as stack:
@@ -129,7 +129,7 @@ async def _error(engine: Engine, report: Failure | Verdict, errors: _Errors) -> 
     cause = errors.get(report.token)
     if isinstance(cause, Exception):
         return cause
-    job = await engine.get(report.id)
+    job = await engine.reads.get(report.id)
     failed = failure_of(msgspec.structs.replace(job, error={"code": report.code, "message": report.message}))
     failed.__cause__ = cause
     if report.context and "traceback" in report.context:

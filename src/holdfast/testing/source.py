@@ -56,7 +56,7 @@ class DrainSource(DatabaseSource):
         while self.runtime.held:
             await self._clock.sleep(self._pause)
             self._pause = min(PAUSE_SECONDS, self._pause * 2)
-            if (await self.engine.look(self.worker, queues, types)).any:
+            if (await self.engine.polls.poll(self.worker, queues, types)).any:
                 return True
         if not self._quiet or await self._moved_on():
             return True
@@ -64,7 +64,7 @@ class DrainSource(DatabaseSource):
         return False
 
     async def _moved_on(self) -> bool:
-        if not self._until_done or (next_in := (await self.engine.look(self.worker)).next_in) is None:
+        if not self._until_done or (next_in := (await self.engine.polls.poll(self.worker)).next_in) is None:
             return False
         self._moves += 1
         self.endless = self._moves > MOVES_MAX

@@ -98,7 +98,7 @@ class WebhookDeliverer:
         """Does anybody listen?"""
         listening = False
         for _ in range(PAGES_MAX):
-            told = await self._engine.fan_out_webhooks(self._watch)
+            told = await self._engine.webhooks.fan_out(self._watch)
             listening = told.listening
             if not told.full:
                 break
@@ -107,7 +107,7 @@ class WebhookDeliverer:
     async def look_for_extensions(self) -> None:
         """Are there some that jobs need and no live process has?"""
         if EXTENSION in self._watch.kinds:
-            await self._engine.alert_of_extensions(self._watch)
+            await self._engine.webhooks.alert_of_extensions(self._watch)
 
     async def _look_for_extensions_now_and_then(self) -> None:
         now = self._clock.monotonic()
@@ -121,8 +121,8 @@ class WebhookDeliverer:
         if room <= 0:
             return 0
         full = [hook for hook, busy in self._busy.items() if busy >= AT_ONCE_EACH]
-        waiting = await self._engine.webhooks_with_work(busy=full, alerts=bool(self._watch.kinds))
-        errands = await self._engine.claim_deliveries(self._rooms(waiting, room)) if waiting else []
+        waiting = await self._engine.webhooks.with_work(busy=full, alerts=bool(self._watch.kinds))
+        errands = await self._engine.webhooks.claim_deliveries(self._rooms(waiting, room)) if waiting else []
         for errand in errands:
             self._busy[errand.delivery.webhook_id] += 1
             task = asyncio.create_task(self._bring(errand))
@@ -158,9 +158,9 @@ class WebhookDeliverer:
 
     async def test(self, webhook: str) -> Delivery:
         """Send a message that is about nothing, now, and see what comes back."""
-        errand = await self._engine.make_test_delivery(webhook)
+        errand = await self._engine.webhooks.make_test_delivery(webhook)
         await self.deliver(errand)
-        return await self._engine.delivery(errand.delivery.id)
+        return await self._engine.webhooks.delivery(errand.delivery.id)
 
     async def deliver(self, errand: Errand) -> None:
         began = self._clock.monotonic()
@@ -171,7 +171,7 @@ class WebhookDeliverer:
         outcome = self._judge(errand.delivery, answer, tried)
         if self.watch is not None:
             self.watch(DELIVER if errand.webhook else ALERT, took, answer.status, outcome.state)
-        settling = await self._engine.settle_delivery(errand.delivery, outcome)
+        settling = await self._engine.webhooks.settle_delivery(errand.delivery, outcome)
         self._tell(errand, outcome, settling.recovered, settling.disabled)
 
     async def _send(self, delivery: Delivery, webhook: Webhook | None) -> DeliveryResponse:
@@ -210,14 +210,14 @@ class WebhookDeliverer:
         """Failures are counted whether or not anybody subscribes to them."""
         if (now := self._clock.monotonic()) - self._counted >= QUIET_SECONDS:
             self._counted = now
-            self.failures = await self._engine.count_failures()
+            self.failures = await self._engine.webhooks.count_failures()
 
     async def prune_now_and_then(self) -> None:
         """Step after step while they are full; if that takes too long, the next round goes on with it."""
         began = self._clock.monotonic()
         if began - self._pruned < PRUNE_SECONDS:
             return
-        while await self._engine.prune_deliveries() >= self._engine.rules.limits.sweep_batch:
+        while await self._engine.webhooks.prune_deliveries() >= self._engine.limits.sweep_batch:
             if self._clock.monotonic() - began >= PRUNING_SECONDS:
                 return
         self._pruned = self._clock.monotonic()

@@ -109,7 +109,7 @@ async def _hand_in(faults: Faults, seconds: float) -> list[str]:
     async def feed() -> None:
         engine = await jobs.app.engine()
         while True:
-            counts = await engine.counts()
+            counts = await engine.reads.counts()
             if sum(number for *_, state, number in counts if state is not State.SUCCEEDED) < BACKLOG:
                 made = await jobs.reports_briefly.enqueue_many([{"times": 1 + number % 3} for number in range(100)])
                 ids.extend(job.id for job in made)

@@ -220,7 +220,7 @@ async def test_a_report_is_given_up_when_the_lease_may_be_over(app: App, kind: s
         await until(lambda: at_work.worker.held == 0 and heard)
     assert heard == ["lease_lost"]
     engine = await app.engine()
-    assert {attempt.outcome for attempt in await engine.attempts(job.id)} <= {"lost"}, (
+    assert {attempt.outcome for attempt in await engine.reads.attempts(job.id)} <= {"lost"}, (
         "nothing was reported as a failure"
     )
     assert (await job.get()).failures == 0

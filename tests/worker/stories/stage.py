@@ -175,19 +175,19 @@ class Stage:
         return await self.truthful(await eventually(look, seconds))
 
     async def attempts(self, job: JobHandle[Any] | Job) -> list[Attempt]:
-        return await (await self.engine()).attempts(job.id)
+        return await (await self.engine()).reads.attempts(job.id)
 
     async def outcomes(self, job: JobHandle[Any] | Job) -> list[str]:
         return [attempt.outcome for attempt in await self.attempts(job)]
 
     async def claimed_at(self, job: JobHandle[Any] | Job, epoch: int) -> float:
-        history = await (await self.engine()).history(job.id)
+        history = await (await self.engine()).reads.history(job.id)
         [claim] = [event for event in history if event.verb == "claim" and event.epoch == epoch]
         return claim.at.timestamp()
 
     async def truthful(self, job: Job) -> Job:
         """The promises that hold for every finished job, whatever happened to it."""
-        history = await (await self.engine()).history(job.id)
+        history = await (await self.engine()).reads.history(job.id)
         attempts = await self.attempts(job)
         claims = [event.epoch for event in history if event.verb == "claim"]
         counted = [attempt for attempt in attempts if attempt.outcome != "released"]

@@ -63,4 +63,4 @@ async def test_a_long_queue_of_slow_process_jobs_among_others_is_worked_off_and_
 
 async def verbs(on: Stage, handles: list[JobHandle[Any]]) -> Counter[str]:
     engine = await on.engine()
-    return Counter([event.verb for job in handles for event in await engine.history(job.id)])
+    return Counter([event.verb for job in handles for event in await engine.reads.history(job.id)])

@@ -49,7 +49,7 @@ async def test_a_worker_told_to_stop_under_load_finishes_or_gives_back_everythin
 
 
 async def last_claim_at(on: Stage) -> float:
-    events, _ = await (await on.engine()).feed(limit=10_000)
+    events, _ = await (await on.engine()).reads.feed(limit=10_000)
     return max(event.at.timestamp() for event in events if event.verb == "claim")
 
 

@@ -20,7 +20,7 @@ class Ledger:
         events: list[Event] = []
         cursor = Cursor()
         while True:
-            page, cursor = await engine.feed(cursor)
+            page, cursor = await engine.reads.feed(cursor)
             if not page:
                 return cls(events)
             events += page
@@ -56,7 +56,7 @@ async def all_done(on: Stage, ids: Collection[str], seconds: float = 120) -> Led
     engine = await on.engine()
 
     async def done() -> bool:
-        counts = await engine.counts()
+        counts = await engine.reads.counts()
         return {state.value for *_, state, _ in counts} == {"succeeded"} and sum(row[-1] for row in counts) == len(ids)
 
     await eventually(done, seconds)

@@ -64,8 +64,8 @@ async def nothing_is_left_over(engine: Engine, url: str) -> None:
         looking = await asyncpg.connect(url)
         await assert_none_is_left_open(looking)
         await looking.close()
-    await engine.pause("whoever comes next")  # it can write
-    await engine.resume("whoever comes next")
+    await engine.queues.pause("whoever comes next")  # it can write
+    await engine.queues.resume("whoever comes next")
 
 
 @pytest.mark.parametrize("way", ["alone", "with a key", "many"])
@@ -87,7 +87,7 @@ async def test_a_caller_cancelled_while_it_enqueues_leaves_nothing_behind(
         cancelled += 1
         await enqueue(number)  # as a caller would that does not know; with the same key it is the same job
         await nothing_is_left_over(engine, store_url)
-    there = sum(number for *_, number in await engine.counts())
+    there = sum(number for *_, number in await engine.reads.counts())
     assert cancelled >= 1
     if way == "with a key":
         assert there == cancelled + 1
@@ -102,7 +102,7 @@ async def test_a_worker_cancelled_while_it_claims_can_learn_what_it_holds(
 ) -> None:
     await quick.enqueue_many([{}] * 20)
     presence = await open_presence(store_url)
-    worker = (await engine.register(name="cancelled")).id
+    worker = (await engine.workers.register(name="cancelled")).id
     source = DatabaseSource(engine, presence, Clock(), worker=worker)
 
     async def claim(_: int) -> None:
@@ -123,7 +123,7 @@ async def test_a_worker_cancelled_while_it_claims_can_learn_what_it_holds(
 
 async def nobody_holds_more(source: DatabaseSource) -> bool:
     """Whatever is claimed the worker can ask for; the server may take a moment to end what nobody waits for."""
-    held, counts = await source.held(), await source.engine.counts()
+    held, counts = await source.held(), await source.engine.reads.counts()
     return sum(number for *_, state, number in counts if state is State.RUNNING) == len(held)
 
 
@@ -150,7 +150,7 @@ async def test_a_caller_cancelled_inside_its_own_transaction_still_has_one(fresh
             await begin_order(caller, number + 1)
         await caller.execute("COMMIT")
         orders = {row["number"] for row in await caller.fetch("SELECT number FROM orders")}
-        made = [job.payload["order"] for job in (await engine.page()).jobs]
+        made = [job.payload["order"] for job in (await engine.reads.page()).jobs]
         print(f"cancelled {cancelled} times; {len(made)} jobs for {len(orders)} orders")
         assert set(made) <= orders
         assert len(made) == len(set(made))

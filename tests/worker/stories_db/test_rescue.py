@@ -27,7 +27,7 @@ async def test_the_rescue_of_jobs_needs_no_slot_and_survives_its_own_death(store
     """K10: somebody claimed many and is never heard of again; those who set them free cannot take them, and die."""
     on = await stage(store_url, **BRISK)
     engine = await on.engine()
-    stranger = (await engine.register(name="stranger")).id
+    stranger = (await engine.workers.register(name="stranger")).id
     busy = await jobs.on_the_loop.options(queue="elsewhere").enqueue(seconds=100)
     rescuer = await on.start("--concurrency", "1", "--queues", "elsewhere")
     await on.started(busy)

@@ -62,7 +62,7 @@ async def measure(engine: Engine, plan: BenchPlan) -> Measured:
     try:
         figures = await bench.run()
     finally:
-        await engine.resume(NAME)
+        await engine.queues.resume(NAME)
         await clear_waiting(engine)
         removed = await remove_finished(engine, bench.first)
     return Measured(figures, removed, stays=await bench.left())
@@ -70,12 +70,12 @@ async def measure(engine: Engine, plan: BenchPlan) -> Measured:
 
 class _Bench:
     def __init__(self, engine: Engine, plan: BenchPlan) -> None:
-        self._engine, self._plan, self._clock = engine, plan, engine.rules.clock
+        self._engine, self._plan, self._clock = engine, plan, engine.clock
         self._pace = Rate(self._clock)
         self.first = uuid7_floor(self._clock.now())  # no job of this run has a lower id
 
     async def run(self) -> list[Figure]:
-        await self._engine.pause(NAME)  # workers shall be ready before there is anything for them
+        await self._engine.queues.pause(NAME)  # workers shall be ready before there is anything for them
         async with by_hand(self._engine) as hand:
             figures = [await self._one_by_one(hand), await self._callers(), await self._bulk(hand)]
             async with crew(self._plan.worker_arguments, self._plan.processes) as processes:
@@ -110,7 +110,7 @@ class _Bench:
 
     async def _drain(self, hand: Ceiling | None, processes: list[Process]) -> Figure:
         raw = await self._pace.rate("by hand, drain", self._plan.jobs, hand.take_and_finish) if hand else None
-        await self._engine.resume(NAME)
+        await self._engine.queues.resume(NAME)
         await self._until_drained(processes)
         done = await self._engine.store.read(lambda tx: tx.one(q.bench_done, first=self.first, type=NAME))
         if done is None or not done["jobs"]:
@@ -139,7 +139,7 @@ class _Bench:
         found: list[float] = []
         with progress_bar("idle worker", self._plan.samples, shown=True) as advance:
             while len(found) < self._plan.samples:
-                await self._clock.sleep(PAUSE_SECONDS * (0.5 + self._engine.rules.ids.jitter()))
+                await self._clock.sleep(PAUSE_SECONDS * (0.5 + self._engine.ids.jitter()))
                 called = self._clock.monotonic()
                 started = await (await nothing.enqueue(TEXT, timed=True)).result(PATIENCE_SECONDS)
                 found.append(1000 * ((started or called) - called))

@@ -101,7 +101,7 @@ async def _look(engine: Engine, settings: Settings) -> list[Finding]:
 async def _checks(engine: Engine, extensions: Iterable[Extension]) -> list[Finding]:
     """What extensions check themselves."""
     probes = [probe for each in extensions for probe in each.checks]
-    found = [(probe, await engine.check_extension(probe)) for probe in probes]
+    found = [(probe, await engine.reads.check_extension(probe)) for probe in probes]
     return [
         Finding(checked.level, f"{probe.extension}.{probe.name}", checked.says, checked.advice)
         for probe, checked in found

@@ -41,7 +41,7 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
         ]
 
     absent = await engine.store.read(needed)
-    return [*await engine.store.read(work), _retention(await engine.overdue(retention(settings)), absent)]
+    return [*await engine.store.read(work), _retention(await engine.maintenance.overdue(retention(settings)), absent)]
 
 
 def _maintenance(sweep: Row | None) -> Finding:

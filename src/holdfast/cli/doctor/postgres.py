@@ -35,9 +35,9 @@ async def examine(engine: Engine) -> list[Finding]:
 
 async def _server_ahead(engine: Engine) -> float:
     """In seconds; our own time is the middle of the question and the answer."""
-    clock = engine.rules.clock
+    clock = engine.clock
     asked = clock.now()
-    server = await engine.now()
+    server = await engine.reads.now()
     return (server - (asked + (clock.now() - asked) / 2)).total_seconds()
 
 

@@ -129,15 +129,15 @@ async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Fou
         return _Found(None, len(set(options.jobs)))
     wanted = await filter_of(engine, options, verb.states)
     if wanted.created_before is None:
-        wanted = replace(wanted, created_before=await engine.now())
-    number = sum(jobs for *_, jobs in await engine.counts(wanted))
+        wanted = replace(wanted, created_before=await engine.reads.now())
+    number = sum(jobs for *_, jobs in await engine.reads.counts(wanted))
     return _Found(wanted, min(number, options.limit or number))
 
 
 async def _each(engine: Engine, options: argparse.Namespace, verb: Verb, found: _Found) -> int:
     from holdfast.engine.admin.bulk import carry_out
 
-    tally, clock = BulkSummary(options), engine.rules.clock
+    tally, clock = BulkSummary(options), engine.clock
     begun = clock.monotonic()
     try:
         with progress_bar(verb.name, found.total, shown=found.total > PAGE and not tally.each) as advance:
@@ -161,7 +161,7 @@ async def _pages(engine: Engine, options: argparse.Namespace, wanted: Filter | N
         return
     left, cursor = options.limit or sys.maxsize, None
     while left > 0:
-        page = await engine.page(wanted, cursor=cursor, limit=min(size, left))
+        page = await engine.reads.page(wanted, cursor=cursor, limit=min(size, left))
         yield sorted(job.id for job in page.jobs)
         left, cursor = left - len(page.jobs), page.next
         if cursor is None:

@@ -64,8 +64,8 @@ def create(options: argparse.Namespace) -> int:
     )
 
     async def work(engine: Engine) -> int:
-        await engine.check([new], refuse_unknown=settings_of(options).unknown_job_types == "refuse")
-        if new.type not in (known := await engine.declared()):
+        await engine.job_types.check([new], refuse_unknown=settings_of(options).unknown_job_types == "refuse")
+        if new.type not in (known := await engine.reads.job_types()):
             _warn_unknown(new.type, list(known))
         created = await engine.create(new)
         if options.json:

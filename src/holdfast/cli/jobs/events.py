@@ -40,7 +40,7 @@ def add_to(verbs: Any) -> None:
 
 def events(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        job = await engine.get(await job_id(engine, options.job))
+        job = await engine.reads.get(await job_id(engine, options.job))
         machine = (await machines_of(engine, [job]))[job.id]
         async for event in _events(engine, job.id, follow=options.follow):
             if options.json:
@@ -55,15 +55,15 @@ def events(options: argparse.Namespace) -> int:
 async def _events(engine: Engine, job_id: str, *, follow: bool) -> AsyncIterator[Event]:
     seq, finished = 0, False
     while True:
-        found = await engine.history(job_id, after=seq)
+        found = await engine.reads.history(job_id, after=seq)
         for event in found:
             seq = event.seq
             yield event
         if not found and (finished or not follow):
             return
         if not found:
-            finished = (await engine.get(job_id)).final  # then look once more: its last event came with that
-            await engine.rules.clock.sleep(0 if finished else LOOK_SECONDS)
+            finished = (await engine.reads.get(job_id)).final  # then look once more: its last event came with that
+            await engine.clock.sleep(0 if finished else LOOK_SECONDS)
 
 
 def _line(event: Event, machine: Machine) -> str:

@@ -50,9 +50,9 @@ async def filter_of(engine: Engine, options: argparse.Namespace, states: tuple[S
     from holdfast.engine import Filter
     from holdfast.engine.reads.states import state_filter
 
-    now = await engine.now()
+    now = await engine.reads.now()
     return Filter(
-        **state_filter(await engine.lifecycles(), state=options.state, status=options.status, otherwise=states),
+        **state_filter(await engine.reads.lifecycles(), state=options.state, status=options.status, otherwise=states),
         types=options.types,
         queues=options.queues,
         tag=options.tag,

@@ -40,14 +40,14 @@ def add_to(verbs: Any) -> None:
 
 def list_jobs(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        page = await engine.page(await filter_of(engine, options), cursor=options.cursor, limit=options.limit)
+        page = await engine.reads.page(await filter_of(engine, options), cursor=options.cursor, limit=options.limit)
         machines = await machines_of(engine, page.jobs)
         if options.json:
-            now = await engine.now()
+            now = await engine.reads.now()
             jobs = [job_view(job, machines[job.id], now) for job in page.jobs]
             print_json({"jobs": jobs, "nextCursor": page.next})
             return 0
-        now = await engine.now()
+        now = await engine.reads.now()
         rows = (_row(job, machines[job.id], now) for job in page.jobs)
         print_table(TITLES, rows, droppable=["progress"])
         if not page.jobs and (status := status_meant(options)):

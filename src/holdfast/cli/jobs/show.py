@@ -51,11 +51,11 @@ def add_to(verbs: Any) -> None:
 
 def show(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        job = await engine.get(await job_id(engine, options.job))
+        job = await engine.reads.get(await job_id(engine, options.job))
         machine = (await machines_of(engine, [job]))[job.id]
-        attempts, parts = await engine.attempts(job.id), await engine.parts(job.id)
+        attempts, parts = await engine.reads.attempts(job.id), await engine.reads.parts(job.id)
         if options.json:
-            print_json(_view(job, machine, await engine.now(), attempts, parts))
+            print_json(_view(job, machine, await engine.reads.now(), attempts, parts))
         else:
             _print(job, machine, attempts, parts)
             _print_tracebacks(job, attempts, shown=options.traceback)

@@ -42,8 +42,8 @@ def add_to(verbs: Any) -> None:
 
 def why(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        job = await engine.get(await job_id(engine, options.job))
-        clauses = await engine.why(job.id)
+        job = await engine.reads.get(await job_id(engine, options.job))
+        clauses = await engine.reads.why(job.id)
         answer = _answer(job, clauses)
         if options.json:
             said = [{"name": clause.name, "holds": clause.holds, "says": clause.says} for clause in clauses]

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 async def _one(watch: Collector, engine: Engine, interval: float) -> TopSnapshot:
     """The second of two looks: it knows what came and went between them."""
     await watch.look()
-    await engine.rules.clock.sleep(interval)
+    await engine.clock.sleep(interval)
     return await watch.look()
 
 
@@ -87,4 +87,4 @@ def _print(frame: TopSnapshot, console: Console, *, as_json: bool) -> None:
 async def _live(watch: Collector, engine: Engine, console: Console, interval: float) -> None:
     from holdfast.cli.top.screen import View
 
-    await View(watch, console, engine.rules.clock, every=interval).run()
+    await View(watch, console, engine.clock, every=interval).run()

@@ -54,7 +54,7 @@ class Collector:
     """`look` gives a frame; the second one and those behind it know rates."""
 
     def __init__(self, engine: Engine, database: str) -> None:
-        self._engine, self._clock, self._database = engine, engine.rules.clock, database
+        self._engine, self._clock, self._database = engine, engine.clock, database
         self._counting: asyncio.Task[Counts] | None = None
         self._counts: Counts | None = None
         self._count_again = 0.0
@@ -127,7 +127,7 @@ class Collector:
         return seconds if 0 < seconds < GAP_SECONDS else 0.0
 
     async def _ending(self, tx: Tx, row: Row) -> EndedRow:
-        machine, state = (await self._engine.rules.registry.snapshot(tx, row["policy"])).machine, State(row["to_state"])
+        machine, state = (await self._engine.ctx.registry.snapshot(tx, row["policy"])).machine, State(row["to_state"])
         return EndedRow(
             job_id=row["job_id"],
             job_type=row["type"],

@@ -6,17 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from holdfast.engine.admin import audit as _audit
-from holdfast.engine.context import Rules
-from holdfast.store import PostgresStore, SqliteStore, Tx
+from holdfast.engine.context import Component
+from holdfast.store import Tx
 
 _Answer = TypeVar("_Answer")
 
 
-class Audited:
-    store: PostgresStore | SqliteStore
-    rules: Rules
-
-    async def audited(
+class Audited(Component):
+    async def _audited(
         self, work: Callable[[Tx], Awaitable[_Answer]], tell: Callable[[_Answer], _audit.Deed]
     ) -> _Answer:
         """What an operator does, and the line that tells of it: both or neither."""
@@ -37,10 +34,4 @@ class Audited:
         """`tell` says what was done, to whom, and more; where nobody in particular did it, nothing is told."""
         if by is None:
             return await self.store.write(work)
-        return await self.audited(work, lambda answer: _audit.Deed(by, *tell(answer)))
-
-    async def audit(self, *, before: int | None = None, limit: int = 50) -> _audit.AuditPage:
-        return await self.store.read(lambda tx: _audit.page(tx, before=before, limit=limit))
-
-    async def verify_audit(self, *, seq: int | None = None, digest: str | None = None) -> _audit.Verdict:
-        return await self.store.read(lambda tx: _audit.verify(tx, seq=seq, digest=digest))
+        return await self._audited(work, lambda answer: _audit.Deed(by, *tell(answer)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.engine.admin.audit import Deed, record
 from holdfast.engine.cancel import cancel
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.redrive import redrive, successors
 from holdfast.engine.wake import wake
 from holdfast.errors import HoldfastError, KeyReused, StoreError
@@ -45,7 +45,7 @@ class Verb(Protocol):
     @property
     def states(self) -> tuple[State, ...]: ...
 
-    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome: ...
+    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> Outcome: ...
 
 
 class Cancel:
@@ -55,8 +55,8 @@ class Cancel:
     def __init__(self, reason: str = "canceled") -> None:
         self._reason = reason
 
-    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
-        answer = await cancel(tx, rules, job_id, actor=Actor.API, reason=self._reason)
+    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> Outcome:
+        answer = await cancel(tx, ctx, job_id, actor=Actor.API, reason=self._reason)
         return Outcome(job_id, "canceled" if answer.canceled else "cancel_requested")
 
 
@@ -64,8 +64,8 @@ class Wake:
     name = "wake"
     states = (State.QUEUED, State.RETRYING)
 
-    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
-        return Outcome(job_id, "woken" if await wake(tx, rules, job_id) else "runs")
+    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> Outcome:
+        return Outcome(job_id, "woken" if await wake(tx, ctx, job_id) else "runs")
 
 
 class Pace(NamedTuple):
@@ -90,14 +90,14 @@ class Redrive:
     def __init__(self, *, again: bool = False, pace: Pace | None = None) -> None:
         self._again, self._pace = again, pace
 
-    async def one(self, tx: Tx, rules: Rules, job_id: str, place: int) -> Outcome:
+    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> Outcome:
         run_at = self._pace.at(place) if self._pace else None
         if self._again:
-            return Outcome(job_id, "redriven", (await redrive(tx, rules, job_id, run_at=run_at)).id)
+            return Outcome(job_id, "redriven", (await redrive(tx, ctx, job_id, run_at=run_at)).id)
         if before := await successors(tx, job_id):
             return Outcome(job_id, "already_redriven", before[-1])
         try:
-            made = await redrive(tx, rules, job_id, idempotency_key=f"redrive:{job_id}", run_at=run_at)
+            made = await redrive(tx, ctx, job_id, idempotency_key=f"redrive:{job_id}", run_at=run_at)
         except KeyReused as taken:  # at another pace, at the same moment
             return Outcome(job_id, "already_redriven", taken.fields["job_id"])
         return Outcome(job_id, "already_redriven" if made.existed else "redriven", made.id)
@@ -113,7 +113,7 @@ async def carry_out(
     places = list(enumerate(job_ids, start=first))
 
     async def together(tx: Tx) -> list[Outcome]:
-        outcomes = [await _outcome(job_id, verb.one(tx, engine.rules, job_id, place)) for place, job_id in places]
+        outcomes = [await _outcome(job_id, verb.one(tx, engine.ctx, job_id, place)) for place, job_id in places]
         if tell is not None:
             await record(tx, tell(outcomes))
         return outcomes

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.engine.admin import workers
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.errors import Conflict, NotFound
 from holdfast.model import Liveness, Worker
 from holdfast.model.key import ID_BITS, SECRET_BITS, Key, Kind, NewKey, digest_of, is_key_id, text_of
@@ -31,26 +31,26 @@ class LiveKey(NamedTuple):
     digest: str
 
 
-async def create(tx: Tx, rules: Rules, new: NewKey) -> Issued:
+async def create(tx: Tx, ctx: EngineContext, new: NewKey) -> Issued:
     new.check()
     if new.worker_id is not None:
         await workers.get(tx, new.worker_id)
-    return await _issue(tx, rules, new)
+    return await _issue(tx, ctx, new)
 
 
-async def _issue(tx: Tx, rules: Rules, new: NewKey) -> Issued:
-    key_id, secret = f"{rules.ids.bits(ID_BITS):016x}", f"{rules.ids.bits(SECRET_BITS):064x}"
+async def _issue(tx: Tx, ctx: EngineContext, new: NewKey) -> Issued:
+    key_id, secret = f"{ctx.ids.bits(ID_BITS):016x}", f"{ctx.ids.bits(SECRET_BITS):064x}"
     digest, scopes = digest_of(secret.encode()), msgspec.json.encode(new.stored_scopes()).decode()
     made = (key_id, new.kind.value, new.tenant, new.name, new.subject, digest, scopes, new.worker_id)
     row = await tx.one(q.put_key, made=[(*made, new.rate_per_second, new.expires_in)])
     return Issued(Key.from_row(row), text_of(new.kind, key_id, secret))
 
 
-async def register(tx: Tx, rules: Rules, new: workers.NewWorker, queues: list[str] | None) -> tuple[Worker, str]:
+async def register(tx: Tx, ctx: EngineContext, new: workers.NewWorker, queues: list[str] | None) -> tuple[Worker, str]:
     """A worker and its key: both or neither."""
-    worker = await workers.register(tx, rules, new)
+    worker = await workers.register(tx, ctx, new)
     await tx.one(q.beat_worker, worker=worker.id, liveness=Liveness.ACTIVE, slots=None)
-    made = await create(tx, rules, NewKey(kind=Kind.WORKER, worker_id=worker.id, name=new.name, queues=queues))
+    made = await create(tx, ctx, NewKey(kind=Kind.WORKER, worker_id=worker.id, name=new.name, queues=queues))
     return await workers.get(tx, worker.id), made.text
 
 
@@ -81,13 +81,13 @@ async def revoke_of_worker(tx: Tx, worker: str) -> list[Key]:
     return [Key.from_row(row) for row in await tx.all(q.revoke_keys_of_worker, worker=worker)]
 
 
-async def rotate(tx: Tx, rules: Rules, key_id: str, overlap_seconds: float) -> Issued:
+async def rotate(tx: Tx, ctx: EngineContext, key_id: str, overlap_seconds: float) -> Issued:
     """A new key with the same rights and the same length of life; the old one lives on for the overlap."""
     check_number(overlap_seconds, "overlap_seconds")
     old = await get(tx, key_id)
     if await tx.one(q.end_key_soon, id=key_id, seconds=float(overlap_seconds)) is None:
         raise Conflict(f"key {key_id} is over; make a new one", code="key_inactive")
-    return await _issue(tx, rules, _heir(old))
+    return await _issue(tx, ctx, _heir(old))
 
 
 def _heir(old: Key) -> NewKey:

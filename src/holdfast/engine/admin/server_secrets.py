@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.store import Tx, q
 
 BITS = 256
 
 
-async def secret(tx: Tx, rules: Rules, name: str) -> bytes:
+async def secret(tx: Tx, ctx: EngineContext, name: str) -> bytes:
     """The first to ask makes it."""
     row = await tx.one(q.secret, name=name)
     if row is None:
-        await tx.one(q.put_secret, name=name, value=f"{rules.ids.bits(BITS):064x}")
+        await tx.one(q.put_secret, name=name, value=f"{ctx.ids.bits(BITS):064x}")
         row = await tx.one(q.secret, name=name)  # ours, or that of whoever was quicker
     assert row is not None  # noqa: S101
     return bytes.fromhex(row["value"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.model.key import SECRET_BITS, digest_of
 from holdfast.model.numbers import check_number
 from holdfast.store import Tx, q
@@ -25,9 +25,9 @@ class Opened(NamedTuple):
     expires_at: datetime
 
 
-async def begin(tx: Tx, rules: Rules, key_id: str, seconds: float) -> Opened:
+async def begin(tx: Tx, ctx: EngineContext, key_id: str, seconds: float) -> Opened:
     check_number(seconds, "seconds")
-    token = f"{rules.ids.bits(SECRET_BITS):064x}"
+    token = f"{ctx.ids.bits(SECRET_BITS):064x}"
     row = await tx.one(q.put_session, made=[(digest_of(token.encode()), key_id, float(seconds))])
     assert row is not None  # noqa: S101  (an insert of one row)
     return Opened(token, row["expires_at"])
@@ -46,5 +46,5 @@ async def were_used(tx: Tx, digests: list[str]) -> None:
     await tx.all(q.sessions_were_used, digests=digests)
 
 
-async def prune(tx: Tx, rules: Rules) -> int:
-    return len(await tx.all(q.prune_sessions, limit=rules.limits.sweep_batch))
+async def prune(tx: Tx, ctx: EngineContext) -> int:
+    return len(await tx.all(q.prune_sessions, limit=ctx.limits.sweep_batch))

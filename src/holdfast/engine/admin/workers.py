@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.errors import NotFound
 from holdfast.ids import is_uuid
 from holdfast.model import Worker
@@ -33,7 +33,7 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     offline_seconds: float = 90
 
 
-async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
+async def register(tx: Tx, ctx: EngineContext, new: NewWorker) -> Worker:
     if new.id is not None:
         check_id(new.id, "worker_id")
     if new.name is not None:
@@ -42,11 +42,11 @@ async def register(tx: Tx, rules: Rules, new: NewWorker) -> Worker:
         check_count(new.slots, "slots")
     for seconds in ("heartbeat_seconds", "offline_seconds"):
         check_number(getattr(new, seconds), seconds)
-    limit = rules.limits.worker_json_bytes_max
+    limit = ctx.limits.worker_json_bytes_max
     tenants = None if new.tenants is None else msgspec.json.encode(check_names(new.tenants, "tenants")).decode()
     row = await tx.one(
         q.put_worker,
-        id=new.id or rules.ids.token(),
+        id=new.id or ctx.ids.token(),
         name=new.name,
         kind=check_name(new.kind, "kind"),
         tenants=tenants,

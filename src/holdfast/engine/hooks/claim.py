@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.fail import check_words, stored_error
 from holdfast.engine.hooks.hooks import Hook
 from holdfast.engine.hooks.moves import (
@@ -62,31 +62,31 @@ _VERDICTS = (Allow, Defer, Reject, Cancel)
 
 
 async def claim_with_hooks(
-    tx: Tx, rules: Rules, job_type: str, wanted: dict[str, Any], holder: dict[str, Any]
+    tx: Tx, ctx: EngineContext, job_type: str, wanted: dict[str, Any], holder: dict[str, Any]
 ) -> list[Row]:
     """Leases from one lane of a type with hooks."""
-    if not rules.hooks.have("claim", job_type):
-        query = rules.mine(q.claim_jobs)
-        leases = await move(tx, rules, query, actor=Actor.WORKER, brief=True, **wanted, **holder)
+    if not ctx.hooks.have("claim", job_type):
+        query = ctx.mine(q.claim_jobs)
+        leases = await move(tx, ctx, query, actor=Actor.WORKER, brief=True, **wanted, **holder)
     else:
-        leases = await _claim_in_rounds(tx, rules, wanted, holder)
-    given = rules.given_with_hooks
+        leases = await _claim_in_rounds(tx, ctx, wanted, holder)
+    given = ctx.given_with_hooks
     if len(given) > GIVEN_MAX:  # reported elsewhere, or never
         given.clear()
     given.update(row["id"] for row in leases)
     return leases
 
 
-async def _claim_in_rounds(tx: Tx, rules: Rules, wanted: dict[str, Any], holder: dict[str, Any]) -> list[Row]:
+async def _claim_in_rounds(tx: Tx, ctx: EngineContext, wanted: dict[str, Any], holder: dict[str, Any]) -> list[Row]:
     """What guards put off or end does not stand in front of what is behind it: each round looks further."""
     leases: list[Row] = []
     place = {name: wanted[name] for name in ("lane", "floor", "waits")}
-    claiming = _Claiming(tx, rules, holder)
+    claiming = _Claiming(tx, ctx, holder)
     for doubled in range(ROUNDS_MAX):
         left = wanted["most"] - len(leases)
         look = min(left << doubled, wanted["limit"])
         async with tx.savepoint():
-            rows = await tx.all(rules.mine(q.claimable_jobs), most=look, **place)
+            rows = await tx.all(ctx.mine(q.claimable_jobs), most=look, **place)
             found = [Found(row["id"], row) for row in rows]
             answers = await claiming.claim_some(found, left) if found else {}
         leases += [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
@@ -96,19 +96,19 @@ async def _claim_in_rounds(tx: Tx, rules: Rules, wanted: dict[str, Any], holder:
 
 
 class _Claiming:
-    def __init__(self, tx: Tx, rules: Rules, holder: dict[str, Any]) -> None:
-        self._tx, self._rules, self._holder = tx, rules, holder
-        self.patience = Patience(rules)
+    def __init__(self, tx: Tx, ctx: EngineContext, holder: dict[str, Any]) -> None:
+        self._tx, self._ctx, self._holder = tx, ctx, holder
+        self.patience = Patience(ctx)
 
     async def claim_some(self, found: list[Found], left: int) -> dict[str, Row | HoldfastError | None]:
         """A job whose hook fails is deferred, so that it does not stand in front of the others."""
         answers: dict[str, Row | HoldfastError | None] = {}
         while found and left and not self.patience.is_over:
             some, found = found[:left], found[left:]
-            settled = await each_by_itself(self._tx, self._rules, "claim", some, self.claim, self.patience)
+            settled = await each_by_itself(self._tx, self._ctx, "claim", some, self.claim, self.patience)
             left -= sum(not isinstance(answer, HoldfastError | None) for answer in settled.values())
             answers |= settled
-        await defer_refused(self._tx, self._rules, answers)
+        await defer_refused(self._tx, self._ctx, answers)
         return answers
 
     async def claim(self, found: list[Found]) -> dict[str, Row | None]:
@@ -129,45 +129,43 @@ class _Claiming:
                     await self._carry_out(job, verdict)
         if deferred:
             await self._defer(deferred)
-        query = self._rules.mine(q.claim_found)
+        query = self._ctx.mine(q.claim_found)
         moved = []
         if allowed:
-            moved = await move(
-                self._tx, self._rules, query, actor=Actor.WORKER, brief=True, ids=allowed, **self._holder
-            )
+            moved = await move(self._tx, self._ctx, query, actor=Actor.WORKER, brief=True, ids=allowed, **self._holder)
         return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
 
     async def _ask(self, job: Job, *, by_itself: bool) -> tuple[Hook, Defer | Reject | Cancel] | None:
         """The first answer that is no, and who gave it."""
         request = ClaimRequest(job=job, worker=self._holder["worker"])
-        for hook in self._rules.hooks.guards("claim", job.type):
+        for hook in self._ctx.hooks.guards("claim", job.type):
             called = hook.function(self._tx, request)
             answer: Verdict | None = await run_hook(
-                *(self._tx, self._rules, hook, called), guard=True, by_itself=by_itself, answers=_VERDICTS
+                *(self._tx, self._ctx, hook, called), guard=True, by_itself=by_itself, answers=_VERDICTS
             )
             if answer is not None and not isinstance(answer, Allow):
                 return hook, answer
         return None
 
     async def _carry_out(self, job: Job, verdict: Reject | Cancel) -> None:
-        tx, rules = self._tx, self._rules
-        machine = (await rules.registry.snapshot(tx, job.policy)).machine
+        tx, ctx = self._tx, self._ctx
+        machine = (await ctx.registry.snapshot(tx, job.policy)).machine
         if isinstance(verdict, Reject):
             check_words(verdict.code, verdict.message, None)
             require_move(machine, "reject", job.id, job.state, State.REJECTED, Actor.SYSTEM)
-            error = stored_error(rules, verdict.code, verdict.message, None)
+            error = stored_error(ctx, verdict.code, verdict.message, None)
             rows = [(job.id, verdict.code, error)]
-            await move(tx, rules, rules.mine(q.reject_queued), actor=Actor.SYSTEM, verdict=rows)
+            await move(tx, ctx, ctx.mine(q.reject_queued), actor=Actor.SYSTEM, verdict=rows)
         else:
             check_name(verdict.reason, "reason")
             require_move(machine, "cancel", job.id, job.state, State.CANCELED, Actor.SYSTEM)
-            query = rules.mine(q.cancel_waiting)
-            await move(tx, rules, query, actor=Actor.SYSTEM, ids=[job.id], reason=verdict.reason)
+            query = ctx.mine(q.cancel_waiting)
+            await move(tx, ctx, query, actor=Actor.SYSTEM, ids=[job.id], reason=verdict.reason)
 
     async def _defer(self, moves: list[PutOff]) -> None:
         deferred = [(move.job_id, move.seconds, move.reason) for move in moves]
-        await self._tx.all(self._rules.mine(q.defer_jobs), deferred=deferred)
-        await put_off(self._tx, self._rules, "claim", moves)
+        await self._tx.all(self._ctx.mine(q.defer_jobs), deferred=deferred)
+        await put_off(self._tx, self._ctx, "claim", moves)
 
 
 def _put_off(job_id: str, hook: Hook, verdict: Defer) -> PutOff:

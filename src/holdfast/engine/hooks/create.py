@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine.accept import accept_born
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.moves import each_by_itself, in_name_of, run_hook
 from holdfast.engine.idempotency import key_holders, key_locked, owner_of
 from holdfast.engine.insert import Created, Ready, insert, prepare, ready
@@ -74,18 +74,18 @@ class _Settled(Exception):
 
 
 async def create_with_hooks(
-    tx: Tx, rules: Rules, jobs: list[Ready], *, actor: Actor, accept: bool | None
+    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None
 ) -> list[Answer]:
     await tx.wait_for_locks()
-    creation = _Creation(tx, rules, actor, accept)
+    creation = _Creation(tx, ctx, actor, accept)
     items = [_Item(str(place), one) for place, one in enumerate(jobs)]
-    answers = await each_by_itself(tx, rules, "create", items, creation.create)
+    answers = await each_by_itself(tx, ctx, "create", items, creation.create)
     return [answers[item.id] for item in items]
 
 
 class _Creation:
-    def __init__(self, tx: Tx, rules: Rules, actor: Actor, accept: bool | None) -> None:
-        self._tx, self._rules, self._actor, self._accept = tx, rules, actor, accept
+    def __init__(self, tx: Tx, ctx: EngineContext, actor: Actor, accept: bool | None) -> None:
+        self._tx, self._ctx, self._actor, self._accept = tx, ctx, actor, accept
 
     async def create(self, items: list[_Item]) -> dict[str, Answer]:
         if len(items) == 1:
@@ -103,13 +103,13 @@ class _Creation:
 
     async def _insert(self, asked: list[_Asked]) -> list[Answer]:
         new = [one.ready for one in asked if one.existing is None]
-        batch = await prepare(self._tx, self._rules, new, accept=self._accept)
-        inserted = await insert(self._tx, self._rules, batch, actor=self._actor, which=self._rules.mine) if new else ()
+        batch = await prepare(self._tx, self._ctx, new, accept=self._accept)
+        inserted = await insert(self._tx, self._ctx, batch, actor=self._actor, which=self._ctx.mine) if new else ()
         if len(inserted) < len(new):
             raise _NotTogether
         made = [batch.made(row) for row in batch.fresh]
         if self._accept and (waiting := [one.id for one in made if one.waits]):
-            await accept_born(self._tx, self._rules, waiting, actor=self._actor)
+            await accept_born(self._tx, self._ctx, waiting, actor=self._actor)
             made = [one.accepted() for one in made]
         rows = iter(made)
         return [one.existing or next(rows) for one in asked]
@@ -117,9 +117,9 @@ class _Creation:
     async def _ask(self, one: Ready, *, repeats: bool = False) -> _Asked:
         """All guards on one request. `repeats`: as soon as one of them sets a key, see whether it is held."""
         request = CreateRequest(one.job)
-        for hook in self._rules.hooks.guards("create", one.job.type):
+        for hook in self._ctx.hooks.guards("create", one.job.type):
             called = hook.function(self._tx, request)
-            await run_hook(self._tx, self._rules, hook, called, guard=True, by_itself=repeats)
+            await run_hook(self._tx, self._ctx, hook, called, guard=True, by_itself=repeats)
             with in_name_of(hook):
                 if request.existing is not None:
                     job = await get(self._tx, request.existing, one.job.tenant)
@@ -152,6 +152,4 @@ class _Creation:
     async def _repeat(self, job: NewJob) -> Answer | None:
         holder = (await key_holders(self._tx, [job])).get(owner_of(job))
         fingerprint = job.fingerprint() if holder is not None else None
-        return await repeat_of(
-            *(self._tx, self._rules, job, fingerprint, holder), actor=self._actor, accept=self._accept
-        )
+        return await repeat_of(*(self._tx, self._ctx, job, fingerprint, holder), actor=self._actor, accept=self._accept)

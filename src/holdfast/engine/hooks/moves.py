@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.hooks.hooks import Hook, log, told, warn_of_blocking
 from holdfast.engine.preconditions import extension_missing
 from holdfast.errors import HoldfastError, HookFailed, OutcomeUnknown, StoreError
@@ -61,23 +61,23 @@ class Failed(Exception):
 
 async def in_two_passes(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     verb: str,
     items: list[_Item],
     work: Callable[[Which, list[_Item]], Awaitable[Mapping[str, _Answer]]],
 ) -> dict[str, _Answer | HoldfastError]:
     """The jobs that need no hooks as one batch; then those that do, as far as they are ours."""
     answers: dict[str, _Answer | HoldfastError] = {}
-    if not rules.hooks.extensions:
-        answers |= await work(rules.plain, items)
+    if not ctx.hooks.extensions:
+        answers |= await work(ctx.plain, items)
         return answers
-    given = rules.given_with_hooks  # what was claimed here with hooks is not looked for among the others first
+    given = ctx.given_with_hooks  # what was claimed here with hooks is not looked for among the others first
     if plain := [item for item in items if item.id not in given]:
-        answers |= await work(rules.plain, plain)
+        answers |= await work(ctx.plain, plain)
     if left := [item for item in items if item.id not in answers]:
-        answers |= await each_by_itself(tx, rules, verb, left, partial(work, rules.mine))
+        answers |= await each_by_itself(tx, ctx, verb, left, partial(work, ctx.mine))
     if freed := [item for item in left if item.id in given and item.id not in answers]:  # its type needs hooks no more
-        answers |= await work(rules.plain, freed)
+        answers |= await work(ctx.plain, freed)
     given.difference_update(answers)
     return answers
 
@@ -86,8 +86,8 @@ class Patience:
     """Where all hooks wait for one lock, nothing else would get on until each of them has given up: when two single
     jobs of one call have, the others wait for another call."""
 
-    def __init__(self, rules: Rules) -> None:
-        self._seconds, self._given_up = rules.limits.hook_seconds, 0
+    def __init__(self, ctx: EngineContext) -> None:
+        self._seconds, self._given_up = ctx.limits.hook_seconds, 0
 
     def failed_after(self, seconds: float) -> None:
         self._given_up += seconds >= self._seconds
@@ -99,7 +99,7 @@ class Patience:
 
 async def each_by_itself(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     verb: str,
     items: list[_Item],
     work: Callable[[list[_Item]], Awaitable[Mapping[str, _Answer]]],
@@ -107,7 +107,7 @@ async def each_by_itself(
 ) -> dict[str, _Answer | HoldfastError]:
     """An answer for each job that `work` moves, a refusal for each whose guard or effect raised."""
     answers: dict[str, _Answer | HoldfastError] = {}
-    patience, began = patience or Patience(rules), rules.clock.monotonic()
+    patience, began = patience or Patience(ctx), ctx.clock.monotonic()
     try:
         async with tx.savepoint():
             answers.update(await work(items))
@@ -120,10 +120,10 @@ async def each_by_itself(
                 if patience.is_over:
                     answers[item.id] = _left_out()
                 else:
-                    answers |= await each_by_itself(tx, rules, verb, [item], work, patience)
+                    answers |= await each_by_itself(tx, ctx, verb, [item], work, patience)
         else:
-            patience.failed_after(rules.clock.monotonic() - began)
-            answers[items[0].id] = await _settle_failure(tx, rules, verb, items[0].id, _of_a_hook(rules, failure))
+            patience.failed_after(ctx.clock.monotonic() - began)
+            answers[items[0].id] = await _settle_failure(tx, ctx, verb, items[0].id, _of_a_hook(ctx, failure))
     return answers
 
 
@@ -134,36 +134,38 @@ def _left_out() -> HookFailed:
     )
 
 
-def _of_a_hook(rules: Rules, failure: Exception) -> Failed:
+def _of_a_hook(ctx: EngineContext, failure: Exception) -> Failed:
     """Any other failure is raised. A hook that caught the error of a statement is found out when the savepoint ends:
     which of them it was cannot be told."""
     if isinstance(failure, Failed):
         return failure
     if not isinstance(failure, StoreError) or failure.code != "rolled_back":
         raise failure
-    failed = Failed(Hook(", ".join(rules.hooks.extensions), "a hook"), refused=False)
+    failed = Failed(Hook(", ".join(ctx.hooks.extensions), "a hook"), refused=False)
     failed.__cause__ = failure
     return failed
 
 
-async def by_itself(tx: Tx, rules: Rules, verb: str, job: Job, work: Callable[[Which], Awaitable[_Answer]]) -> _Answer:
+async def by_itself(
+    tx: Tx, ctx: EngineContext, verb: str, job: Job, work: Callable[[Which], Awaitable[_Answer]]
+) -> _Answer:
     """A move of one job that was asked for by itself. What a hook refuses or fails is raised."""
-    if missing := rules.hooks.missing(job.needs):
+    if missing := ctx.hooks.missing(job.needs):
         raise extension_missing(job.id, job.type, missing)
     if not job.needs:
-        return await work(rules.plain)
+        return await work(ctx.plain)
 
     async def with_hooks(_: list[Job]) -> dict[str, _Answer]:
-        await _ask(tx, rules, MoveRequest(verb, job), by_itself=True)
-        return {job.id: await work(rules.mine)}
+        await _ask(tx, ctx, MoveRequest(verb, job), by_itself=True)
+        return {job.id: await work(ctx.mine)}
 
-    answer = (await each_by_itself(tx, rules, verb, [job], with_hooks))[job.id]
+    answer = (await each_by_itself(tx, ctx, verb, [job], with_hooks))[job.id]
     if isinstance(answer, HoldfastError):
         raise answer
     return answer
 
 
-async def defer_refused(tx: Tx, rules: Rules, answers: Mapping[str, Any]) -> None:
+async def defer_refused(tx: Tx, ctx: EngineContext, answers: Mapping[str, Any]) -> None:
     """Waiting jobs whose hook refused or failed do not stand in front of the others meanwhile."""
     deferred = [
         (job_id, float(answer.fields.get("retry_after_seconds", REFUSED_SECONDS)), answer.code)
@@ -171,18 +173,18 @@ async def defer_refused(tx: Tx, rules: Rules, answers: Mapping[str, Any]) -> Non
         if isinstance(answer, HoldfastError)
     ]
     if deferred:
-        await tx.all(rules.mine(q.defer_jobs), deferred=deferred)
+        await tx.all(ctx.mine(q.defer_jobs), deferred=deferred)
 
 
 async def moved_rows(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     verb: str,
     rows: list[Row],
     work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
 ) -> list[Row]:
     """Those that moved. What was asked for about one job alone, and refused by a hook, is an error."""
-    moved, refused = await moved_or_refused(tx, rules, verb, rows, work)
+    moved, refused = await moved_or_refused(tx, ctx, verb, rows, work)
     if refused and len(rows) == 1:
         raise refused[0]
     return moved
@@ -190,29 +192,29 @@ async def moved_rows(
 
 async def moved_or_refused(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     verb: str,
     rows: list[Row],
     work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
 ) -> tuple[list[Row], list[HoldfastError]]:
     found = [Found(row["id"], row) for row in rows]
-    answers = (await in_two_passes(tx, rules, verb, found, work)).values() if found else ()
+    answers = (await in_two_passes(tx, ctx, verb, found, work)).values() if found else ()
     refused = [answer for answer in answers if isinstance(answer, HoldfastError)]
     return [answer for answer in answers if not isinstance(answer, HoldfastError)], refused
 
 
 async def swept_rows(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     verb: str,
     query: Query,
     wanted: dict[str, Any],
     work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
 ) -> list[Row]:
     """What a sweep finds and moves: jobs that need no hooks, then those that need ours."""
-    moved = list((await work(rules.plain, await _found(tx, query, wanted))).values())
-    if rules.hooks.extensions and (found := await _found(tx, rules.mine(query), wanted)):
-        answers = await each_by_itself(tx, rules, verb, found, partial(work, rules.mine))
+    moved = list((await work(ctx.plain, await _found(tx, query, wanted))).values())
+    if ctx.hooks.extensions and (found := await _found(tx, ctx.mine(query), wanted)):
+        answers = await each_by_itself(tx, ctx, verb, found, partial(work, ctx.mine))
         moved += [answer for answer in answers.values() if not isinstance(answer, HoldfastError)]
     return moved
 
@@ -221,14 +223,14 @@ async def _found(tx: Tx, query: Query, wanted: dict[str, Any]) -> list[Found]:
     return [Found(row["id"], row) for row in await tx.all(query, **wanted)]
 
 
-async def _settle_failure(tx: Tx, rules: Rules, verb: str, job_id: str, failure: Failed) -> HoldfastError:
+async def _settle_failure(tx: Tx, ctx: EngineContext, verb: str, job_id: str, failure: Failed) -> HoldfastError:
     cause, hook = failure.__cause__, failure.hook
     if failure.refused and isinstance(cause, HoldfastError):
         if verb in _ASKED_AGAIN:
-            await put_off(tx, rules, verb, [PutOff(job_id, hook.extension, cause.message, REFUSED_SECONDS)])
+            await put_off(tx, ctx, verb, [PutOff(job_id, hook.extension, cause.message, REFUSED_SECONDS)])
         return cause
-    says = told(cause, rules.limits.error_max_chars)
-    rules.hook_failures[hook.extension, verb] += 1
+    says = told(cause, ctx.limits.error_max_chars)
+    ctx.hook_failures[hook.extension, verb] += 1
     if verb == "create":  # nothing is left that could be tried again
         log.warning("extension %s: create failed and was undone: %s", hook.name, says, exc_info=cause)
         return HookFailed(
@@ -261,37 +263,37 @@ class PutOff(NamedTuple):
     seconds: float
 
 
-async def put_off(tx: Tx, rules: Rules, verb: str, moves: list[PutOff]) -> None:
+async def put_off(tx: Tx, ctx: EngineContext, verb: str, moves: list[PutOff]) -> None:
     """For `jobs why`; and a sweep leaves these out until then."""
-    most = rules.limits.error_max_chars
+    most = ctx.limits.error_max_chars
     rows = [(move.job_id, move.extension, readable(move.reason)[:most], move.seconds) for move in moves]
     await tx.all(q.note_put_off, verb=verb, told=rows)
 
 
-async def ask_guards(tx: Tx, rules: Rules, verb: str, reports: dict[str, Any], rows: Iterable[Row]) -> None:
+async def ask_guards(tx: Tx, ctx: EngineContext, verb: str, reports: dict[str, Any], rows: Iterable[Row]) -> None:
     """Those on a move of these jobs, which are read under their lock."""
-    guarded = [row["id"] for row in rows if rules.hooks.guards(verb, row["type"])]
+    guarded = [row["id"] for row in rows if ctx.hooks.guards(verb, row["type"])]
     for job in await jobs_of(tx, verb, guarded):
-        await _ask(tx, rules, MoveRequest(verb, job, reports.get(job.id)), by_itself=len(guarded) == 1)
+        await _ask(tx, ctx, MoveRequest(verb, job, reports.get(job.id)), by_itself=len(guarded) == 1)
 
 
-async def _ask(tx: Tx, rules: Rules, request: MoveRequest, *, by_itself: bool) -> None:
-    for hook in rules.hooks.guards(request.verb, request.job.type):
-        await run_hook(tx, rules, hook, hook.function(tx, request), guard=True, by_itself=by_itself)
+async def _ask(tx: Tx, ctx: EngineContext, request: MoveRequest, *, by_itself: bool) -> None:
+    for hook in ctx.hooks.guards(request.verb, request.job.type):
+        await run_hook(tx, ctx, hook, hook.function(tx, request), guard=True, by_itself=by_itself)
 
 
-async def run_effects(tx: Tx, rules: Rules, verb: str, rows: Iterable[Row]) -> None:
+async def run_effects(tx: Tx, ctx: EngineContext, verb: str, rows: Iterable[Row]) -> None:
     """Those on a move that was just made."""
-    ids = [row["id"] for row in rows if rules.hooks.effects(verb, row["type"])]
+    ids = [row["id"] for row in rows if ctx.hooks.effects(verb, row["type"])]
     for job in await jobs_of(tx, verb, ids):
-        for hook in rules.hooks.effects(verb, job.type):
+        for hook in ctx.hooks.effects(verb, job.type):
             called = hook.function(tx, verb, job)
-            await run_hook(tx, rules, hook, called, guard=False, by_itself=len(ids) == 1)
+            await run_hook(tx, ctx, hook, called, guard=False, by_itself=len(ids) == 1)
 
 
 async def run_hook(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     hook: Hook,
     called: Coroutine[Any, Any, Any],
     *,
@@ -302,7 +304,7 @@ async def run_hook(
     """`by_itself`: it is about one job alone, and what it wrote fails in its name. `answers`: what it may return
     besides nothing."""
     try:
-        answer = await tx.call(called, rules.limits.hook_seconds, partial(warn_of_blocking, *hook))
+        answer = await tx.call(called, ctx.limits.hook_seconds, partial(warn_of_blocking, *hook))
         if answer is not None and not isinstance(answer, answers):
             names = ", ".join(kind.__name__ for kind in answers) or "nothing"
             raise TypeError(f"it returned {type(answer).__name__}; a hook of this kind returns {names}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.store import PostgresStore, SqliteStore, Tx, q
 
 STEPS_MAX = 100  # of one statement in one call; the next sweep goes on
@@ -16,9 +16,9 @@ STEPS_MAX = 100  # of one statement in one call; the next sweep goes on
 log = logging.getLogger(__name__)
 
 
-async def correct_times(store: PostgresStore | SqliteStore, rules: Rules) -> None:
+async def correct_times(store: PostgresStore | SqliteStore, ctx: EngineContext) -> None:
     """In bounded steps, each of which may be repeated; the last one says that it is done."""
-    most, jobs = rules.limits.sweep_batch, 0
+    most, jobs = ctx.limits.sweep_batch, 0
     for query in (q.leases_set_back, q.delays_set_back, q.retries_set_back):
         for _ in range(STEPS_MAX):
             corrected = len(await store.write(lambda tx, query=query: tx.all(query, limit=most)))  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.maintenance.reap import pause_of
 from holdfast.engine.maintenance.worker_events import KEPT_SECONDS
 from holdfast.store import Tx, q
@@ -25,11 +25,11 @@ class Chores(msgspec.Struct, frozen=True, kw_only=True):
     lines: bool = True
 
 
-async def chores(tx: Tx, rules: Rules, *, workers_kept: float, claims_kept: float) -> Chores:
+async def chores(tx: Tx, ctx: EngineContext, *, workers_kept: float, claims_kept: float) -> Chores:
     [row] = await tx.all(
         q.chores,
-        pause=pause_of(rules),
-        orphaned=float(rules.limits.accept_orphans_seconds),
+        pause=pause_of(ctx),
+        orphaned=float(ctx.limits.accept_orphans_seconds),
         workers_kept=float(workers_kept),
         claims_kept=float(claims_kept),
         lines_kept=KEPT_SECONDS,

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.hooks import told, warn_of_blocking
 from holdfast.store import Tx, q
 
@@ -61,10 +61,10 @@ class Upkeep(msgspec.Struct, frozen=True):
     pause: float
 
 
-async def look(tx: Tx, rules: Rules, tasks: Iterable[Task]) -> Upkeep:
+async def look(tx: Tx, ctx: EngineContext, tasks: Iterable[Task]) -> Upkeep:
     seen = {row["name"]: row for row in await tx.all(q.extensions)}
     rows = {(row["extension"], row["task"]): row for row in await tx.all(q.maintenance)}
-    unseen = any(name not in seen or _is_old(seen[name]["seen_at"], seen[name]["now_at"]) for name in _names(rules))
+    unseen = any(name not in seen or _is_old(seen[name]["seen_at"], seen[name]["now_at"]) for name in _names(ctx))
     waits = {task: _wait(rows[task.key], task) for task in tasks if task.key in rows}
     return Upkeep(
         unseen=unseen,
@@ -74,8 +74,8 @@ async def look(tx: Tx, rules: Rules, tasks: Iterable[Task]) -> Upkeep:
     )
 
 
-def _names(rules: Rules) -> tuple[str, ...]:
-    return rules.hooks.extensions
+def _names(ctx: EngineContext) -> tuple[str, ...]:
+    return ctx.hooks.extensions
 
 
 def _is_old(at: datetime, now: datetime) -> bool:
@@ -87,15 +87,15 @@ def _wait(row: Any, task: Task) -> float:
     return 0.0 if seconds > task.most else seconds
 
 
-async def see(tx: Tx, rules: Rules, unknown: Iterable[Task]) -> None:
+async def see(tx: Tx, ctx: EngineContext, unknown: Iterable[Task]) -> None:
     """This process has these extensions, and tasks that the database has not heard of."""
-    await tx.all(q.see_extensions, seen=[(name,) for name in _names(rules)])
-    await tx.all(q.forget_tasks, names=list(_names(rules)), seconds=FORGET_SECONDS)
+    await tx.all(q.see_extensions, seen=[(name,) for name in _names(ctx)])
+    await tx.all(q.forget_tasks, names=list(_names(ctx)), seconds=FORGET_SECONDS)
     if new := sorted(task.key for task in unknown):
         await tx.all(q.add_tasks, new=new)
 
 
-async def run_task(tx: Tx, rules: Rules, task: Task) -> bool:
+async def run_task(tx: Tx, ctx: EngineContext, task: Task) -> bool:
     """False: another process has it, or has had it."""
     row = await tx.one(q.take_task, **task.named, every=task.every, most=task.most)
     if row is None:
@@ -105,7 +105,7 @@ async def run_task(tx: Tx, rules: Rules, task: Task) -> bool:
             blocked = partial(warn_of_blocking, task.extension, task.function)
             await tx.call(_called(task, tx), task.seconds, blocked)
     except (Exception, SystemExit) as error:
-        await _note_failure(tx, rules, task, error, row["failures"] + 1)
+        await _note_failure(tx, ctx, task, error, row["failures"] + 1)
     else:
         await tx.one(q.end_task, **task.named)
         if row["failures"]:
@@ -118,10 +118,10 @@ async def _called(task: Task, tx: Tx) -> None:
         raise TypeError(f"it returned {type(answer).__name__}; maintenance returns nothing")
 
 
-async def _note_failure(tx: Tx, rules: Rules, task: Task, error: BaseException, failures: int) -> None:
+async def _note_failure(tx: Tx, ctx: EngineContext, task: Task, error: BaseException, failures: int) -> None:
     pause = min(2.0 ** min(failures, 10), BACKOFF_MAX_SECONDS)
     late = f"TimeoutError: it took longer than {task.seconds:g} s"
-    says = late if isinstance(error, TimeoutError) else told(error, rules.limits.error_max_chars)
+    says = late if isinstance(error, TimeoutError) else told(error, ctx.limits.error_max_chars)
     await tx.one(q.note_task_failure, **task.named, error=says, seconds=pause)
     log.warning(
         "extension %s: maintenance %s failed (%d times) and was undone, trying again in %.0f s: %s",

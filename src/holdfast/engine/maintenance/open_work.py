@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.model.json import decode
 from holdfast.store import Row, Tx, q
 
@@ -41,9 +41,9 @@ class Claimant(msgspec.Struct, frozen=True):
         return (self.tenants is None or opening.tenant in self.tenants) and opening.requires <= self.offers
 
 
-async def openings(tx: Tx, rules: Rules, queues: list[str] | None, types: list[str] | None) -> Openings:
-    lanes = await tx.all(rules.mine(q.openings), queues=queues, types=types, limit=LANES_MAX)
-    later = await tx.one(rules.mine(q.not_yet_open))
+async def openings(tx: Tx, ctx: EngineContext, queues: list[str] | None, types: list[str] | None) -> Openings:
+    lanes = await tx.all(ctx.mine(q.openings), queues=queues, types=types, limit=LANES_MAX)
+    later = await tx.one(ctx.mine(q.not_yet_open))
     assert later is not None  # noqa: S101
     waits = None if later["next_at"] is None else (later["next_at"] - later["seen_at"]).total_seconds()
     return Openings(

@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.engine.claim import check_list
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.leases import check_worker
 from holdfast.errors import NotFound
 from holdfast.model import Lease
@@ -33,11 +33,11 @@ class Look(msgspec.Struct, frozen=True):
         return self.enabled and (self.due or self.ripe or self.lost)
 
 
-async def look(tx: Tx, rules: Rules, worker: str, queues: list[str] | None, types: list[str] | None) -> Look:
+async def look(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None, types: list[str] | None) -> Look:
     check_worker(worker)
     check_list(queues, "queues")
     check_list(types, "job_types")
-    row = await tx.one(rules.mine(q.look), worker=worker, queues=queues, types=types)
+    row = await tx.one(ctx.mine(q.look), worker=worker, queues=queues, types=types)
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
     waits = None if row["next_at"] is None else (row["next_at"] - row["seen_at"]).total_seconds()

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.hooks.moves import Found, each_by_itself, run_effects
 from holdfast.engine.idempotency import held_until, is_free
 from holdfast.engine.webhooks.deliveries import KEPT_SECONDS as DELIVERIES_KEPT_SECONDS
@@ -57,66 +57,66 @@ class Overdue(msgspec.Struct, frozen=True):
     deliveries: int = 0
 
 
-async def prune(tx: Tx, rules: Rules, retention: Retention, *, limit: int | None = None) -> int:
+async def prune(tx: Tx, ctx: EngineContext, retention: Retention, *, limit: int | None = None) -> int:
     """Delete up to `limit` jobs of each final state, oldest first, with their events and parts.
 
     Of a job whose idempotency key holds, the key is kept first, and a call at least `SEEN_SECONDS` later deletes the
     job. The answer counts both.
     """
-    most = rules.limits.sweep_batch
+    most = ctx.limits.sweep_batch
     bound = most if limit is None else min(check_limit(limit, "jobs"), most)
     await tx.all(q.prune_kept_keys, limit=bound)
-    gone = await _prune(tx, rules, retention, bound, rules.plain)
-    return gone + (await _prune(tx, rules, retention, bound, rules.mine) if rules.hooks.extensions else 0)
+    gone = await _prune(tx, ctx, retention, bound, ctx.plain)
+    return gone + (await _prune(tx, ctx, retention, bound, ctx.mine) if ctx.hooks.extensions else 0)
 
 
-async def _prune(tx: Tx, rules: Rules, retention: Retention, bound: int, which: Which) -> int:
+async def _prune(tx: Tx, ctx: EngineContext, retention: Retention, bound: int, which: Which) -> int:
     ready: list[Found] = []
     held: list[tuple[str, datetime | None]] = []  # (job, when its key will be free)
     for state, keep in retention.limits():
-        for row in await _prunable(tx, rules, state, keep, bound, which):
-            if not row["key_live"] or row["kept"] or await is_free(tx, rules, row):
+        for row in await _prunable(tx, ctx, state, keep, bound, which):
+            if not row["key_live"] or row["kept"] or await is_free(tx, ctx, row):
                 ready.append(Found(row["id"], row))
             else:
-                held.append((row["id"], await held_until(tx, rules, row)))
+                held.append((row["id"], await held_until(tx, ctx, row)))
     kept = await tx.all(q.keep_keys, held=held) if held else []
-    if which == rules.plain:
+    if which == ctx.plain:
         return len(kept) + await delete(tx, [one.id for one in ready])
-    return len(kept) + await _delete_with_hooks(tx, rules, ready)
+    return len(kept) + await _delete_with_hooks(tx, ctx, ready)
 
 
-async def _delete_with_hooks(tx: Tx, rules: Rules, ready: list[Found]) -> int:
+async def _delete_with_hooks(tx: Tx, ctx: EngineContext, ready: list[Found]) -> int:
     async def settle(found: list[Found]) -> dict[str, bool]:
         gone = [one.id for one in found]
-        await run_effects(tx, rules, "prune", [one.row for one in found])
-        await delete(tx, gone, rules.mine)
+        await run_effects(tx, ctx, "prune", [one.row for one in found])
+        await delete(tx, gone, ctx.mine)
         return dict.fromkeys(gone, True)
 
-    answers = await each_by_itself(tx, rules, "prune", ready, settle) if ready else {}
+    answers = await each_by_itself(tx, ctx, "prune", ready, settle) if ready else {}
     return sum(answer is True for answer in answers.values())
 
 
-async def _prunable(tx: Tx, rules: Rules, state: State, keep: float, limit: int, which: Which) -> list[Row]:
+async def _prunable(tx: Tx, ctx: EngineContext, state: State, keep: float, limit: int, which: Which) -> list[Row]:
     """Without the jobs of which a webhook has still to be told. Where these fill a whole batch, jobs of tenants
     without a webhook are looked for by themselves: they do not wait for a reader that stands still."""
-    rows = await _candidates(tx, rules, state, keep, limit, [], which)
+    rows = await _candidates(tx, ctx, state, keep, limit, [], which)
     tenants = await _listening(tx) if rows else []
     unread = await _unread(tx, rows, keep, tenants)
     found = [row for row in rows if row["id"] not in unread]
     if unread and len(rows) == limit:
         known = {row["id"] for row in found}
-        others = await _candidates(tx, rules, state, keep, limit, tenants, which)
+        others = await _candidates(tx, ctx, state, keep, limit, tenants, which)
         found += [row for row in others if row["id"] not in known]
     return found[:limit]
 
 
 async def _candidates(
-    tx: Tx, rules: Rules, state: State, keep: float, limit: int, besides: list[str], which: Which
+    tx: Tx, ctx: EngineContext, state: State, keep: float, limit: int, besides: list[str], which: Which
 ) -> list[Row]:
     """The oldest jobs whose time is over, but none of the tenants in `besides`."""
     wanted: dict[str, Any] = {"keep_seconds": keep, "besides": besides, "seen_seconds": SEEN_SECONDS}
     if state is State.SUCCEEDED:
-        bound = _youngest(rules, keep)
+        bound = _youngest(ctx, keep)
         return await tx.all(which(q.prunable_succeeded), bound=bound, limit=limit, **wanted)
     return await tx.all(which(q.prunable_unhappy), state=state.value, limit=limit, **wanted)
 
@@ -126,9 +126,9 @@ async def _listening(tx: Tx) -> list[str]:
     return [row["tenant"] for row in await tx.all(q.listening_tenants)]
 
 
-def _youngest(rules: Rules, keep: float) -> str:
+def _youngest(ctx: EngineContext, keep: float) -> str:
     """Nothing finishes before it was created: of younger ids none is old enough."""
-    return uuid7_floor(rules.clock.now() - timedelta(seconds=keep - CLOCKS_SECONDS))
+    return uuid7_floor(ctx.clock.now() - timedelta(seconds=keep - CLOCKS_SECONDS))
 
 
 async def _unread(tx: Tx, rows: list[Row], keep: float, tenants: list[str]) -> set[str]:
@@ -147,7 +147,7 @@ async def _unread(tx: Tx, rows: list[Row], keep: float, tenants: list[str]) -> s
     return {row["job_id"] for row in await tx.all(q.unread_jobs, ids=ids, **place)}
 
 
-async def delete(tx: Tx, ids: list[str], which: Which = Rules.plain) -> int:
+async def delete(tx: Tx, ids: list[str], which: Which = EngineContext.plain) -> int:
     """All of a finished job but the record of its attempts."""
     if not ids:
         return 0
@@ -159,12 +159,12 @@ async def delete(tx: Tx, ids: list[str], which: Which = Rules.plain) -> int:
     return len(deleted)
 
 
-async def overdue(tx: Tx, rules: Rules, retention: Retention) -> Overdue:
+async def overdue(tx: Tx, ctx: EngineContext, retention: Retention) -> Overdue:
     jobs = 0
     for state, keep in retention.limits():
         late = keep + OVERDUE_SECONDS
         if state is State.SUCCEEDED:
-            bound = _youngest(rules, late)
+            bound = _youngest(ctx, late)
             [row] = await tx.all(q.overdue_succeeded, keep_seconds=late, bound=bound, limit=OVERDUE_MAX)
         else:
             [row] = await tx.all(q.overdue_unhappy, state=state.value, keep_seconds=late, limit=OVERDUE_MAX)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from holdfast.engine.claim import check_list
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import Decision, after_loss, is_loss
 from holdfast.engine.fail import Lost, stored_error
 from holdfast.engine.hooks.moves import Found, swept_rows
@@ -25,7 +25,7 @@ _WHY = {
 
 async def reap(
     tx: Tx,
-    rules: Rules,
+    ctx: EngineContext,
     *,
     queues: list[str] | None = None,
     gone: list[str] | None = None,
@@ -38,7 +38,7 @@ async def reap(
     `gone` names worker instances that were seen to die; their jobs need not wait for the lease. One that was renewed in
     the last `unheard_seconds` stays: whoever renews it is alive.
     """
-    most = rules.limits.sweep_batch
+    most = ctx.limits.sweep_batch
     check_list(queues, "queues")
     check_list(gone, "instances")
     wanted: dict[str, Any] = {
@@ -50,25 +50,25 @@ async def reap(
     }
 
     async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
-        return await _judge(tx, rules, [one.row for one in found], which)
+        return await _judge(tx, ctx, [one.row for one in found], which)
 
-    moved = await swept_rows(tx, rules, "reap", q.lost_jobs, wanted, settle)
-    tx.after_commit(lambda: _tell(rules, moved))
+    moved = await swept_rows(tx, ctx, "reap", q.lost_jobs, wanted, settle)
+    tx.after_commit(lambda: _tell(ctx, moved))
     return moved
 
 
-async def _judge(tx: Tx, rules: Rules, rows: list[Row], which: Which) -> dict[str, Row]:
-    snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in rows))
+async def _judge(tx: Tx, ctx: EngineContext, rows: list[Row], which: Which) -> dict[str, Row]:
+    snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in rows))
     decided = []
     for row in rows:
         why = _why(row)
-        decided.append((row, after_loss(row, snapshots[row["policy"]], why, jitter=rules.ids.jitter()), why))
-    return await _carry_out(tx, rules, decided, which)
+        decided.append((row, after_loss(row, snapshots[row["policy"]], why, jitter=ctx.ids.jitter()), why))
+    return await _carry_out(tx, ctx, decided, which)
 
 
-def _tell(rules: Rules, moved: list[Row]) -> None:
-    rules.reaped += len(moved)
-    rules.wake(row for row in moved if row["state"] == State.RETRYING)
+def _tell(ctx: EngineContext, moved: list[Row]) -> None:
+    ctx.reaped += len(moved)
+    ctx.wake(row for row in moved if row["state"] == State.RETRYING)
 
 
 def _why(row: Row) -> str:
@@ -81,7 +81,9 @@ def _why(row: Row) -> str:
     return "lease_expired"
 
 
-async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, str]], which: Which) -> dict[str, Row]:
+async def _carry_out(
+    tx: Tx, ctx: EngineContext, decided: list[tuple[Row, Decision, str]], which: Which
+) -> dict[str, Row]:
     retried: list[Lost] = []
     buried: list[Lost] = []
     canceled: list[Lost] = []
@@ -94,7 +96,7 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
         alike = (code, why, attempt, worker)
         if (error := errors.get(alike)) is None:
             context = {"attempt": attempt, "workerId": worker}
-            error = errors[alike] = stored_error(rules, code, _WHY[why], context)
+            error = errors[alike] = stored_error(ctx, code, _WHY[why], context)
         match decision.to:
             case State.CANCELED:
                 canceled.append((*lease, decision.reason))
@@ -106,14 +108,14 @@ async def _carry_out(tx: Tx, rules: Rules, decided: list[tuple[Row, Decision, st
                     detoured.append(row["id"])
     moved: list[Row] = []
     if retried:
-        moved += await move(tx, rules, which(q.reap_to_retry), actor=Actor.SYSTEM, gone=retried)
+        moved += await move(tx, ctx, which(q.reap_to_retry), actor=Actor.SYSTEM, gone=retried)
         await reset_parts(tx, ((row["id"], decision) for row, decision, _ in decided), moved)
     if buried:
-        moved += await move(tx, rules, which(q.reap_to_dead), actor=Actor.SYSTEM, gone=buried)
+        moved += await move(tx, ctx, which(q.reap_to_dead), actor=Actor.SYSTEM, gone=buried)
     if canceled:
-        moved += await move(tx, rules, which(q.reap_to_canceled), actor=Actor.SYSTEM, gone=canceled)
+        moved += await move(tx, ctx, which(q.reap_to_canceled), actor=Actor.SYSTEM, gone=canceled)
     if detoured:
-        moved += await move(tx, rules, which(q.reap_waiting), actor=Actor.SYSTEM, ids=detoured)
+        moved += await move(tx, ctx, which(q.reap_waiting), actor=Actor.SYSTEM, ids=detoured)
     return {row["id"]: row for row in moved}  # of two moves of a job, the later one counts
 
 
@@ -124,38 +126,38 @@ class Swept(NamedTuple):
     set_back: bool = False
 
 
-async def last_sweep(tx: Tx, rules: Rules) -> Swept:
+async def last_sweep(tx: Tx, ctx: EngineContext) -> Swept:
     """What the last sweep says about this one, which is noted. After a gap in which no process could sweep, silence
     proves nothing for a while.
 
     In a transaction of its own: the row of the last sweep is every sweeper's, and must not stay locked while one
     of them judges jobs.
     """
-    row = await tx.one(q.sweep, pause=pause_of(rules))
+    row = await tx.one(q.sweep, pause=pause_of(ctx))
     if row is None:
         await tx.one(q.first_sweep)
         return Swept()
     if row["set_back"]:
         return Swept(set_back=True)
     if row["stale"]:
-        row = await _mark(tx, rules) or row
+        row = await _mark(tx, ctx) or row
     return Swept(in_grace=bool(row["in_grace"]))
 
 
-async def swept(tx: Tx, rules: Rules) -> bool:
+async def swept(tx: Tx, ctx: EngineContext) -> bool:
     """Note a sweep that had nothing to judge. False: the last one was just now, lies ahead, or was never."""
-    return await _mark(tx, rules) is not None
+    return await _mark(tx, ctx) is not None
 
 
-async def _mark(tx: Tx, rules: Rules) -> Row | None:
+async def _mark(tx: Tx, ctx: EngineContext) -> Row | None:
     return await tx.one(
         q.mark_sweep,
-        pause=pause_of(rules),
-        interval=float(rules.limits.sweep_seconds),
-        grace_seconds=float(rules.limits.startup_grace_seconds),
+        pause=pause_of(ctx),
+        interval=float(ctx.limits.sweep_seconds),
+        grace_seconds=float(ctx.limits.startup_grace_seconds),
     )
 
 
-def pause_of(rules: Rules) -> float:
+def pause_of(ctx: EngineContext) -> float:
     """Marked this often, sweeps that come a little early or late leave no gap that looks as if nobody could sweep."""
-    return rules.limits.sweep_seconds / 2
+    return ctx.limits.sweep_seconds / 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.context import Rules, Which
+from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.hooks.moves import Found, ask_guards, by_itself, defer_refused, each_by_itself
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import require_move
@@ -16,34 +16,34 @@ from holdfast.store import Row, Tx, q
 PARENTS_SECONDS = 5.0  # after which a job that waits for its children is looked at again, if none of them has ended
 
 
-async def requeue_due(tx: Tx, rules: Rules) -> int:
+async def requeue_due(tx: Tx, ctx: EngineContext) -> int:
     """One bounded step of maintenance; several at once share the work and skip what the others hold."""
-    limit = rules.limits.sweep_batch
+    limit = ctx.limits.sweep_batch
     rows: list[Row] = await tx.all(q.ripen_jobs, limit=limit)
     parents = await tx.all(q.ripen_parents, limit=limit, pause=PARENTS_SECONDS)
     rows += [row for row in parents if row["due"]]
-    rows += await move(tx, rules, q.requeue_due, actor=Actor.SYSTEM, limit=limit)
-    if rules.hooks.extensions:
-        rows += await _requeue_with_hooks(tx, rules, limit)
-    tx.after_commit(lambda: rules.wake(rows))
+    rows += await move(tx, ctx, q.requeue_due, actor=Actor.SYSTEM, limit=limit)
+    if ctx.hooks.extensions:
+        rows += await _requeue_with_hooks(tx, ctx, limit)
+    tx.after_commit(lambda: ctx.wake(rows))
     return len(rows)
 
 
-async def _requeue_with_hooks(tx: Tx, rules: Rules, limit: int) -> list[Row]:
-    ripe = [Found(row["id"], row) for row in await tx.all(rules.mine(q.ripe_retries), limit=limit)]
+async def _requeue_with_hooks(tx: Tx, ctx: EngineContext, limit: int) -> list[Row]:
+    ripe = [Found(row["id"], row) for row in await tx.all(ctx.mine(q.ripe_retries), limit=limit)]
 
     async def settle(found: list[Found]) -> dict[str, Row]:
-        await ask_guards(tx, rules, "requeue", {}, [one.row for one in found])
-        query, ids = rules.mine(q.requeue_ripe), [one.id for one in found]
-        return {row["id"]: row for row in await move(tx, rules, query, actor=Actor.SYSTEM, ids=ids)}
+        await ask_guards(tx, ctx, "requeue", {}, [one.row for one in found])
+        query, ids = ctx.mine(q.requeue_ripe), [one.id for one in found]
+        return {row["id"]: row for row in await move(tx, ctx, query, actor=Actor.SYSTEM, ids=ids)}
 
-    answers = await each_by_itself(tx, rules, "requeue", ripe, settle) if ripe else {}
-    await defer_refused(tx, rules, answers)
+    answers = await each_by_itself(tx, ctx, "requeue", ripe, settle) if ripe else {}
+    await defer_refused(tx, ctx, answers)
     return [answer for answer in answers.values() if not isinstance(answer, HoldfastError)]
 
 
 async def requeue(
-    tx: Tx, rules: Rules, job_id: str, *, actor: Actor, reason: str = "requeued", tenant: str | None = None
+    tx: Tx, ctx: EngineContext, job_id: str, *, actor: Actor, reason: str = "requeued", tenant: str | None = None
 ) -> Job:
     """Do not wait for the backoff of this job."""
     check_name(reason, "reason")
@@ -52,14 +52,14 @@ async def requeue(
         raise Conflict(
             f"job {job_id} is {job.state}; only a job that waits for a retry is requeued", code="not_retrying"
         )
-    machine = (await rules.registry.snapshot(tx, job.policy)).machine
+    machine = (await ctx.registry.snapshot(tx, job.policy)).machine
     require_move(machine, "requeue", job_id, State.RETRYING, State.QUEUED, actor)
 
     async def settle(which: Which) -> list[Row]:
-        return await move(tx, rules, which(q.requeue_jobs), actor=actor, ids=[job_id], reason=reason)
+        return await move(tx, ctx, which(q.requeue_jobs), actor=actor, ids=[job_id], reason=reason)
 
-    moved = await by_itself(tx, rules, "requeue", job, settle)
+    moved = await by_itself(tx, ctx, "requeue", job, settle)
     if not moved:
         raise Conflict(f"job {job_id} has just moved on; look again", code="job_contended")
-    tx.after_commit(lambda: rules.wake(moved))
+    tx.after_commit(lambda: ctx.wake(moved))
     return await get(tx, job_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.store import Tx, q
 
 VERB = "worker"
@@ -18,9 +18,9 @@ async def is_all_said(tx: Tx) -> bool:
     return not await tx.all(q.unsaid_workers, limit=1, calm=CALM_SECONDS)
 
 
-async def note_workers(tx: Tx, rules: Rules) -> int:
+async def note_workers(tx: Tx, ctx: EngineContext) -> int:
     """Write down what has changed since the last line about each worker. One that others have locked is theirs."""
-    rows = await tx.all(q.unsaid_workers, limit=rules.limits.sweep_batch, calm=CALM_SECONDS)
+    rows = await tx.all(q.unsaid_workers, limit=ctx.limits.sweep_batch, calm=CALM_SECONDS)
     if not rows:
         return 0
     said = [
@@ -32,9 +32,9 @@ async def note_workers(tx: Tx, rules: Rules) -> int:
     return len(said)
 
 
-async def prune_worker_log(tx: Tx, rules: Rules, seconds: float = KEPT_SECONDS) -> int:
+async def prune_worker_log(tx: Tx, ctx: EngineContext, seconds: float = KEPT_SECONDS) -> int:
     """Lines about workers are of interest for a day."""
-    old = await tx.all(q.old_worker_lines, seconds=seconds, each=PRUNED_EACH, limit=rules.limits.sweep_batch)
+    old = await tx.all(q.old_worker_lines, seconds=seconds, each=PRUNED_EACH, limit=ctx.limits.sweep_batch)
     if old:
         await tx.all(q.drop_worker_lines, old=[(row["job_id"], row["seq"]) for row in old])
     return len(old)

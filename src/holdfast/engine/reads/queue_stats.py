@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.errors import StoreError
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, q
 
@@ -80,7 +80,7 @@ def fullest(most: int, depths: Mapping[str, Depth]) -> dict[str, Depth]:
     return kept
 
 
-async def depths(store: PostgresStore | SqliteStore, rules: Rules, max_age_seconds: float) -> Depths:
+async def depths(store: PostgresStore | SqliteStore, ctx: EngineContext, max_age_seconds: float) -> Depths:
     """The figures if they are young enough. Else one caller counts anew, and the others get the old ones meanwhile."""
     row = await store.read(lambda tx: tx.one(q.counted, name=NAME))
     known = _read(row)
@@ -92,7 +92,7 @@ async def depths(store: PostgresStore | SqliteStore, rules: Rules, max_age_secon
     )
     if turn is None:
         return known
-    new = await _counted_anew(store, rules, known)
+    new = await _counted_anew(store, ctx, known)
     figures = msgspec.json.encode(new).decode()
     await store.write(lambda tx: tx.one(q.end_count, name=NAME, asked_at=turn["asked_at"], figures=figures), alone=True)
     return new
@@ -102,15 +102,15 @@ def _read(row: Row | None) -> Depths:
     return msgspec.json.decode(row["figures"], type=Depths) if row is not None and row["figures"] else Depths()
 
 
-async def _counted_anew(store: PostgresStore | SqliteStore, rules: Rules, known: Depths) -> Depths:
+async def _counted_anew(store: PostgresStore | SqliteStore, ctx: EngineContext, known: Depths) -> Depths:
     """A count that cannot be finished leaves the old figures, and a long rest."""
-    began = rules.clock.monotonic()
+    began = ctx.clock.monotonic()
     try:
         async with asyncio.timeout(COUNT_SECONDS):
             found = await store.read(_count)
     except (TimeoutError, StoreError):
-        return msgspec.structs.replace(known, took_seconds=max(1.0, rules.clock.monotonic() - began))
-    return msgspec.structs.replace(found, took_seconds=rules.clock.monotonic() - began)
+        return msgspec.structs.replace(known, took_seconds=max(1.0, ctx.clock.monotonic() - began))
+    return msgspec.structs.replace(found, took_seconds=ctx.clock.monotonic() - began)
 
 
 async def _count(tx: Tx) -> Depths:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.extension_checks import Failed, asked
 from holdfast.engine.reads.missing_extensions import stale
 from holdfast.engine.reads.read import get
@@ -30,12 +30,12 @@ class Clause(msgspec.Struct, frozen=True):
     says: str
 
 
-async def why(tx: Tx, rules: Rules, job_id: str, tenant: str | None = None) -> list[Clause]:
+async def why(tx: Tx, ctx: EngineContext, job_id: str, tenant: str | None = None) -> list[Clause]:
     """Every clause that decides whether this job can run now; the first that does not hold is the answer."""
     job = await get(tx, job_id, tenant)
-    machine = (await rules.registry.snapshot(tx, job.policy)).machine
-    now = (await tx.one(q.clock) or {"now_at": rules.clock.now()})["now_at"]
-    clauses = [_state(job, machine.words[job.state]), *await of_extensions(tx, rules, job, machine, now)]
+    machine = (await ctx.registry.snapshot(tx, job.policy)).machine
+    now = (await tx.one(q.clock) or {"now_at": ctx.clock.now()})["now_at"]
+    clauses = [_state(job, machine.words[job.state]), *await of_extensions(tx, ctx, job, machine, now)]
     if not clauses[0].holds:
         return clauses
     if job.state is State.QUEUED and job.reason == WAITING_FOR_CHILDREN and not job.due:
@@ -90,23 +90,23 @@ def _state(job: Job, word: str) -> Clause:
     return Clause("state", False, f"it is {word}, which is final ({job.reason or 'done'})")
 
 
-async def of_extensions(tx: Tx, rules: Rules, job: Job, machine: Machine, now: datetime) -> list[Clause]:
+async def of_extensions(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, now: datetime) -> list[Clause]:
     """The extensions whose hooks its moves run, what these hooks have failed or put off, and what extensions say
     themselves."""
     absent = await stale(tx) if job.needs else []
-    clauses = [_extension(rules, name, absent) for name in job.needs or ()]
+    clauses = [_extension(ctx, name, absent) for name in job.needs or ()]
     verbs = {"prune"} if job.final else {move.verb for move in machine.moves if move.source is job.state}
     rows = await tx.all(q.hook_failures, id=job.id)
     clauses += [_hook(row, now) for row in rows if row["verb"] in verbs]
-    for hook in rules.hooks.explanations(job.type):
+    for hook in ctx.hooks.explanations(job.type):
         clauses += _explained(hook.extension, await asked(tx, hook, job))
     return clauses
 
 
-def _extension(rules: Rules, name: str, absent: list[str]) -> Clause:
+def _extension(ctx: EngineContext, name: str, absent: list[str]) -> Clause:
     if name in absent:
         return Clause("extension", False, f"it needs extension {name}, which no live process has")
-    here = "" if name in rules.hooks.extensions else ", and this process does not"
+    here = "" if name in ctx.hooks.extensions else ", and this process does not"
     return Clause("extension", True, f"it needs extension {name}, which a live process has{here}")
 
 

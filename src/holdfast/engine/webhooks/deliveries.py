@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast.engine.admin.audit import Deed, record
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.webhooks.alerts import MAILBOX
 from holdfast.engine.webhooks.webhooks import every, get
 from holdfast.errors import Conflict, Invalid, NotFound
@@ -116,14 +116,14 @@ async def _disable(tx: Tx, delivery: Delivery, outcome: Outcome) -> str | None:
     return reason
 
 
-async def make_test(tx: Tx, rules: Rules, webhook: str) -> Errand:
+async def make_test(tx: Tx, ctx: EngineContext, webhook: str) -> Errand:
     """A message that is about nothing, claimed already: whoever asks for it sends it."""
     hook = await get(tx, webhook)
-    now = rules.clock.now()
-    [new] = rules.ids.job_ids(now, 1)
+    now = ctx.clock.now()
+    [new] = ctx.ids.job_ids(now, 1)
     body = {"type": TEST, "timestamp": now, "data": {"webhookId": hook.id}}
     text = msgspec.json.encode(body).decode()
-    await tx.all(q.put_deliveries, made=[(new, hook.id, hook.tenant, rules.ids.token(), 0, TEST, text)])
+    await tx.all(q.put_deliveries, made=[(new, hook.id, hook.tenant, ctx.ids.token(), 0, TEST, text)])
     await tx.one(q.claim_delivery, id=new, lease_seconds=LEASE_SECONDS)
     [errand] = await _errands(tx, [new])
     return errand
@@ -158,6 +158,6 @@ async def page(tx: Tx, webhook: str, *, state: str | None, cursor: str | None, l
     return DeliveryPage(found, found[-1].id if len(rows) > limit else None)
 
 
-async def prune(tx: Tx, rules: Rules) -> int:
+async def prune(tx: Tx, ctx: EngineContext) -> int:
     """What has been over for a week, and what nobody has come for in a week."""
-    return len(await tx.all(q.prune_deliveries, seconds=KEPT_SECONDS, limit=rules.limits.sweep_batch))
+    return len(await tx.all(q.prune_deliveries, seconds=KEPT_SECONDS, limit=ctx.limits.sweep_batch))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.read import Cursor, feed, feed_end
 from holdfast.engine.webhooks import alerts
 from holdfast.engine.webhooks.alerts import MAILBOX, Watch
@@ -53,7 +53,7 @@ async def skip(tx: Tx) -> FannedOut:
     return FannedOut(False)
 
 
-async def fan_out(tx: Tx, rules: Rules, watch: Watch) -> FannedOut:
+async def fan_out(tx: Tx, ctx: EngineContext, watch: Watch) -> FannedOut:
     """One page of the log. The reader is locked until the commit; if another has it, that one does the work."""
     at = await _taken(tx)
     if at is None:
@@ -62,15 +62,15 @@ async def fan_out(tx: Tx, rules: Rules, watch: Watch) -> FannedOut:
     # Not before: one that is made in between would miss what the page has for it.
     hooks = [hook for hook in await every(tx) if hook.enabled]
     jobs = await _jobs(tx, events, hooks, watch)
-    machines = await _machines(tx, rules, jobs)
-    made = [*_messages(events, hooks, jobs, machines), *await _alerts(tx, rules, watch, events, jobs)]
-    await _put(tx, rules, made)
+    machines = await _machines(tx, ctx, jobs)
+    made = [*_messages(events, hooks, jobs, machines), *await _alerts(tx, ctx, watch, events, jobs)]
+    await _put(tx, ctx, made)
     await _advance(tx, at, after)
     return FannedOut(True, len(events) == PAGE, len(made))
 
 
-async def _put(tx: Tx, rules: Rules, made: list[Made]) -> None:
-    ids = rules.ids.job_ids(rules.clock.now(), len(made)) if made else []
+async def _put(tx: Tx, ctx: EngineContext, made: list[Made]) -> None:
+    ids = ctx.ids.job_ids(ctx.clock.now(), len(made)) if made else []
     rows = [(new, *message) for new, message in zip(ids, made, strict=True)]
     for start in range(0, len(rows), BATCH):
         await tx.all(q.put_deliveries, made=rows[start : start + BATCH])
@@ -106,8 +106,8 @@ async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: Watch)
     return {row["id"]: row for row in await tx.all(q.told_jobs, ids=sorted(ids))} if ids else {}
 
 
-async def _machines(tx: Tx, rules: Rules, jobs: Mapping[str, Row]) -> dict[int, Machine]:
-    snapshots = await rules.registry.snapshots(tx, (row["policy"] for row in jobs.values()))
+async def _machines(tx: Tx, ctx: EngineContext, jobs: Mapping[str, Row]) -> dict[int, Machine]:
+    snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in jobs.values()))
     return {policy: snapshot.machine for policy, snapshot in snapshots.items()}
 
 
@@ -149,24 +149,24 @@ def _message(event: Event, name: str, job: Row, machine: Machine) -> WebhookMess
     return WebhookMessage(name, event.at, data)
 
 
-async def _alerts(tx: Tx, rules: Rules, watch: Watch, events: list[Event], jobs: Mapping[str, Row]) -> list[Made]:
+async def _alerts(tx: Tx, ctx: EngineContext, watch: Watch, events: list[Event], jobs: Mapping[str, Row]) -> list[Made]:
     if not watch.kinds or not any(alerts.matters(event) for event in events):
         return []
-    found = await alerts.due(tx, watch, events, jobs, rules.clock.now())
+    found = await alerts.due(tx, watch, events, jobs, ctx.clock.now())
     return [
         (MAILBOX[alert.kind], alert.event.tenant, alert.event.job_id, alert.event.seq, alert.kind, body.decode())
         for alert, body in found
     ]
 
 
-async def alert_of_extensions(tx: Tx, rules: Rules, watch: Watch, missing: Mapping[str, int]) -> bool:
+async def alert_of_extensions(tx: Tx, ctx: EngineContext, watch: Watch, missing: Mapping[str, int]) -> bool:
     """Unless another server has the reader, or has told it a while ago."""
     if await _taken(tx) is None:
         return False
-    now = rules.clock.now()
+    now = ctx.clock.now()
     body = await alerts.due_for_extensions(tx, watch, missing, now)
     if body is None:
         return False
     number = int(now.timestamp()) % 2**31  # it is about no job: each alert is told from the others by its time
-    await _put(tx, rules, [(MAILBOX[alerts.EXTENSION], TENANT, NO_JOB, number, alerts.EXTENSION, body.decode())])
+    await _put(tx, ctx, [(MAILBOX[alerts.EXTENSION], TENANT, NO_JOB, number, alerts.EXTENSION, body.decode())])
     return True

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.read import feed_end
 from holdfast.errors import Conflict, NotFound
 from holdfast.ids import is_uuid
@@ -38,12 +38,12 @@ class Signed(msgspec.Struct, frozen=True):
         return f"Signed({self.webhook!r}, ...)"
 
 
-async def subscribe(tx: Tx, rules: Rules, new: NewWebhook) -> Signed:
-    secret = secret_of(rules.ids.bits(SECRET_BITS))
-    [webhook_id] = rules.ids.job_ids(rules.clock.now(), 1)
+async def subscribe(tx: Tx, ctx: EngineContext, new: NewWebhook) -> Signed:
+    secret = secret_of(ctx.ids.bits(SECRET_BITS))
+    [webhook_id] = ctx.ids.job_ids(ctx.clock.now(), 1)
     hook = Webhook(
         *(webhook_id, new.tenant, new.name, new.url, [Secret(secret)], new.wanted),
-        *(True, None, None, rules.clock.now()),
+        *(True, None, None, ctx.clock.now()),
     )
     hook.check()
     if len(await every(tx)) >= WEBHOOKS_MAX:
@@ -86,11 +86,11 @@ async def change(
     )
 
 
-async def rotate(tx: Tx, rules: Rules, webhook: str, *, overlap_seconds: float = OVERLAP_SECONDS) -> Signed:
+async def rotate(tx: Tx, ctx: EngineContext, webhook: str, *, overlap_seconds: float = OVERLAP_SECONDS) -> Signed:
     """A new secret. The one before it signs too for a while, so that the receiver can change over in peace."""
     check_number(overlap_seconds, "overlap_seconds")
-    hook, now = await _held(tx, webhook), rules.clock.now()
-    new = Secret(secret_of(rules.ids.bits(SECRET_BITS)))
+    hook, now = await _held(tx, webhook), ctx.clock.now()
+    new = Secret(secret_of(ctx.ids.bits(SECRET_BITS)))
     end = now + timedelta(seconds=overlap_seconds)
     old = [Secret(secret.text, min(secret.until or end, end)) for secret in hook.secrets]
     kept = [secret for secret in old if secret.until is not None and secret.until > now]

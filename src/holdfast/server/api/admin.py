@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from holdfast.engine import Filter
 from holdfast.engine.admin.audit import Deed
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.states import state_filter
 from holdfast.lifecycle import State
 from holdfast.server.http.route import Asked
@@ -23,7 +23,7 @@ def deed(asked: Asked, action: str, subject: str | None = None, **detail: Any) -
 
 
 async def operate(
-    server: Server, told: Deed, work: Callable[[Tx, Rules], Awaitable[T]], **more: Callable[[T], Any]
+    server: Server, told: Deed, work: Callable[[Tx, EngineContext], Awaitable[T]], **more: Callable[[T], Any]
 ) -> T:
     """Do it and tell of it, in one transaction. `more` is for the detail, and known only afterwards."""
     engine = server.engine
@@ -33,12 +33,12 @@ async def operate(
             told.actor, told.action, told.subject, told.detail | {name: of(answer) for name, of in more.items()}
         )
 
-    return await engine.audited(lambda tx: work(tx, engine.rules), tell)
+    return await engine.audit.record(lambda tx: work(tx, engine.ctx), tell)
 
 
 async def filter_of(server: Server, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
     """`otherwise` are the states that are meant where neither state nor status is given."""
-    machines = await server.engine.lifecycles()
+    machines = await server.engine.reads.lifecycles()
     return Filter(
         tenant=asked_for.tenant,
         **state_filter(machines, state=asked_for.state, status=asked_for.status, otherwise=otherwise),

@@ -45,7 +45,7 @@ async def redrive(server: Server, asked: Asked) -> Reply:
     """A rate spreads when the new jobs may start, counted on from where the call before left off."""
     body: BulkRedriveBody = asked.body
     wanted = await _wanted(server, body, Redrive.states)
-    place, now = await _begin(server, body, wanted), await server.engine.now()
+    place, now = await _begin(server, body, wanted), await server.engine.reads.now()
     pace = None if body.rate_per_second is None else Pace(max(place.start or now, now), body.rate_per_second)
     return await _run(server, asked, wanted, place, Redrive(again=body.again, pace=pace), pace)
 
@@ -77,7 +77,7 @@ async def _run(server: Server, asked: Asked, wanted: Filter, place: Place, verb:
         counts = Counter(outcome.what for outcome in outcomes)
         return deed(asked, f"jobs.{verb.name}", None, filter=_given(body), outcomes=counts, jobs=moved)
 
-    matched = sum(jobs for *_, jobs in await server.engine.counts(wanted))
+    matched = sum(jobs for *_, jobs in await server.engine.reads.counts(wanted))
     outcomes: list[Outcome] = []
     last: str | None = None
     async for ids, behind in _pages(server, wanted, place.after, body.limit):
@@ -97,7 +97,7 @@ async def _pages(
 ) -> AsyncIterator[tuple[list[str], str | None]]:
     """Ids, and where to go on if there are more: in ascending order, as whoever writes many rows locks them."""
     while limit > 0:
-        found = await server.engine.page(wanted, cursor=after, limit=min(TOGETHER, limit))
+        found = await server.engine.reads.page(wanted, cursor=after, limit=min(TOGETHER, limit))
         if found.jobs:
             yield sorted(job.id for job in found.jobs), found.next
         limit, after = limit - len(found.jobs), found.next

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.cancel import cancel as cancel_job
-from holdfast.engine.context import Rules
+from holdfast.engine.context import EngineContext
 from holdfast.engine.fail import discard as discard_jobs
 from holdfast.engine.maintenance.requeue import requeue as requeue_job
 from holdfast.engine.reads.read import get as get_job
@@ -38,10 +38,10 @@ async def page(server: Server, asked: Asked) -> Reply:
     query: AdminJobsQuery = asked.query
     wanted, engine = await filter_of(server, query), server.engine
     place = None if query.cursor is None else await server.cursors.place(query.cursor, wanted)
-    found = await engine.page(wanted, cursor=place, limit=query.limit)
-    snapshots = await engine.snapshots(found.jobs)
+    found = await engine.reads.page(wanted, cursor=place, limit=query.limit)
+    snapshots = await engine.reads.snapshots(found.jobs)
     following = None if found.next is None else await server.cursors.given_out(found.next, wanted)
-    now = await server.engine.now()
+    now = await server.engine.reads.now()
     jobs = [job_view(job, snapshots[job.policy].machine, now) for job in found.jobs]
     return Reply(200, AdminJobPage(jobs, following))
 
@@ -49,11 +49,11 @@ async def page(server: Server, asked: Asked) -> Reply:
 async def get(server: Server, asked: Asked) -> Reply:
     """With `payload=true`, also what the job carries: for that there is a scope of its own, and a line in the audit."""
     engine, contents = server.engine, asked.query.payload
-    job = await _carrying(server, asked) if contents else await engine.get(asked.path["job_id"])
-    snapshot = (await engine.snapshots([job]))[job.policy]
-    parts = await engine.parts(job.id)
+    job = await _carrying(server, asked) if contents else await engine.reads.get(asked.path["job_id"])
+    snapshot = (await engine.reads.snapshots([job]))[job.policy]
+    parts = await engine.reads.parts(job.id)
     heirs = await engine.store.read(lambda tx: successors(tx, job.id))
-    return Reply(200, whole_view(job, snapshot, parts, heirs, now=await server.engine.now(), contents=contents))
+    return Reply(200, whole_view(job, snapshot, parts, heirs, now=await server.engine.reads.now(), contents=contents))
 
 
 async def _carrying(server: Server, asked: Asked) -> Job:
@@ -71,28 +71,28 @@ async def attempts(server: Server, asked: Asked) -> Reply:
         if error.code != "job_pruned":
             raise
         machine = DEFAULT
-    ended = await server.engine.attempts(asked.path["job_id"])
+    ended = await server.engine.reads.attempts(asked.path["job_id"])
     return Reply(200, AttemptsAnswer([attempt_view(attempt, machine) for attempt in ended]))
 
 
 async def events(server: Server, asked: Asked) -> Reply:
     job, machine = await _known(server, asked)
     limit = asked.query.limit
-    found = await server.engine.history(job.id, after=asked.query.after, limit=limit + 1)
+    found = await server.engine.reads.history(job.id, after=asked.query.after, limit=limit + 1)
     shown = [event_view(event, machine) for event in found[:limit]]
     return Reply(200, AdminEventsAnswer(shown, shown[-1].seq if len(found) > limit else None))
 
 
 async def why(server: Server, asked: Asked) -> Reply:
     job_id = asked.path["job_id"]
-    clauses = await server.engine.why(job_id)
+    clauses = await server.engine.reads.why(job_id)
     views = [ClauseView(clause.name, clause.holds, clause.says) for clause in clauses]
     return Reply(200, WhyAnswer(job_id, in_short(clauses), views))
 
 
 async def _known(server: Server, asked: Asked) -> tuple[Job, Machine]:
-    job = await server.engine.get(asked.path["job_id"])
-    return job, (await server.engine.snapshots([job]))[job.policy].machine
+    job = await server.engine.reads.get(asked.path["job_id"])
+    return job, (await server.engine.reads.snapshots([job]))[job.policy].machine
 
 
 # -- doing ------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ async def cancel(server: Server, asked: Asked) -> Reply:
     """At once where nobody runs it, else by asking its worker to stop."""
     job_id, reason = asked.path["job_id"], asked.query.reason or "canceled"
 
-    async def work(tx: Tx, rules: Rules) -> Job:
+    async def work(tx: Tx, rules: EngineContext) -> Job:
         await cancel_job(tx, rules, job_id, actor=Actor.API, reason=reason)
         return await get_job(tx, job_id)
 
@@ -121,7 +121,7 @@ async def wake(server: Server, asked: Asked) -> Reply:
     """Do not wait for its time; if it runs, it will not wait when it is given back."""
     job_id = asked.path["job_id"]
 
-    async def work(tx: Tx, rules: Rules) -> Job:
+    async def work(tx: Tx, rules: EngineContext) -> Job:
         await wake_job(tx, rules, job_id)
         return await get_job(tx, job_id)
 
@@ -132,7 +132,7 @@ async def discard(server: Server, asked: Asked) -> Reply:
     """Give up on the retries that are left."""
     job_id, reason = asked.path["job_id"], asked.query.reason or "discarded"
 
-    async def work(tx: Tx, rules: Rules) -> Job:
+    async def work(tx: Tx, rules: EngineContext) -> Job:
         job = await get_job(tx, job_id)
         if not await discard_jobs(tx, rules, [job_id], actor=Actor.SYSTEM, reason=reason):
             raise Conflict(
@@ -156,5 +156,5 @@ async def redrive(server: Server, asked: Asked) -> Reply:
 
 
 async def _moved(server: Server, job: Job, status: int = 200) -> Reply:
-    machine = (await server.engine.snapshots([job]))[job.policy].machine
+    machine = (await server.engine.reads.snapshots([job]))[job.policy].machine
     return Reply(status, JobMoved(job.id, STATUS[job.state], machine.words[State(job.state)]))

@@ -15,31 +15,31 @@ log = logging.getLogger(__name__)
 
 
 async def page(server: Server, asked: Asked) -> Reply:
-    now = await server.engine.now()
-    return Reply(200, KeysAnswer([_view(key, now) for key in await server.engine.keys()]))
+    now = await server.engine.reads.now()
+    return Reply(200, KeysAnswer([_view(key, now) for key in await server.engine.keys.all()]))
 
 
 async def create(server: Server, asked: Asked) -> Reply:
     new = _new_key(asked.body)
     if strange := check_against(new.scopes or (), server.extension_scopes):
         log.warning("a key is made with scopes of extensions that this server does not have: %s", ", ".join(strange))
-    return await _issued(server, await server.engine.create_key(new, by=asked.caller.name))
+    return await _issued(server, await server.engine.keys.create(new, by=asked.caller.name))
 
 
 async def rotate(server: Server, asked: Asked) -> Reply:
     """A new key with the same rights; the old one is good for the overlap yet."""
     overlap = asked.query.overlap_seconds
-    made = await server.engine.rotate_key(asked.path["key_id"], overlap_seconds=overlap, by=asked.caller.name)
+    made = await server.engine.keys.rotate(asked.path["key_id"], overlap_seconds=overlap, by=asked.caller.name)
     return await _issued(server, made)
 
 
 async def revoke(server: Server, asked: Asked) -> Reply:
-    key = await server.engine.revoke_key(asked.path["key_id"], by=asked.caller.name)
-    return Reply(200, _view(key, await server.engine.now()))
+    key = await server.engine.keys.revoke(asked.path["key_id"], by=asked.caller.name)
+    return Reply(200, _view(key, await server.engine.reads.now()))
 
 
 async def _issued(server: Server, made: Issued) -> Reply:
-    return Reply(201, KeyIssued(_view(made.key, await server.engine.now()), made.text))
+    return Reply(201, KeyIssued(_view(made.key, await server.engine.reads.now()), made.text))
 
 
 def _new_key(intent: KeyIntent) -> NewKey:

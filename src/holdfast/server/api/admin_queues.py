@@ -12,7 +12,7 @@ from holdfast.wire import QueueMoved, QueuesAnswer, QueueView
 
 
 async def page(server: Server, asked: Asked) -> Reply:
-    return Reply(200, QueuesAnswer([_view(queue) for queue in await server.engine.queues()]))
+    return Reply(200, QueuesAnswer([_view(queue) for queue in await server.engine.queues.all()]))
 
 
 def _view(queue: Queue) -> QueueView:
@@ -39,5 +39,5 @@ async def resume(server: Server, asked: Asked) -> Reply:
     name, tenant = asked.path["queue"], asked.query.tenant
     told = deed(asked, "queue.resume", name, tenant=tenant)
     await operate(server, told, lambda tx, _: queues.resume(tx, name, tenant=tenant))
-    server.engine.rules.hint([Hint(name)])
+    server.engine.ctx.hint([Hint(name)])
     return Reply(200, QueueMoved(tenant, name, paused=False))

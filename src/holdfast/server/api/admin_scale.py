@@ -12,7 +12,7 @@ from holdfast.wire import LoadView, ScaleAnswer
 
 async def scale(server: Server, asked: Asked) -> Reply:
     """All tenants together: workers serve all of them. A queue that was asked for and holds no job has zeros."""
-    depths = await server.engine.depths()
+    depths = await server.engine.reads.queue_stats()
     if depths.counted_at is None:  # zeros would stop workers that are needed
         raise StoreUnavailable("the jobs are being counted for the first time: ask again", code="not_ready")
     found = depths.queues

@@ -23,12 +23,12 @@ from holdfast.wire import (
 
 
 async def lifecycles(server: Server, asked: Asked) -> Reply:
-    return Reply(200, LifecyclesAnswer([_view(machine) for machine in await server.engine.lifecycles()]))
+    return Reply(200, LifecyclesAnswer([_view(machine) for machine in await server.engine.reads.lifecycles()]))
 
 
 async def lifecycle(server: Server, asked: Asked) -> Reply:
     try:
-        return Reply(200, _view((await server.engine.lifecycles())[asked.path["name"]]))
+        return Reply(200, _view((await server.engine.reads.lifecycles())[asked.path["name"]]))
     except UnknownName as error:
         raise NotFound(error.message, code=error.code) from None
 
@@ -44,10 +44,10 @@ async def settings(server: Server, asked: Asked) -> Reply:
 
 
 async def audit(server: Server, asked: Asked) -> Reply:
-    page = await server.engine.audit(before=asked.query.cursor, limit=asked.query.limit)
+    page = await server.engine.audit.page(before=asked.query.cursor, limit=asked.query.limit)
     return Reply(200, AuditAnswer([AuditLine(**asdict(line)) for line in page.lines], page.next))
 
 
 async def verify(server: Server, asked: Asked) -> Reply:
-    found = await server.engine.verify_audit(seq=asked.query.seq, digest=asked.query.digest)
+    found = await server.engine.audit.verify(seq=asked.query.seq, digest=asked.query.digest)
     return Reply(200, VerifyAnswer(found.wrong is None, found.last, found.digest, found.wrong, found.why))

@@ -20,17 +20,17 @@ async def subscribe(server: Server, asked: Asked) -> Reply:
     server.courier.egress.check(body.url)
     wanted = Wanted(**_given(body, _WANTED))
     new = NewWebhook(url=body.url, name=body.name, tenant=body.tenant, wanted=wanted)
-    made = await server.engine.subscribe(new, by=asked.caller.name)
+    made = await server.engine.webhooks.subscribe(new, by=asked.caller.name)
     server.courier.look()
     return Reply(201, _signed(server, made), ((b"location", f"/api/admin/webhooks/{made.webhook.id}".encode()),))
 
 
 async def every(server: Server, asked: Asked) -> Reply:
-    return Reply(200, wire.WebhooksAnswer([_view(server, hook) for hook in await server.engine.webhooks()]))
+    return Reply(200, wire.WebhooksAnswer([_view(server, hook) for hook in await server.engine.webhooks.all()]))
 
 
 async def get(server: Server, asked: Asked) -> Reply:
-    return Reply(200, _view(server, await server.engine.webhook(asked.path["webhook_id"])))
+    return Reply(200, _view(server, await server.engine.webhooks.get(asked.path["webhook_id"])))
 
 
 async def change(server: Server, asked: Asked) -> Reply:
@@ -42,18 +42,18 @@ async def change(server: Server, asked: Asked) -> Reply:
         to["wanted"] = wanted
     if body.drop_old_secrets:
         to["drop_old_secrets"] = True
-    hook = await server.engine.change_webhook(asked.path["webhook_id"], by=asked.caller.name, **to)
+    hook = await server.engine.webhooks.change(asked.path["webhook_id"], by=asked.caller.name, **to)
     server.courier.look()
     return Reply(200, _view(server, hook))
 
 
 async def drop(server: Server, asked: Asked) -> Reply:
-    await server.engine.drop_webhook(asked.path["webhook_id"], by=asked.caller.name)
+    await server.engine.webhooks.delete(asked.path["webhook_id"], by=asked.caller.name)
     return Reply(204)
 
 
 async def rotate(server: Server, asked: Asked) -> Reply:
-    made = await server.engine.rotate_webhook(
+    made = await server.engine.webhooks.rotate(
         asked.path["webhook_id"], overlap_seconds=asked.query.overlap_seconds, by=asked.caller.name
     )
     return Reply(200, _signed(server, made))
@@ -65,14 +65,14 @@ async def test(server: Server, asked: Asked) -> Reply:
 
 async def deliveries(server: Server, asked: Asked) -> Reply:
     query: wire.DeliveriesQuery = asked.query
-    page = await server.engine.deliveries(
+    page = await server.engine.webhooks.deliveries(
         asked.path["webhook_id"], state=query.state, cursor=query.cursor, limit=query.limit
     )
     return Reply(200, wire.DeliveriesAnswer([_delivery(each) for each in page.deliveries], page.next))
 
 
 async def replay(server: Server, asked: Asked) -> Reply:
-    again = await server.engine.replay_delivery(asked.path["delivery_id"], by=asked.caller.name)
+    again = await server.engine.webhooks.replay_delivery(asked.path["delivery_id"], by=asked.caller.name)
     server.courier.look()
     return Reply(202, _delivery(again))
 

@@ -17,38 +17,38 @@ _SAME = (
 
 
 async def page(server: Server, asked: Asked) -> Reply:
-    held = await server.engine.holds()
-    found = await server.engine.workers()
+    held = await server.engine.workers.holds()
+    found = await server.engine.workers.all()
     return Reply(200, WorkersAnswer([_view(worker, held.get(worker.id, 0)) for worker in found]))
 
 
 async def get(server: Server, asked: Asked) -> Reply:
-    worker = await server.engine.worker(asked.path["worker_id"])
-    held = await server.engine.held_jobs(worker.id)
-    number = (await server.engine.holds()).get(worker.id, 0)
+    worker = await server.engine.workers.get(asked.path["worker_id"])
+    held = await server.engine.workers.held_jobs(worker.id)
+    number = (await server.engine.workers.holds()).get(worker.id, 0)
     return Reply(200, WorkerWhole(**_told(worker, number), jobs=[_held(row) for row in held]))
 
 
 async def disable(server: Server, asked: Asked) -> Reply:
     """It claims nothing more; what it holds it may finish."""
-    worker = await server.engine.disable(asked.path["worker_id"], by=asked.caller.name)
+    worker = await server.engine.workers.disable(asked.path["worker_id"], by=asked.caller.name)
     return await _answer(server, worker.id)
 
 
 async def enable(server: Server, asked: Asked) -> Reply:
-    worker = await server.engine.enable(asked.path["worker_id"], by=asked.caller.name)
+    worker = await server.engine.workers.enable(asked.path["worker_id"], by=asked.caller.name)
     return await _answer(server, worker.id)
 
 
 async def revoke(server: Server, asked: Asked) -> Reply:
     """Its keys are good no more, so that it cannot finish what it holds, and it is disabled."""
-    await server.engine.revoke_worker(asked.path["worker_id"], by=asked.caller.name)
+    await server.engine.workers.revoke(asked.path["worker_id"], by=asked.caller.name)
     return await _answer(server, asked.path["worker_id"])
 
 
 async def _answer(server: Server, worker_id: str) -> Reply:
-    worker = await server.engine.worker(worker_id)
-    return Reply(200, _view(worker, (await server.engine.holds()).get(worker.id, 0)))
+    worker = await server.engine.workers.get(worker_id)
+    return Reply(200, _view(worker, (await server.engine.workers.holds()).get(worker.id, 0)))
 
 
 def _view(worker: Worker, holds: int) -> WorkerView:

@@ -36,7 +36,7 @@ class Cursors:
 
     async def _signature(self, place: str, wanted: Filter) -> bytes:
         if self._key is None:
-            self._key = await self._engine.secret("cursors")
+            self._key = await self._engine.keys.server_secret("cursors")
         return hmac.digest(self._key, msgspec.json.encode([place, wanted]), "sha256")[:MAC_BYTES]
 
 

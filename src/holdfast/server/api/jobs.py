@@ -74,13 +74,13 @@ async def _check(server: Server, asked: Asked, jobs: list[NewJob]) -> None:
     """What no worker could do is refused here, where its sender hears of it. A job that cancels is a cancel."""
     if not asked.caller.may(Scope.JOBS_CANCEL) and any(job.type == CONTROL for job in jobs):
         raise Forbidden(f"to create a {CONTROL} needs the scope {Scope.JOBS_CANCEL}")
-    await server.engine.check(jobs, refuse_unknown=server.settings.unknown_job_types == "refuse")
+    await server.engine.job_types.check(jobs, refuse_unknown=server.settings.unknown_job_types == "refuse")
 
 
 def _count(server: Server, jobs: list[NewJob], made: list[Created]) -> None:
     for job, one in zip(jobs, made, strict=True):
         if not one.existed:
-            server.metrics.created.add(1, job.queue or server.engine.rules.registry.queue_of(job.type))
+            server.metrics.created.add(1, job.queue or server.engine.ctx.registry.queue_of(job.type))
 
 
 async def _hand_in_alone(server: Server, job: NewJob) -> list[Created]:
@@ -175,7 +175,7 @@ async def page(server: Server, asked: Asked) -> Reply:
         _check_statuses(query.status)
     wanted = Filter(
         tenant=asked.caller.tenant,
-        **state_filter(await server.engine.lifecycles(), state=query.state, status=query.status),
+        **state_filter(await server.engine.reads.lifecycles(), state=query.state, status=query.status),
         types=[query.job_type] if query.job_type is not None else None,
         queues=[query.queue] if query.queue is not None else None,
         tag=query.tag,
@@ -183,7 +183,7 @@ async def page(server: Server, asked: Asked) -> Reply:
         parent_id=query.parent_id,
     )
     after = await server.cursors.place(query.cursor, wanted) if query.cursor is not None else None
-    found, place = await server.engine.page_outlines(wanted, cursor=after, limit=query.limit)
+    found, place = await server.engine.reads.page_summaries(wanted, cursor=after, limit=query.limit)
     following = await server.cursors.given_out(place, wanted) if place is not None else None
     return Reply(200, JobPage([job_view(outline) for outline in found], following))
 

@@ -11,7 +11,7 @@ from holdfast.server.policy_cache import Snapshots
 
 async def jobs_of(leases: list[Lease], engine: Engine, snapshots: Snapshots) -> list[wire.ClaimedJob]:
     again = [lease.id for lease in leases if lease.epoch > 1]  # only a job that ran before can have parts
-    parts = await engine.parts_to_do(again) if again else {}
+    parts = await engine.reads.parts_to_do(again) if again else {}
     return [_job(lease, (await snapshots.of_lease(lease)).policy, parts.get(lease.id, [])) for lease in leases]
 
 

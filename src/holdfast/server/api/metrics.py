@@ -43,7 +43,7 @@ class Figures:
             self._wanted.clear()
             self._asking = True
             try:
-                self.depths = await self._engine.depths()
+                self.depths = await self._engine.reads.queue_stats()
                 await self._count_overdue()
             except StoreError as error:  # the age of the figures says it too
                 log.debug("the jobs could not be counted: %s", error)
@@ -55,7 +55,7 @@ class Figures:
         """It changes slowly, so it is counted seldom."""
         now = self._clock.monotonic()
         if now - self._overdue_at >= OVERDUE_EVERY_SECONDS:
-            self.overdue, self._overdue_at = await self._engine.overdue(self._retention), now
+            self.overdue, self._overdue_at = await self._engine.maintenance.overdue(self._retention), now
 
     async def fresh(self) -> Depths:
         """New ones if they come soon. While somebody waits for the database already, nobody else does."""
@@ -78,8 +78,8 @@ async def scrape(server: Server, asked: Asked) -> Reply:
     metrics.show_overdue(server.figures.overdue)
     metrics.show_missing(server.pulse.missing_extensions)
     metrics.show_failures(server.courier.failures)
-    metrics.reaped.values[()] = server.engine.rules.reaped
-    metrics.hook_failures.values.update(server.engine.rules.hook_failures)
+    metrics.reaped.values[()] = server.engine.ctx.reaped
+    metrics.hook_failures.values.update(server.engine.ctx.hook_failures)
     metrics.streams.set(server.streams.total())
     if (dispatch := server.dispatch) is not None:
         metrics.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)

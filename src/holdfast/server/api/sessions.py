@@ -20,7 +20,7 @@ async def sign_in(server: Server, asked: Asked) -> Reply:
     caller = await server.auth.holder_of(asked.body.key, asked.source)
     if caller.kind is Kind.WORKER:
         raise Forbidden("a worker's key is for workers; sign in with a client's or an admin's")
-    opened = await server.engine.begin_session(caller.name, server.settings.session_seconds)
+    opened = await server.engine.sessions.begin(caller.name, server.settings.session_seconds)
     view = _view(caller, opened.token.encode(), opened.expires_at)
     return Reply(201, view, (_cookie(server, asked, opened.token, server.settings.session_seconds),))
 

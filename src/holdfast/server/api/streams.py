@@ -35,7 +35,7 @@ async def of_job(server: Server, asked: Asked) -> Reply | Stream:
     """From its first event, or behind the last one seen, to its final one."""
     seen = _last_event_id(asked)
     after = sse.number_of(seen) if seen else 0
-    job = await server.engine.get(asked.path["job_id"], tenant=asked.caller.tenant)
+    job = await server.engine.reads.get(asked.path["job_id"], tenant=asked.caller.tenant)
     reset = sse.AHEAD if after > job.version else None  # the database was restored since: all of it again
     after = 0 if reset else after
     if after == job.version and job.state in FINAL:
@@ -86,7 +86,7 @@ async def _begin(server: Server, asked: Asked) -> tuple[Place, str | None]:
     seen = _last_event_id(asked)
     if not seen:
         return feeds.behind_all_of(await server.feed.end()), None
-    place, extent = sse.place_of(seen), await server.engine.log_extent()
+    place, extent = sse.place_of(seen), await server.engine.reads.log_extent()
     if place[0] >= extent.beyond:
         return feeds.behind_all_of(await server.feed.end()), sse.AHEAD
     return place, sse.PRUNED if place[0] < extent.pruned else None

@@ -37,7 +37,7 @@ async def register(server: Server, asked: Asked) -> Reply:
         heartbeat_seconds=server.settings.heartbeat_seconds,
         offline_seconds=server.settings.worker_offline_seconds,
     )
-    worker, key = await server.engine.register_with_key(new, body.queues, by=asked.caller.name)
+    worker, key = await server.engine.workers.register_with_key(new, body.queues, by=asked.caller.name)
     return Reply(201, wire.WorkerRegistered(worker.id, key))
 
 

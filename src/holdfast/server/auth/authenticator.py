@@ -79,10 +79,10 @@ class Auth:
         self._engine, self._clock, self._behind_tls = engine, clock, behind_tls
         self._secret = sha256(admin_secret.encode()).digest() if admin_secret else _NO_DIGEST.encode()
         self._open, self._rate = open_to_anybody, rate_per_second
-        self._keys = Recent(engine.live_key, clock)
-        self._kinds = Recent(lambda _: engine.kinds_of_keys(), clock)
+        self._keys = Recent(engine.keys.find_live, clock)
+        self._kinds = Recent(lambda _: engine.keys.kinds(), clock)
         self._failures, self._rates = Failures(clock), Rates(clock)
-        self._sessions = Recent(engine.live_session, clock)
+        self._sessions = Recent(engine.sessions.find_live, clock)
         self._used: set[str] = set()
         self._used_sessions: set[str] = set()
         self._noting = LoopFailures("note which keys were used", log)
@@ -142,10 +142,10 @@ class Auth:
         sessions, self._used_sessions = self._used_sessions, set()
         try:
             if used:
-                await self._engine.keys_were_used(sorted(used))
+                await self._engine.keys.mark_used(sorted(used))
                 self._noting.works()
             if sessions:
-                await self._engine.sessions_were_used(sorted(sessions))
+                await self._engine.sessions.mark_used(sorted(sessions))
         except StoreError as error:
             self._noting.failed(error)
 
@@ -173,7 +173,7 @@ class Auth:
         return SessionHolder(_caller(found, digest), found.key.rate_per_second, session.expires_at)
 
     async def end_session(self, digest: str) -> None:
-        await self._engine.end_session(digest)
+        await self._engine.sessions.end(digest)
         self._sessions.forget(digest)
 
     # -- the three ways in ----------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class ExtensionHealth:
             await self._clock.sleep(EVERY_SECONDS)
 
     async def ask(self, probe: Probe) -> None:
-        answer = await self._engine.ask(probe)
+        answer = await self._engine.reads.ask_extension(probe)
         failure = answer.says if isinstance(answer, Failed) else None
         value: Any = FAILED
         if failure is None:

@@ -73,7 +73,7 @@ class Request:
         engine, tenant = self._server.engine, self.caller.tenant
         if self._tx is None:
             return await engine.wake(job_id, tenant=tenant)
-        return await engine.wake_within(self._tx, job_id, tenant=tenant)
+        return await engine.within(self._tx).wake(job_id, tenant=tenant)
 
     async def enqueue(self, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> Created:
         """A job of the caller's tenant: of a job type of the app with its arguments, or of a type by its name."""
@@ -82,8 +82,8 @@ class Request:
             new = msgspec.structs.replace(new, trace=trace)
         engine = self._server.engine
         refuse_unknown = self._server.settings.unknown_job_types == "refuse"
-        await engine.check([new], refuse_unknown=refuse_unknown, within=self._tx)
-        made = await (engine.create(new) if self._tx is None else engine.create_within(self._tx, new))
+        await engine.job_types.check([new], refuse_unknown=refuse_unknown, within=self._tx)
+        made = await (engine.create(new) if self._tx is None else engine.within(self._tx).create(new))
         if not made.existed:
-            self._server.metrics.created.add(1, new.queue or engine.rules.registry.queue_of(new.type))
+            self._server.metrics.created.add(1, new.queue or engine.ctx.registry.queue_of(new.type))
         return made

@@ -27,7 +27,7 @@ class Scopes:
         if len(self._noted) >= NOTED_MAX:
             self._noted.clear()
         _, types, queues = key
-        await self._engine.note_scope(
+        await self._engine.workers.record_scope(
             seat.worker, None if types is None else list(types), None if queues is None else list(queues)
         )
         self._noted[key] = now

@@ -125,7 +125,7 @@ class Feed:
             raise
 
     async def _compare_end(self) -> None:
-        beyond = (await self._engine.log_extent()).beyond
+        beyond = (await self._engine.reads.log_extent()).beyond
         if self._ring.end[0] >= beyond:
             log.warning("the database has gone back behind events that were told from it: streams are told so")
             self._ring, self._known = Ring(await self.end()), {}
@@ -146,7 +146,7 @@ class Feed:
             if self._doubted:
                 await self._check_end()
             while not came or full:
-                events, end = await self._engine.feed(Cursor(*self._ring.end), limit=PAGE)
+                events, end = await self._engine.reads.feed(Cursor(*self._ring.end), limit=PAGE)
                 if not events:
                     break
                 self._spread([Line(event) for event in events], _place(end))
@@ -201,7 +201,7 @@ class Feed:
 
     async def end(self) -> Place:
         """Where the log ends now."""
-        return _place(await self._engine.feed_end())
+        return _place(await self._engine.reads.feed_end())
 
     async def behind(self, place: Place, key: Key) -> Pulled:
         """The next lines for a key: from the ring, or from the database for whoever is further behind."""
@@ -209,7 +209,7 @@ class Feed:
         if self._ring.holds(place):
             return self._from_ring(place, key)
         async with self._pages:
-            events, after = await self._engine.feed(Cursor(*place), limit=PAGE)
+            events, after = await self._engine.reads.feed(Cursor(*place), limit=PAGE)
         lines = [Line(event) for event in events if _is_for(event, key)]
         # A page that is not full has all that was there when it was read, and that is all up to `begin` at least.
         return Pulled(lines, _place(after) if len(events) == PAGE else max(_place(after), begin), at_end=False)
@@ -239,7 +239,7 @@ class Feed:
 
     async def _history(self, job_id: str, after: int, limit: int) -> list[Event]:
         async with self._pages:
-            return await self._engine.history(job_id, after=after, limit=limit)
+            return await self._engine.reads.history(job_id, after=after, limit=limit)
 
     # -- jobs -------------------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class Feed:
     async def _ask(self, tx: Tx, job_ids: list[str]) -> dict[str, About]:
         found: dict[str, About] = {}
         for row in await tx.all(q.kinds_of_jobs, ids=job_ids):
-            machine = (await self._engine.rules.registry.snapshot(tx, row["policy"])).machine
+            machine = (await self._engine.ctx.registry.snapshot(tx, row["policy"])).machine
             found[row["id"]] = About(row["type"], row["queue"], machine.words, row["subject"])
         return found
 

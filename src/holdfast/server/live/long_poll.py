@@ -102,10 +102,12 @@ class Room:
         if not self._seats:
             return FLOOR_SECONDS
         seats = list(self._seats)
-        found = await self._engine.openings(_union(seat.queues for seat in seats), _union(seat.types for seat in seats))
+        found = await self._engine.polls.open_work(
+            _union(seat.queues for seat in seats), _union(seat.types for seat in seats)
+        )
         self._failures.works()
         if found.next_in == 0:
-            await self._engine.requeue_due()  # that is a hint again
+            await self._engine.maintenance.requeue_due()  # that is a hint again
         if self._clock.monotonic() >= self._floor_at:
             self._floor_at = self._clock.monotonic() + self._floor()
             await self._look_around(lost=found.lost)
@@ -123,8 +125,8 @@ class Room:
     async def _look_around(self, *, lost: bool) -> None:
         """What nobody hints at. A worker that was switched off hears so now, and not when its time is up."""
         if lost:
-            await self._engine.reap()
-        known = await self._engine.claimants(list({seat.worker for seat in self._seats}))
+            await self._engine.maintenance.reap()
+        known = await self._engine.polls.claimants(list({seat.worker for seat in self._seats}))
         for seat in self._seats:
             if seat.worker not in known:
                 seat.call()
@@ -141,7 +143,7 @@ class Room:
     async def _in_order(self, lanes: list[Opening]) -> dict[Seat, list[Opening]]:
         """Who may take from which; first those whom a lane prefers, then whoever waits longest."""
         seats = [seat for seat in self._seats if not seat.called and any(seat.waits_for(lane) for lane in lanes)]
-        known = await self._engine.claimants(list({seat.worker for seat in seats})) if seats else {}
+        known = await self._engine.polls.claimants(list({seat.worker for seat in seats})) if seats else {}
         first, then = dict[Seat, list[Opening]](), dict[Seat, list[Opening]]()
         for seat in seats:
             if (claimant := known.get(seat.worker)) is not None:

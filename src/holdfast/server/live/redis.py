@@ -71,10 +71,10 @@ class Shared:
         self.cached: Cached | None = None
         if cache_seconds:
             cache = StatusCache(
-                redis, self.breaker, clock, seconds=cache_seconds, secret=lambda: engine.secret("status")
+                redis, self.breaker, clock, seconds=cache_seconds, secret=lambda: engine.keys.server_secret("status")
             )
             self.cached = Cached(cache, engine, outlines, feed, clock)
-        engine.rules.observers.append(self._live.changed)
+        engine.ctx.observers.append(self._live.changed)
 
     @property
     def loops(self) -> dict[str, Loop]:

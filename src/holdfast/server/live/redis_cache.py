@@ -127,7 +127,7 @@ class Cached:
         read_at, before = self._clock.monotonic(), [copy.changes for copy in copies]
         self._changed.update({copy.asked: copy for copy in copies if copy.asked in self._copies})
         try:
-            found = await self._engine.outlines([copy.asked for copy in copies])
+            found = await self._engine.reads.summaries([copy.asked for copy in copies])
         except HoldfastError as error:  # the old ones last as long as they may
             log.debug("cannot read what has changed: %s", error)
             return False

@@ -93,7 +93,7 @@ class DatabaseSource:
         self._clock = clock
         self._hints = hints or NoBroker(POLL_SECONDS)
         self._policies: dict[int, Policy] = {}
-        engine.rules.registry.forgotten.append(self._policies.clear)
+        engine.ctx.registry.forgotten.append(self._policies.clear)
         self._poll = self._pause = POLL_FIRST_SECONDS
 
     async def claim(
@@ -112,7 +112,7 @@ class DatabaseSource:
         if not held:
             return []
         lost = set((await self.engine.heartbeat(self.worker, held)).lost)
-        return await self._with_policies(await self.engine.leases([one for one in held if one.id not in lost]))
+        return await self._with_policies(await self.engine.polls.leases([one for one in held if one.id not in lost]))
 
     async def _with_policies(self, leases: list[Lease]) -> list[tuple[Lease, Policy]]:
         return [(lease, self._policies.get(lease.policy) or await self._policy(lease.policy)) for lease in leases]
@@ -120,7 +120,7 @@ class DatabaseSource:
     async def _policy(self, number: int) -> Policy:
         if len(self._policies) >= POLICIES_MAX:  # jobs that bring policies of their own could go on for ever
             self._policies.clear()
-        found = self._policies[number] = await self.engine.policy(number)
+        found = self._policies[number] = await self.engine.reads.policy(number)
         return found
 
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
@@ -137,7 +137,7 @@ class DatabaseSource:
                 self._pause -= left
                 return False
             with self._hints.looking(1):
-                seen = await self.engine.look(self.worker, queues, types)
+                seen = await self.engine.polls.poll(self.worker, queues, types)
             if seen.any:
                 return True
             self._poll = self._slower()
@@ -151,7 +151,7 @@ class DatabaseSource:
         return await self.engine.heartbeat(self.worker, leases, liveness=liveness, slots=slots)
 
     async def stops(self, leases: list[Held]) -> list[Held]:
-        return await self.engine.stops(self.worker, leases)
+        return await self.engine.polls.to_stop(self.worker, leases)
 
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]:
         return await self.engine.progress_many(self.worker, reports)
@@ -171,13 +171,13 @@ class DatabaseSource:
         return await self.engine.reject_many(self.worker, items)
 
     async def parts(self, job_id: str) -> list[Part]:
-        return await self.engine.parts(job_id)
+        return await self.engine.reads.parts(job_id)
 
     async def withdraw(self, asked: Withdrawal) -> Withdrawn:
         return await self.engine.withdraw(self.worker, asked)
 
     async def held(self) -> list[Held]:
-        return await self.engine.held_by(self.worker, *self._presence.names)
+        return await self.engine.polls.held_by(self.worker, *self._presence.names)
 
     async def close(self) -> None:
         await self.engine.close()

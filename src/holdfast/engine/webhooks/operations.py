@@ -1,4 +1,4 @@
-"""Webhooks: who is told, what is to be told to whom, and what became of it."""
+"""`engine.webhooks`: subscriptions, deliveries, alerts and failure counts."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ from holdfast.engine.webhooks.failure_counts import FailureCounts
 from holdfast.model.webhook import Delivery, Webhook
 
 
-class Mailing(Audited):
-    """The part of the engine that others hear from."""
+class Webhooks(Audited):
+    """Webhooks in the database; `holdfast.webhooks` sends what is due."""
 
     async def subscribe(self, new: _webhooks.NewWebhook, *, by: str = "api") -> _webhooks.Signed:
-        return await self.audited(
-            lambda tx: _webhooks.subscribe(tx, self.rules, new),
+        return await self._audited(
+            lambda tx: _webhooks.subscribe(tx, self.ctx, new),
             lambda made: _audit.Deed(by, "webhook.create", made.webhook.id, {"url": made.webhook.url}),
         )
 
-    async def change_webhook(self, webhook: str, *, by: str = "api", **to: Any) -> Webhook:
-        return await self.audited(
+    async def change(self, webhook: str, *, by: str = "api", **to: Any) -> Webhook:
+        return await self._audited(
             lambda tx: _webhooks.change(tx, webhook, **to), lambda _: _audit.Deed(by, "webhook.change", webhook, to)
         )
 
-    async def rotate_webhook(self, webhook: str, *, by: str = "api", **options: Any) -> _webhooks.Signed:
-        return await self.audited(
-            lambda tx: _webhooks.rotate(tx, self.rules, webhook, **options),
+    async def rotate(self, webhook: str, *, by: str = "api", **options: Any) -> _webhooks.Signed:
+        return await self._audited(
+            lambda tx: _webhooks.rotate(tx, self.ctx, webhook, **options),
             lambda _: _audit.Deed(by, "webhook.rotate", webhook),
         )
 
-    async def drop_webhook(self, webhook: str, *, by: str = "api") -> None:
-        await self.audited(lambda tx: _webhooks.drop(tx, webhook), lambda _: _audit.Deed(by, "webhook.delete", webhook))
+    async def delete(self, webhook: str, *, by: str = "api") -> None:
+        await self._audited(
+            lambda tx: _webhooks.drop(tx, webhook), lambda _: _audit.Deed(by, "webhook.delete", webhook)
+        )
 
-    async def webhooks(self) -> list[Webhook]:
+    async def all(self) -> list[Webhook]:
         return await self.store.read(_webhooks.every)
 
-    async def webhook(self, webhook: str) -> Webhook:
+    async def get(self, webhook: str) -> Webhook:
         return await self.store.read(lambda tx: _webhooks.get(tx, webhook))
 
-    async def fan_out_webhooks(self, watch: Watch | None = None) -> _fan_out.FannedOut:
+    async def fan_out(self, watch: Watch | None = None) -> _fan_out.FannedOut:
         """A page of the event log as messages. A look first: most of the time there is nothing new."""
         watching = watch or Watch()
         listening, news = await self.store.read(lambda tx: _fan_out.news(tx, watching))
@@ -54,14 +56,14 @@ class Mailing(Audited):
             return _fan_out.FannedOut(listening)
         if not listening:
             return await self.store.write(_fan_out.skip)
-        return await self.store.write(lambda tx: _fan_out.fan_out(tx, self.rules, watching))
+        return await self.store.write(lambda tx: _fan_out.fan_out(tx, self.ctx, watching))
 
     async def alert_of_extensions(self, watch: Watch) -> bool:
         """Jobs wait for an extension that no live process has: somebody should hear of it."""
         missing = await self.store.read(_missing.missing)
         if not missing:
             return False
-        return await self.store.write(lambda tx: _fan_out.alert_of_extensions(tx, self.rules, watch, missing))
+        return await self.store.write(lambda tx: _fan_out.alert_of_extensions(tx, self.ctx, watch, missing))
 
     async def count_failures(self) -> FailureCounts:
         """The counts, up to the end of the log. A look first: most of the time there is nothing new."""
@@ -70,7 +72,7 @@ class Mailing(Audited):
                 continue
         return await self.store.read(_failure_counts.counts)
 
-    async def webhooks_with_work(self, *, busy: Sequence[str] = (), alerts: bool = False) -> list[str]:
+    async def with_work(self, *, busy: Sequence[str] = (), alerts: bool = False) -> list[str]:
         return await self.store.read(lambda tx: _deliveries.waiting(tx, busy=busy, alerts=alerts))
 
     async def claim_deliveries(self, rooms: dict[str, int]) -> list[_deliveries.Errand]:
@@ -80,7 +82,7 @@ class Mailing(Audited):
         return await self.store.write(lambda tx: _deliveries.settle(tx, delivery, outcome))
 
     async def make_test_delivery(self, webhook: str) -> _deliveries.Errand:
-        return await self.store.write(lambda tx: _deliveries.make_test(tx, self.rules, webhook))
+        return await self.store.write(lambda tx: _deliveries.make_test(tx, self.ctx, webhook))
 
     async def delivery(self, delivery: str) -> Delivery:
         return await self.store.read(lambda tx: _deliveries.find(tx, delivery))
@@ -91,9 +93,9 @@ class Mailing(Audited):
         return await self.store.read(lambda tx: _deliveries.page(tx, webhook, state=state, cursor=cursor, limit=limit))
 
     async def replay_delivery(self, delivery: str, *, by: str = "api") -> Delivery:
-        return await self.audited(
+        return await self._audited(
             lambda tx: _deliveries.replay(tx, delivery), lambda _: _audit.Deed(by, "delivery.replay", delivery)
         )
 
     async def prune_deliveries(self) -> int:
-        return await self.store.write(lambda tx: _deliveries.prune(tx, self.rules))
+        return await self.store.write(lambda tx: _deliveries.prune(tx, self.ctx))

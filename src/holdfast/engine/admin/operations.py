@@ -1,0 +1,201 @@
+"""`engine.keys`, `.sessions`, `.workers`, `.queues`, `.extensions` and `.audit`: what operators manage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.engine import claim as _claim
+from holdfast.engine.admin import audit as _audit
+from holdfast.engine.admin import extensions as _extensions
+from holdfast.engine.admin import keys as _keys
+from holdfast.engine.admin import queues as _queues
+from holdfast.engine.admin import server_secrets as _secrets
+from holdfast.engine.admin import sessions as _sessions
+from holdfast.engine.admin import workers as _workers
+from holdfast.engine.admin.audited import Audited
+from holdfast.engine.context import Component
+from holdfast.model import Worker
+from holdfast.model.hint import Hint
+from holdfast.model.key import Key, Kind, NewKey
+from holdfast.store import Row, Tx, q
+
+
+class Keys(Audited):
+    """API keys: issue, rotate, revoke, look up."""
+
+    async def create(self, new: NewKey, *, by: str | None = None) -> _keys.Issued:
+        return await self._by(
+            by, lambda tx: _keys.create(tx, self.ctx, new), lambda made: ("key.create", made.key.id, made.key.rights)
+        )
+
+    async def rotate(self, key_id: str, *, overlap_seconds: float = 86_400, by: str | None = None) -> _keys.Issued:
+        """For the overlap both keys are good."""
+        return await self._by(
+            by,
+            lambda tx: _keys.rotate(tx, self.ctx, key_id, overlap_seconds),
+            lambda made: ("key.rotate", key_id, {"heir": made.key.id, "overlapSeconds": overlap_seconds}),
+        )
+
+    async def revoke(self, key_id: str, *, by: str | None = None) -> Key:
+        return await self._by(by, lambda tx: _keys.revoke(tx, key_id), lambda _: ("key.revoke", key_id, {}))
+
+    async def find_live(self, key_id: str) -> _keys.LiveKey | None:
+        return await self.store.read(lambda tx: _keys.find_live(tx, key_id))
+
+    async def get(self, key_id: str) -> Key:
+        return await self.store.read(lambda tx: _keys.get(tx, key_id))
+
+    async def all(self) -> list[Key]:
+        return await self.store.read(_keys.listed)
+
+    async def kinds(self) -> frozenset[Kind]:
+        """Of all that were ever made."""
+        return await self.store.read(_keys.kinds)
+
+    async def mark_used(self, key_ids: list[str]) -> None:
+        await self.store.write(lambda tx: _keys.were_used(tx, key_ids), alone=True)
+
+    async def server_secret(self, name: str) -> bytes:
+        """The same for all servers before one database, made when one of them first asks."""
+        return await self.store.write(lambda tx: _secrets.secret(tx, self.ctx, name))
+
+
+class Sessions(Component):
+    """Browser sessions."""
+
+    async def begin(self, key_id: str, seconds: float) -> _sessions.Opened:
+        """For a browser; whether the key is good was asked before."""
+        return await self.store.write(lambda tx: _sessions.begin(tx, self.ctx, key_id, seconds))
+
+    async def find_live(self, digest: str) -> _sessions.Session | None:
+        return await self.store.read(lambda tx: _sessions.find_live(tx, digest))
+
+    async def end(self, digest: str) -> bool:
+        return await self.store.write(lambda tx: _sessions.end(tx, digest))
+
+    async def mark_used(self, digests: list[str]) -> None:
+        await self.store.write(lambda tx: _sessions.were_used(tx, digests), alone=True)
+
+    async def prune(self) -> int:
+        """Delete those that are over; how many."""
+        return await self.store.write(lambda tx: _sessions.prune(tx, self.ctx))
+
+
+class Workers(Audited):
+    """The registry of workers."""
+
+    async def register(self, new: _workers.NewWorker | None = None, **fields: Any) -> Worker:
+        return await self.store.write(
+            lambda tx: _workers.register(tx, self.ctx, new or _workers.NewWorker(**fields)), alone=True
+        )
+
+    async def register_with_key(
+        self, new: _workers.NewWorker, queues: list[str] | None = None, *, by: str | None = None
+    ) -> tuple[Worker, str]:
+        """A worker that comes over HTTP, and the text of its key, which may be bound to some queues."""
+        return await self._by(
+            by,
+            lambda tx: _keys.register(tx, self.ctx, new, queues),
+            lambda made: ("worker.register", made[0].id, {"name": new.name, "queues": queues}),
+        )
+
+    async def revoke(self, worker: str, *, by: str | None = None) -> list[Key]:
+        """Take all its keys back, and disable it: it gets nothing more, and what it holds it cannot finish."""
+
+        async def work(tx: Tx) -> list[Key]:
+            taken = await _keys.revoke_of_worker(tx, worker)
+            await _workers.set_enabled(tx, worker, enabled=False)
+            return taken
+
+        return await self._by(by, work, lambda taken: ("worker.revoke", worker, {"keys": [key.id for key in taken]}))
+
+    async def enable(self, worker: str, *, by: str | None = None) -> Worker:
+        return await self._by(
+            by,
+            lambda tx: _workers.set_enabled(tx, worker, enabled=True),
+            lambda _: ("worker.enable", worker, {}),
+        )
+
+    async def disable(self, worker: str, *, by: str | None = None) -> Worker:
+        return await self._by(
+            by,
+            lambda tx: _workers.set_enabled(tx, worker, enabled=False),
+            lambda _: ("worker.disable", worker, {}),
+        )
+
+    async def get(self, worker: str) -> Worker:
+        """As it is now: its leases say whether it is busy."""
+
+        async def work(tx: Tx) -> Worker:
+            return (await _workers.get(tx, worker)).with_holding((await _workers.holds(tx)).get(worker))
+
+        return await self.store.read(work)
+
+    async def all(self) -> list[Worker]:
+        async def work(tx: Tx) -> list[Worker]:
+            held = await _workers.holds(tx)
+            found = [Worker.from_row(row) for row in await tx.all(q.workers)]
+            return [worker.with_holding(held.get(worker.id)) for worker in found]
+
+        return await self.store.read(work)
+
+    async def holds(self) -> dict[str, int]:
+        """How many jobs run under each worker that holds any."""
+        return {worker: holding.jobs for worker, holding in (await self.store.read(_workers.holds)).items()}
+
+    async def held_jobs(self, worker: str, *, limit: int = 100) -> list[Row]:
+        """What a worker runs, the oldest first."""
+        return await self.store.read(lambda tx: tx.all(q.jobs_of_worker, worker=worker, limit=limit))
+
+    async def record_scope(self, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
+        """What a worker's claims over HTTP ask for."""
+        _claim.check_claim(self.ctx, worker, None, queues, types, 1)
+        await self.store.write(lambda tx: _workers.note_scope(tx, worker, types, queues))
+
+
+class Queues(Component):
+    """Pausing and resuming queues."""
+
+    async def pause(self, queue: str, *, tenant: str = "default", by: str | None = None) -> None:
+        await self.store.write(lambda tx: _queues.pause(tx, queue, tenant=tenant, by=by))
+
+    async def resume(self, queue: str, *, tenant: str = "default") -> bool:
+        resumed = await self.store.write(lambda tx: _queues.resume(tx, queue, tenant=tenant))
+        self.ctx.hint([Hint(queue)])
+        return resumed
+
+    async def all(self) -> list[_queues.Queue]:
+        return await self.store.read(_queues.listed)
+
+
+class Extensions(Audited):
+    """Extensions that the database knows."""
+
+    async def all(self) -> list[_extensions.KnownExtension]:
+        """Those that this database knows, whether a live process has them or not."""
+        return await self.store.read(_extensions.known)
+
+    async def require_forgettable(self, name: str) -> _extensions.KnownExtension:
+        """An error while a live process has this extension."""
+        return await self.store.read(lambda tx: _extensions.require_forgettable(tx, name))
+
+    async def forget(self, name: str, *, by: str | None = None) -> _extensions.Forgotten:
+        """That job types and unfinished jobs need its hooks, as when its app was renamed or is no more."""
+        batch = self.ctx.limits.sweep_batch
+        return await self._by(
+            by,
+            lambda tx: _extensions.forget(tx, name, batch=batch),
+            lambda done: ("extension.forget", name, {"jobTypes": done.job_types, "jobs": done.jobs}),
+        )
+
+
+class Audit(Audited):
+    """The audit log."""
+
+    record = Audited._audited
+
+    async def page(self, *, before: int | None = None, limit: int = 50) -> _audit.AuditPage:
+        return await self.store.read(lambda tx: _audit.page(tx, before=before, limit=limit))
+
+    async def verify(self, *, seq: int | None = None, digest: str | None = None) -> _audit.Verdict:
+        return await self.store.read(lambda tx: _audit.verify(tx, seq=seq, digest=digest))

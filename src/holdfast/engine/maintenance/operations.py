@@ -1,0 +1,96 @@
+"""`engine.maintenance`: bounded steps that any number of processes may run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.engine import accept as _accept
+from holdfast.engine import claim_requests as _claims
+from holdfast.engine.admin import workers as _workers
+from holdfast.engine.context import Component
+from holdfast.engine.maintenance import clock_correction as _set_back
+from holdfast.engine.maintenance import event_log as _event_log
+from holdfast.engine.maintenance import extension_tasks as _tasks
+from holdfast.engine.maintenance import prune as _prune
+from holdfast.engine.maintenance import reap as _reap
+from holdfast.engine.maintenance import requeue as _requeue
+from holdfast.engine.maintenance import worker_events as _worker_log
+from holdfast.model import Worker
+from holdfast.store import Row
+
+
+class Maintenance(Component):
+    """Each step does at most one batch and is safe to run anywhere at any time."""
+
+    async def requeue_due(self) -> int:
+        return await self.store.write(lambda tx: _requeue.requeue_due(tx, self.ctx))
+
+    async def reap(
+        self,
+        *,
+        queues: list[str] | None = None,
+        gone: list[str] | None = None,
+        unheard_seconds: float = 0.0,
+        limit: int | None = None,
+    ) -> list[Row]:
+        wanted: dict[str, Any] = {"queues": queues, "gone": gone, "unheard_seconds": unheard_seconds, "limit": limit}
+        in_grace = await self._in_grace()
+        return await self.store.write(lambda tx: _reap.reap(tx, self.ctx, in_grace=in_grace, **wanted))
+
+    async def record_sweep(self) -> None:
+        """In place of `reap`, when nothing runs: that a process looked is to be known."""
+        if not await self.store.write(lambda tx: _reap.swept(tx, self.ctx), alone=True):
+            await self._in_grace()
+
+    async def _in_grace(self) -> bool:
+        """Does silence prove nothing yet? Where the clock was set back, the times are corrected first."""
+        swept = await self.store.write(lambda tx: _reap.last_sweep(tx, self.ctx), alone=True)
+        if swept.set_back:
+            await _set_back.correct_times(self.store, self.ctx)
+        return swept.in_grace
+
+    async def accept_orphans(self) -> int:
+        return len(await self.store.write(lambda tx: _accept.accept_orphans(tx, self.ctx)))
+
+    async def prune(self, retention: _prune.Retention, *, limit: int | None = None) -> int:
+        return await self.store.write(lambda tx: _prune.prune(tx, self.ctx, retention, limit=limit))
+
+    async def overdue(self, retention: _prune.Retention) -> _prune.Overdue:
+        """What `prune` should have deleted some minutes ago: more than a few means that it does not keep up."""
+        return await self.store.read(lambda tx: _prune.overdue(tx, self.ctx, retention))
+
+    async def mark_silent_workers(self) -> list[Worker]:
+        if await self._in_grace():
+            return []
+        return await self.store.write(_workers.mark_silent)
+
+    async def forget_workers(self, seconds: float) -> int:
+        return await self.store.write(lambda tx: _workers.forget(tx, seconds))
+
+    async def record_worker_events(self) -> int:
+        """Who came, went, or does something else now: a line in the events for each, whoever asks first."""
+        if await self.store.read(_worker_log.is_all_said):
+            return 0
+        return await self.store.write(lambda tx: _worker_log.note_workers(tx, self.ctx))
+
+    async def prune_worker_events(self) -> int:
+        return await self.store.write(lambda tx: _worker_log.prune_worker_log(tx, self.ctx))
+
+    async def prune_claim_requests(self, seconds: float) -> int:
+        return await self.store.write(lambda tx: _claims.prune_claims(tx, self.ctx, seconds))
+
+    async def rebase_event_log(self) -> bool:
+        """After a dump was loaded into another server: new events come behind those that were in it."""
+        return await _event_log.rebase(self.store)
+
+    async def extension_tasks(self, tasks: Sequence[_tasks.Task]) -> _tasks.Upkeep:
+        """What the extensions of this process want to be done; on the way it says which these are."""
+        found = await self.store.read(lambda tx: _tasks.look(tx, self.ctx, tasks))
+        if found.unseen or found.unknown:
+            await self.store.write(lambda tx: _tasks.see(tx, self.ctx, found.unknown))
+        return found
+
+    async def run_extension_task(self, task: _tasks.Task) -> bool:
+        """False: another process has it, or has had it."""
+        return await self.store.write(lambda tx: _tasks.run_task(tx, self.ctx, task))

@@ -1,0 +1,48 @@
+"""`engine.within(tx)`: verbs inside a transaction that a handler or a route of an extension holds open."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.engine import cancel as _cancel
+from holdfast.engine import complete as _complete
+from holdfast.engine import create as _create
+from holdfast.engine import leases as _leases
+from holdfast.engine import wake as _wake
+from holdfast.engine import withdraw as _withdraw
+from holdfast.engine.context import EngineContext
+from holdfast.engine.insert import Created
+from holdfast.engine.leases import the_only
+from holdfast.lifecycle import Actor
+from holdfast.model import NewJob
+from holdfast.model.reports import Done, Held, Settled, Withdrawal, Withdrawn
+from holdfast.store import Tx
+
+
+class Within(NamedTuple):
+    tx: Tx
+    ctx: EngineContext
+
+    async def create(self, job: NewJob) -> Created:
+        return (await _create.create(self.tx, self.ctx, [job], actor=Actor.CLIENT))[0]
+
+    async def cancel(self, job_id: str, *, reason: str = "canceled", tenant: str | None = None) -> _cancel.Canceling:
+        return await _cancel.cancel(self.tx, self.ctx, job_id, reason=reason, tenant=tenant)
+
+    async def wake(self, job_id: str, *, tenant: str | None = None) -> bool:
+        return await _wake.wake(self.tx, self.ctx, job_id, tenant=tenant)
+
+    async def holder(self, lease: Held) -> str:
+        """The worker that holds the job of this lease."""
+        return await _leases.holder_of(self.tx, self.ctx, lease)
+
+    async def hold(self, lease: Held) -> None:
+        """Lock the job of this lease until the transaction ends."""
+        await _leases.hold(self.tx, self.ctx, lease)
+
+    async def complete(self, worker: str, item: Done) -> Settled:
+        return the_only(await _complete.complete(self.tx, self.ctx, [item], worker=worker))
+
+    async def withdraw(self, worker: str, asked: Withdrawal) -> Withdrawn:
+        """The transaction must end with `hold` or `complete`."""
+        return await _withdraw.withdraw_unfenced(self.tx, self.ctx, asked, worker=worker)
