@@ -2,6 +2,8 @@
 
 import re
 import secrets
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -77,6 +79,15 @@ def test_prometheus_finds_its_rules_its_key_and_its_targets() -> None:
     [servers], [workers] = JOBS[SERVER]["static_configs"], JOBS[WORKER]["dns_sd_configs"]
     assert servers["targets"] == [f"server:{parsed(SERVICES['server']['command']).port}"]
     assert (workers["names"], workers["port"]) == (["worker"], parsed(SERVICES["worker"]["command"]).metrics_port)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool on this machine")
+def test_prometheus_takes_its_configuration_and_its_rules(tmp_path: Path) -> None:
+    for name in ("scrape.yml", "alerts.yml"):
+        text = (DEPLOY / "prometheus" / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text.replace(STATE, str(tmp_path)), encoding="utf-8")
+    (tmp_path / "prometheus.key").touch()
+    subprocess.run(["promtool", "check", "config", tmp_path / "scrape.yml"], check=True, capture_output=True)
 
 
 def test_grafana_finds_its_data_source_and_its_dashboard() -> None:
