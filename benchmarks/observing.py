@@ -35,7 +35,7 @@ from holdfast.assembly.worker import measure
 from holdfast.clock import Clock
 from holdfast.observe.log_formats import Json
 from holdfast.observe.logs import Log, Logs
-from holdfast.observe.traces import Ration, Traces
+from holdfast.observe.traces import SpanRateLimit, Traces
 from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings
 from holdfast.worker.attempt_log import AttemptLog
@@ -71,7 +71,7 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
     by: dict[str, Any] = {"figures": WorkerCounters(sorted(app.handlers))}
     measure(ours.engine, by["figures"])
     provider = TracerProvider(shutdown_on_exit=False)
-    ration = Ration(Settings().traces_per_second, Clock())
+    ration = SpanRateLimit(Settings().traces_per_second, Clock())
     with tempfile.TemporaryFile() as file:
         if what in (LOGS, TRACES):
             log, lifecycles = Log(Logs(), file.fileno(), Json()), ours.engine.ctx.lifecycles
@@ -85,7 +85,7 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
     provider.shutdown()
 
 
-def spend(ration: Ration) -> None:
+def spend(ration: SpanRateLimit) -> None:
     while ration.take():
         pass
 

@@ -36,7 +36,7 @@ from holdfast.observe.extension_metrics import (
     MetricDeclaration,
     Metrics,
     check_names,
-    same_form,
+    same_shape,
 )
 from holdfast.observe.server_metrics import ServerMetrics
 from holdfast.observe.storage_metrics import storage_metrics
@@ -394,7 +394,7 @@ class Extension(Definitions):
         core = (*ServerMetrics().instruments.values(), *WorkerMetrics().instruments.values())
         every = {f"the extension {each.name}": list(each.metrics.values()) for each in (*others, self)}
         declared = {one.name: one for instruments in every.values() for one in instruments}
-        fed = [one for one in core if one.name in FOR_EXTENSIONS and same_form(one, declared.get(one.name))]
+        fed = [one for one in core if one.name in FOR_EXTENSIONS and same_shape(one, declared.get(one.name))]
         check_names({"the core": [one for one in core if one not in fed], **every})
 
     def open_storage(self, url: str, **options: Any) -> Storage:

@@ -29,16 +29,16 @@ def kind_of(instrument: Instrument) -> str:
 
 
 def test_the_metrics_of_a_server_are_those_on_the_page() -> None:
-    assert told("Of a server") == real(ServerMetrics())
+    assert told("Server metrics") == real(ServerMetrics())
 
 
 def test_the_metrics_of_a_worker_are_those_on_the_page() -> None:
     """R000-60..71, R002-50..53."""
-    assert told("Of a worker") == real(WorkerMetrics())
+    assert told("Worker metrics") == real(WorkerMetrics())
 
 
 def test_the_buckets_of_a_worker_are_those_on_the_page() -> None:
-    text = " ".join(part("Of a worker").split()).replace(",000", "000").replace(",800", "800")
+    text = " ".join(part("Worker metrics").split()).replace(",000", "000").replace(",800", "800")
     for buckets in (SECONDS, OUR_SECONDS):
         shown = [f"{bound:g}" for bound in buckets]
         assert f"{', '.join(shown[:-1])} and {shown[-1]} seconds" in text
@@ -46,7 +46,7 @@ def test_the_buckets_of_a_worker_are_those_on_the_page() -> None:
 
 
 def test_the_names_beside_each_other_exist() -> None:
-    names = re.findall(r"`(\w+)`", part("One thing, two names"))
+    names = re.findall(r"`(\w+)`", part("Overlapping names"))
     assert len(names) > 10
     assert {*names} <= {*ServerMetrics().instruments, *WorkerMetrics().instruments}
 

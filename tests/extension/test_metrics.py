@@ -199,7 +199,7 @@ def test_label_values_are_bounded_and_always_text(pages: Extension, caplog: pyte
         read.add(1, f"{number}")
     assert (len(read.values), read.value("other")) == (COMBINATIONS_MAX + 1, 5)
     assert [line.getMessage() for line in caplog.records] == [
-        "metric pages_read_total has 1000 sets of label values; further ones are counted as 'other'"
+        "metric pages_read_total has 1000 label sets, the maximum; further ones are counted as 'other'"
     ]
     size = pages.histogram("size", "x", ["kind"])
     size.observe(1, "\udc80" + "x" * 1000)
@@ -260,11 +260,14 @@ async def test_of_the_last_words_of_a_child_the_gauges_are_forgotten(pages: Exte
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (raw({"pages_new_total": [[["a"], 1]]}), "metric pages_new_total of a child process is not known here"),
-        (raw({"pages_read_total": [[["a", "b"], 1]]}), "metric pages_read_total of a child process has other labels"),
-        (raw({"pages_read_total": [[["a"], None]]}), "metric pages_read_total of a child process has other labels"),
-        (raw({"pages_size": [[[], [1, 2]]]}), "metric pages_size of a child process has other labels"),
-        (raw([1]), "metrics of a child process were dropped"),
+        (raw({"pages_new_total": [[["a"], 1]]}), "metric pages_new_total of a child process is unknown here"),
+        (
+            raw({"pages_read_total": [[["a", "b"], 1]]}),
+            "metric pages_read_total of a child process has different labels",
+        ),
+        (raw({"pages_read_total": [[["a"], None]]}), "metric pages_read_total of a child process has different labels"),
+        (raw({"pages_size": [[[], [1, 2]]]}), "metric pages_size of a child process has different labels"),
+        (raw([1]), "metrics of a child process cannot be decoded and are dropped"),
     ],
 )
 def test_what_a_newer_child_says_is_dropped_with_one_line(
@@ -274,7 +277,7 @@ def test_what_a_newer_child_says_is_dropped_with_one_line(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.observe.instruments._said", set())
+    monkeypatch.setattr("holdfast.observe.instruments._warned", set())
     pages.counter("read", "x", ["kind"])
     pages.histogram("size", "x", buckets=[1])
     worker, before = Declarations(pages.metrics.values()), text_of(pages)
@@ -288,11 +291,11 @@ def test_what_a_newer_child_says_is_dropped_with_one_line(
 def test_what_a_process_of_another_version_says_is_dropped_with_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.observe.instruments._said", set())
+    monkeypatch.setattr("holdfast.observe.instruments._warned", set())
     registry = WorkerMetrics()
     for _ in range(2):
-        registry.meet({"newer_total": [(("a",), 1)], "job_failures_total": [(("a", "b"), 1)]})
-        registry.outlive({"newer_total": [(("a",), 1)], "job_failures_total": [(("E_X",), 1)]})
+        registry.show_labels({"newer_total": [(("a",), 1)], "job_failures_total": [(("a", "b"), 1)]})
+        registry.keep_counters({"newer_total": [(("a",), 1)], "job_failures_total": [(("E_X",), 1)]})
     assert registry.failures.values == {("E_X",): 2}
     assert len(caplog.records) == 2
 

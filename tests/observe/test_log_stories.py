@@ -19,7 +19,7 @@ from holdfast.store import open_store
 from holdfast.store.migrate import dialect_of
 from tests.cli.background import Background
 from tests.cli.processes import PROGRAM, SECONDS, environment, holdfast, on_terminal, without_escapes
-from tests.observe.hearing import json_lines
+from tests.observe.captured import json_lines
 from tests.server.processes import server_process
 from tests.server.steps import SECRET
 from tests.worker.stories.stage import eventually
@@ -90,7 +90,7 @@ async def end_of_each(engine: Engine, folder: Path, url: str) -> tuple[list[dict
 
 def moves_of(lines: list[dict[str, Any]], job: str) -> list[tuple[Any, ...]]:
     names = ("verb", "from", "to", "reason", "attempt", "actor")
-    told = [line for line in lines if line["logger"] == "holdfast.moves" and line["job_id"] == job]
+    told = [line for line in lines if line["logger"] == "holdfast.transitions" and line["job_id"] == job]
     return [tuple(line[name] for name in names) for line in told]
 
 
@@ -170,7 +170,7 @@ async def test_without_lines_for_jobs_failures_are_still_warned_of(
         await ended(open_sqlite, (await open_sqlite.create(NewJob(type="doomed", policy={"max_attempts": 1}))).id)
         worker.end()
     lines = json_lines(worker.said)
-    assert not [line for line in lines if line["logger"] == "holdfast.moves"]
+    assert not [line for line in lines if line["logger"] == "holdfast.transitions"]
     hopeless, doomed = [line for line in lines if line["logger"] == "holdfast.attempts"]
     assert hopeless["message"].startswith(f"job {jobs[1].id} (hopeless), attempt 1 of 5, failed: E_HOPELESS")
     assert "in doomed" in doomed["exception"]
@@ -284,7 +284,7 @@ def test_dev_tells_of_a_job_once(tmp_path: Path) -> None:
     )
     seen = without_escapes(seen)
     assert seen.count("E_HOPELESS") == 1
-    assert "holdfast.moves" not in seen
+    assert "holdfast.transitions" not in seen
     assert "holdfast.attempts" not in seen
     holdfast("jobs", "create", "hopeless", folder=tmp_path)
     _, seen = on_terminal(
@@ -292,4 +292,4 @@ def test_dev_tells_of_a_job_once(tmp_path: Path) -> None:
     )
     assert seen.count("E_HOPELESS") == 2, "cut in the line of its attempt, and whole below it"
     assert "failed 1/5" in without_escapes(seen)
-    assert "holdfast.moves" not in seen
+    assert "holdfast.transitions" not in seen

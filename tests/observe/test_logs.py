@@ -11,11 +11,11 @@ import pytest
 
 from holdfast.lifecycle import Lifecycles, State
 from holdfast.model.reports import Settled
-from holdfast.observe.log_formats import Json, Terminal, Text, told
+from holdfast.observe.log_formats import Json, Terminal, Text, formatted
 from holdfast.observe.logs import ATTEMPTS
 from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Released
-from tests.observe.hearing import hearing, json_lines
+from tests.observe.captured import hearing, json_lines
 
 FORGED = 'a\nb\r\n{"level":"critical"}\x1b[2J\x00\x7f\x85\x9b1m\u2028\u202e<script>'
 STEERING = set("\r\x1b\x00\x7f\x85\x9b\u2028\u202e")
@@ -44,7 +44,11 @@ def record(message: Any = "m", *args: Any, **fields: Any) -> logging.LogRecord:
 
 @pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
 def test_anything_becomes_one_line_of_json(odd: Any) -> None:
-    for line in (told(record(odd), Json()), told(record("%s and %s", odd, 1), Json()), told(record(x=odd), Json())):
+    for line in (
+        formatted(record(odd), Json()),
+        formatted(record("%s and %s", odd, 1), Json()),
+        formatted(record(x=odd), Json()),
+    ):
         [said] = json_lines(line)
         assert said["logger"] == "l"
         assert not STEERING & set(line)
@@ -52,21 +56,25 @@ def test_anything_becomes_one_line_of_json(odd: Any) -> None:
 
 @pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
 def test_anything_becomes_one_line_of_text(odd: Any) -> None:
-    for line in (told(record(odd), Text()), told(record("%s and %s", odd, 1), Text()), told(record(x=odd), Text())):
+    for line in (
+        formatted(record(odd), Text()),
+        formatted(record("%s and %s", odd, 1), Text()),
+        formatted(record(x=odd), Text()),
+    ):
         assert line.count("\n") == len(line.splitlines()) == 1
         assert not STEERING & set(line)
 
 
 @pytest.mark.parametrize("args", [(), (1, 2, 3), ({"a": 1},), (Mute(),)])
 def test_a_message_that_its_arguments_do_not_fit_is_told_as_it_is(args: tuple[Any, ...]) -> None:
-    [said] = json_lines(told(record("%d %s", *args), Json()))
+    [said] = json_lines(formatted(record("%d %s", *args), Json()))
     assert said["message"].startswith("%d %s")
 
 
 def test_a_line_says_when_how_bad_who_and_what() -> None:
     made = record("hello %s", "you", size=5)
     made.created = 1_700_000_000.25
-    [said] = json_lines(told(made, Json()))
+    [said] = json_lines(formatted(made, Json()))
     assert said.pop("pid") > 1
     assert said == {
         "time": "2023-11-14T22:13:20.250000Z",
@@ -75,11 +83,11 @@ def test_a_line_says_when_how_bad_who_and_what() -> None:
         "message": "hello you",
         "size": 5,
     }
-    assert told(made, Text()) == "2023-11-14T22:13:20.250000Z INFO    l: hello you size=5\n"
+    assert formatted(made, Text()) == "2023-11-14T22:13:20.250000Z INFO    l: hello you size=5\n"
 
 
 def test_a_field_cannot_take_the_place_of_one_of_ours() -> None:
-    [said] = json_lines(told(record(time="1999", level="none", pid=0, exception="x"), Json()))
+    [said] = json_lines(formatted(record(time="1999", level="none", pid=0, exception="x"), Json()))
     assert (said["level"], said["level_"], said["time_"], said["pid_"], said["exception_"]) == (
         *("info", "none", "1999", 0, "x"),
     )
@@ -95,14 +103,14 @@ def raised(message: str) -> logging.LogRecord:
 
 
 def test_a_traceback_is_a_field_without_secrets() -> None:
-    [said] = json_lines(told(raised("password=canary-1 postgresql://u:canary-2@h"), Json()))
+    [said] = json_lines(formatted(raised("password=canary-1 postgresql://u:canary-2@h"), Json()))
     assert said["exception"].startswith("Traceback (most recent call last):\n")
     assert "ValueError: password=*** postgresql://u:***@h" in said["exception"]
     assert "canary" not in json.dumps(said)
 
 
 def test_in_text_a_traceback_stands_below_where_no_record_can_begin() -> None:
-    first, *below = told(raised("x\n2026-11-15T00:00:00Z INFO    holdfast: forged\x1b[2J"), Text()).splitlines()
+    first, *below = formatted(raised("x\n2026-11-15T00:00:00Z INFO    holdfast: forged\x1b[2J"), Text()).splitlines()
     assert first.endswith("l: failed")
     assert all(line.startswith("    ") for line in below)
     assert not STEERING & set("".join(below))
@@ -110,8 +118,8 @@ def test_in_text_a_traceback_stands_below_where_no_record_can_begin() -> None:
 
 
 def test_a_very_long_text_is_cut() -> None:
-    [said] = json_lines(told(record("x" * 10**6), Json()))
-    [trouble] = json_lines(told(raised("y" * 10**6), Json()))
+    [said] = json_lines(formatted(record("x" * 10**6), Json()))
+    [trouble] = json_lines(formatted(raised("y" * 10**6), Json()))
     assert len(said["message"]) < 20_000
     assert len(trouble["exception"]) < 20_000
 

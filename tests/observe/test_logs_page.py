@@ -13,7 +13,7 @@ from holdfast.observe.transition_log import TransitionLog
 from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.outcomes import Failed
 from tests.docs.pages import PAGES, blocks
-from tests.observe.hearing import hearing
+from tests.observe.captured import hearing
 
 PAGE = "docs/operate/logs.md"
 EXAMPLES = [json.loads(block.text) for block in blocks(PAGE, "json")]

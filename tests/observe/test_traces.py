@@ -19,8 +19,8 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 from holdfast import App, Client, Permanent, trace_headers
 from holdfast.errors import HoldfastError
 from holdfast.model import NewJob
-from holdfast.observe.otel_export import Following, OtelExport
-from holdfast.observe.traces import Ration, Traces, origin_of
+from holdfast.observe.otel_export import LinkedSampler, OtelExport
+from holdfast.observe.traces import SpanRateLimit, Traces, origin_of
 from holdfast.observe.tracing import traces
 from holdfast.settings import Settings
 from tests.cli.background import Background
@@ -235,7 +235,7 @@ def test_an_origin_keeps_its_tracestate() -> None:
 
 def test_an_attempt_is_recorded_whenever_its_producer_was() -> None:
     """One in ten jobs, not one in ten of the attempts of one in ten."""
-    provider = TracerProvider(sampler=Following(ParentBased(ALWAYS_OFF)))
+    provider = TracerProvider(sampler=LinkedSampler(ParentBased(ALWAYS_OFF)))
     tracer = provider.get_tracer("test")
     recorded, unrecorded = (SpanContext(1, 2, True, TraceFlags(flags)) for flags in (1, 0))
     assert tracer.start_span("run", links=[Link(recorded)]).is_recording()
@@ -251,14 +251,14 @@ def attempt(carried: dict[str, str] | None = None) -> Any:
 async def test_only_so_many_attempts_a_second_are_recorded() -> None:
     """However many there are: telling must not cost more than doing."""
     clock = WholeClock()
-    traces = Traces(TracerProvider().get_tracer("test"), Ration(5, clock))
+    traces = Traces(TracerProvider().get_tracer("test"), SpanRateLimit(5, clock))
     assert [traces.begun(attempt()) is not None for _ in range(8)] == [True] * 5 + [False] * 3
     clock.advance(0.4)
     assert [traces.begun(attempt({"traceparent": PARENT})) is not None for _ in range(3)] == [True, True, False]
 
 
 async def test_what_is_left_out_is_left_out_with_all_that_comes_of_it() -> None:
-    traces = Traces(TracerProvider().get_tracer("test"), Ration(1, WholeClock()))
+    traces = Traces(TracerProvider().get_tracer("test"), SpanRateLimit(1, WholeClock()))
     assert traces.begun(attempt({"traceparent": PARENT})) is not None
     assert traces.begun(attempt({"traceparent": PARENT})) is None
     assert traces.headers()["traceparent"] == f"{PARENT[:-2]}00"

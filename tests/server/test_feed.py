@@ -110,7 +110,7 @@ async def test_a_failing_look_is_tried_again(
         await engine.create(NewJob(type="t"))
         assert await watch.rung(Clock(), 30)
     assert [record.message for record in caplog.records if "cannot read" in record.message] == [
-        "cannot read the events, trying again: gone"
+        "cannot read the events, retrying: gone"
     ]
 
 

@@ -225,7 +225,7 @@ async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
     await waiting_there(served, 1)
     made = await served.engine.create(NewJob(type="echo"))
     assert [job["jobId"] for job in await waiting] == [made.id]
-    assert logged(caplog, logging.WARNING) == [f"cannot look for jobs for waiting claims, trying again: {trouble}"]
+    assert logged(caplog, logging.WARNING) == [f"cannot look for jobs for waiting claims, retrying: {trouble}"]
 
 
 # -- what it costs ----------------------------------------------------------------------------------------------------

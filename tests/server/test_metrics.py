@@ -73,7 +73,7 @@ async def counted(served: Served) -> dict[str, Metric]:
     """Once the jobs have been counted; on a slow machine the first scrape may not wait for it."""
     for _ in range(600):
         found = await scraped(served)
-        if value(found, "holdfast_queue_age_seconds") < float("inf"):
+        if value(found, "holdfast_queue_stats_age_seconds") < float("inf"):
             return found
         await asyncio.sleep(0.05)
     raise AssertionError("nobody has counted")
@@ -185,7 +185,7 @@ async def test_queues_workers_and_slots_are_those_of_the_database(served: Served
     assert value(found, "holdfast_queue_oldest_wait_seconds", queue="mail") > 0
     assert value(found, "holdfast_workers", status="busy") == 1
     assert (value(found, "holdfast_cluster_slots"), value(found, "holdfast_cluster_slots_busy")) == (4, 1)
-    assert 0 <= value(found, "holdfast_queue_age_seconds") < 600
+    assert 0 <= value(found, "holdfast_queue_stats_age_seconds") < 600
 
 
 async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) -> None:
@@ -198,7 +198,7 @@ async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) ->
     await worker.told("report", complete=[held(jobs[1])], fail=[{**held(jobs[2]), "errorCode": "E", "message": ""}])
     found = await scraped(served)
     assert value(found, "holdfast_leases_reaped_total") == 3
-    assert value(found, "holdfast_late_writes_refused_total") == 3
+    assert value(found, "holdfast_stale_writes_rejected_total") == 3
 
 
 async def test_hooks_that_failed_are_counted_by_extension_and_verb(served: Served) -> None:
@@ -362,7 +362,7 @@ async def test_a_scrape_does_not_wait_for_a_database_that_hangs(
         found = await scraped(served_on_sqlite)
         assert value(found, "holdfast_queue_jobs", state="waiting") == 1
     assert calls == [1]
-    assert value(found, "holdfast_queue_age_seconds") > 0
+    assert value(found, "holdfast_queue_stats_age_seconds") > 0
 
 
 async def test_a_server_that_cannot_count_says_that_it_never_has(
@@ -373,7 +373,7 @@ async def test_a_server_that_cannot_count_says_that_it_never_has(
 
     monkeypatch.setattr(served_on_sqlite.engine.reads, "queue_stats", failing)
     found = await scraped(served_on_sqlite)
-    assert value(found, "holdfast_queue_age_seconds") == float("inf")
+    assert value(found, "holdfast_queue_stats_age_seconds") == float("inf")
     assert found["holdfast_queue_jobs"].samples == []
 
 

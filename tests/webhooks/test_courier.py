@@ -247,7 +247,7 @@ async def test_a_database_that_is_away_is_told_once_and_then_it_goes_on(
     await receiver.has(1)
     running.cancel()
     await asyncio.wait([running])
-    assert caplog.text.count("cannot send webhooks, trying again: away") == 1
+    assert caplog.text.count("cannot send webhooks, retrying: away") == 1
 
 
 async def test_an_outcome_that_cannot_be_kept_does_not_end_the_courier(

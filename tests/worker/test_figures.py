@@ -118,7 +118,7 @@ async def test_a_lease_that_is_lost_and_a_report_that_comes_too_late_are_counted
         await late.result(20)
     found = told(figures.registry)
     assert found["holdfast_leases_lost_total"] == {(): 2}
-    assert found["holdfast_late_writes_refused_total"] == {(): 2}
+    assert found["holdfast_stale_writes_rejected_total"] == {(): 2}
     assert ("gated", "lost") not in found["job_processed_total"]
 
 
@@ -231,7 +231,7 @@ def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
         each._runs(0.2, "a", "succeeded", "default")
         each.registry.slots.set(4)
         each.registry.depth.set(7, "a")
-        each.registry.hinting.show({("sent", "broker"): 5}, up=up, left_alone=not up)
+        each.registry.broker.show({("sent", "broker"): 5}, up=up, breaker_open=not up)
     total = WorkerMetrics()
     total.add_up([first.registry.snapshot(), second.registry.snapshot()])
     found = told(total)
@@ -242,7 +242,7 @@ def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
     assert (found["holdfast_broker_up"][()], found["holdfast_breaker_open"][()]) == (0, 1), "the worst of them"
 
     past = WorkerMetrics()
-    past.outlive(second.registry.snapshot())
+    past.keep_counters(second.registry.snapshot())
     total = WorkerMetrics()
     total.add_up([past.snapshot(), first.registry.snapshot()])
     found = told(total)

@@ -55,7 +55,7 @@ LIST: dict[str, tuple[str, set[str], tuple[float, ...]]] = {
     "holdfast_leases_lost_total": ("counter", set(), ()),
     "holdfast_leases_reaped_total": ("counter", set(), ()),
     "holdfast_hook_failures_total": ("counter", {"extension", "verb"}, ()),
-    "holdfast_late_writes_refused_total": ("counter", set(), ()),
+    "holdfast_stale_writes_rejected_total": ("counter", set(), ()),
     "holdfast_hints_total": ("counter", {"way", "outcome"}, ()),
     "holdfast_broker_up": ("gauge", set(), ()),
     "holdfast_breaker_open": ("gauge", set(), ()),

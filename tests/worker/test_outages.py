@@ -41,7 +41,7 @@ async def test_an_outage_is_one_warning_and_one_line_when_it_is_over(
         job = await fine.enqueue()
         await until(lambda: len([call for call in at_work.source.calls if call[0] == "claim"]) > 4)
         at_work.worker.on_heartbeat(HeartbeatResult(failed="connection refused"))
-        assert told(caplog) == [("WARNING", "cannot claim jobs, trying again: connection refused")]
+        assert told(caplog) == [("WARNING", "cannot claim jobs, retrying: connection refused")]
         del at_work.source.broken["claim"]
         await until(lambda: ("complete", 1) in at_work.source.calls)
         assert len(told(caplog)) == 1, "one part can work while others still cannot"
@@ -50,7 +50,7 @@ async def test_an_outage_is_one_warning_and_one_line_when_it_is_over(
         at_work.worker.on_heartbeat(HeartbeatResult(renewed=True))
         await until(lambda: len(told(caplog)) == 2)
     assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
-    assert told(caplog)[1][1].startswith("the database answers again after ")
+    assert told(caplog)[1][1].startswith("the database is reachable again after ")
 
 
 def test_a_part_that_tries_seldom_does_not_keep_an_outage_open(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,8 +59,8 @@ def test_a_part_that_tries_seldom_does_not_keep_an_outage_open(caplog: pytest.Lo
     for _ in range(3):
         outage.failed("do maintenance", "gone", often=False)
         outage.failed("claim jobs", "gone")
-    outage.works("claim jobs")
-    outage.works("claim jobs")
+    outage.succeeded("claim jobs")
+    outage.succeeded("claim jobs")
     assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]
 
 
@@ -68,12 +68,12 @@ def test_a_part_that_tries_seldom_does_not_keep_an_outage_open(caplog: pytest.Lo
 def test_a_refusal_of_the_database_is_not_told_as_an_outage(
     caplog: pytest.LogCaptureFixture, refused: StoreUnavailable
 ) -> None:
-    """Nothing else that works may then say that the database answers again."""
+    """Nothing else that works may then say that the database is reachable again."""
     caplog.set_level(logging.INFO)
     failures = LoopFailures("send webhooks", logging.getLogger("holdfast.webhooks"))
     for _ in range(2):
         failures.failed(refused)
-    outage.works("look at the database")
+    outage.succeeded("look at the database")
     assert [record.getMessage() for record in caplog.records if record.name.startswith("holdfast")] == [
-        f"cannot send webhooks, trying again: {refused}"
+        f"cannot send webhooks, retrying: {refused}"
     ]

@@ -218,7 +218,7 @@ def measure(engine: Engine, figures: WorkerCounters, dispatch: Dispatch | None =
     registry.before.append(lambda: registry.hook_failures.values.update(engine.ctx.hook_failures))
     if dispatch is not None:
         registry.before.append(
-            lambda: registry.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)
+            lambda: registry.broker.show(dispatch.tally, up=dispatch.up, breaker_open=not dispatch.breaker.closed)
         )
 
 

@@ -88,14 +88,14 @@ class WorkerHealth:
         """Names are met in an order that stays: which of them are counted together must not depend on who ends."""
         figures = [self._figures(each) for each in told if each is not None]
         for each in figures:
-            self._past.meet(each)
+            self._past.show_labels(each)
         total = WorkerMetrics()
         total.adopt(family.instrument() for family in self._families.values())
         total.add_up([self._past.snapshot(), *figures])
         return total.text()
 
     def _ended(self, told: ProcessStatus) -> None:
-        self._past.outlive(self._figures(told))
+        self._past.keep_counters(self._figures(told))
 
     def _figures(self, told: ProcessStatus) -> Snapshot:
         """Only its processes import the app, so each says which families its extensions declare. The first to say so

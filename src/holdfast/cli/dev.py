@@ -20,7 +20,7 @@ from holdfast.cli.sample_payload import sample
 from holdfast.cli.serve import add_address_arguments, server_of
 from holdfast.cli.service import end_at_once, stop_on_signals
 from holdfast.cli.worker import add_arguments, app_of, ended, figures_of, work_until
-from holdfast.observe.logs import hush_jobs
+from holdfast.observe.logs import quiet_jobs
 from holdfast.redaction import without_password
 from holdfast.settings import load
 
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     options.example = not options.app
     options.app = options.app or EXAMPLE
     app = app_of(options)
-    hush_jobs(failures=not options.quiet)  # the narrator tells them
+    quiet_jobs(failures=not options.quiet)  # the narrator tells them
     return asyncio.run(_run(app, options))
 
 

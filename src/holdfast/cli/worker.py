@@ -20,7 +20,7 @@ from holdfast.cli.exit_codes import code_of_signal
 from holdfast.cli.parser import command, names
 from holdfast.cli.service import end_at_once, log_as, stop_on_signals
 from holdfast.errors import Invalid, InvalidField, Unauthorized
-from holdfast.observe.logs import hush_moves
+from holdfast.observe.logs import quiet_transitions
 from holdfast.observe.tracing import require_traces
 from holdfast.settings import Settings, load
 from holdfast.worker.processes.signal_mask import unblock_signals
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if options.processes < 1:
         raise InvalidField(f"--processes must be 1 or more, got {options.processes}", field="processes")
     log_as(settings)
-    hush_moves()
+    quiet_transitions()
     if options.server is not None:
         _check_remote(options, settings)
     if settings.traces:

@@ -25,7 +25,7 @@ async def move(
 
     `brief`: the caller needs little of them, so little is fetched; for observers somewhat more.
     """
-    wanted, timing = query, ctx.timing if ctx.timing is not None and ctx.timing.wants(query) else None
+    wanted, timing = query, ctx.timing if ctx.timing is not None and ctx.timing.observes(query) else None
     if brief and timing is None:
         wanted = query.heard if ctx.observers else query.brief
     rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
@@ -37,7 +37,7 @@ async def move(
     if rows and ctx.observers:
         tx.after_commit(lambda: _tell(ctx, wanted, rows, actor))
     if rows and timing is not None:
-        tx.after_commit(lambda: timing.tell(wanted, rows))
+        tx.after_commit(lambda: timing.record(wanted, rows))
     return rows
 
 

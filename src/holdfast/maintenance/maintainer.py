@@ -101,7 +101,7 @@ class Maintainer:
             outage.failed(f"do maintenance ({step.__name__[1:]})", error, often=False)
         elif not self._failures:
             unexpected = None if isinstance(error, StoreError) else error
-            log.warning("maintenance (%s) failed, trying again: %s", step.__name__[1:], error, exc_info=unexpected)
+            log.warning("maintenance (%s) failed, retrying: %s", step.__name__[1:], error, exc_info=unexpected)
 
     async def _rebase_event_log(self) -> int:
         await self._engine.maintenance.rebase_event_log()
@@ -171,7 +171,7 @@ class ExtensionMaintainer:
                 await self._engine.maintenance.run_extension_task(task)
                 if self._clock.monotonic() >= until:  # that this process lives must be said in between
                     break
-            self._failing.works()
+            self._failing.succeeded()
             return SOON_SECONDS if upkeep.due or upkeep.unknown else upkeep.pause
         except Exception as error:
             self._failing.failed(error)
@@ -190,7 +190,7 @@ class WorkerEventRecorder:
         while True:
             try:
                 await self._engine.maintenance.record_worker_events()
-                self._noting.works()
+                self._noting.succeeded()
             except Exception as error:
                 self._noting.failed(error)
             await self._clock.sleep(WORKER_LOG_SECONDS * (0.75 + 0.5 * self._ids.jitter()))

@@ -1,1 +1,1 @@
-"""What can be seen from outside: metrics, logs and traces. Nothing in here decides anything."""
+"""Observability: metrics, logs and traces. Nothing here affects what the engine does."""

@@ -1,4 +1,4 @@
-"""How long an attempt was whose worker cannot tell it here: it speaks over HTTP, or its process died."""
+"""Durations of attempts that end in the database: reported over HTTP, or lost when the lease expired."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ log = logging.getLogger(ATTEMPTS)
 
 @dataclass
 class AttemptMetrics:
-    """By the database's clock, from the claim to the move that ended it. `lost_only`: the others are told elsewhere."""
+    """Measured by the database's clock, from the claim to the transition that ended the attempt.
+
+    `lost_only`: count expired leases only, because the worker itself reports the rest."""
 
     seconds: Histogram
     lost_only: bool = False
 
-    def wants(self, query: Query) -> bool:
+    def observes(self, query: Query) -> bool:
         return query.ends is not None and (query.move == "reap" or not self.lost_only)
 
-    def tell(self, query: Query, rows: list[Row]) -> None:
+    def record(self, query: Query, rows: list[Row]) -> None:
         for row in rows:
             took = max(0.0, (row["updated_at"] - row["last_claimed_at"]).total_seconds())
             self.seconds.observe(took, row["type"], str(query.ends))

@@ -1,7 +1,7 @@
-"""Metrics that extensions declare: checked when they are fed, in any thread, and carried from child processes.
+"""Metrics that extensions declare: checked on every update, thread-safe, and collected from child processes.
 
-The values of a process are in the instruments themselves, which are made when the extension is imported. Servers and
-workers adopt them into their registries.
+The instruments hold the values of the process. They are created when the extension is imported; servers and workers
+adopt them into their registries.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.errors import Invalid
 from holdfast.model.names import quoted
 from holdfast.observe.instruments import OTHER, Counter, Gauge, Histogram, Instrument, Labels, Snapshot, log, once
 
-COMBINATIONS_MAX = 1_000  # of label values in one family
+COMBINATIONS_MAX = 1_000  # label sets in one family
 LABEL_NAMES_MAX, LABEL_CHARS_MAX, BUCKETS_MAX = 10, 200, 100
 NUMBER_MAX = 1e100  # so that no sum is ever infinite
-CHUNK = 50  # sets of label values in one message of a child process, which must not be long
-# From a request that does next to nothing to a job that takes the night.
+CHUNK = 50  # label sets in one message of a child process, to keep messages short
+# From a fast request to a job that runs all night.
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28_800)
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
@@ -32,7 +32,7 @@ _RESERVED = ("holdfast_", "process_", "python_")
 
 
 class MetricDeclaration(msgspec.Struct, frozen=True):
-    """What a metric is, without its values: for processes that add up others' and cannot import the extension."""
+    """A metric without its values, for processes that add up values and cannot import the extension."""
 
     kind: Literal["counter", "gauge", "histogram"]
     name: str
@@ -56,8 +56,8 @@ class _DeclaredInstrument(Instrument):
 
     def _prepare(self) -> None:
         self.most = COMBINATIONS_MAX
-        self._lock = threading.Lock()  # handlers may be threads
-        self._told_full = False
+        self._lock = threading.Lock()  # handlers may run in threads
+        self._warned_full = False
 
     @property
     def declared(self) -> MetricDeclaration:
@@ -80,20 +80,20 @@ class _DeclaredInstrument(Instrument):
     def _wrong(self, fault: str) -> Invalid:
         return Invalid(f"metric {self.name} {fault}", code="invalid_metric_value")
 
-    def _beyond(self, labels: Labels) -> Labels:
-        if not self._told_full:
-            self._told_full = True
+    def _overflow(self, labels: Labels) -> Labels:
+        if not self._warned_full:
+            self._warned_full = True
             log.warning(
-                "metric %s has %d sets of label values; further ones are counted as %r", self.name, self.most, OTHER
+                "metric %s has %d label sets, the maximum; further ones are counted as %r", self.name, self.most, OTHER
             )
-        return super()._beyond(labels)
+        return super()._overflow(labels)
 
     def family(self) -> Metric:
         with self._lock:
             return super().family()
 
     def take(self) -> list[tuple[Labels, Any]]:
-        """What was counted since the last time."""
+        """The values since the last call, which resets them."""
         with self._lock:
             taken = [(labels, value) for labels, value in self.values.items() if value != self._new()]
             self.values = {}
@@ -102,12 +102,12 @@ class _DeclaredInstrument(Instrument):
         return taken
 
     def merge(self, source: object, labels: Labels, value: Any) -> None:
-        """What a child process has taken."""
+        """Add a value that a child process sent."""
         with self._lock:
             self.add_up(labels, value)
 
     def forget(self, source: object) -> None:
-        """That child process has ended."""
+        """The child process has exited."""
 
 
 class DeclaredCounter(_DeclaredInstrument, Counter):
@@ -130,7 +130,7 @@ class DeclaredCounter(_DeclaredInstrument, Counter):
 
 
 class DeclaredGauge(_DeclaredInstrument, Gauge):
-    """What child processes say of it is added to what this process says, while they live."""
+    """The value is the sum over this process and its live child processes."""
 
     kind = "gauge"
 
@@ -147,7 +147,7 @@ class DeclaredGauge(_DeclaredInstrument, Gauge):
             self._keep(checked, number)
 
     def add(self, number: float, *labels: str) -> None:
-        """A negative number takes away."""
+        """A negative number decreases the gauge."""
         checked, number = self._checked(labels), self._number(number)
         with self._lock:
             self._keep(checked, self._own.get(self._slot(checked), 0.0) + number)
@@ -196,7 +196,7 @@ class DeclaredHistogram(_DeclaredInstrument, Histogram):
             super().observe(number, *checked)
 
     def value(self, *labels: str) -> tuple[int, float]:
-        """How many in this process, and their sum; for tests."""
+        """Count and sum in this process; for tests."""
         value = self.values.get(labels, self._new())
         return int(sum(value[:-1])), value[-1]
 
@@ -205,13 +205,13 @@ AnyDeclared = DeclaredCounter | DeclaredGauge | DeclaredHistogram
 
 
 def _text(label: str) -> str:
-    """Short, and text in any encoding."""
+    """Truncated, and valid UTF-8."""
     label = label[:LABEL_CHARS_MAX]
     return label if label.isascii() else label.encode("utf-8", "replace").decode()
 
 
 class Metrics(Mapping[str, AnyDeclared]):
-    """Those of one extension, by the name that it gave them: `ctx.metrics.indexed` or `ctx.metrics["indexed"]`."""
+    """The metrics of one extension, by declared name: `ctx.metrics.indexed` or `ctx.metrics["indexed"]`."""
 
     __hash__ = object.__hash__
 
@@ -220,34 +220,34 @@ class Metrics(Mapping[str, AnyDeclared]):
         self._by_name: dict[str, AnyDeclared] = {}
 
     def declare(self, family: MetricDeclaration, *, exact: bool) -> AnyDeclared:
-        """With the extension's name before it, unless the name is exact."""
+        """Prefix the name with the extension's name, unless it is exact."""
         self._check(family, exact)
         name = family.name if exact else f"{self._extension}_{family.name}"
         if family.kind == "counter" and not name.endswith("_total"):
             name += "_total"
         if any(each.name == name for each in self._by_name.values()) or family.name in self._by_name:
-            raise self._wrong(f"two metrics are called {family.name}")
+            raise self._wrong(f"metric {family.name} is declared twice")
         made = self._by_name[family.name] = msgspec.structs.replace(family, name=name).instrument()
         return made
 
     def _check(self, family: MetricDeclaration, exact: bool) -> None:
         name, labels = family.name, family.labels
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise self._wrong(f"the name of a metric is an identifier, got {quoted(name)}")
+            raise self._wrong(f"a metric name must be an identifier, got {quoted(name)}")
         if hasattr(Metrics, name):
-            raise self._wrong(f"metric {name}: `metrics.{name}` is something else; choose another name")
+            raise self._wrong(f"metric {name}: `metrics.{name}` is already an attribute; choose another name")
         if exact and name.startswith(_RESERVED):
-            raise self._wrong(f"metric {name}: names that begin with {', '.join(_RESERVED)} are Holdfast's own")
+            raise self._wrong(f"metric {name}: the prefixes {', '.join(_RESERVED)} are reserved")
         if exact and family.kind == "counter" and not name.endswith("_total"):
-            raise self._wrong(f"metric {name}: the exact name of a counter ends with _total")
+            raise self._wrong(f"metric {name}: the exact name of a counter must end with _total")
         if not isinstance(family.about, str) or not family.about.strip():
-            raise self._wrong(f"metric {name}: say in a sentence what it counts")
+            raise self._wrong(f"metric {name}: a description of what it counts is required")
         if not all(isinstance(label, str) and _LABEL.fullmatch(label) and label != "le" for label in labels):
-            raise self._wrong(f"metric {name}: a label is an identifier, not `le`, and does not begin with __")
+            raise self._wrong(f"metric {name}: a label must be an identifier other than `le`, without a leading __")
         if len(set(labels)) < len(labels) or len(labels) > LABEL_NAMES_MAX:
-            raise self._wrong(f"metric {name}: its labels are at most {LABEL_NAMES_MAX}, each another")
-        if family.kind == "histogram" and not _rising(family.buckets):
-            raise self._wrong(f"metric {name}: its buckets are 1 to {BUCKETS_MAX} rising finite numbers")
+            raise self._wrong(f"metric {name}: labels must be distinct, at most {LABEL_NAMES_MAX}")
+        if family.kind == "histogram" and not _is_increasing(family.buckets):
+            raise self._wrong(f"metric {name}: buckets must be 1 to {BUCKETS_MAX} increasing finite numbers")
 
     def _wrong(self, fault: str) -> Invalid:
         return Invalid(f"extension {self._extension!r}: {fault}", code="invalid_metric")
@@ -270,7 +270,7 @@ class Metrics(Mapping[str, AnyDeclared]):
         return len(self._by_name)
 
 
-def _rising(buckets: Any) -> bool:
+def _is_increasing(buckets: Any) -> bool:
     return (
         0 < len(buckets) <= BUCKETS_MAX
         and all(isinstance(bound, int | float) and math.isfinite(bound) for bound in buckets)
@@ -281,28 +281,28 @@ def _rising(buckets: Any) -> bool:
 # -- collisions -------------------------------------------------------------------------------------------------
 
 
-def check_names(of_each: Mapping[str, Iterable[Instrument]]) -> None:
-    """By whose they are. Two families that would write samples of one name are an error that names both."""
+def check_names(by_owner: Mapping[str, Iterable[Instrument]]) -> None:
+    """`by_owner`: instruments by owner. Two families that would export samples of the same name are an error."""
     written: dict[str, tuple[str, str]] = {}
-    for whose, instruments in of_each.items():
+    for owner, instruments in by_owner.items():
         for instrument in instruments:
-            for name in _written(instrument):
-                other, its_name = written.setdefault(name, (whose, instrument.name))
-                if (other, its_name) != (whose, instrument.name):
+            for name in _exported_names(instrument):
+                other, its_name = written.setdefault(name, (owner, instrument.name))
+                if (other, its_name) != (owner, instrument.name):
                     raise Invalid(
-                        f"metric {instrument.name} of {whose} collides with {its_name} of {other}",
+                        f"metric {instrument.name} of {owner} collides with {its_name} of {other}",
                         code="duplicate_metric",
                     )
 
 
-def same_form(one: Instrument, other: Instrument | None) -> bool:
-    """Whether the second can stand in the place of the first: of the same kind, with the same labels and buckets."""
+def same_shape(one: Instrument, other: Instrument | None) -> bool:
+    """Whether the second can replace the first: same kind, labels and buckets."""
     if other is None or isinstance(one, Counter) is not isinstance(other, Counter):
         return False
     return (one.labels, getattr(one, "buckets", ())) == (other.labels, getattr(other, "buckets", ()))
 
 
-def _written(instrument: Instrument) -> set[str]:
+def _exported_names(instrument: Instrument) -> set[str]:
     if isinstance(instrument, Counter):
         base = instrument.name.removesuffix("_total")
         return {base, f"{base}_total", f"{base}_created"}
@@ -315,34 +315,34 @@ def _written(instrument: Instrument) -> set[str]:
 
 
 class Declarations:
-    """All that one process feeds."""
+    """All metrics that one process updates."""
 
     def __init__(self, instruments: Iterable[AnyDeclared]) -> None:
         self.by_name = {each.name: each for each in instruments}
 
     def take(self) -> Iterator[Snapshot]:
-        """What a child process has counted since the last time, in short messages."""
+        """The values of a child process since the last call, in short messages."""
         for name, each in self.by_name.items():
             taken = iter(each.take())
             while chunk := list(islice(taken, CHUNK)):
                 yield {name: chunk}
 
     def merge(self, source: object, message: msgspec.Raw) -> None:
-        """What a child process says. It may have another version of the extension, and handlers that do anything."""
+        """Add values from a child process. They are not trusted: it may run another version of the extension."""
         try:
             snapshot = msgspec.json.decode(message, type=Snapshot)
         except (msgspec.DecodeError, ValueError) as error:
-            once("", "metrics of a child process were dropped: %s", error)
+            once("", "metrics of a child process cannot be decoded and are dropped: %s", error)
             return
         for name, values in snapshot.items():
             if (instrument := self.by_name.get(name)) is None:
-                once(name, "metric %s of a child process is not known here and is dropped", name)
+                once(name, "metric %s of a child process is unknown here and is dropped", name)
                 continue
             for labels, value in values:
                 if instrument.fits(labels, value):
                     instrument.merge(source, tuple(map(_text, labels)), value)
                 else:
-                    once(name, "metric %s of a child process has other labels or values than here; dropped", name)
+                    once(name, "metric %s of a child process has different labels or values here and is dropped", name)
 
     def forget(self, source: object) -> None:
         for each in self.by_name.values():

@@ -1,8 +1,7 @@
-"""Counters, gauges and histograms that cost next to nothing to feed; Prometheus' own library writes them out.
+"""Counters, gauges and histograms with cheap updates; prometheus_client writes the exposition format.
 
-Feeding happens for every job, reading a few times a minute: so a value is a plain number in a dictionary, and all
-else waits until somebody reads. Values of several processes add up through `snapshot` and
-`MetricsRegistry.add_up`.
+Updates happen for every job, scrapes a few times a minute: a value is a plain number in a dictionary, and all other
+work happens at scrape time. Values of several processes are added up with `snapshot` and `MetricsRegistry.add_up`.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.utils import floatToGoString
 
-LABELS_MAX = 200  # sets of label values in one family; whatever comes later is counted together
+LABELS_MAX = 200  # label sets in one family; later ones are counted as `other`
 OTHER = "other"
-SAID_MAX = 1000
+WARNINGS_MAX = 1000
 
 log = logging.getLogger("holdfast.metrics")
 
@@ -29,9 +28,9 @@ Snapshot = dict[str, list[tuple[Labels, Any]]]  # by family
 
 
 class Instrument:
-    """One metric family. `values` has an entry for each set of label values that was seen."""
+    """One metric family. `values` has an entry for each label set that was seen."""
 
-    _written: type[CounterMetricFamily | GaugeMetricFamily] = GaugeMetricFamily
+    _family_type: type[CounterMetricFamily | GaugeMetricFamily] = GaugeMetricFamily
 
     def __init__(self, name: str, about: str, labels: Labels = ()) -> None:
         self.name, self.about, self.labels = name, about, labels
@@ -44,37 +43,37 @@ class Instrument:
         return 0.0
 
     def _slot(self, labels: Labels) -> Labels:
-        """Where these label values are counted: values that clients choose must not fill the memory (SEC-44)."""
+        """The key that counts these label values. Keys are limited in number: clients choose some label values."""
         if labels not in self.values:
             if len(self.values) >= self.most:
-                labels = self._beyond(labels)
+                labels = self._overflow(labels)
             self.values.setdefault(labels, self._new())
         return labels
 
-    def _beyond(self, labels: Labels) -> Labels:
+    def _overflow(self, labels: Labels) -> Labels:
         return (OTHER,) * len(labels)
 
     def show(self, *labels: str) -> None:
-        """Be there from the start, at zero."""
+        """Export this label set from the start, at zero."""
         self._slot(labels)
 
     def fits(self, labels: Labels, value: Any) -> bool:
-        """Whether what another process counted can be added to this."""
+        """Whether a value from another process has the labels and the shape of this family."""
         return len(labels) == len(self.labels) and _is_number(value)
 
     def add_up(self, labels: Labels, value: Any) -> None:
-        """What another process counted."""
+        """Add a value from another process."""
         self.values[self._slot(labels)] += value
 
     def family(self) -> Metric:
-        family = self._written(self.name, self.about, labels=self.labels)
+        family = self._family_type(self.name, self.about, labels=self.labels)
         for labels, value in self.values.items():
             family.add_metric(labels, value)
         return family
 
 
 class Counter(Instrument):
-    _written = CounterMetricFamily
+    _family_type = CounterMetricFamily
 
     def add(self, number: float, *labels: str) -> None:
         try:
@@ -89,19 +88,19 @@ class Gauge(Instrument):
 
 
 class SharedGauge(Gauge):
-    """All processes tell of the same thing, one a little later than the other: a sum would count it several times."""
+    """A gauge that every process reports for the same shared fact: values are combined with `combine`, not summed."""
 
-    def __init__(self, name: str, about: str, labels: Labels = (), *, of_many: Callable[..., float] = max) -> None:
+    def __init__(self, name: str, about: str, labels: Labels = (), *, combine: Callable[..., float] = max) -> None:
         super().__init__(name, about, labels)
-        self._of_many = of_many
+        self._combine = combine
 
     def add_up(self, labels: Labels, value: float) -> None:
         known = self.values.get(labels, value)
-        self.values[self._slot(labels)] = self._of_many(known, value)
+        self.values[self._slot(labels)] = self._combine(known, value)
 
 
 class Histogram(Instrument):
-    """A value is the numbers in each bucket, one more for what is beyond all of them, and then the sum."""
+    """A value is a list: one count per bucket, the count above the last bucket, and the sum."""
 
     def __init__(self, name: str, about: str, labels: Labels, buckets: tuple[float, ...]) -> None:
         self.buckets = buckets
@@ -139,13 +138,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-_said: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 
 
 def once(name: str, message: str, *arguments: object) -> None:
-    """One line for each metric, in one process."""
-    if (name, message) not in _said and len(_said) < SAID_MAX:
-        _said.add((name, message))
+    """Log a warning once per metric and message in this process."""
+    if (name, message) not in _warned and len(_warned) < WARNINGS_MAX:
+        _warned.add((name, message))
         log.warning(message, *arguments)
 
 
@@ -153,11 +152,11 @@ _Kind = TypeVar("_Kind", bound=Instrument)
 
 
 class MetricsRegistry:
-    """All families of one kind of process. Each is written out with its HELP and TYPE, also one that nobody fed yet."""
+    """All metric families of a process. Each is exported with HELP and TYPE, also before its first update."""
 
     def __init__(self) -> None:
         self.instruments: dict[str, Instrument] = {}
-        self.before: list[Callable[[], None]] = []  # called before each reading: for gauges that somebody else knows
+        self.before: list[Callable[[], None]] = []  # called before each scrape, to refresh gauges
 
     def counter(self, name: str, about: str, labels: Labels = ()) -> Counter:
         return self._add(Counter(name, about, labels))
@@ -165,8 +164,8 @@ class MetricsRegistry:
     def gauge(self, name: str, about: str, labels: Labels = ()) -> Gauge:
         return self._add(Gauge(name, about, labels))
 
-    def same(self, name: str, about: str, labels: Labels = (), *, of_many: Callable[..., float] = max) -> SharedGauge:
-        return self._add(SharedGauge(name, about, labels, of_many=of_many))
+    def same(self, name: str, about: str, labels: Labels = (), *, combine: Callable[..., float] = max) -> SharedGauge:
+        return self._add(SharedGauge(name, about, labels, combine=combine))
 
     def histogram(self, name: str, about: str, labels: Labels = (), *, buckets: tuple[float, ...]) -> Histogram:
         return self._add(Histogram(name, about, labels, buckets))
@@ -178,7 +177,7 @@ class MetricsRegistry:
         return instrument
 
     def adopt(self, instruments: Iterable[Instrument]) -> None:
-        """Made elsewhere, and fed there; in the place of one of the same name."""
+        """Add instruments that are created and updated elsewhere; they replace those of the same name."""
         self.instruments.update({each.name: each for each in instruments})
 
     def _refresh(self) -> None:
@@ -196,21 +195,21 @@ class MetricsRegistry:
                     instrument.add_up(labels, value)
 
     def known(self, snapshot: Snapshot) -> Iterator[tuple[Instrument, list[tuple[Labels, Any]]]]:
-        """What is not in the registry, or has other labels or buckets there, is dropped: processes of one worker may
-        be of several versions while they are replaced."""
+        """Drop what is not in the registry or has other labels or buckets there: during a rolling upgrade the
+        processes of one worker may run different versions."""
         for name, values in snapshot.items():
             if (instrument := self.instruments.get(name)) is None:
-                once(name, "metric %s of a process is not known here and is dropped", name)
+                once(name, "metric %s of another process is unknown here and is dropped", name)
                 continue
             fitting = [(tuple(labels), value) for labels, value in values if instrument.fits(labels, value)]
             if len(fitting) < len(values):
-                once(name, "metric %s of a process has other labels or values than here; dropped", name)
+                once(name, "metric %s of another process has different labels or values here and is dropped", name)
             yield instrument, fitting
 
     def collect(self) -> Iterator[Metric]:
         return (instrument.family() for instrument in self.instruments.values())
 
     def text(self) -> bytes:
-        """What Prometheus reads."""
+        """The Prometheus exposition format."""
         self._refresh()
         return generate_latest(self)

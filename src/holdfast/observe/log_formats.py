@@ -1,4 +1,4 @@
-"""What a line of the log looks like: JSON for programs, text for people. Each is one line, whatever is in it."""
+"""Log formats: JSON for programs, text for files, and a terminal format. Every record is one line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import msgspec
 
 from holdfast.redaction import printable, redacted, redacted_end, redacted_value, text_of
 
-# What every record has; the rest are fields that whoever logged it added.
-_OURS = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"))
-_TAKEN = frozenset(("time", "level", "logger", "message", "pid", "exception", "stack"))
-# On a line of text, what its message says already.
-_SAID = frozenset(("verb", "from", "to", "of", "retries", "outcome", "state"))
+# Attributes that every record has; the others were added with `extra`.
+_STANDARD_ATTRIBUTES = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"))
+_RESERVED_FIELDS = frozenset(("time", "level", "logger", "message", "pid", "exception", "stack"))
+# Fields that a text line leaves out, because the message contains them.
+_IN_MESSAGE = frozenset(("verb", "from", "to", "of", "retries", "outcome", "state"))
 
 # On a terminal.
 WIDTH = 80
@@ -41,24 +41,24 @@ NONE: Fields = {}
 
 
 class LogFormat(Protocol):
-    id_chars: int  # so much of a job's id is shown
+    id_chars: int  # how much of a job's id is shown
 
     def head(self, at: datetime) -> str:
-        """How a line begins that is written now."""
+        """The start of a line that is written now."""
         ...
 
     def line(self, level: str, logger: str, message: str, fields: Fields, trouble: Fields) -> str:
-        """The rest of it. `trouble`: texts of many lines, by name."""
+        """The rest of the line. `trouble`: multi-line texts such as a traceback, by name."""
         ...
 
     def around_id(
         self, level: str, logger: str, message: str, fields: Fields, *, trouble: Fields = NONE, timed: bool = False
     ) -> tuple[str, str]:
-        """The rest of a line about a job, without its id: what stands before and behind it, or behind its time."""
+        """The rest of a line about a job, split where its id (and with `timed` its duration) is inserted."""
         ...
 
     def timed(self, seconds: float, trace: int | None) -> str:
-        """How long it took, and where it is traced: what follows the id."""
+        """The duration and the trace id, inserted after the job's id."""
         ...
 
 
@@ -91,12 +91,12 @@ class Text:
         return f"{_time(at)} "
 
     def line(self, level: str, logger: str, message: str, fields: Fields, trouble: Fields) -> str:
-        return f"{self._begin(level, logger)}{printable(message)}{_words(fields)}\n{_below(trouble)}"
+        return f"{self._begin(level, logger)}{printable(message)}{_key_values(fields)}\n{_indented(trouble)}"
 
     def around_id(
         self, level: str, logger: str, message: str, fields: Fields, *, trouble: Fields = NONE, timed: bool = False
     ) -> tuple[str, str]:
-        return f"{self._begin(level, logger)}job ", f" {printable(message)}{_words(fields)}\n{_below(trouble)}"
+        return f"{self._begin(level, logger)}job ", f" {printable(message)}{_key_values(fields)}\n{_indented(trouble)}"
 
     def timed(self, seconds: float, trace: int | None) -> str:
         return f" ran {seconds:.3f} s:"
@@ -106,37 +106,38 @@ class Text:
 
 
 class Terminal(Text):
-    """For people who watch: a line for an attempt fits the width, and colours say how it went."""
+    """For a terminal: a line for an attempt fits the width, and its colour shows the outcome."""
 
-    id_chars = 18  # of a UUIDv7: enough to be typed instead of it
+    id_chars = 18  # of a UUIDv7: enough to identify the job in commands
 
     def __init__(self, width: int = WIDTH, *, colour: bool = False) -> None:
         self._width, self._colour = max(width, WIDTH), colour
 
     def head(self, at: datetime) -> str:
-        return self._in("dim", f"{at:%H:%M:%S}") + " "
+        return self._styled("dim", f"{at:%H:%M:%S}") + " "
 
     def line(self, level: str, logger: str, message: str, fields: Fields, trouble: Fields) -> str:
-        word = "" if level == "info" else self._in(level, level.upper()) + " "
+        word = "" if level == "info" else self._styled(level, level.upper()) + " "
         who = "" if logger.split(".", maxsplit=1)[0] == "holdfast" else f"{printable(logger)}: "
-        return f"{word}{who}{printable(message)}{_words(_unsaid(fields, message))}\n{self._in('dim', _below(trouble))}"
+        below = self._styled("dim", _indented(trouble))
+        return f"{word}{who}{printable(message)}{_key_values(_short_fields(fields, message))}\n{below}"
 
     def around_id(
         self, level: str, logger: str, message: str, fields: Fields, *, trouble: Fields = NONE, timed: bool = False
     ) -> tuple[str, str]:
-        """With what everybody wants to know of it, in the order in which it is looked for."""
+        """The job type first, then the id, the duration and the outcome."""
         before = f"{printable(str(fields.get('job_type')))[:TYPE_CHARS_MAX]:<{TYPE_CHARS}} "
         used = TIME_CHARS + len(before) + self.id_chars
-        told = self._attempt(fields, used + SECONDS_CHARS) if timed else self._move(level, message, fields)
-        if timed and told.endswith("…") and not trouble:  # no traceback says the rest of the error
+        shown = self._attempt(fields, used + SECONDS_CHARS) if timed else self._transition(level, message, fields)
+        if timed and shown.endswith("…") and not trouble:  # no traceback shows the rest of the error
             trouble = {"error": f"now {fields['state']}: {_error(fields)}"}
-        return before, f" {told}\n{self._in('dim', _below(trouble))}"
+        return before, f" {shown}\n{self._styled('dim', _indented(trouble))}"
 
     def timed(self, seconds: float, trace: int | None) -> str:
         return f" {seconds:>8.3f} s"
 
     def _attempt(self, fields: Fields, used: int) -> str:
-        """`failed 2/5, now retrying: ConnectionError: no route to host`, the rest of it cut."""
+        """`failed 2/5, now retrying: ConnectionError: no route to host`, truncated to the width."""
         outcome, state = str(fields["outcome"]), fields["state"]
         plain = f"{outcome} {fields['attempt']}/{fields['of']}"
         more = f", now {state}" if state not in (None, outcome) else ""
@@ -144,14 +145,18 @@ class Terminal(Text):
         room = self._width - used - len(plain) - 3
         if error and room - len(more) < ERROR_CHARS_MIN:
             more = ""
-        return self._in(outcome, plain) + more + (f": {_cut(printable(error), room - len(more))}" if error else "")
+        return (
+            self._styled(outcome, plain)
+            + more
+            + (f": {_truncated(printable(error), room - len(more))}" if error else "")
+        )
 
-    def _move(self, level: str, message: str, fields: Fields) -> str:
+    def _transition(self, level: str, message: str, fields: Fields) -> str:
         reason = f" ({printable(str(fields['reason']))})" if fields.get("reason") else ""
-        return self._in(level, printable(message)) + reason
+        return self._styled(level, printable(message)) + reason
 
-    def _in(self, style: str, text: str) -> str:
-        """In the colour of what it is about."""
+    def _styled(self, style: str, text: str) -> str:
+        """With the ANSI colour of this style."""
         code = _COLOURS.get(style)
         if not (self._colour and code and text):
             return text
@@ -163,12 +168,12 @@ def _error(fields: Fields) -> str:
     return ": ".join(str(fields[name]) for name in ("error_code", "error") if fields.get(name))
 
 
-def _cut(text: str, most: int) -> str:
+def _truncated(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: max(most - 1, 0)]}…"
 
 
-def _unsaid(fields: Fields, message: str) -> dict[str, Any]:
-    """Which job, in short, unless the message names it; the rest as it is."""
+def _short_fields(fields: Fields, message: str) -> dict[str, Any]:
+    """The job's fields as one short field, unless the message names the job."""
     shown = {name: value for name, value in fields.items() if name not in ("job_id", "job_type", "queue", "attempt")}
     job = fields.get("job_id")
     if isinstance(job, str) and job not in message:
@@ -176,13 +181,13 @@ def _unsaid(fields: Fields, message: str) -> dict[str, Any]:
     return shown
 
 
-def _below(trouble: Fields) -> str:
-    """Texts of many lines, each behind four spaces, where no record can begin."""
+def _indented(trouble: Fields) -> str:
+    """Multi-line texts, indented by four spaces, so that no line looks like the start of a record."""
     return "".join(f"    {printable(line)}\n" for text in trouble.values() for line in text.splitlines())
 
 
-def told(record: logging.LogRecord, form: LogFormat) -> str:
-    """A record of Python's own logging as a line; nothing that is in it keeps it from becoming one."""
+def formatted(record: logging.LogRecord, form: LogFormat) -> str:
+    """A record of Python's logging as a line. It never raises, whatever the record contains."""
     trouble: dict[str, str] = {}
     if record.exc_info and record.exc_info[0] is not None:
         trouble["exception"] = redacted_end(text_of("".join(traceback.format_exception(*record.exc_info))))
@@ -192,22 +197,22 @@ def told(record: logging.LogRecord, form: LogFormat) -> str:
         trouble["stack"] = redacted_end(text_of(record.stack_info))
     at = datetime.fromtimestamp(record.created, UTC)
     level = record.levelname.lower() if record.levelname.isalpha() else str(record.levelno)
-    return form.head(at) + form.line(level, record.name, _message(record), _added(record), trouble)
+    return form.head(at) + form.line(level, record.name, _message(record), _extra_fields(record), trouble)
 
 
 def _message(record: logging.LogRecord) -> str:
     try:
         message = record.getMessage()
-    except Exception:  # arguments that do not fit the message
+    except Exception:  # the arguments do not fit the format string
         message = f"{text_of(record.msg)} {text_of(record.args)}"
     return redacted(text_of(message))
 
 
-def _added(record: logging.LogRecord) -> dict[str, Any]:
-    """A field that has the name of one of ours gets another."""
-    added = {name: value for name, value in vars(record).items() if name not in _OURS}
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields of `extra`. A name that the format itself uses gets a trailing underscore."""
+    added = {name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}
     return {
-        f"{name}_" if name in _TAKEN else name: redacted_value(value, name)
+        f"{name}_" if name in _RESERVED_FIELDS else name: redacted_value(value, name)
         for name, value in ((text_of(name), value) for name, value in added.items())
     }
 
@@ -222,18 +227,18 @@ def _pairs(fields: Fields) -> str:
 
 
 def _encoded(value: Any) -> str:
-    """JSON without what ends a line, steers a terminal or begins a tag where it is shown: JSON itself allows more."""
+    """JSON without line separators, terminal control characters and `<`, which JSON itself allows."""
     text = msgspec.json.encode(value).decode().replace("<", "\\u003c")
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
-def _words(fields: Fields) -> str:
-    shown = {name: value for name, value in fields.items() if value is not None and name not in _SAID}
-    return "".join(f" {printable(name)}={_word(value)}" for name, value in shown.items())
+def _key_values(fields: Fields) -> str:
+    shown = {name: value for name, value in fields.items() if value is not None and name not in _IN_MESSAGE}
+    return "".join(f" {printable(name)}={_value(value)}" for name, value in shown.items())
 
 
-def _word(value: Any) -> str:
+def _value(value: Any) -> str:
     plain = isinstance(value, str) and value.isprintable() and not set(value) & set(" \"'=")
     return value if plain and value else _encoded(value)

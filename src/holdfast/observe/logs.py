@@ -1,6 +1,6 @@
-"""Logging of the processes that are ours: `holdfast serve`, `worker`, `dev`, and those that they start.
+"""Logging setup of `holdfast serve`, `worker` and `dev`, and of the processes that they start.
 
-A program that uses Holdfast as a library logs as it likes: nothing here is called there, and nothing is touched.
+A program that uses Holdfast as a library configures logging itself: nothing here is called there.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.observe.log_formats import Json, LogFormat, Terminal, Text, told
+from holdfast.observe.log_formats import Json, LogFormat, Terminal, Text, formatted
 from holdfast.observe.log_writer import LogWriter
 from holdfast.redaction import know
 
 FLUSH_SECONDS = 1.0
-MOVES, ATTEMPTS = "holdfast.moves", "holdfast.attempts"
-# At every request one of these says something that nobody wants to know.
-_TALKATIVE = ("httpx2", "httpcore2", "botocore", "aiobotocore")
+TRANSITIONS, ATTEMPTS = "holdfast.transitions", "holdfast.attempts"
+# These log every request at INFO.
+_VERBOSE = ("httpx2", "httpcore2", "botocore", "aiobotocore")
 
-_installed: list[Log] = []  # one, in a process that is ours
+_installed: list[Log] = []  # the one handler of a Holdfast process
 
 
 class Logs(msgspec.Struct, frozen=True):
-    """How a process is to log. The processes it starts are told the same."""
+    """Log settings of a process. The processes that it starts get the same."""
 
     form: str = "auto"  # json or text; auto: text on a terminal, JSON elsewhere
     level: str = "info"
-    jobs: bool = True  # a line for each move of a job, and for each attempt
-    secrets: tuple[str, ...] = ()  # hidden wherever they stand
+    jobs: bool = True  # a line for each transition of a job, and for each attempt
+    secrets: tuple[str, ...] = ()  # redacted everywhere
     colour: bool = True  # on a terminal
 
 
 class Log(logging.Handler):
-    """Everything that this process has to say, on its standard error."""
+    """The log handler of a Holdfast process: writes to standard error."""
 
     def __init__(self, logs: Logs, descriptor: int, form: LogFormat) -> None:
         super().__init__()
@@ -47,14 +47,14 @@ class Log(logging.Handler):
         self._lines = LogWriter(descriptor, self._dropped)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._lines.put(told(record, self.form).encode())
+        self._lines.put(formatted(record, self.form).encode())
 
     def head(self) -> str:
-        """How lines begin that are written now."""
+        """The start of lines that are written now."""
         return self.form.head(self._clock.now())
 
     def put(self, pieces: Sequence[str]) -> None:
-        """Whole lines in their final form, in pieces, for what is too frequent for records."""
+        """Formatted lines, in pieces: for lines too frequent for log records."""
         if pieces:
             self._lines.put("".join(pieces).encode())
 
@@ -67,12 +67,12 @@ class Log(logging.Handler):
         super().close()
 
     def _dropped(self, lines: int) -> bytes:
-        message = f"{lines} lines of this log were dropped: whoever reads it is too slow"
+        message = f"{lines} log lines were dropped: the reader of this log is too slow"
         return (self.head() + self.form.line("warning", __name__, message, {"dropped": lines}, {})).encode()
 
 
 def configure(logs: Logs) -> None:
-    """From now on this process logs like that."""
+    """Install the log handler of this process, in place of an earlier one."""
     root = logging.getLogger()
     while _installed:
         root.removeHandler(before := _installed.pop())
@@ -103,12 +103,12 @@ def _form(descriptor: int, logs: Logs, as_text: bool) -> LogFormat:
 
 
 def installed() -> Log | None:
-    """None in a program that is not ours."""
+    """The handler, or None in a program that uses Holdfast as a library."""
     return _installed[0] if _installed else None
 
 
 def job_lines() -> Log | None:
-    """Where moves and attempts are told, if they are."""
+    """The handler, if transitions and attempts are logged."""
     return log if (log := installed()) is not None and log.logs.jobs else None
 
 
@@ -116,31 +116,31 @@ def is_json() -> bool:
     return (log := installed()) is not None and isinstance(log.form, Json)
 
 
-def hush_moves() -> None:
-    """On a terminal a line for each attempt is enough, unless its reader wants to know everything."""
+def quiet_transitions() -> None:
+    """On a terminal, log attempts only, not every transition, unless the level is debug."""
     log = installed()
     if log is not None and isinstance(log.form, Terminal) and log.logs.level != "debug":
-        logging.getLogger(MOVES).setLevel(logging.WARNING)
+        logging.getLogger(TRANSITIONS).setLevel(logging.WARNING)
 
 
-def hush_jobs(*, failures: bool) -> None:
-    """On a terminal where somebody else tells what becomes of jobs; `failures`: who tells of those, too."""
+def quiet_jobs(*, failures: bool) -> None:
+    """On a terminal where another part prints the jobs; `failures`: it also prints failed attempts."""
     if not is_json():
-        logging.getLogger(MOVES).setLevel(logging.ERROR)
+        logging.getLogger(TRANSITIONS).setLevel(logging.ERROR)
         logging.getLogger(ATTEMPTS).setLevel(logging.ERROR if failures else logging.WARNING)
 
 
 def _set_levels(level: str) -> None:
-    """`debug` is about us and what handlers say: what libraries say there may hold what is nobody's business."""
+    """`debug` applies to Holdfast and handlers only: debug lines of libraries may contain secrets."""
     wanted = logging.getLevelNamesMapping()[level.upper()]
     logging.getLogger().setLevel(max(wanted, logging.INFO))
     logging.getLogger("holdfast").setLevel(wanted)
-    for name in _TALKATIVE:
+    for name in _VERBOSE:
         logging.getLogger(name).setLevel(max(wanted, logging.WARNING))
 
 
 def _standard_error() -> int | None:
-    """None where it was closed before we came; its number may be a connection by now."""
+    """None if it was closed before the process started: its number may belong to a connection by now."""
     try:
         return sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):
@@ -150,4 +150,4 @@ def _standard_error() -> int | None:
 def _uncaught(kind: Any, error: Any, trace: Any) -> None:
     if kind is SystemExit:
         return
-    logging.getLogger("holdfast").critical("an error that nobody caught: %s", error, exc_info=(kind, error, trace))
+    logging.getLogger("holdfast").critical("uncaught exception: %s", error, exc_info=(kind, error, trace))

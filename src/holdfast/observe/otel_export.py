@@ -1,4 +1,4 @@
-"""Where spans go from the processes that Holdfast itself starts: by OTLP over HTTP, as the `OTEL_` variables say."""
+"""Exports the spans of Holdfast processes: OTLP over HTTP, configured by the `OTEL_` variables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from opentelemetry.trace import ProxyTracerProvider, get_current_span, get_trace
 
 log = logging.getLogger("holdfast.traces")
 
-# They complain of each batch that a collector did not take; we say it once.
-_TALKATIVE = ("opentelemetry.exporter.otlp", "opentelemetry.sdk._shared_internal")
+# They log every batch that the collector rejects; `QuietExporter` logs it once.
+_VERBOSE = ("opentelemetry.exporter.otlp", "opentelemetry.sdk._shared_internal")
 
 
 class OtelExport:
-    """Set up unless the app has a provider of its own, which then also sees to what becomes of its spans."""
+    """Sets up a tracer provider, unless the app has one, which then exports the spans itself."""
 
     def __init__(self, service: str) -> None:
         self._provider: TracerProvider | None = None
@@ -31,7 +31,7 @@ class OtelExport:
             set_tracer_provider(self._provider)
 
     async def flush(self, seconds: float) -> None:
-        """What is left goes out, if that can be done in time: a collector that is away keeps no process from ending."""
+        """Send the last spans within a time limit: an unreachable collector does not delay the exit."""
         if self._provider is None:
             return
         loop, done = asyncio.get_running_loop(), asyncio.Event()
@@ -50,21 +50,21 @@ class OtelExport:
 
 
 def _provider(service: str) -> TracerProvider:
-    for name in _TALKATIVE:
+    for name in _VERBOSE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     resource = Resource.create()
-    if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):  # as it says when nobody said
+    if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):  # the default
         resource = resource.merge(Resource({SERVICE_NAME: service}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.sampler = Following(provider.sampler)
-    provider.add_span_processor(BatchSpanProcessor(Quiet(OTLPSpanExporter())))
+    provider.sampler = LinkedSampler(provider.sampler)
+    provider.add_span_processor(BatchSpanProcessor(QuietExporter(OTLPSpanExporter())))
     return provider
 
 
-class Following(Sampler):
-    """A new trace with a link to one that is recorded is recorded too; otherwise the sampler in here decides.
+class LinkedSampler(Sampler):
+    """Records a new trace if it links to a recorded one; otherwise the wrapped sampler decides.
 
-    Else, of the jobs that one in ten is recorded of, one in ten attempts would be: a link would mostly lead nowhere.
+    Without this, at a sampling rate of 0.1 the attempts of a recorded job would be recorded only one time in ten.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -87,11 +87,11 @@ class Following(Sampler):
         return sampler.should_sample(parent_context, trace_id, name, kind, attributes, links, *more, **named)
 
     def get_description(self) -> str:
-        return f"Following({self._sampler.get_description()})"
+        return f"LinkedSampler({self._sampler.get_description()})"
 
 
-class Quiet(SpanExporter):
-    """Says once that the collector takes nothing, and once that it does again."""
+class QuietExporter(SpanExporter):
+    """Logs once that the collector is unreachable, and once that it is reachable again."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -106,9 +106,9 @@ class Quiet(SpanExporter):
         if works != self._works:
             self._works = works
             if works:
-                log.info("the collector takes spans again")
+                log.info("the trace collector accepts spans again")
             else:
-                log.warning("the collector takes no spans; they are lost until it does, and the work goes on")
+                log.warning("the trace collector does not accept spans; spans are dropped until it does")
         return result
 
     def shutdown(self) -> None:

@@ -1,6 +1,6 @@
-"""Every metric of server processes: those of document 000 to the letter, and a family of our own.
+"""All metrics of a server process.
 
-They are never in one registry with those of a worker: `db_query_duration_seconds` is in both, with other labels.
+They never share a registry with those of a worker: both have `db_query_duration_seconds`, with different labels.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from holdfast.observe.query_metrics import QueryTimes
 from holdfast.store.queries import Query
 
 SECONDS = (0.1, 0.3, 0.5, 1, 2, 5, 10)
-BYTES = tuple(2**power for power in range(10, 21))  # 1 KiB to 1 MiB, the longest body of a job
+BYTES = tuple(2**power for power in range(10, 21))  # 1 KiB to 1 MiB, the largest body of a job
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 MEDIA_TYPES = frozenset({"application/gzip", *(kind for known in MimeTypes().types_map for kind in known.values())})
 WEBHOOK = "webhook"
 REQUESTS_MAX = 5_000  # routes times statuses: clients cannot add to them
-QUEUES_MAX = 100  # told apart; the others are counted together
+QUEUES_MAX = 100  # shown separately; the others are counted as `other`
 STATES = ("waiting", "paused", "delayed", "retrying", "created", "running")
 STATUSES = ("active", "idle", "busy", "offline", "disabled")
 OUTCOMES = ("delivered", "retried", "failed")
@@ -36,117 +36,118 @@ class ServerMetrics(MetricsRegistry):
     def __init__(self) -> None:
         super().__init__()
         self._process = ProcessCollector(registry=None)
-        self._of_requests()
-        self._of_the_database()
-        self._of_others()
-        self._of_jobs()
-        self.hinting = BrokerMetrics(self)
-        self.before.append(self._follow)
+        self._add_request_metrics()
+        self._add_query_metrics()
+        self._add_webhook_metrics()
+        self._add_job_metrics()
+        self.broker = BrokerMetrics(self)
+        self.before.append(self._count_requests)
 
-    def _of_requests(self) -> None:
+    def _add_request_metrics(self) -> None:
         labels = ("method", "route", "status_code")
         self.requests = self.histogram(
             "http_request_duration_seconds",
-            "How long requests took; of a stream, until it began.",
+            "Duration of HTTP requests; of an event stream, until its first byte.",
             labels,
             buckets=SECONDS,
         )
-        self.requests_total = self.counter("http_requests_total", "Requests that were answered.", labels)
+        self.requests_total = self.counter("http_requests_total", "HTTP requests.", labels)
         self.requests.most = self.requests_total.most = REQUESTS_MAX
         self.uploads = self.histogram(
-            "upload_size_bytes", "How long bodies of jobs and uploaded files were.", ("mime_type",), buckets=BYTES
+            "upload_size_bytes", "Size of job bodies and uploaded files.", ("mime_type",), buckets=BYTES
         )
-        self.streams = self.gauge("holdfast_streams", "Live streams that are open here.")
+        self.streams = self.gauge("holdfast_streams", "Open event streams.")
 
-    def _of_the_database(self) -> None:
+    def _add_query_metrics(self) -> None:
         labels = ("operation", "table")
         took = self.histogram(
-            "db_query_duration_seconds", "How long the queries of this server took.", labels, buckets=SECONDS
+            "db_query_duration_seconds", "Duration of the server's database queries.", labels, buckets=SECONDS
         )
-        errors = self.counter("db_query_error_total", "Queries that failed.", (*labels, "error_code"))
-        self.queries = QueryTimes(self, took, errors, _what_and_where)
+        errors = self.counter("db_query_error_total", "Failed database queries.", (*labels, "error_code"))
+        self.queries = QueryTimes(self, took, errors, _labels_of)
 
-    def _of_others(self) -> None:
+    def _add_webhook_metrics(self) -> None:
         labels = ("service", "operation")
         self.external = self.histogram(
-            "external_duration_seconds", "How long others took to answer us.", labels, buckets=SECONDS
+            "external_duration_seconds", "Duration of calls to external services.", labels, buckets=SECONDS
         )
         self.external_errors = self.counter(
-            "external_error_total", "Calls to others that failed.", (*labels, "error_code")
+            "external_error_total", "Failed calls to external services.", (*labels, "error_code")
         )
         self.deliveries = self.counter(
-            "holdfast_deliveries_total", "Webhook messages and alerts sent from here, by outcome.", ("outcome",)
+            "holdfast_deliveries_total", "Webhook deliveries and alerts sent by this process, by outcome.", ("outcome",)
         )
         for outcome in OUTCOMES:
             self.deliveries.show(outcome)
 
-    def _of_jobs(self) -> None:
-        self.created = self.counter("holdfast_jobs_created_total", "Jobs that were created here, by HTTP.", ("queue",))
+    def _add_job_metrics(self) -> None:
+        self.created = self.counter(
+            "holdfast_jobs_created_total", "Jobs created over HTTP in this process.", ("queue",)
+        )
         self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
         self.attempts = self.histogram(
             ATTEMPT_SECONDS,
-            "How long attempts were that workers reported here, or lost here.",
+            "Duration of attempts that were reported over HTTP or lost, in this process.",
             ATTEMPT_LABELS,
             buckets=OUR_SECONDS,
         )
         self.hook_failures = self.counter("holdfast_hook_failures_total", HOOK_FAILURES, ("extension", "verb"))
         self.failures = self.counter(
-            "holdfast_job_failures_total", "Attempts that failed or were lost, on all workers since the beginning."
+            "holdfast_job_failures_total", "Attempts that failed or lost their lease, on all workers."
         )
         self.stale = self.counter(
-            "holdfast_stale_jobs_recovered_total", "Jobs taken from workers that died or fell silent, on all workers."
+            "holdfast_stale_jobs_recovered_total",
+            "Jobs recovered from workers that crashed or stopped sending heartbeats, on all workers.",
         )
         self.spent = self.counter(
-            "holdfast_max_retries_exceeded_total", "Jobs that used up their attempts, on all workers."
+            "holdfast_max_retries_exceeded_total", "Jobs that failed their last attempt, on all workers."
         )
         self.refused = self.counter(
-            "holdfast_late_writes_refused_total", "Words of workers that were refused here: the lease was not theirs."
+            "holdfast_stale_writes_rejected_total", "Worker reports rejected because the lease was lost or expired."
         )
-        self.jobs = self.gauge(
-            "holdfast_queue_jobs", "Jobs in the database that have not ended, by queue.", ("queue", "state")
-        )
+        self.jobs = self.gauge("holdfast_queue_jobs", "Unfinished jobs, by queue and state.", ("queue", "state"))
         self.oldest = self.gauge(
-            "holdfast_queue_oldest_wait_seconds", "How long the oldest job that could run has waited.", ("queue",)
+            "holdfast_queue_oldest_wait_seconds", "Waiting time of the oldest job that is ready to run.", ("queue",)
         )
-        self.age = self.gauge("holdfast_queue_age_seconds", "How long ago the jobs in the queues were counted.")
+        self.age = self.gauge("holdfast_queue_stats_age_seconds", "Age of the queue statistics.")
         self.overdue = self.gauge(
             "holdfast_prune_backlog",
-            "Rows that should have been deleted more than 5 minutes ago, by kind, counted up to 10,000.",
+            "Rows whose deletion is more than 5 minutes overdue, counted up to 10,000.",
             ("kind",),
         )
         self.missing = self.gauge(
             "holdfast_extension_missing",
-            "Jobs that need an extension which no live process has, counted up to 10,000.",
+            "Jobs that need an extension that no live process has, counted up to 10,000.",
             ("extension",),
         )
-        self.workers = self.gauge("holdfast_workers", "Workers that are registered, by status.", ("status",))
-        self.slots = self.gauge("holdfast_cluster_slots", "Jobs that all workers that live can run at once.")
-        self.busy = self.gauge("holdfast_cluster_slots_busy", "Jobs that run, on all workers.")
+        self.workers = self.gauge("holdfast_workers", "Registered workers, by status.", ("status",))
+        self.slots = self.gauge("holdfast_cluster_slots", "Jobs that all live workers can run at once.")
+        self.busy = self.gauge("holdfast_cluster_slots_busy", "Jobs running, on all workers.")
         for status in STATUSES:
             self.workers.show(status)
 
-    # -- what is fed as it happens ----------------------------------------------------------------------------
+    # -- updated when something happens -----------------------------------------------------------------------
 
-    def turned_away(self, method: str, route: str, status: int) -> None:
-        """Before any handler was asked; in next to no time. Clients may call a method whatever they like."""
+    def rejected_early(self, method: str, route: str, status: int) -> None:
+        """A request that no handler saw. The method is whatever the client sent."""
         self.requests.observe(0.0, method if method in METHODS else OTHER, route, str(status))
 
     def uploaded(self, size: int, kind: str) -> None:
-        """Clients choose the kind, so only those that are well known are told by name."""
-        named = kind.partition(";")[0].strip().lower()
-        self.uploads.observe(size, named if named in MEDIA_TYPES else OTHER)
+        """Clients choose the media type: only known ones become label values."""
+        media_type = kind.partition(";")[0].strip().lower()
+        self.uploads.observe(size, media_type if media_type in MEDIA_TYPES else OTHER)
 
     def sent(self, operation: str, seconds: float, status: int | None, outcome: str) -> None:
-        """A webhook message or an alert, and what came back."""
+        """A webhook delivery or an alert was sent."""
         self.external.observe(seconds, WEBHOOK, operation)
         self.deliveries.add(1, "retried" if outcome == "pending" else outcome)
         if outcome != "delivered":
             self.external_errors.add(1, WEBHOOK, operation, "no_answer" if status is None else str(status))
 
-    # -- what is asked for when somebody reads ----------------------------------------------------------------
+    # -- refreshed before a scrape ----------------------------------------------------------------------------
 
     def show_depths(self, depths: Depths, age_seconds: float) -> None:
-        """A queue that has been shown and is empty now is shown as empty, while there is room."""
+        """A queue that was exported before and is empty now is exported as empty, while there is room."""
         queues = fullest(QUEUES_MAX, depths.queues)
         for (queue,) in [*self.oldest.values]:
             if queue != OTHER and len(queues) < QUEUES_MAX:
@@ -161,8 +162,8 @@ class ServerMetrics(MetricsRegistry):
         self.age.set(age_seconds)
 
     def show_failures(self, counts: FailureCounts | None) -> None:
-        """The database counts them for all processes: each server shows the same, and nothing before it has asked, for
-        a zero would look like a counter that began anew."""
+        """The database counts them for all processes. Nothing is exported before the first read, because a zero would
+        look like a counter reset."""
         self.failures.values = {} if counts is None else {(): counts.failures}
         self.stale.values = {} if counts is None else {(): counts.stale_jobs_recovered}
         self.spent.values = {} if counts is None else {(): counts.max_retries_exceeded}
@@ -171,12 +172,12 @@ class ServerMetrics(MetricsRegistry):
         self.overdue.values = {("jobs",): overdue.jobs, ("deliveries",): overdue.deliveries}
 
     def show_missing(self, missing: Mapping[str, int]) -> None:
-        """One that was missing and is there again is shown as 0."""
+        """An extension that is available again is exported as 0."""
         back = dict.fromkeys(self.missing.values, 0.0)
         self.missing.values = {**back, **{(name,): float(jobs) for name, jobs in missing.items()}}
 
-    def _follow(self) -> None:
-        """The same requests: counted once, and shown twice."""
+    def _count_requests(self) -> None:
+        """`http_requests_total` is computed from the histogram."""
         for labels, value in self.requests.values.items():
             self.requests_total.values[labels] = sum(value[:-1])
 
@@ -185,5 +186,5 @@ class ServerMetrics(MetricsRegistry):
         yield from self._process.collect()
 
 
-def _what_and_where(query: Query) -> Labels:
+def _labels_of(query: Query) -> Labels:
     return query.operation, query.table

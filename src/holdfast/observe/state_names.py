@@ -1,4 +1,4 @@
-"""States in the words of the lifecycle: as an operator sees them everywhere else."""
+"""The name of a state in its lifecycle, as operators see it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from holdfast.lifecycle import Lifecycles, State
 
 
 @overload
-def word(lifecycles: Lifecycles, lifecycle: str, state: str) -> str: ...
+def state_name(lifecycles: Lifecycles, lifecycle: str, state: str) -> str: ...
 @overload
-def word(lifecycles: Lifecycles, lifecycle: str, state: str | None) -> str | None: ...
-def word(lifecycles: Lifecycles, lifecycle: str, state: str | None) -> str | None:
-    """The stored word where this process does not know the lifecycle."""
+def state_name(lifecycles: Lifecycles, lifecycle: str, state: str | None) -> str | None: ...
+def state_name(lifecycles: Lifecycles, lifecycle: str, state: str | None) -> str | None:
+    """The stored state if this process does not have the lifecycle."""
     if state is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How long operations on object storage took, and which failed."""
+"""Metrics of object storage: durations and errors."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ LABELS = ("operation", "bucket")
 class StorageMetrics:
     def __init__(self) -> None:
         self._took = DeclaredHistogram(
-            "s3_operation_duration_seconds", "How long operations on S3 took.", LABELS, OPERATION_SECONDS
+            "s3_operation_duration_seconds", "Duration of S3 operations.", LABELS, OPERATION_SECONDS
         )
-        self._errors = DeclaredCounter(
-            "s3_operation_errors_total", "Operations on S3 that failed.", (*LABELS, "error_code")
-        )
+        self._errors = DeclaredCounter("s3_operation_errors_total", "Failed S3 operations.", (*LABELS, "error_code"))
         self.instruments = (self._took, self._errors)
 
     def of(self, bucket: str) -> Callable[[str, float, BaseException | None], None]:
-        """What object storage is to be watched by."""
+        """The `watch` callback for the storage of this bucket."""
 
         def watch(operation: str, seconds: float, error: BaseException | None) -> None:
             self._took.observe(seconds, operation, bucket)

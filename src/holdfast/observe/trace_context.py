@@ -1,4 +1,4 @@
-"""The headers by which a trace goes from one program to the next (W3C Trace Context), which anybody may send."""
+"""Parses the W3C Trace Context headers, `traceparent` and `tracestate`. They come from clients and are not trusted."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _MEMBER = re.compile(
 
 
 def carried(headers: Mapping[bytes, bytes]) -> dict[str, str] | None:
-    """What is kept with a job of `traceparent` and `tracestate`. A header of another form is as good as none."""
-    said = headers.get(b"traceparent")
-    if said is None:
+    """What is stored with a job of `traceparent` and `tracestate`. A malformed header is ignored."""
+    header = headers.get(b"traceparent")
+    if header is None:
         return None
-    parent = _PARENT.fullmatch(said.strip())
+    parent = _PARENT.fullmatch(header.strip())
     if parent is None or (parent[1] == b"00" and parent[3]):
         return None
-    kept = {"traceparent": f"00-{parent[2].decode()}"}  # of a later version, what this one knows
+    kept = {"traceparent": f"00-{parent[2].decode()}"}  # of a later version, the part that this version defines
     if state := _state(headers.get(b"tracestate", b"")):
         kept["tracestate"] = state
     return kept
 
 
-def _state(said: bytes) -> str | None:
-    members = [member for each in said.split(b",") if (member := each.strip(b" \t"))]
+def _state(header: bytes) -> str | None:
+    members = [member for each in header.split(b",") if (member := each.strip(b" \t"))]
     if len(members) > STATE_MEMBERS_MAX or not all(_MEMBER.fullmatch(member) for member in members):
         return None
     state = b",".join(members).decode()

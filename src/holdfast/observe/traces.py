@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry: one where jobs are handed in, and one for each attempt, with a link to where it came from.
+"""OpenTelemetry spans: one for each enqueue, and one for each attempt with a link to the span that enqueued the job.
 
-An attempt begins a trace of its own: jobs run days later, again and again, and hand in others without end. Whether it
-is recorded was decided where the job was handed in.
+An attempt starts a new trace, because jobs may run days later, several times, and enqueue more jobs. The sampling
+decision was made when the job was enqueued.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _NOTHING = Context()
 Carried = dict[str, str]
 
 
-class Made(Protocol):
-    """The answer of whoever created a job."""
+class CreatedJob(Protocol):
+    """A job as returned by `create`."""
 
     @property
     def id(self) -> str: ...
 
 
-M = TypeVar("M", bound=Made)
+M = TypeVar("M", bound=CreatedJob)
 
 
 def carried_by(context: SpanContext) -> Carried | None:
@@ -56,10 +56,10 @@ def carried_by(context: SpanContext) -> Carried | None:
 
 
 def origin_of(carried: Mapping[str, str] | None) -> SpanContext | None:
-    """Where a job comes from. What is no context, because somebody stored something else, is none."""
+    """The span that enqueued a job. A malformed stored value counts as none."""
     try:
         _, trace, span, flags = (carried or {})["traceparent"].split("-")
-        state = TraceState.from_header([said]) if (said := (carried or {}).get("tracestate")) else None
+        state = TraceState.from_header([header]) if (header := (carried or {}).get("tracestate")) else None
         context = SpanContext(int(trace, 16), int(span, 16), True, TraceFlags(int(flags, 16)), state)
     except (KeyError, ValueError):
         return None
@@ -67,16 +67,16 @@ def origin_of(carried: Mapping[str, str] | None) -> SpanContext | None:
 
 
 class Traces:
-    """Whatever tracer provider the process has makes the spans; without one there are none, and nothing is carried.
+    """Creates spans with the tracer provider of the process; without one there are no spans and jobs carry no context.
 
-    `ration`: of attempts to be recorded. A worker that does thousands would be busier telling than doing.
+    `limit`: limits how many attempts per second are recorded, because spans cost more than short jobs.
     """
 
-    def __init__(self, tracer: Tracer | None = None, ration: Ration | None = None) -> None:
-        self._tracer, self._ration = tracer or get_tracer("holdfast"), ration
-        self._unrecorded: tuple[str, Context] = ("", _NOTHING)  # the last one: jobs of a batch come from one place
+    def __init__(self, tracer: Tracer | None = None, limit: SpanRateLimit | None = None) -> None:
+        self._tracer, self._limit = tracer or get_tracer("holdfast"), limit
+        self._unrecorded: tuple[str, Context] = ("", _NOTHING)  # the last one: the jobs of a batch share their context
 
-    # -- handing in -------------------------------------------------------------------------------------------
+    # -- enqueue ----------------------------------------------------------------------------------------------
 
     async def enqueued(
         self,
@@ -85,9 +85,9 @@ class Traces:
         *,
         queue: str | None = None,
     ) -> list[M]:
-        """Hand them in, all under one span, which they carry. It is below the one they carry already, if they do."""
+        """Create the jobs under one span, whose context they carry. Its parent is the context they carry already."""
         span = self._tracer.start_span(
-            _named("enqueue", jobs), _above(jobs), SpanKind.PRODUCER, _of_producer(jobs, queue)
+            _span_name("enqueue", jobs), _parent_context(jobs), SpanKind.PRODUCER, _producer_attributes(jobs, queue)
         )
         carried = carried_by(span.get_span_context())
         try:
@@ -102,22 +102,22 @@ class Traces:
             span.end()
 
     def headers(self) -> Carried:
-        """For whoever hands in jobs over HTTP; none outside of a span."""
+        """Headers for a request that creates jobs over HTTP; empty outside a span."""
         return carried_by(get_current_span().get_span_context()) or {}
 
     # -- attempts ---------------------------------------------------------------------------------------------
 
     def begun(self, lease: Lease) -> Span | None:
-        """Everything that the running task does from now on is inside it. None: of this one nothing is recorded."""
-        if lease.trace is None:  # most often, where nobody traces those who hand in
-            return self._recorded(lease, None) if self._ration is None or self._ration.take() else None
+        """Start the span of an attempt and make it current in the running task. None: this attempt is not recorded."""
+        if lease.trace is None:  # the usual case: enqueue is not traced
+            return self._recorded(lease, None) if self._limit is None or self._limit.take() else None
         carried = lease.trace.get("traceparent", "") if isinstance(lease.trace, dict) else ""
         if carried and carried == self._unrecorded[0]:
             attach(self._unrecorded[1])
             return None
         origin = origin_of(lease.trace)
         if origin is None or origin.trace_flags.sampled:
-            if self._ration is None or self._ration.take():
+            if self._limit is None or self._limit.take():
                 return self._recorded(lease, origin)
             if origin is None:
                 return None
@@ -128,7 +128,9 @@ class Traces:
 
     def _recorded(self, lease: Lease, origin: SpanContext | None) -> Span:
         links = [Link(origin)] if origin is not None else None
-        span = self._tracer.start_span(f"run {lease.type}", _NOTHING, SpanKind.CONSUMER, _of_attempt(lease), links)
+        span = self._tracer.start_span(
+            f"run {lease.type}", _NOTHING, SpanKind.CONSUMER, _attempt_attributes(lease), links
+        )
         attach(set_span_in_context(span, _NOTHING))
         return span
 
@@ -140,18 +142,18 @@ class Traces:
             span.end()
 
     def carrying(self, lease: Lease, span: Span | None) -> Lease:
-        """As a child process gets it: what it makes of the trace is inside the attempt."""
+        """The lease for a child process: spans that it creates belong to the attempt."""
         carried = carried_by((get_current_span() if span is None else span).get_span_context())
         return lease if carried is None else msgspec.structs.replace(lease, trace=carried)
 
     def inside(self, lease: Lease) -> None:
-        """In that child: what the running task does from now on belongs to the span that the lease carries."""
+        """In the child process: make the span that the lease carries current in the running task."""
         if (origin := origin_of(lease.trace)) is not None:
             attach(set_span_in_context(NonRecordingSpan(origin), _NOTHING))
 
 
-class Ration:
-    """So many a second, and as many at once."""
+class SpanRateLimit:
+    """A token bucket: so many spans per second, and as many at once."""
 
     def __init__(self, per_second: float, clock: Clock) -> None:
         self._per_second, self._clock = per_second, clock
@@ -174,31 +176,31 @@ def _unsampled(context: SpanContext) -> SpanContext:
     return SpanContext(context.trace_id, context.span_id, True, TraceFlags(0), context.trace_state)
 
 
-def _named(verb: str, jobs: list[NewJob]) -> str:
+def _span_name(verb: str, jobs: list[NewJob]) -> str:
     alike = all(job.type == jobs[0].type for job in jobs)
     return f"{verb} {_short(jobs[0].type)}" if alike else verb
 
 
 def _short(name: str) -> str:
-    """Nobody has looked at it yet: a name that will be refused may be a megabyte."""
+    """The name is not validated yet and may be very long."""
     return name[:CHARS_MAX]
 
 
-def _above(jobs: list[NewJob]) -> Context:
+def _parent_context(jobs: list[NewJob]) -> Context:
     origin = origin_of(jobs[0].trace)
     return get_current() if origin is None else set_span_in_context(NonRecordingSpan(origin), get_current())
 
 
-def _of_producer(jobs: list[NewJob], queue: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {**_messaging("enqueue", "send"), "holdfast.job.type": _short(jobs[0].type)}
+def _producer_attributes(jobs: list[NewJob], queue: str | None) -> dict[str, Any]:
+    attributes: dict[str, Any] = {**_messaging("enqueue", "send"), "holdfast.job.type": _short(jobs[0].type)}
     if queue is not None:
-        told["messaging.destination.name"] = _short(queue)
+        attributes["messaging.destination.name"] = _short(queue)
     if len(jobs) > 1:
-        told["messaging.batch.message_count"] = len(jobs)
-    return told
+        attributes["messaging.batch.message_count"] = len(jobs)
+    return attributes
 
 
-def _of_attempt(lease: Lease) -> dict[str, Any]:
+def _attempt_attributes(lease: Lease) -> dict[str, Any]:
     return {
         **_messaging("run", "process"),
         "messaging.destination.name": lease.queue,
@@ -214,7 +216,7 @@ def _messaging(name: str, kind: str) -> dict[str, str]:
 
 
 def _fail(span: Span, code: str) -> None:
-    """By its code alone: what an error says may be a secret."""
+    """By its code alone: an error message may contain a secret."""
     code = _short(code)
     span.set_attribute("error.type", code)
     span.set_status(StatusCode.ERROR, code)

@@ -1,4 +1,4 @@
-"""Traces, where they are wanted: only then is OpenTelemetry loaded, and only then must it be there."""
+"""Turns tracing on. OpenTelemetry is imported, and required, only then."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from holdfast.errors import Invalid
 if TYPE_CHECKING:
     from holdfast.observe.traces import Traces
 
-FLUSH_SECONDS = 1.5  # less than a worker leaves its children to say goodbye
+FLUSH_SECONDS = 1.5  # less than a worker waits for its child processes to exit
 _NEEDED = ("opentelemetry.trace", "opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 
 
 @cache
 def traces() -> Traces:
-    """They need no more than the API: what becomes of spans is decided by whatever provider the process has."""
+    """Needs the OpenTelemetry API only: the tracer provider of the process exports the spans."""
     _require(_NEEDED[0])
     from holdfast.observe.traces import Traces
 
@@ -34,23 +34,23 @@ def trace_headers() -> Mapping[str, str]:
 
 @asynccontextmanager
 async def exported(service: str, *, wanted: bool, per_second: float | None = None) -> AsyncIterator[Traces | None]:
-    """In a process of ours: spans go to a collector while we are here, and the last ones when we leave."""
+    """In a Holdfast process: export spans to a collector while the context is open, and flush at the end."""
     if not wanted:
         yield None
         return
     require_traces()
     from holdfast.observe.otel_export import OtelExport
-    from holdfast.observe.traces import Ration, Traces
+    from holdfast.observe.traces import SpanRateLimit, Traces
 
-    exporting = OtelExport(service)
+    export = OtelExport(service)
     try:
-        yield Traces(ration=None if per_second is None else Ration(per_second, Clock()))
+        yield Traces(limit=None if per_second is None else SpanRateLimit(per_second, Clock()))
     finally:
-        await exporting.flush(FLUSH_SECONDS)
+        await export.flush(FLUSH_SECONDS)
 
 
 def require_traces() -> None:
-    """For a process that will send its spans itself."""
+    """Check that the libraries for exporting spans are installed."""
     for name in _NEEDED:
         _require(name)
 

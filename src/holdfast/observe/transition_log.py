@@ -1,7 +1,7 @@
-"""A line for each move of a job, in the process that made it, after its commit.
+"""Logs each state transition of a job after its commit, in the process that made it.
 
-It costs about a microsecond: jobs are many, but most lines differ in nothing but the job's id and the time, and what
-they have in common is made once. So it is checked and redacted once, too.
+A line costs about a microsecond: most lines differ only in job id and time, so the common text is formatted and
+redacted once and cached.
 """
 
 from __future__ import annotations
@@ -14,45 +14,47 @@ from operator import itemgetter
 from typing import Any
 
 from holdfast.lifecycle import Lifecycles, State
-from holdfast.observe.logs import MOVES, Log
-from holdfast.observe.state_names import word
+from holdfast.observe.logs import TRANSITIONS, Log
+from holdfast.observe.state_names import state_name
 from holdfast.redaction import redacted_value
 from holdfast.store import Row
 from holdfast.store.queries import Query
 from holdfast.store.render import certain, given
 
-KNOWN_MAX = 10_000
+CACHE_MAX = 10_000
 FACTS = ("type", "queue", "tenant", "lifecycle", "came_from", "state", "reason", "attempt", "version")
 
-_log = logging.getLogger(MOVES)
-Around = tuple[str, str]  # what stands before a job's id, and behind it
+_log = logging.getLogger(TRANSITIONS)
+Around = tuple[str, str]  # the text before and after a job's id
 
 
 class TransitionLog:
-    """An observer of the engine's."""
+    """An observer of the engine."""
 
     def __init__(self, log: Log, lifecycles: Lifecycles) -> None:
         self._log, self._lifecycles = log, lifecycles
-        self._known: dict[tuple[str, str, int], dict[Any, list[Around]]] = {}
+        self._cache: dict[tuple[str, str, int], dict[Any, list[Around]]] = {}
 
     def __call__(self, query: Query, rows: list[Row], actor: str) -> None:
-        if not (query.create or query.move):  # a wish or a report moves nothing
+        if not (query.create or query.move):  # progress reports and cancel requests are no transitions
             return
-        known = self._known.setdefault((query.name, actor, _log.getEffectiveLevel()), {})
+        cached = self._cache.setdefault((query.name, actor, _log.getEffectiveLevel()), {})
         head, id_chars = self._log.head(), self._log.form.id_chars
         pieces: list[str] = []
-        for facts, alike in groupby(_plain(rows), _facts_of(query)):  # most often all are
-            arounds = known.get(facts) or self._learn(known, facts, query, actor)
+        for facts, alike in groupby(_plain(rows), _facts_of(query)):  # usually all rows are alike
+            arounds = cached.get(facts) or self._add(cached, facts, query, actor)
             pieces += _lines(head, arounds, [row[0][:id_chars] for row in alike])
         self._log.put(pieces)
 
-    def _learn(self, known: dict[Any, list[Around]], facts: tuple[Any, ...], query: Query, actor: str) -> list[Around]:
-        if len(known) >= KNOWN_MAX:  # clients choose some of what is in it
-            known.clear()
-        known[facts] = list(self._told(dict(zip(_asked(query), facts, strict=True)) | certain(query), query, actor))
-        return known[facts]
+    def _add(self, cached: dict[Any, list[Around]], facts: tuple[Any, ...], query: Query, actor: str) -> list[Around]:
+        if len(cached) >= CACHE_MAX:  # clients choose some of the values
+            cached.clear()
+        cached[facts] = list(
+            self._formatted(dict(zip(_columns(query), facts, strict=True)) | certain(query), query, actor)
+        )
+        return cached[facts]
 
-    def _told(self, facts: dict[str, Any], query: Query, actor: str) -> Iterator[Around]:
+    def _formatted(self, facts: dict[str, Any], query: Query, actor: str) -> Iterator[Around]:
         job_type, queue, tenant, lifecycle, source, target, reason, attempt, version = (facts[name] for name in FACTS)
         verb = query.move or "create"
         level = logging.WARNING if verb == "reap" else logging.INFO
@@ -61,14 +63,16 @@ class TransitionLog:
         common = {"job_type": job_type, "queue": queue, "reason": reason, "attempt": attempt, "actor": actor}
         common |= _unless_default(tenant=tenant, lifecycle=lifecycle)
         for each, before, after in _steps(verb, source, target, version):
-            said = word(self._lifecycles, lifecycle, before), word(self._lifecycles, lifecycle, after)
-            fields = {"verb": each, "from": said[0], "to": said[1], **common}
-            message = f"{each}: {said[0] or '-'} -> {said[1]}"
-            yield self._log.form.around_id(logging.getLevelName(level).lower(), MOVES, message, redacted_value(fields))
+            names = state_name(self._lifecycles, lifecycle, before), state_name(self._lifecycles, lifecycle, after)
+            fields = {"verb": each, "from": names[0], "to": names[1], **common}
+            message = f"{each}: {names[0] or '-'} -> {names[1]}"
+            yield self._log.form.around_id(
+                logging.getLevelName(level).lower(), TRANSITIONS, message, redacted_value(fields)
+            )
 
 
 def _lines(head: str, arounds: list[Around], ids: list[str]) -> Iterator[str]:
-    """Of each job, one after the other."""
+    """The lines of each job in turn."""
     if len(arounds) == 1:
         [(before, behind)] = arounds
         yield from (head, before, f"{behind}{head}{before}".join(ids), behind)
@@ -77,22 +81,22 @@ def _lines(head: str, arounds: list[Around], ids: list[str]) -> Iterator[str]:
 
 
 def _plain(rows: list[Any]) -> Iterable[Any]:
-    """A row of SQLite is a tuple that answers to names, too, and takes its time for it."""
+    """SQLite rows as plain tuples: access by name is slower."""
     return map(tuple, rows) if isinstance(rows[0], tuple) else rows
 
 
 @cache
 def _facts_of(query: Query) -> Callable[[Row], tuple[Any, ...]]:
-    """From a row that it answers with; by place, which takes half of the time."""
-    return itemgetter(*(given(query).index(name) for name in _asked(query)))
+    """Reads the facts from a row by position, which takes half the time of access by name."""
+    return itemgetter(*(given(query).index(name) for name in _columns(query)))
 
 
-def _asked(query: Query) -> list[str]:
+def _columns(query: Query) -> list[str]:
     return [name for name in FACTS if name not in certain(query)]
 
 
 def _steps(verb: str, source: str | None, target: str, version: int | None) -> list[tuple[str, str | None, str]]:
-    """As its history has them: one that is born and accepted at once has made two moves."""
+    """As in the job's history: a job that is created and accepted at once has two transitions."""
     if verb == "create" and version == 2:
         return [("create", None, State.CREATED), ("accept", State.CREATED, target)]
     return [(verb, None if verb == "create" else source, target)]

@@ -269,7 +269,7 @@ class HttpApp:
     async def _nothing_here(self, scope: Any, send: Any) -> None:
         request_id = self._server.request_id()
         error = NotFound("there is no such route; /docs lists them", code="route_not_found")
-        self._server.metrics.turned_away(scope["method"], UNKNOWN, 404)
+        self._server.metrics.rejected_early(scope["method"], UNKNOWN, 404)
         await send_reply(problem(error, request_id), send, request_id)
 
 
@@ -288,6 +288,6 @@ class OnePath:
             await endpoint(scope, receive, send)
             return
         request_id, allowed = self._server.request_id(), ", ".join(self._by_method)
-        self._server.metrics.turned_away(scope["method"], self._template, 405)
+        self._server.metrics.rejected_early(scope["method"], self._template, 405)
         reply = problem(Malformed(f"this path takes {allowed}", code="method_not_allowed"), request_id)
         await send_reply(reply._replace(headers=((b"allow", allowed.encode()),)), send, request_id)

@@ -54,7 +54,7 @@ class Pulse:
             try:
                 async with asyncio.timeout(STALE_SECONDS):
                     await self.beat()
-                self._failures.works()
+                self._failures.succeeded()
             except (HoldfastError, TimeoutError) as error:
                 self._tell(Fleet())
                 self._failures.failed(error)

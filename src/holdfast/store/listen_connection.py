@@ -99,7 +99,7 @@ class Session:
             outage.failed(LISTEN, "the session with PostgreSQL was cut")
             while not await self._is_back():
                 continue
-            outage.works(LISTEN)
+            outage.succeeded(LISTEN)
             self._heard("")  # whatever was said meanwhile was missed
 
     async def _until_cut(self) -> None:

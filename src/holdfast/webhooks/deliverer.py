@@ -91,7 +91,7 @@ class WebhookDeliverer:
         except Exception as error:
             self._failures.failed(error)
             return QUIET_SECONDS
-        self._failures.works()
+        self._failures.succeeded()
         return LISTENING_SECONDS if listening else QUIET_SECONDS
 
     async def fan_out(self) -> bool:

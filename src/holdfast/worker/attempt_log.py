@@ -13,7 +13,7 @@ from holdfast.lifecycle import FINAL, Lifecycles, State
 from holdfast.model.reports import Settled
 from holdfast.observe.log_formats import LogFormat
 from holdfast.observe.logs import ATTEMPTS, Log
-from holdfast.observe.state_names import word
+from holdfast.observe.state_names import state_name
 from holdfast.redaction import redacted, redacted_end, redacted_value, text_of
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Rejected, Released
 
@@ -96,7 +96,7 @@ class AttemptLog:
         level = _LEVELS.get(type(outcome), logging.INFO)
         if level < least:
             return None
-        went = None if state is None else word(self._lifecycles, lease.lifecycle, _went(state, outcome))
+        went = None if state is None else state_name(self._lifecycles, lease.lifecycle, _went(state, outcome))
         fields: dict[str, Any] = {
             "job_type": lease.type,
             "queue": lease.queue,

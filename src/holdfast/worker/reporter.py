@@ -144,7 +144,7 @@ class Reporter:
                 return group
             self._settle_apart(group)
             return []
-        outage.works(REPORT)
+        outage.succeeded(REPORT)
         return self._answered(group, answers, apart=apart)
 
     def _answered(self, group: list[Ended], answers: Answers, *, apart: bool) -> list[Ended]:

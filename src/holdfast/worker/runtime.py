@@ -263,7 +263,7 @@ class Worker:
 
     async def _claim_of(self, types: list[str], wanted: int) -> int:
         claimed = await self._source.claim(wanted, queues=self.plan.queues, types=types)
-        outage.works(CLAIM)
+        outage.succeeded(CLAIM)
         self._board.polled()
         self._take(claimed)
         return len(claimed)
@@ -632,7 +632,7 @@ class Worker:
             outage.failed(RENEW, result.failed)
             self._unrenewed = True
             return
-        outage.works(RENEW)
+        outage.succeeded(RENEW)
         self._enabled, self._unrenewed, self._others = result.enabled, False, result.fleet.live > 1
         for held in result.lost:
             if (run := self._runs.get(held.token)) is not None:

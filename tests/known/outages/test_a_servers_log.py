@@ -40,12 +40,12 @@ async def test_an_outage_of_the_database_is_one_warning_and_one_line_at_its_end(
             await wire.go_away()
             await eventually(lambda: all(f"cannot {part}" in "\n".join(logged(caplog)) for part in PARTS))
             await wire.come_back()
-            await eventually(lambda: "answers again" in caplog.text)
+            await eventually(lambda: "is reachable again" in caplog.text)
             await eventually(lambda: is_ready(served))
             told = [line for line in logged(caplog, logging.INFO) if not line.startswith("request ")]
     assert len(told) == 2, told
     assert told[0].startswith("cannot ")
-    assert told[1].startswith("the database answers again after ")
+    assert told[1].startswith("the database is reachable again after ")
 
 
 @asynccontextmanager

@@ -62,7 +62,7 @@ async def test_a_database_that_goes_away_costs_no_job_and_no_worker(stage: OpenS
             [returned], [completed] = on.diary.notes("returned", job.id), ledger.times("complete", job.id)
             assert returned["at"] < back < completed, "it ended meanwhile, and its result was delivered"
         assert command.workers == workers, "they are the same processes"
-        await eventually(lambda: command.log.count("the database answers again") >= 2)
+        await eventually(lambda: command.log.count("the database is reachable again") >= 2)
         assert await command.stop() == 0
         said = [json.loads(line) for line in command.log.splitlines()]
         levels = [line["level"] for line in said if line["logger"] == "holdfast.connection"]

@@ -82,7 +82,7 @@ async def scrape(server: Server, asked: Asked) -> Reply:
     metrics.hook_failures.values.update(server.engine.ctx.hook_failures)
     metrics.streams.set(server.streams.total())
     if (dispatch := server.dispatch) is not None:
-        metrics.hinting.show(dispatch.tally, up=dispatch.up, left_alone=not dispatch.breaker.closed)
+        metrics.broker.show(dispatch.tally, up=dispatch.up, breaker_open=not dispatch.breaker.closed)
     return Reply(200, metrics.text(), content_type=TEXT.encode())
 
 

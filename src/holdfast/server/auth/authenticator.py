@@ -143,7 +143,7 @@ class Auth:
         try:
             if used:
                 await self._engine.keys.mark_used(sorted(used))
-                self._noting.works()
+                self._noting.succeeded()
             if sessions:
                 await self._engine.sessions.mark_used(sorted(sessions))
         except StoreError as error:

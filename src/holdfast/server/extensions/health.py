@@ -33,7 +33,7 @@ class ExtensionHealth:
             for probe in self.probes:
                 try:
                     await self.ask(probe)
-                    self._failures.works()
+                    self._failures.succeeded()
                 except Exception as error:
                     self._failures.failed(error)
             await self._clock.sleep(EVERY_SECONDS)

@@ -49,7 +49,7 @@ async def served(
     limit = connections_max or room_for_connections()
 
     def turned_away(method: str, status: int) -> None:
-        server.metrics.turned_away(method, UNKNOWN, status)
+        server.metrics.rejected_early(method, UNKNOWN, status)
 
     async with answering(app, listening, request_id=server.request_id, connections_max=limit, turned_away=turned_away):
         try:

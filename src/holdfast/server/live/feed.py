@@ -151,7 +151,7 @@ class Feed:
                     break
                 self._spread([Line(event) for event in events], _place(end))
                 came, full = True, len(events) == PAGE
-            self._failures.works()
+            self._failures.succeeded()
         except Exception as error:
             self._failures.failed(error)
         return came

@@ -105,7 +105,7 @@ class Room:
         found = await self._engine.polls.open_work(
             _union(seat.queues for seat in seats), _union(seat.types for seat in seats)
         )
-        self._failures.works()
+        self._failures.succeeded()
         if found.next_in == 0:
             await self._engine.maintenance.requeue_due()  # that is a hint again
         if self._clock.monotonic() >= self._floor_at:

@@ -19,7 +19,7 @@ from holdfast.store import q
 from holdfast.store.render import given
 from tests.engine.hooking import effect
 from tests.engine.steps import ask, bring, run, sweep
-from tests.observe.hearing import Heard, hearing
+from tests.observe.captured import Heard, hearing
 
 
 @pytest.fixture
@@ -123,12 +123,12 @@ async def test_a_level_above_info_leaves_only_what_was_lost(
 async def test_names_that_clients_choose_do_not_fill_the_memory(
     engine: Engine, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transition_log, "KNOWN_MAX", 5)
+    monkeypatch.setattr(transition_log, "CACHE_MAX", 5)
     [observer] = engine.ctx.observers
     for number in range(20):
         await engine.create(NewJob(type=f"type {number}"))
     assert isinstance(observer, TransitionLog)
-    assert all(len(known) <= 5 for known in observer._known.values())
+    assert all(len(known) <= 5 for known in observer._cache.values())
     assert {line["job_type"] for line in heard.lines} == {f"type {number}" for number in range(20)}
 
 
@@ -139,6 +139,6 @@ async def test_as_text_it_is_one_line_for_people(engine: Engine, tmp_path: Path)
         await engine.cancel(job.id, reason="no more")
         line = heard.text.splitlines()[-1]
         assert line.endswith(
-            f"INFO    holdfast.moves: job {job.id} cancel: queued -> canceled "
+            f"INFO    holdfast.transitions: job {job.id} cancel: queued -> canceled "
             'job_type=j queue=mail reason="no more" attempt=0 actor=client'
         )

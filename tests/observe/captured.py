@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.observe.log_formats import Json, LogFormat
-from holdfast.observe.logs import ATTEMPTS, MOVES, Log, Logs
+from holdfast.observe.logs import ATTEMPTS, TRANSITIONS, Log, Logs
 
 
 class Heard:
@@ -39,7 +39,7 @@ def hearing(folder: Path, form: LogFormat | None = None, level: int = logging.IN
     """A log of ours in a file. That it is in force here, and nowhere in the process, is what makes it a test's own."""
     path = folder / "log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    loggers = [logging.getLogger(name) for name in (MOVES, ATTEMPTS)]
+    loggers = [logging.getLogger(name) for name in (TRANSITIONS, ATTEMPTS)]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(level)

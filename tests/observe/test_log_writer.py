@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.observe import log_writer as lines_module
-from holdfast.observe.log_writer import PIECE_BYTES, LogWriter
+from holdfast.observe.log_writer import ATOMIC_BYTES, LogWriter
 
 PROMPT_SECONDS = 20  # far more than it takes, far less than for ever
 KIB = 1024
@@ -58,7 +58,7 @@ def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(lines_module, "KEPT_BYTES_MAX", 64 * KIB)
+    monkeypatch.setattr(lines_module, "BUFFER_BYTES_MAX", 64 * KIB)
     return 64 * KIB
 
 
@@ -79,7 +79,7 @@ def test_beyond_the_bound_lines_are_dropped_and_the_log_says_how_many(ends: Ends
     written = LogWriter(its, dropped)
     for line in range(20_000):
         written.put(number(line))
-    assert len(written._kept) <= small
+    assert len(written._buffer) <= small
     seen = read_all(ours, lambda seen: b"dropped" in seen and seen.endswith(b"\n")).splitlines(keepends=True)
     assert written.dropped > 0
     gap = seen.index(dropped(written.dropped))
@@ -138,8 +138,8 @@ def test_where_the_pipe_cannot_be_opened_again_it_is_asked_first(monkeypatch: py
 
 WRITER = """
 import sys
-from holdfast.observe.log_writer import Lines
-lines = Lines(2, lambda count: b"dropped")
+from holdfast.observe.log_writer import LogWriter
+lines = LogWriter(2, lambda count: b"dropped")
 for number in range(300):
     lines.put((sys.argv[1] * 299 + "\\n").encode() * 20)
 lines.flush(20)
@@ -161,7 +161,7 @@ def test_lines_of_several_processes_on_one_pipe_stay_whole() -> None:
 def test_a_line_longer_than_a_piece_arrives_whole() -> None:
     ours, its = os.pipe()
     written = LogWriter(its, dropped)
-    long = [number(line, width=PIECE_BYTES * 5 + line) for line in range(30)]
+    long = [number(line, width=ATOMIC_BYTES * 5 + line) for line in range(30)]
     written.put(b"".join(long))
     seen = read_all(ours, lambda seen: seen.count(b"\n") == len(long))
     assert seen == b"".join(long)
