@@ -55,7 +55,9 @@ def test_every_alert_asks_for_what_is_there(scrape: Scrape) -> None:
 
 
 def test_every_query_of_the_page_on_scaling_asks_for_what_is_there(scrape: Scrape) -> None:
-    queries = re.findall(r"(?m)^\| [\w ]+ \| `(.+)` \|$", section("docs/operate/scaling.md", "By a metric"))
+    queries = re.findall(
+        r"(?m)^\| [\w ]+ \| `(.+)` \|$", section("docs/operate/scaling.md", "Scaling by a Prometheus metric")
+    )
     assert len(queries) == 3
     for query in queries:
         labels_of(query, scrape)

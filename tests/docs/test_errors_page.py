@@ -9,7 +9,7 @@ from tests.docs.error_codes import SOURCE, codes_in, error_codes
 from tests.docs.pages import PAGES, first_cells, section
 
 PAGE = "docs/reference/errors.md"
-REASONS, FAILURES = "Reasons on a job", "Codes of failures"
+REASONS, FAILURES = "Reasons on a job", "Failure codes"
 
 
 def test_every_code_is_documented_and_every_documented_code_exists() -> None:

@@ -27,7 +27,7 @@ def test_every_word_move_and_actor_of_a_lifecycle_is_shown(machine: Machine) -> 
 
 
 def test_every_knob_of_the_policy_is_explained_with_its_standard_value() -> None:
-    rows = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|", section("docs/reference/lifecycles.md", "The policy"))
+    rows = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|", section("docs/reference/lifecycles.md", "Policy"))
     assert dict(rows) == {name: _shown(value) for name, value in msgspec.to_builtins(Policy()).items()}
 
 
