@@ -63,7 +63,8 @@ def run(program: Path, *arguments: str) -> "subprocess.Popen[str]":
 async def test_the_transaction_example_of_the_first_page_never_prints_a_warning(
     fresh_postgres_url: str, tmp_path: Path
 ) -> None:
-    example = next(b for b in blocks("README.md", "python") if b.heading == "A job in your own transaction")
+    on_the_page = blocks("docs/guides/jobs.md", "python")
+    example = next(block for block in on_the_page if block.heading == "Transactional enqueue")
     text = example.text.replace(POSTGRES, fresh_postgres_url).replace("CREATE TABLE", "CREATE TEMPORARY TABLE")
     (program := tmp_path / "example.py").write_text(text)
     for _ in range(3):
