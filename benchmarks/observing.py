@@ -39,6 +39,7 @@ from holdfast.observe.traces import SpanRateLimit, Traces
 from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings
 from holdfast.worker.attempt_log import AttemptLog
+from holdfast.worker.executor import HandlerResources
 from holdfast.worker.metrics import WorkerCounters
 from holdfast.worker.runtime import Worker, WorkerConfig
 from holdfast.worker.source import Source
@@ -52,7 +53,8 @@ SLOTS = 100
 class Seen:
     """What a worker is given to be seen by."""
 
-    by: dict[str, Any]
+    by: dict[str, Any]  # fields of `HandlerResources`
+    attempt_log: AttemptLog | None = None
     begin: Callable[[], object] = lambda: None
     finish: Callable[[], object] = lambda: None
 
@@ -68,19 +70,19 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
     if what == NOTHING:
         yield Seen({})
         return
-    by: dict[str, Any] = {"figures": WorkerCounters(sorted(app.handlers))}
-    measure(ours.engine, by["figures"])
+    by: dict[str, Any] = {"metrics": WorkerCounters(sorted(app.handlers))}
+    measure(ours.engine, by["metrics"])
     provider = TracerProvider(shutdown_on_exit=False)
     ration = SpanRateLimit(Settings().traces_per_second, Clock())
     with tempfile.TemporaryFile() as file:
         if what in (LOGS, TRACES):
             log, lifecycles = Log(Logs(), file.fileno(), Json()), ours.engine.ctx.lifecycles
             ours.engine.ctx.observers.append(TransitionLog(log, lifecycles))
-            by["attempts"] = AttemptLog(log, lifecycles)
+            attempt_log = AttemptLog(log, lifecycles)
         if what == TRACES:
             provider.add_span_processor(BatchSpanProcessor(Nowhere()))
             by["traces"] = Traces(provider.get_tracer("holdfast"), ration)
-        yield Seen(by, partial(spend, ration), provider.force_flush)
+        yield Seen(by, attempt_log, partial(spend, ration), provider.force_flush)
         assert (what == METRICS) == (os.fstat(file.fileno()).st_size == 0), "the log is not as it was to be"
     provider.shutdown()
 
@@ -93,7 +95,8 @@ def spend(ration: SpanRateLimit) -> None:
 async def drain(source: Source, seen: Seen, *, jobs: int) -> int:
     left.begin(jobs)
     seen.begin()
-    worker = Worker(source, app.handlers, plan=WorkerConfig(concurrency=SLOTS, kept=False), **seen.by)
+    config, resources = WorkerConfig(concurrency=SLOTS, heartbeats=False), HandlerResources(**seen.by)
+    worker = Worker(source, app.handlers, config=config, resources=resources, attempt_log=seen.attempt_log)
     running = asyncio.create_task(worker.run())
     await left.none.wait()
     worker.stop()

@@ -31,7 +31,8 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.sdk.app import App
 from holdfast.store.presence import open_presence
-from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.runtime import Worker
 from holdfast.worker.source import Source
 from holdfast.worker.sources.database import DatabaseSource
 from holdfast.worker.sources.http import HttpSource
@@ -107,7 +108,7 @@ async def over_http(ours: Ours) -> AsyncIterator[Source]:
 async def drain(source: Source, *, jobs: int, slots: int) -> int:
     """From the start of the worker to the report of its last job."""
     left.begin(jobs)
-    worker = Worker(source, app.handlers, plan=WorkerConfig(concurrency=slots, kept=False))
+    worker = Worker(source, app.handlers, config=WorkerConfig(concurrency=slots, heartbeats=False))
     running = asyncio.create_task(worker.run())
     await left.none.wait()
     worker.stop()

@@ -5,7 +5,9 @@ from typing import Any
 
 from holdfast import App
 from holdfast.store.presence import open_presence
-from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.executor import HandlerResources
+from holdfast.worker.runtime import Worker
 from holdfast.worker.sources.database import DatabaseSource
 
 
@@ -30,7 +32,7 @@ class Emptied(DatabaseSource):
         return True
 
 
-async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **plan: Any) -> int:
+async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **config: Any) -> int:
     """One worker, as it runs in production, works until there is nothing left to claim; how many jobs that were.
 
     Nobody renews its leases: they are long enough.
@@ -44,10 +46,8 @@ async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **pla
             source.worker_of = Worker(
                 source,
                 app.handlers,
-                plan=WorkerConfig(kept=False, **plan),
-                around=app.middleware_stack,
-                state=state,
-                database=app.handler_database,
+                config=WorkerConfig(heartbeats=False, **config),
+                resources=HandlerResources(middleware=app.middleware_stack, state=state, database=app.handler_database),
             )
             await source.worker_of.run()
             return source.claimed

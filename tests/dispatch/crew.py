@@ -11,7 +11,9 @@ from holdfast.engine import Engine
 from holdfast.lifecycle import FINAL
 from holdfast.model import Job
 from holdfast.settings import Settings
-from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.executor import HandlerResources
+from holdfast.worker.runtime import Worker
 from tests.dispatch.errands import QUEUES, app
 from tests.dispatch.stories import creating, jobs, listening, until
 from tests.worker.stories.stage import Stage, eventually
@@ -67,8 +69,10 @@ async def crew_at(*wires: Settings) -> AsyncIterator[Crew]:
 @asynccontextmanager
 async def _working(settings: Settings, queue: str) -> AsyncIterator[OpenEngine]:
     async with listening(settings, queues=[queue], types=sorted(app.handlers), live=4) as (opened, source, _):
-        plan = WorkerConfig(concurrency=4, queues=[queue], kept=False, stop_grace_seconds=5)
-        worker = Worker(source, app.handlers, plan=plan, around=app.middleware_stack)
+        config = WorkerConfig(concurrency=4, queues=[queue], heartbeats=False, stop_grace_seconds=5)
+        worker = Worker(
+            source, app.handlers, config=config, resources=HandlerResources(middleware=app.middleware_stack)
+        )
         running = asyncio.create_task(worker.run())
         try:
             yield opened

@@ -52,13 +52,13 @@ async def engine(store_url: str, clock: Steps) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-def turns(clock: Steps) -> Rotation:
+def rotation(clock: Steps) -> Rotation:
     return Rotation(clock, SeededIds(7))
 
 
 @pytest.fixture
-def maintenance(engine: Engine, clock: Steps, turns: Rotation) -> Maintainer:
-    return Maintainer(engine, clock, SeededIds(7), every=10, retention=Retention(succeeded=60), turns=turns)
+def maintenance(engine: Engine, clock: Steps, rotation: Rotation) -> Maintainer:
+    return Maintainer(engine, clock, SeededIds(7), every=10, retention=Retention(succeeded=60), rotation=rotation)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ async def test_where_nothing_happens_a_round_is_one_question_and_the_mark_that_i
 
 
 async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
-    engine: Engine, worker: str, clock: Steps, turns: Rotation, maintaining: asyncio.Task[None]
+    engine: Engine, worker: str, clock: Steps, rotation: Rotation, maintaining: asyncio.Task[None]
 ) -> None:
     """K10, K22: with fifty, each has its turn in about four minutes; a survivor does not wait for the others'."""
     began, sweeps = clock.now(), []
@@ -173,7 +173,7 @@ async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
         return await look(**kept)
 
     engine.polls.due_work = watched  # type: ignore[method-assign]
-    turns.hear(Fleet(50, 20))
+    rotation.update(Fleet(50, 20))
 
     async def two_rounds() -> bool:
         return clock.now() - began > timedelta(seconds=600)
@@ -182,7 +182,7 @@ async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
     first, second = sweeps[-2:]
     assert second - first == pytest.approx(250, abs=1)
 
-    turns.hear(Fleet(1, 0))
+    rotation.update(Fleet(1, 0))
     alone_since = (clock.now() - began).total_seconds()
 
     async def swept() -> bool:
@@ -195,7 +195,7 @@ async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
 
 
 async def test_the_last_survivor_of_a_fleet_sweeps_at_full_pace_soon(
-    engine: Engine, worker: str, clock: Steps, turns: Rotation, maintenance: Maintainer
+    engine: Engine, worker: str, clock: Steps, rotation: Rotation, maintenance: Maintainer
 ) -> None:
     """K10, K22: nobody tells it but its own beats, one in half a minute; all bounds together are under 105 s."""
     for _ in range(49):
@@ -207,14 +207,14 @@ async def test_the_last_survivor_of_a_fleet_sweeps_at_full_pace_soon(
         nonlocal beaten
         if clock.now() - beaten >= timedelta(seconds=30):
             beaten = clock.now()
-            turns.hear((await engine.heartbeat(worker, [])).fleet)
+            rotation.update((await engine.heartbeat(worker, [])).fleet)
 
     await beat()
     clock.meanwhile = beat
     while clock.now() - died < timedelta(seconds=200):
         await maintenance.sweep()
         sweeps.append((clock.now() - died).total_seconds())
-        await turns.wait(10, together=5)
+        await rotation.wait(10, together=5)
     clock.meanwhile = None
     later = [at for at in sweeps if at > 105]
     assert len(later) >= 7

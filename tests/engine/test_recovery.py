@@ -78,8 +78,8 @@ class Watching:
         assert isinstance(engine.ctx.clock, MovableClock)
         self.clock = Steps()
         self.clock.with_it = (engine.ctx.clock,)
-        self.turns = Rotation(self.clock, Ids())
-        self.watch = CrashDetector(engine, self.presence, self.clock, Ids(), self.turns)
+        self.rotation = Rotation(self.clock, Ids())
+        self.watch = CrashDetector(engine, self.presence, self.clock, Ids(), self.rotation)
         self.looks: list[float] = []
         self.suspicions: list[float] = []
 
@@ -239,7 +239,7 @@ async def test_what_is_left_of_the_dead_goes_when_they_hold_nothing(
 async def among_fifty(watching: Watching) -> AsyncIterator[Watching]:
     """One of fifty watches, and its looks are written down."""
     watching.presence.dead = watching.see  # type: ignore[method-assign]
-    watching.turns.hear(Fleet(50, 20))
+    watching.rotation.update(Fleet(50, 20))
     running = asyncio.create_task(watching.watch.run())
     yield watching
     running.cancel()
@@ -253,7 +253,7 @@ async def test_of_many_one_looks_at_a_time_and_whoever_is_left_looks_as_often_as
     await until(among_fifty.have_passed(200))
     _, first, second, *_ = among_fifty.looks
     assert second - first == pytest.approx(50 * LOOK_SECONDS, abs=1)
-    among_fifty.turns.hear(Fleet(1, 0))
+    among_fifty.rotation.update(Fleet(1, 0))
     left, before = among_fifty.clock.at, len(among_fifty.looks)
     await until(among_fifty.have_passed(left + 10))
     assert among_fifty.looks[before] - left <= 1.25 * LOOK_SECONDS
@@ -271,12 +271,12 @@ async def test_whoever_suspects_a_death_looks_closer_at_once_however_many_there_
 
 
 async def test_where_nobody_holds_a_job_nobody_looks_until_that_changes(among_fifty: Watching) -> None:
-    among_fifty.turns.hear(Fleet(50, 20, busy=False))
+    among_fifty.rotation.update(Fleet(50, 20, busy=False))
     await until(among_fifty.have_passed(100))
     before = len(among_fifty.looks)
     await until(among_fifty.have_passed(1000))
     assert len(among_fifty.looks) == before
-    among_fifty.turns.hear(Fleet(50, 20, busy=True))
+    among_fifty.rotation.update(Fleet(50, 20, busy=True))
     heard = among_fifty.clock.at
     await until(among_fifty.have_passed(heard + 10))
     assert among_fifty.looks[before] - heard <= LOOK_SECONDS
@@ -284,7 +284,7 @@ async def test_where_nobody_holds_a_job_nobody_looks_until_that_changes(among_fi
 
 async def test_a_few_look_on_though_nobody_holds_a_job(among_fifty: Watching) -> None:
     """What they know of each other is up to half a minute old."""
-    among_fifty.turns.hear(Fleet(4, 2, busy=False))
+    among_fifty.rotation.update(Fleet(4, 2, busy=False))
     before = len(among_fifty.looks)
     await until(among_fifty.have_passed(among_fifty.clock.at + 30))
     assert len(among_fifty.looks) - before >= 15

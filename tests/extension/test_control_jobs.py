@@ -17,7 +17,8 @@ from holdfast.model import Job, NewJob
 from holdfast.model.key import NewKey, Scope
 from holdfast.model.reports import Withdrawal
 from holdfast.settings import Settings
-from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.runtime import Worker
 from holdfast.worker.sources.http import HttpSource
 from tests.engine.steps import NOBODYS
 from tests.server.steps import ADMIN, Served, bearer, serving
@@ -140,7 +141,7 @@ async def test_a_remote_worker_runs_control_jobs_too(served: Served, app: App) -
     """R000-32: it has no database, and asks the server."""
     waits, key = await failed_once(served), (await served.register())["apiKey"]
     source = HttpSource(Client(served.url, key), Clock(), Ids())
-    worker = Worker(source, app.handlers, plan=WorkerConfig(kept=False))
+    worker = Worker(source, app.handlers, config=WorkerConfig(heartbeats=False))
     running = asyncio.create_task(worker.run())
     try:
         wish = await cancel(served, waits)

@@ -17,9 +17,9 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
 from holdfast.server import health_monitor
 from holdfast.server.health_monitor import Pulse
+from holdfast.worker.config import WAIT_SECONDS
 from holdfast.worker.processes.supervisor import Supervisor
 from holdfast.worker.processes.supervisor_protocol import STOP, ProcessStatus
-from holdfast.worker.runtime import WAIT_SECONDS
 from tests.server.steps import Served, serving
 
 

@@ -85,26 +85,26 @@ def say(**answer: Any) -> None:
 
 
 async def hold(told: dict[str, Any]) -> None:
-    board = LeaseTable.create()
-    slots = [board.put(Held(**lease), told["lease_seconds"]) for lease in told["leases"]]
-    keeper: Any = await Heartbeater.start(board, told["spec"], lambda news: say(news=news), Loops(Clock(), Ids()))
-    ticking = asyncio.create_task(tick(board))
+    table = LeaseTable.create()
+    slots = [table.put(Held(**lease), told["lease_seconds"]) for lease in told["leases"]]
+    keeper: Any = await Heartbeater.start(table, told["spec"], lambda news: say(news=news), Loops(Clock(), Ids()))
+    ticking = asyncio.create_task(tick(table))
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
     while line := await commands.readline():
         match json.loads(line):
             case {"hold_the_gil": seconds}:
                 ctypes.PyDLL(None).sleep(seconds)
-                say(ages=[time.monotonic() - board.kept_since(slot) for slot in slots])
+                say(ages=[time.monotonic() - table.kept_since(slot) for slot in slots])
             case {"block_the_loop": seconds, "over_after": over}:
-                board.deadline(slots[0], time.monotonic() + over)
+                table.deadline(slots[0], time.monotonic() + over)
                 time.sleep(seconds)  # noqa: ASYNC251
             case {"stop_polling": _}:
                 ticking.cancel()
-                ticking = asyncio.create_task(tick(board, deaf=True))
+                ticking = asyncio.create_task(tick(table, deaf=True))
             case {"run_in_child": place}:
                 child = await asyncio.create_subprocess_exec("sleep", "100", **QUIET)
-                board.executor(slots[place], child.pid)
+                table.executor(slots[place], child.pid)
                 say(child=child.pid)
             case {"poke": _}:
                 keeper.poke()
@@ -115,11 +115,11 @@ async def hold(told: dict[str, Any]) -> None:
                 say(closed=keeper._process.returncode)
 
 
-async def tick(board: LeaseTable, *, deaf: bool = False) -> None:
+async def tick(table: LeaseTable, *, deaf: bool = False) -> None:
     while True:
-        board.tick()
+        table.tick()
         if not deaf:
-            board.polled()
+            table.polled()
         await asyncio.sleep(0.05)
 
 

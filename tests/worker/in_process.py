@@ -10,9 +10,12 @@ from holdfast.ids import Ids
 from holdfast.sdk.app import App
 from holdfast.store.notify import by_queue
 from holdfast.store.presence import open_presence
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.executor import HandlerResources
+from holdfast.worker.handler import NO_MIDDLEWARE, MiddlewareStack
 from holdfast.worker.metrics import WorkerCounters
 from holdfast.worker.processes.process_pool import ProcessPool
-from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.runtime import Worker
 from holdfast.worker.sources.database import DatabaseSource
 
 
@@ -42,8 +45,8 @@ class Breakable(DatabaseSource):
     async def progress(self, reports: Any) -> Any:
         return await self._do("progress", super().progress(reports), len(reports))
 
-    async def unheard(self, known: Any) -> Any:
-        return await self._do("unheard", super().unheard(known), 1)
+    async def recover_claims(self, known: Any) -> Any:
+        return await self._do("recover_claims", super().recover_claims(known), 1)
 
     async def parts(self, job_id: str) -> Any:
         return await self._do("parts", super().parts(job_id), 1)
@@ -79,7 +82,13 @@ class AtWork:
 
 @asynccontextmanager
 async def working(
-    app: App, *, figures: WorkerCounters | None = None, children: ProcessPool | None = None, **plan: Any
+    app: App,
+    *,
+    figures: WorkerCounters | None = None,
+    children: ProcessPool | None = None,
+    middleware: MiddlewareStack = NO_MIDDLEWARE,
+    clock: Clock | None = None,
+    **config: Any,
 ) -> AsyncIterator[AtWork]:
     """Nobody renews leases in here, unless a test does: they are long enough."""
     engine = await app.engine()
@@ -91,10 +100,14 @@ async def working(
     worker = Worker(
         source,
         app.handlers,
-        plan=WorkerConfig(**{"kept": False, "stop_grace_seconds": 5, **plan}),
-        figures=figures,
-        children=children,
-        database=app.handler_database,
+        config=WorkerConfig(**{"heartbeats": False, "stop_grace_seconds": 5, **config}),
+        resources=HandlerResources(
+            middleware=middleware,
+            metrics=figures,
+            pool=children,
+            database=app.handler_database,
+        ),
+        clock=clock,
     )
     if figures is not None:
         figures.of(worker)

@@ -15,7 +15,7 @@ async def main(job_type: str) -> None:
         lease_on(job_type),
         app.handlers[job_type],
         Recorder(),
-        alone=False,
+        dedicated=False,
         on_started=lambda execution: print(execution.pid, flush=True),
     )
 

@@ -97,7 +97,7 @@ class Pool:
             lease_on(job_type, payload, epoch=epoch),
             handler or app.handlers[job_type],
             line or Recorder(),
-            alone=alone,
+            dedicated=alone,
             on_started=on_started,
         )
 

@@ -52,17 +52,17 @@ def database() -> Database:
 
 
 @pytest.fixture
-def board():
-    board = LeaseTable.create(64)
-    yield board
-    board.close()
+def table():
+    table = LeaseTable.create(64)
+    yield table
+    table.close()
 
 
 Start = Callable[..., tuple[list[HeartbeatResult], asyncio.Event]]
 
 
 @pytest.fixture
-async def start(database: Database, board: LeaseTable) -> AsyncIterator[Start]:
+async def start(database: Database, table: LeaseTable) -> AsyncIterator[Start]:
     """Starts a keeper in this process; the news it tells, and the event that pokes it."""
     tasks = []
 
@@ -71,7 +71,7 @@ async def start(database: Database, board: LeaseTable) -> AsyncIterator[Start]:
         poked = asyncio.Event()
         keeping = run_heartbeats(
             database,
-            board,
+            table,
             heartbeat_seconds=heartbeat_seconds,
             watchdog_seconds=0,
             idle_seconds=idle_seconds,
@@ -87,9 +87,9 @@ async def start(database: Database, board: LeaseTable) -> AsyncIterator[Start]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def settle(board: LeaseTable, *leases: Held, lease_seconds: float = 3600) -> list[int]:
+async def settle(table: LeaseTable, *leases: Held, lease_seconds: float = 3600) -> list[int]:
     """Put them, and wait until they are no more too young to be worth a renewal."""
-    slots = [board.put(each, lease_seconds) for each in leases]
+    slots = [table.put(each, lease_seconds) for each in leases]
     await asyncio.sleep(1)
     return slots
 
@@ -98,9 +98,9 @@ async def settle(board: LeaseTable, *leases: Held, lease_seconds: float = 3600) 
 
 
 async def test_a_worker_that_holds_nothing_beats_to_show_that_it_lives(
-    database: Database, board: LeaseTable, start: Start
+    database: Database, table: LeaseTable, start: Start
 ) -> None:
-    board.show(Liveness.IDLE, 12)
+    table.show(Liveness.IDLE, 12)
     news, _ = start(heartbeat_seconds=0.05)
     await until(lambda: len(news) >= 3)
     assert database.beats[:3] == [[], [], []]
@@ -109,46 +109,46 @@ async def test_a_worker_that_holds_nothing_beats_to_show_that_it_lives(
     assert news[0].enabled
 
 
-async def test_the_shortest_lease_sets_the_pace(database: Database, board: LeaseTable, start: Start) -> None:
-    board.put(lease(1), 600.0)
-    board.put(lease(2), 0.3)
-    board.show(Liveness.BUSY, 12)
+async def test_the_shortest_lease_sets_the_pace(database: Database, table: LeaseTable, start: Start) -> None:
+    table.put(lease(1), 600.0)
+    table.put(lease(2), 0.3)
+    table.show(Liveness.BUSY, 12)
     start(heartbeat_seconds=3600)
     await until(lambda: len(database.beats) >= 4)
     assert lease(2) in database.beats[-1]
     assert database.shown[-1] == (Liveness.BUSY, 12)
 
 
-async def test_so_does_a_policy_that_wants_more_heartbeats(database: Database, board: LeaseTable, start: Start) -> None:
+async def test_so_does_a_policy_that_wants_more_heartbeats(database: Database, table: LeaseTable, start: Start) -> None:
     """R003-136: as its lifecycle's setting or its job type says; never fewer than the worker's own setting."""
-    board.put(lease(1), 3600.0, beat_seconds=1800)
-    slot = board.put(lease(2), 3600.0, beat_seconds=0.1)
-    board.show(Liveness.BUSY, 12)
+    table.put(lease(1), 3600.0, beat_seconds=1800)
+    slot = table.put(lease(2), 3600.0, beat_seconds=0.1)
+    table.show(Liveness.BUSY, 12)
     start(heartbeat_seconds=900)
     await until(lambda: len(database.beats) >= 4)
-    board.clear(slot)
-    assert {entry.beat_seconds for entry in board.entries()} == {1800}
+    table.clear(slot)
+    assert {entry.beat_seconds for entry in table.entries()} == {1800}
 
 
 async def test_a_worker_that_holds_nothing_beats_seldom_and_soon_again_when_it_takes_a_job(
-    database: Database, board: LeaseTable, start: Start
+    database: Database, table: LeaseTable, start: Start
 ) -> None:
     """It only has to stay online; but what it does now is to be seen."""
-    board.show(Liveness.IDLE, 12)
+    table.show(Liveness.IDLE, 12)
     start(heartbeat_seconds=0.05, idle_seconds=3600)
     await until(lambda: len(database.beats) == 1)
     await asyncio.sleep(0.7)
     assert len(database.beats) == 1
 
-    board.show(Liveness.BUSY, 12)
+    table.show(Liveness.BUSY, 12)
     await until(lambda: len(database.beats) >= 4)
-    board.show(Liveness.IDLE, 12)
+    table.show(Liveness.IDLE, 12)
     await until(lambda: database.shown[-1] == (Liveness.IDLE, 12))
     said = len(database.beats)
     await asyncio.sleep(0.7)
     assert len(database.beats) == said
 
-    board.put(lease(1), 3600.0)
+    table.put(lease(1), 3600.0)
     await until(lambda: len(database.beats) >= said + 2)
 
 
@@ -173,9 +173,9 @@ async def test_a_poke_is_answered_with_a_beat(database: Database, start: Start) 
 
 @pytest.mark.slow
 async def test_what_should_stop_is_found_between_the_beats_and_told_once(
-    database: Database, board: LeaseTable, start: Start
+    database: Database, table: LeaseTable, start: Start
 ) -> None:
-    await settle(board, lease(1))
+    await settle(table, lease(1))
     news, _ = start()
     await until(lambda: len(news) == 1)
     database.stopped, database.cancel = [lease(1)], [lease(1).id]
@@ -191,55 +191,55 @@ async def test_what_should_stop_is_found_between_the_beats_and_told_once(
 
 
 async def test_a_lease_is_renewed_when_it_is_old_enough_and_the_board_shows_it(
-    database: Database, board: LeaseTable, start: Start
+    database: Database, table: LeaseTable, start: Start
 ) -> None:
-    slot = board.put(lease(1), 3.0)
-    put = board.kept_since(slot)
+    slot = table.put(lease(1), 3.0)
+    put = table.valid_since(slot)
     news, _ = start()
     await until(lambda: lease(1) in database.beats[-1] if database.beats else False)
-    await until(lambda: board.kept_since(slot) > put)
-    assert board.kept_since(slot) in [each.sent for each in news]
-    assert board.kept_since(slot) >= put + 0.5
+    await until(lambda: table.valid_since(slot) > put)
+    assert table.valid_since(slot) in [each.sent for each in news]
+    assert table.valid_since(slot) >= put + 0.5
 
 
-async def test_the_lease_of_a_dead_executor_is_left_out(database: Database, board: LeaseTable, start: Start) -> None:
-    dead, own = await settle(board, lease(1), lease(2))
-    board.executor(dead, os.getppid())  # alive, but no child of the worker: the pid must have been given anew
+async def test_the_lease_of_a_dead_executor_is_left_out(database: Database, table: LeaseTable, start: Start) -> None:
+    dead, own = await settle(table, lease(1), lease(2))
+    table.executor(dead, os.getppid())  # alive, but no child of the worker: the pid must have been given anew
     start()
     await until(lambda: len(database.beats) == 1)
     assert database.beats[0] == [lease(2)]
-    assert board.kept_since(dead) < board.kept_since(own)
+    assert table.valid_since(dead) < table.valid_since(own)
 
 
 # -- what it tells --------------------------------------------------------------------------------------------
 
 
 async def test_a_lost_lease_is_told_and_not_shown_as_renewed(
-    database: Database, board: LeaseTable, start: Start
+    database: Database, table: LeaseTable, start: Start
 ) -> None:
-    lost, kept = await settle(board, lease(1), lease(2))
+    lost, kept = await settle(table, lease(1), lease(2))
     database.lost = [lease(1).id]
     news, _ = start()
     await until(lambda: len(news) == 1)
     assert news[0].lost == [lease(1)]
-    assert board.kept_since(lost) < news[0].sent == board.kept_since(kept)
+    assert table.valid_since(lost) < news[0].sent == table.valid_since(kept)
 
 
 async def test_a_job_that_ended_while_the_beat_was_under_way_is_not_lost(
-    database: Database, board: LeaseTable, start: Start
+    database: Database, table: LeaseTable, start: Start
 ) -> None:
-    [slot] = await settle(board, lease(1))
-    database.lost, database.before_answer = [lease(1).id], lambda: board.clear(slot)
+    [slot] = await settle(table, lease(1))
+    database.lost, database.before_answer = [lease(1).id], lambda: table.clear(slot)
     news, _ = start()
     await until(lambda: len(news) == 1)
     assert (database.beats, news[0].lost) == ([[lease(1)]], [])
 
 
 async def test_of_a_job_held_under_two_tokens_the_older_one_is_lost(
-    database: Database, board: LeaseTable, start: Start
+    database: Database, table: LeaseTable, start: Start
 ) -> None:
     """Its lease ran out, and this very worker claimed it again."""
-    await settle(board, lease(1, token=7), lease(1, token=3))
+    await settle(table, lease(1, token=7), lease(1, token=3))
     database.lost, database.cancel = [lease(1).id], [lease(1).id]
     news, _ = start()
     await until(lambda: len(news) == 1)
@@ -277,19 +277,19 @@ async def test_a_disabled_worker_is_told(database: Database, start: Start) -> No
 
 
 async def test_a_beat_that_fails_is_told_and_tried_again_until_it_succeeds(
-    database: Database, board: LeaseTable, start: Start
+    database: Database, table: LeaseTable, start: Start
 ) -> None:
     def fail_thrice() -> None:
         if len(database.beats) <= 3:
             raise StoreUnavailable("gone for a while")
 
-    [slot] = await settle(board, lease(1))
+    [slot] = await settle(table, lease(1))
     database.before_answer = fail_thrice
     news, _ = start()
     await until(lambda: len(news) == 4)
     assert [each.failed for each in news] == ["gone for a while"] * 3 + [""]
     assert [each.renewed for each in news] == [False] * 3 + [True]
-    assert board.kept_since(slot) == news[3].sent
+    assert table.valid_since(slot) == news[3].sent
 
 
 @pytest.mark.slow

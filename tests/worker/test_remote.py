@@ -19,7 +19,8 @@ from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob
 from holdfast.model.reports import Held
 from holdfast.settings import Settings
-from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.runtime import Worker
 from holdfast.worker.sources.http import HttpSource
 from tests.cli.processes import holdfast
 from tests.client.between import Gate
@@ -43,9 +44,11 @@ async def source_at(served: Served, url: str = "", **options: Any) -> AsyncItera
 
 
 @asynccontextmanager
-async def working(source: HttpSource, app: App, **plan: Any) -> AsyncIterator[Worker]:
+async def working(source: HttpSource, app: App, **config: Any) -> AsyncIterator[Worker]:
     """Nobody renews leases in here: they are long enough."""
-    worker = Worker(source, app.handlers, plan=WorkerConfig(**{"kept": False, "stop_grace_seconds": 5, **plan}))
+    worker = Worker(
+        source, app.handlers, config=WorkerConfig(**{"heartbeats": False, "stop_grace_seconds": 5, **config})
+    )
     running = asyncio.create_task(worker.run())
     try:
         yield worker

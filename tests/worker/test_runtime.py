@@ -135,7 +135,7 @@ async def test_a_job_on_its_last_attempt_never_waits_in_a_worker(app: App) -> No
 
         async def watch() -> None:
             while True:
-                seen.append(len(at_work.worker._buffer))
+                seen.append(len(at_work.worker.slots.buffer))
                 await asyncio.sleep(0)
 
         watching = asyncio.create_task(watch())
@@ -156,9 +156,9 @@ async def test_what_waits_is_given_back_when_the_worker_stops_and_what_runs_is_f
     async with working(app, concurrency=1) as at_work:
         slow = await gated.enqueue(wait=True)
         await started.wait()
-        at_work.worker._pace.ended(0.001)
+        at_work.worker.slots.prefetch.ended(0.001)
         waiting = await gated.enqueue_many([{"wait": False}] * 20)
-        at_work.worker._room.set()
+        at_work.worker.slots.capacity_changed.set()
         await until(lambda: at_work.worker.held > 1)
         at_work.worker.stop()
         claims = sum(verb == "claim" for verb, _ in at_work.source.calls)
@@ -183,7 +183,7 @@ async def test_what_does_not_finish_within_the_grace_is_released_with_its_attemp
 
     async with working(app, stop_grace_seconds=0.1) as at_work:
         job = await patient.enqueue()
-        await until(lambda: at_work.worker._busy == 1)
+        await until(lambda: at_work.worker.slots.busy == 1)
     assert told == [True]
     found = await job.get()
     assert (found.state, found.attempt) == (State.QUEUED, 0)
@@ -200,11 +200,11 @@ async def test_a_handler_that_swallows_the_interruption_is_not_given_back_while_
 
     async with working(app, stop_grace_seconds=0.1, kill_grace_seconds=0.3) as at_work:
         job = await deaf.enqueue()
-        await until(lambda: at_work.worker._busy == 1)
+        await until(lambda: at_work.worker.slots.busy == 1)
         await at_work.stop()
         assert at_work.worker.stuck == 1
         assert (await job.get()).state is State.RUNNING, "another worker would run it at the same time"
-        await at_work.worker.hand_over(1)  # as a process does that is about to end
+        await at_work.worker.release_unfinished(1)  # as a process does that is about to end
         found = await job.get()
         assert (found.state, found.attempt) == (State.QUEUED, 0)
         gate.set()
@@ -224,13 +224,13 @@ async def test_a_thread_that_ends_while_the_worker_stops_has_succeeded(app: App)
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             told.set()
-            await until(lambda: not at_work.worker.left)
+            await until(lambda: not at_work.worker.unfinished)
 
     try:
         async with working(app, stop_grace_seconds=0.1, kill_grace_seconds=20) as at_work:
             job = await in_a_thread.enqueue()
             await patient.enqueue()
-            await until(lambda: at_work.worker._busy == 2)
+            await until(lambda: at_work.worker.slots.busy == 2)
             at_work.worker.stop()
             await told.wait()
             gate.set()
@@ -249,7 +249,7 @@ async def test_what_an_interrupted_handler_says_on_its_way_out_costs_no_attempt(
 
     async with working(app, stop_grace_seconds=0.1) as at_work:
         job = await translates.enqueue()
-        await until(lambda: at_work.worker._busy == 1)
+        await until(lambda: at_work.worker.slots.busy == 1)
     found = await job.get()
     assert (found.state, found.attempt) == (State.QUEUED, 0)
 
@@ -312,9 +312,9 @@ async def test_a_disabled_worker_finishes_and_goes_on_when_it_is_enabled_again(a
         engine = await app.engine()
         await engine.workers.disable(at_work.source.worker)
         job = await quick.enqueue()
-        await until(lambda: not at_work.worker._enabled)
-        before = at_work.worker._board.header().polled
-        await until(lambda: at_work.worker._board.header().polled > before)
+        await until(lambda: not at_work.worker.claim_loop.enabled)
+        before = at_work.worker.table_header.polled
+        await until(lambda: at_work.worker.table_header.polled > before)
         assert await job.status() == "PENDING"
         await engine.workers.enable(at_work.source.worker)
         at_work.worker.on_heartbeat(HeartbeatResult(enabled=True))
@@ -535,9 +535,7 @@ class TestClocks:
 
         engine = await app.engine()
         assert engine is not None
-        worker_around = app.middleware_stack
-        async with working(app) as at_work:
-            at_work.worker._around = worker_around
+        async with working(app, middleware=app.middleware_stack):
             talks = await reporting.enqueue(times=12)
             assert await talks.result(20) is None
             silent = await reporting.enqueue(times=0)
@@ -614,7 +612,7 @@ class TestCancel:
 
         async with working(app) as at_work:
             job = await endless.enqueue()
-            await until(lambda: at_work.worker._busy == 1)
+            await until(lambda: at_work.worker.slots.busy == 1)
             assert await job.cancel() is False
             found = await job.get()
             at_work.worker.on_heartbeat(HeartbeatResult(cancel=[Held(job.id, str(found.lease_token))]))
@@ -631,7 +629,7 @@ class TestCancel:
 
         async with working(app) as at_work:
             job = await reporting.enqueue()
-            await until(lambda: at_work.worker._busy == 1)
+            await until(lambda: at_work.worker.slots.busy == 1)
             await job.cancel()
             with pytest.raises(JobFailed) as failed:
                 await job.result(20)
@@ -648,7 +646,7 @@ class TestCancel:
 
         async with working(app) as at_work:
             job = await stubborn.enqueue()
-            await until(lambda: at_work.worker._busy == 1)
+            await until(lambda: at_work.worker.slots.busy == 1)
             await job.cancel()
             at_work.worker.on_heartbeat(HeartbeatResult(cancel=[Held(job.id, str((await job.get()).lease_token))]))
             assert await job.result(20) == "done anyway"
@@ -667,7 +665,7 @@ class TestLostLeases:
 
         async with working(app) as at_work:
             job = await endless.enqueue()
-            await until(lambda: at_work.worker._busy == 1)
+            await until(lambda: at_work.worker.slots.busy == 1)
             token = str((await job.get()).lease_token)
             at_work.worker.on_heartbeat(HeartbeatResult(lost=[Held(job.id, token)]))
             await until(lambda: at_work.worker.held == 0)
@@ -684,9 +682,9 @@ class TestLostLeases:
             finally:
                 seen.append(ctx.lost)
 
-        async with working(app, kept=True) as at_work:
+        async with working(app, heartbeats=True) as at_work:
             await endless.enqueue()
-            await until(lambda: at_work.worker._busy == 1)
+            await until(lambda: at_work.worker.slots.busy == 1)
             await until(lambda: seen == [True])
 
     async def test_a_late_completion_is_refused_and_the_worker_goes_on(self, app: App) -> None:
@@ -699,7 +697,7 @@ class TestLostLeases:
 
         async with working(app) as at_work:
             job = await gated.enqueue()
-            await until(lambda: at_work.worker._busy == 1)
+            await until(lambda: at_work.worker.slots.busy == 1)
             engine = await app.engine()
             instance = (await job.get()).lease_instance
             assert instance is not None
@@ -769,7 +767,7 @@ class TestTrouble:
         async with working(app) as at_work:
             at_work.source.broken["complete"] = StoreUnavailable("away")
             jobs = await quick.enqueue_many([{}] * 5000)
-            await until(lambda: not at_work.worker._wanted(), seconds=60)
+            await until(lambda: not at_work.worker.slots.wanted(), seconds=60)
             at_work.source.broken.clear()
             await until(lambda: is_done(app, jobs[-1].id), seconds=60)
             await until(lambda: everything_done(app), seconds=60)

@@ -25,8 +25,8 @@ async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch:
     told: list[int] = []
 
     class Listening(Rotation):
-        def hear(self, fleet: Fleet) -> None:
-            super().hear(fleet)
+        def update(self, fleet: Fleet) -> None:
+            super().update(fleet)
             heard.append(fleet)
 
     class Among:

@@ -34,7 +34,7 @@ log = logging.getLogger("holdfast.keeper")
 class HeartbeatSpec(msgspec.Struct, frozen=True):
     """The first line of the input."""
 
-    board: int  # the descriptor of its memory
+    table: int  # the descriptor of its memory
     heartbeat_seconds: float
     watchdog_seconds: float
     settings: Settings
@@ -79,13 +79,13 @@ async def _main() -> None:
     spec = msgspec.json.decode(line, type=HeartbeatSpec)
     if spec.logs is not None:
         configure(spec.logs)
-    board = LeaseTable(spec.board)
-    die_with_parent(parent=board.header().worker)
+    table = LeaseTable(spec.table)
+    die_with_parent(parent=table.header().worker)
     poked = asyncio.Event()
     source = await _source(spec, poked)
     keeping = run_heartbeats(
         source,
-        board,
+        table,
         heartbeat_seconds=spec.heartbeat_seconds,
         watchdog_seconds=spec.watchdog_seconds,
         idle_seconds=spec.idle_seconds,

@@ -73,7 +73,7 @@ async def open_server(
         stack.push_async_callback(presence.close)
         engine.ctx.wakers.append(by_queue(presence.heard))
         listeners = _listeners(opened.dispatch, presence, ids)
-        turns = Rotation(clock, ids)
+        rotation = Rotation(clock, ids)
         outlines, feed = Batcher(engine.reads.summaries, turns=GATHERING_TURNS), Feed(engine, clock)
         shared = open_shared(settings, engine, outlines, feed, clock, ids)
         server = Server(
@@ -94,7 +94,7 @@ async def open_server(
             Cursors(engine),
             feed,
             Room(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),
-            Pulse(engine, clock, folder_of(settings), tell=turns.hear),
+            Pulse(engine, clock, folder_of(settings), tell=rotation.update),
             open_courier(engine, clock, ids, settings),
             loops=loops,
             retention=retention(settings),
@@ -112,7 +112,7 @@ async def open_server(
         for extension in extensions:
             server.metrics.adopt(extension.metrics.values())
         maintenance = Maintainer(
-            engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
+            engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), rotation=rotation
         )
         worker_log = WorkerEventRecorder(engine, clock, ids)
         stack.push_async_callback(server.courier.close)

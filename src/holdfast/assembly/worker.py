@@ -1,4 +1,4 @@
-"""One worker process, whole: registered, present, kept, maintaining, and working until it is told to stop."""
+"""One worker process: opens the database or a server, starts heartbeats and background loops, and runs the worker."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ from holdfast.sdk.app import App
 from holdfast.store.notify import by_queue
 from holdfast.store.presence import Presence
 from holdfast.worker.attempt_log import AttemptLog
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.executor import HandlerResources
 from holdfast.worker.heartbeat.heartbeater import Heartbeater, HeartbeatResult
-from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.loop_watch import watched
 from holdfast.worker.processes.process_pool import ProcessPool
-from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.runtime import Worker
 from holdfast.worker.source import Source
 from holdfast.worker.sources.database import DatabaseSource, NoBroker
 from holdfast.worker.sources.http import HttpSource
@@ -47,120 +48,126 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.worker.metrics import WorkerCounters
 
-GOODBYE_SECONDS = 3.0
-HANDED_OVER_SECONDS, LEAVE_SECONDS = 1.0, 0.8  # when a job may be claimed that ran here, and when this process is gone
-IDLE_SHARE = 1 / 3  # of the time after which a silent worker is offline: so often it beats while it holds nothing
-BEAT_SECONDS_MAX = 3.0  # of a remote worker, which learns of cancels by its beats alone
+GOODBYE_SECONDS = 3.0  # for the last heartbeat, which says that this worker is offline
+RELEASE_DELAY_SECONDS, EXIT_SECONDS = 1.0, 0.8  # unfinished jobs can be claimed again after the process has exited
+IDLE_SHARE = 1 / 3  # of the time after which a silent worker counts as offline: the heartbeat interval when idle
+HTTP_HEARTBEAT_SECONDS_MAX = 3.0  # a worker over HTTP learns of cancels from its heartbeats alone
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """What whoever starts a worker says about it; None leaves it to the settings."""
+    """What the command line says about a worker; None leaves it to the settings."""
 
     queues: list[str] | None = None
     concurrency: int | None = None
     name: str | None = None
     capabilities: dict[str, Any] = field(default_factory=dict)
     reference: str | None = None  # of the app, for child processes
-    replaceable: bool = False
-    server: str | None = None  # its address; without one, the database itself
-    figures: WorkerCounters | None = None  # to be fed, where somebody reads them
-    leave: Callable[[], Awaitable[None]] | None = None  # ends this process, where that is ours
+    replaceable: bool = False  # a supervisor starts another process when this one ends
+    server: str | None = None  # its URL; None: the worker uses the database itself
+    metrics: WorkerCounters | None = None  # to be updated, where they are exported
+    leave: Callable[[], Awaitable[None]] | None = None  # exits the process, where it is ours to exit
 
 
 @dataclass
 class WorkerBackend:
-    """Where a worker process stands: what it claims from, what its keeper must know, and what it does beside."""
+    """Where a worker process claims from, and what runs beside it: for the database itself, or a server over HTTP."""
 
     source: Source
-    keeping: dict[str, Any]
-    beside: dict[str, Loop] = field(default_factory=dict)
-    hear: Callable[[Fleet], None] = lambda _: None  # how many live, each time that the keeper says so
+    heartbeat: dict[str, Any]  # for the heartbeat process: see `HeartbeatSpec`
+    loops: dict[str, Loop] = field(default_factory=dict)
+    on_fleet: Callable[[Fleet], None] = lambda _: None  # how many processes are alive, after each heartbeat
 
 
-async def work(app: App, wish: WorkerOptions, *, stop: asyncio.Event, on_ready: Callable[[Worker], None]) -> Worker:
-    """Work until `stop` is set and everything is handed back. Returns the worker, whose threads may not have ended."""
-    settings, clock = app.settings, app.clock
-    slots = wish.concurrency or settings.concurrency
-    loops = Loops(clock, app.ids)
+async def work(app: App, options: WorkerOptions, *, stop: asyncio.Event, on_ready: Callable[[Worker], None]) -> Worker:
+    """Work until `stop` is set and every job is finished or released. Threads of the worker may still be running."""
+    slots, loops = options.concurrency or app.settings.concurrency, Loops(app.clock, app.ids)
     async with contextlib.AsyncExitStack() as stack:
-        opened = _at_server(app, wish, slots) if wish.server else _at_database(app, wish, slots, loops)
-        post = await stack.enter_async_context(opened)
-        inside = await stack.enter_async_context(
-            contextlib.AsyncExitStack()
-        )  # what is left before jobs are handed over
-        state = await inside.enter_async_context(app.lifespan_state())
-        traces = await inside.enter_async_context(
-            exported("holdfast-worker", wanted=settings.traces, per_second=settings.traces_per_second)
+        opening = (
+            _server_backend(app, options, slots) if options.server else _database_backend(app, options, slots, loops)
         )
-        board = LeaseTable.create()
-        worker = Worker(
-            post.source,
-            app.handlers,
-            plan=WorkerConfig(
-                concurrency=slots,
-                queues=wish.queues,
-                stop_grace_seconds=settings.stop_grace_seconds,
-                timeout_grace_seconds=settings.timeout_grace_seconds,
-                replaceable=wish.replaceable,
-            ),
-            around=app.middleware_stack,
-            state=state,
-            board=board,
-            children=_children(app, wish, slots),
-            clock=clock,
-            ids=app.ids,
-            figures=wish.figures,
-            traces=traces,
-            attempts=AttemptLog(job_lines(), app.lifecycles),
-            database=None if wish.server else app.handler_database,
-        )
-        if wish.figures is not None:
-            wish.figures.of(worker, loops)
-        spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, "logs": _logs(), **post.keeping}
-
-        def hear(news: HeartbeatResult) -> None:
-            worker.on_heartbeat(news)
-            post.hear(news.fleet)
-
-        keeper = await Heartbeater.start(board, spec, hear, loops)
-        stack.push_async_callback(keeper.close)
-        inside.enter_context(watched(lambda: board.header().tick, worker.running))
-        stopping = asyncio.create_task(_stop_when_told(stop, worker))
+        backend = await stack.enter_async_context(opening)
+        inner = await stack.enter_async_context(contextlib.AsyncExitStack())  # closed before jobs are released
+        worker = await _open_worker(app, options, backend, slots, inner)
+        if options.metrics is not None:
+            options.metrics.of(worker, loops)
+        heartbeater = await _start_heartbeats(app, worker, backend, loops)
+        stack.push_async_callback(heartbeater.close)
+        inner.enter_context(watched(lambda: worker.table_header.tick, worker.running))
+        stopping = asyncio.create_task(_stop_when_set(stop, worker))
         try:
-            async with loops.running(post.beside):
+            async with loops.running(backend.loops):
                 on_ready(worker)
                 await worker.run()
         finally:
             stopping.cancel()
             await asyncio.gather(stopping, return_exceptions=True)
-            await _say_goodbye(post.source, slots)
-        await inside.aclose()
-        if worker.left and wish.leave is not None:
-            await _hand_over(worker, wish.leave)
+            await _say_goodbye(backend.source, slots)
+        await inner.aclose()
+        if worker.unfinished and options.leave is not None:
+            await _release_and_exit(worker, options.leave)
         return worker
 
 
+async def _open_worker(
+    app: App, options: WorkerOptions, backend: WorkerBackend, slots: int, stack: contextlib.AsyncExitStack
+) -> Worker:
+    settings = app.settings
+    traced = exported("holdfast-worker", wanted=settings.traces, per_second=settings.traces_per_second)
+    return Worker(
+        backend.source,
+        app.handlers,
+        config=WorkerConfig(
+            concurrency=slots,
+            queues=options.queues,
+            stop_grace_seconds=settings.stop_grace_seconds,
+            timeout_grace_seconds=settings.timeout_grace_seconds,
+            replaceable=options.replaceable,
+        ),
+        resources=HandlerResources(
+            middleware=app.middleware_stack,
+            state=await stack.enter_async_context(app.lifespan_state()),
+            pool=_process_pool(app, options, slots),
+            database=None if options.server else app.handler_database,
+            metrics=options.metrics,
+            traces=await stack.enter_async_context(traced),
+        ),
+        clock=app.clock,
+        ids=app.ids,
+        attempt_log=AttemptLog(job_lines(), app.lifecycles),
+    )
+
+
+async def _start_heartbeats(app: App, worker: Worker, backend: WorkerBackend, loops: Loops) -> Heartbeater:
+    def on_result(result: HeartbeatResult) -> None:
+        worker.on_heartbeat(result)
+        backend.on_fleet(result.fleet)
+
+    settings = app.settings
+    spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, "logs": _logs(), **backend.heartbeat}
+    return await Heartbeater.start(worker.slots.lease_table, spec, on_result, loops)
+
+
 @contextlib.asynccontextmanager
-async def _at_database(app: App, wish: WorkerOptions, slots: int, loops: Loops) -> AsyncIterator[WorkerBackend]:
-    """Registered under a name of its own, seen by its lock, and one of those who keep the database in order."""
+async def _database_backend(app: App, options: WorkerOptions, slots: int, loops: Loops) -> AsyncIterator[WorkerBackend]:
+    """Registers the worker; other processes detect its crash by its presence lock. It takes part in maintenance."""
     settings, clock, ids = app.settings, app.clock, app.ids
     engine = await app.engine()
     refuse_severe(engine.job_types.contradictions)
-    turns = Rotation(clock, ids)
+    rotation = Rotation(clock, ids)
     idle_seconds = max(settings.heartbeat_seconds, settings.worker_offline_seconds * IDLE_SHARE)
-    presence = await open_presence(settings, clock, ids, queues=wish.queues, loops=loops)
+    presence = await open_presence(settings, clock, ids, queues=options.queues, loops=loops)
     waker = by_queue(presence.heard)
     engine.ctx.wakers.append(waker)
     try:
         registered = await engine.workers.register(
-            name=wish.name,
-            capabilities=wish.capabilities,
+            name=options.name,
+            capabilities=options.capabilities,
             metadata={
                 "host": platform.node(),
                 "pid": os.getpid(),
                 "jobTypes": sorted(app.handlers),
-                "queues": wish.queues,
+                "queues": options.queues,
                 APP: app.name,
             },
             slots=slots,
@@ -168,24 +175,24 @@ async def _at_database(app: App, wish: WorkerOptions, slots: int, loops: Loops) 
             offline_seconds=settings.worker_offline_seconds,
         )
         maintenance = Maintainer(
-            engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), turns=turns
+            engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), rotation=rotation
         )
         await log_startup_warnings(engine, retention(settings))
-        if wish.figures is not None:
-            measure(engine, wish.figures, await app.dispatch())
+        if options.metrics is not None:
+            measure(engine, options.metrics, await app.dispatch())
 
-        def hear(fleet: Fleet) -> None:
-            turns.hear(fleet)
+        def on_fleet(fleet: Fleet) -> None:
+            rotation.update(fleet)
             presence.among(fleet.live)
 
-        async with _hints(app, wish, presence, lambda: turns.fleet.live) as hints:
-            beside: dict[str, Loop] = {
+        async with _hints(app, options, presence, lambda: rotation.fleet.live) as hints:
+            background: dict[str, Loop] = {
                 "maintenance": maintenance.run,
-                "crash detector": CrashDetector(engine, presence, clock, ids, turns).run,
+                "crash detector": CrashDetector(engine, presence, clock, ids, rotation).run,
                 "broker listener": hints.run,
             }
             if extensions := app.extensions.values():
-                beside["extension maintenance"] = extension_maintenance(engine, clock, ids, extensions).run
+                background["extension maintenance"] = extension_maintenance(engine, clock, ids, extensions).run
             yield WorkerBackend(
                 DatabaseSource(engine, presence, clock, worker=registered.id, hints=hints),
                 {
@@ -194,26 +201,26 @@ async def _at_database(app: App, wish: WorkerOptions, slots: int, loops: Loops) 
                     "idle_seconds": idle_seconds,
                     "presence": presence.lock,
                 },
-                beside,
-                hear,
+                background,
+                on_fleet,
             )
     finally:
         engine.ctx.wakers.remove(waker)
         await presence.close()
 
 
-def measure(engine: Engine, figures: WorkerCounters, dispatch: Dispatch | None = None) -> None:
-    """What a worker beside the database can tell of it, and of the broker."""
+def measure(engine: Engine, metrics: WorkerCounters, dispatch: Dispatch | None = None) -> None:
+    """Adds the metrics of the database and of the broker to those of a worker."""
     from holdfast.observe.attempt_metrics import AttemptMetrics
     from holdfast.observe.query_metrics import QueryTimes
 
     async def waiting() -> dict[str, int]:
         return {name: depth.waiting for name, depth in (await engine.reads.queue_stats()).types.items()}
 
-    registry = figures.registry
+    registry = metrics.registry
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
     engine.ctx.timing = AttemptMetrics(registry.taken, lost_only=True)
-    figures.deep(waiting)
+    metrics.deep(waiting)
     registry.before.append(lambda: registry.reaped.values.update({(): engine.ctx.reaped}))
     registry.before.append(lambda: registry.hook_failures.values.update(engine.ctx.hook_failures))
     if dispatch is not None:
@@ -224,16 +231,16 @@ def measure(engine: Engine, figures: WorkerCounters, dispatch: Dispatch | None =
 
 @contextlib.asynccontextmanager
 async def _hints(
-    app: App, wish: WorkerOptions, presence: Presence, live: Callable[[], int]
+    app: App, options: WorkerOptions, presence: Presence, live: Callable[[], int]
 ) -> AsyncIterator[Listener | NoBroker]:
-    """Those of a broker, for workers like this one; else what the database says by itself."""
+    """From the broker, where there is one; else from the database."""
     dispatch, poll_seconds = await app.dispatch(), app.settings.poll_seconds
     if dispatch is None:
         yield NoBroker(poll_seconds)
         return
-    kind = kind_of_worker(wish.queues, app.handlers, capabilities_of(wish.capabilities))
+    kind = kind_of_worker(options.queues, app.handlers, capabilities_of(options.capabilities))
     listener = dispatch.listen(
-        kind, presence.heard, queues=wish.queues, types=app.handlers, poll_seconds=poll_seconds, live=live
+        kind, presence.heard, queues=options.queues, types=app.handlers, poll_seconds=poll_seconds, live=live
     )
     try:
         yield listener
@@ -242,20 +249,20 @@ async def _hints(
 
 
 @contextlib.asynccontextmanager
-async def _at_server(app: App, wish: WorkerOptions, slots: int) -> AsyncIterator[WorkerBackend]:
-    """Its key says who it is. Everything else is the server's: to see deaths, to sweep, to know the database."""
+async def _server_backend(app: App, options: WorkerOptions, slots: int) -> AsyncIterator[WorkerBackend]:
+    """Its key identifies the worker. Crash detection and maintenance are up to the server."""
     settings, clock, ids = app.settings, app.clock, app.ids
-    client = Client(wish.server or "", settings.worker_key, clock=clock, ids=ids)
+    client = Client(options.server or "", settings.worker_key, clock=clock, ids=ids)
     source = HttpSource(client, clock, ids)
     outage.of = "the server"
     try:
-        await source.heartbeat([], liveness=Liveness.IDLE, slots=slots)  # a key that is refused is said at once
+        await source.heartbeat([], liveness=Liveness.IDLE, slots=slots)  # fails at once if the key is rejected
         yield WorkerBackend(
             source,
             {
-                "server": wish.server,
+                "server": options.server,
                 "instance": source.instance,
-                "heartbeat_seconds": min(settings.heartbeat_seconds, BEAT_SECONDS_MAX),
+                "heartbeat_seconds": min(settings.heartbeat_seconds, HTTP_HEARTBEAT_SECONDS_MAX),
             },
         )
     finally:
@@ -268,25 +275,24 @@ async def _say_goodbye(source: Source, slots: int) -> None:
             await source.heartbeat([], liveness=Liveness.OFFLINE, slots=slots)
 
 
-async def _hand_over(worker: Worker, leave: Callable[[], Awaitable[None]]) -> None:
-    """Threads cannot be stopped, but processes can: what still runs in here is given back so that it may be claimed a
-    moment later, and before that this process is gone, whatever happens."""
-    end = threading.Timer(LEAVE_SECONDS, os._exit, (0,))
+async def _release_and_exit(worker: Worker, leave: Callable[[], Awaitable[None]]) -> None:
+    """Threads cannot be interrupted: release what still runs, to be claimed a moment later, and exit before that."""
+    end = threading.Timer(EXIT_SECONDS, os._exit, (0,))
     end.daemon = True
     end.start()
     with contextlib.suppress(HoldfastError):
-        await worker.hand_over(HANDED_OVER_SECONDS)
+        await worker.release_unfinished(RELEASE_DELAY_SECONDS)
     await leave()
 
 
-async def _stop_when_told(stop: asyncio.Event, worker: Worker) -> None:
+async def _stop_when_set(stop: asyncio.Event, worker: Worker) -> None:
     await stop.wait()
     worker.stop()
 
 
-def _children(app: App, wish: WorkerOptions, slots: int) -> ProcessPool | None:
-    """Where the app cannot be imported again there are no child processes; a job that needs one says so."""
-    reference = wish.reference or app.reference
+def _process_pool(app: App, options: WorkerOptions, slots: int) -> ProcessPool | None:
+    """None where a child process could not import the app: a job that needs one then fails."""
+    reference = options.reference or app.reference
     if reference is None:
         return None
     settings = app.settings
@@ -299,17 +305,17 @@ def _children(app: App, wish: WorkerOptions, slots: int) -> ProcessPool | None:
         rss_max_bytes=None if settings.child_memory_max_mb is None else settings.child_memory_max_mb * 2**20,
         settings=msgspec.to_builtins(settings),
         logs=_logs(),
-        database=not wish.server,
+        database=not options.server,
         metrics=app.declarations(),
     )
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _logs() -> Logs | None:
-    """How processes that we start are to log: as we do, if this process is ours."""
+    """The logging of this process, for those that it starts; None where the application configures logging itself."""
     log = installed()
     return None if log is None else log.logs

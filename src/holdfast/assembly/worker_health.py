@@ -22,9 +22,9 @@ from holdfast.server.http.problems import problem
 from holdfast.server.http.route import Reply
 from holdfast.server.http.server import address, answering, listen
 from holdfast.wire import Alive
+from holdfast.worker.config import WAIT_SECONDS
 from holdfast.worker.processes.supervisor import Supervisor
 from holdfast.worker.processes.supervisor_protocol import ProcessStatus
-from holdfast.worker.runtime import WAIT_SECONDS
 
 HOST = "0.0.0.0"  # noqa: S104  (whoever asks is on another machine, or in another container; no secret is told)
 POLLS_MISSED_MAX = 3

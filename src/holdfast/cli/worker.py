@@ -204,12 +204,12 @@ async def work_until(
         reference=options.app,
         replaceable=options.supervised,
         server=server,
-        figures=figures,
+        metrics=figures,
         leave=leave,
     )
 
     def ready(worker: Worker) -> None:
-        slots, types = worker.plan.concurrency, ", ".join(sorted(app.handlers)) or "none"
+        slots, types = worker.config.concurrency, ", ".join(sorted(app.handlers)) or "none"
         where = ", ".join(options.queues) if options.queues else "every queue"
         log.info("ready: %d slots, from %s, job types: %s", slots, where, types)
         on_ready()

@@ -24,10 +24,10 @@ class CrashDetector:
     """Fencing keeps a wrong guess harmless; the window keeps it rare. Any number of processes may watch at once."""
 
     def __init__(
-        self, engine: Engine, presence: Presence, clock: Clock, ids: Ids, turns: Rotation | None = None
+        self, engine: Engine, presence: Presence, clock: Clock, ids: Ids, rotation: Rotation | None = None
     ) -> None:
         self._engine, self._presence, self._clock, self._ids = engine, presence, clock, ids
-        self._turns = turns or Rotation(clock, ids)
+        self._rotation = rotation or Rotation(clock, ids)
         self._era = presence.era
         self._settled_at = clock.monotonic()
         self._dead_since: dict[str, float] = {}
@@ -47,12 +47,12 @@ class CrashDetector:
             elif self._at_rest:
                 await self._rest()
             else:
-                await self._turns.wait(LOOK_SECONDS, together=LOOK_SECONDS)
+                await self._rotation.wait(LOOK_SECONDS, together=LOOK_SECONDS)
 
     @property
     def _at_rest(self) -> bool:
         """Many live and none of them holds a job, as our last beat said."""
-        return self._turns.many and not self._turns.fleet.busy
+        return self._rotation.many and not self._rotation.fleet.busy
 
     async def _rest(self) -> None:
         """There is nobody to watch. When that changes, the next beat of any of the many says so, and then one looks."""

@@ -37,11 +37,11 @@ class Maintainer:
         *,
         every: float,
         retention: Retention,
-        turns: Rotation | None = None,
+        rotation: Rotation | None = None,
     ) -> None:
         self._engine, self._clock, self._ids = engine, clock, ids
         self._every, self._retention = every, retention
-        self._turns = turns or Rotation(clock, ids)
+        self._rotation = rotation or Rotation(clock, ids)
         self._failures = 0
         self._rounds = 0
         self._more_to_prune = False
@@ -54,7 +54,7 @@ class Maintainer:
             if self._failures:
                 await self._clock.sleep(delay(self._failures, RETRY_SECONDS, self._every, self._ids.jitter()))
             else:
-                await self._turns.wait(self._every, together=TOGETHER * self._every)
+                await self._rotation.wait(self._every, together=TOGETHER * self._every)
 
     async def sweep(self) -> bool:
         """Each step that is due, once. True when one of them was full: there may be more to do at once."""

@@ -21,7 +21,7 @@ class Rotation:
         self._clock, self._ids = clock, ids
         self.fleet = Fleet()
 
-    def hear(self, fleet: Fleet) -> None:
+    def update(self, fleet: Fleet) -> None:
         self.fleet = fleet
 
     @property

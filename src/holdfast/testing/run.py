@@ -18,13 +18,15 @@ from holdfast.sdk.handle import failure_of
 from holdfast.testing.child import reference_for
 from holdfast.testing.source import MOVES_MAX, DrainSource, Report
 from holdfast.worker.attempt_log import AttemptLog
+from holdfast.worker.config import WorkerConfig
 from holdfast.worker.context import Context, ErrorHook
 from holdfast.worker.execution import Execution
+from holdfast.worker.executor import HandlerResources
 from holdfast.worker.handler import MiddlewareStack
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.outcomes import Outcome, Recorded
 from holdfast.worker.processes.process_pool import ProcessPool
-from holdfast.worker.runtime import Worker, WorkerConfig
+from holdfast.worker.runtime import Worker
 from holdfast.worker.source import Answers
 
 if TYPE_CHECKING:
@@ -52,21 +54,23 @@ async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
     engine, slots, errors = await app.engine(), app.settings.concurrency, _Errors(app.middleware_stack.on_error)
     registered = await engine.workers.register(name="test", capabilities=_all_that_is_asked_for(app), slots=slots)
     source = DrainSource(engine, clock, app.ids, worker=registered.id, until_done=until_done)
-    board, child = LeaseTable.create(), reference_for(app, clock)
+    table, child = LeaseTable.create(), reference_for(app, clock)
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(board.close)
+        stack.callback(table.close)
         source.runtime = Worker(
             source,
             app.handlers,
-            plan=WorkerConfig(concurrency=slots, kept=False),
-            around=MiddlewareStack(app.middleware_stack.middleware, errors),
-            state=await stack.enter_async_context(app.lifespan_state()),
-            board=board,
-            children=None if child is None else ProcessPool(child, most=slots, clock=clock),
+            config=WorkerConfig(concurrency=slots, heartbeats=False),
+            resources=HandlerResources(
+                middleware=MiddlewareStack(app.middleware_stack.middleware, errors),
+                state=await stack.enter_async_context(app.lifespan_state()),
+                pool=None if child is None else ProcessPool(child, most=slots, clock=clock),
+                database=app.handler_database,
+            ),
+            lease_table=table,
             clock=clock,
             ids=app.ids,
-            database=app.handler_database,
-            attempts=_Kept(source),
+            attempt_log=_Kept(source),
         )
         await source.runtime.run()
     ran = [await _ran(engine, lease, report, errors) for lease, report in source.ended]

@@ -46,8 +46,8 @@ class DrainSource(DatabaseSource):
             self._pause = PAUSE_FIRST_SECONDS
         return claimed
 
-    async def unheard(self, known: set[str]) -> Claims:
-        found = await super().unheard(known)
+    async def recover_claims(self, known: set[str]) -> Claims:
+        found = await super().recover_claims(known)
         self._leases |= {lease.token: lease for lease, _ in found}
         return found
 

@@ -65,7 +65,7 @@ class AttemptLog:
             around = self._known_around(log.form, least, run, outcome, state)
             if around is not None:
                 trace = None if run.span is None else run.span.get_span_context().trace_id or None
-                pieces += (head, around[0], run.lease.id[:id_chars], timed(run.ran or 0.0, trace), around[1])
+                pieces += (head, around[0], run.lease.id[:id_chars], timed(run.seconds or 0.0, trace), around[1])
         log.put(pieces)
 
     def _known_around(
@@ -75,7 +75,7 @@ class AttemptLog:
         lease, kind = run.lease, type(outcome)
         if kind in _ERRORS:
             return self._around(form, least, run, outcome, state)
-        if run.ran is None:  # given back before it began
+        if run.seconds is None:  # given back before it began
             return None
         facts = (lease.type, lease.queue, lease.tenant, lease.lifecycle, lease.attempt, lease.max_attempts)
         key = (facts, kind, state, least)

@@ -52,8 +52,8 @@ class MonitoredSource:
     async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
         return await self._ask(self._source.claim(limit, queues=queues, types=types))
 
-    async def unheard(self, known: set[str]) -> Claims:
-        return await self._ask(self._source.unheard(known))
+    async def recover_claims(self, known: set[str]) -> Claims:
+        return await self._ask(self._source.recover_claims(known))
 
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]:
         return await self._ask(self._source.progress(reports))

@@ -1,4 +1,4 @@
-"""One execution in a worker: its lease, its context, the clocks it runs under, and why it is being ended, if it is."""
+"""One execution of a job in a worker: its lease, its context, its timeouts, and why it was told to stop, if it was."""
 
 from __future__ import annotations
 
@@ -19,53 +19,54 @@ if TYPE_CHECKING:
     from holdfast.worker.processes.process_pool import ChildExecution
 
 
-class Ending(Enum):
-    """Why the runtime, not the handler, ends an execution; the later in this list wins."""
+class StopReason(Enum):
+    """Why the worker stops a handler; a later one in this list overrides an earlier one."""
 
     CANCELED = "canceled"
-    STOPPED = "stopped"
+    SHUTDOWN = "shutdown"
     TIMED_OUT = "timed_out"
     LOST = "lost"
 
 
 class Execution:
     __slots__ = (
-        *("begun_at", "claimed_at", "context", "ending", "execution", "finished", "handler", "interrupt", "lease"),
-        *("place", "policy", "progress_at", "ran", "recorded", "returned_at", "span", "started", "task", "told", "why"),
+        *("begun_at", "child", "claimed_at", "context", "failure", "finished", "handler", "interrupt", "lease"),
+        *("policy", "progress_at", "recorded", "returned_at", "seconds", "slot", "span", "started", "stop_reason"),
+        *("stop_requested_at", "task"),
     )
 
-    def __init__(self, lease: Lease, policy: Policy, handler: Handler, *, now: float, place: int) -> None:
+    def __init__(self, lease: Lease, policy: Policy, handler: Handler, *, now: float, slot: int) -> None:
         self.lease, self.policy, self.handler = lease, policy, handler
-        self.place = place  # on the board
+        self.slot = slot  # in the lease table
         self.claimed_at = now
-        self.started = False  # it has a slot
+        self.started = False  # it occupies a slot of the worker
         self.begun_at: float | None = None  # since when its handler can run
         self.progress_at = now
-        self.returned_at: float | None = None  # when its handler ended; the event loop may hear of it later
-        self.ran: float | None = None  # for how many seconds, when it has ended; None if it never began
+        self.returned_at: float | None = None  # when its handler ended; the event loop may learn of it later
+        self.seconds: float | None = None  # how long the handler ran, once it has ended; None if it never began
         self.finished = False  # the handler has ended; only the report may still be under way
         self.context: Context | None = None
         self.task: asyncio.Task[Any] | None = None
-        self.interrupt: Callable[[], None] | None = None  # makes the executor stop, whatever it is
-        self.execution: ChildExecution | None = None  # in a child process
-        self.ending: Ending | None = None
-        self.why: Failed | None = None
-        self.told = 0.0  # when the handler was told to end
-        self.recorded: Recorded | None = None  # its handler has completed the job itself
+        self.interrupt: Callable[[], None] | None = None  # makes the handler stop; None: it cannot be interrupted
+        self.child: ChildExecution | None = None  # where it runs in a child process
+        self.stop_reason: StopReason | None = None
+        self.failure: Failed | None = None  # to report after a timeout
+        self.stop_requested_at = 0.0
+        self.recorded: Recorded | None = None  # the handler has completed the job in its own transaction
         self.span: Span | None = None  # where attempts are traced
 
     @property
     def fragile(self) -> bool:
-        """It must not wait beside others: a neighbour that kills the process would cost it what it cannot spare."""
+        """It must not be buffered: another job that crashes the process would cost its last attempt."""
         return self.lease.lost > 0 or self.lease.attempt >= self.lease.max_attempts
 
     @property
-    def alone(self) -> bool:
-        """Lost so often that it may be the killer itself: it runs in a process of its own."""
+    def quarantined(self) -> bool:
+        """Lost so often that it may be what crashes workers: it runs in a process of its own."""
         return self.lease.lost >= 2 or (self.lease.lost > 0 and self.lease.lost + 1 >= self.policy.max_lost)
 
-    def overrun(self, now: float) -> Failed | None:
-        """The clock of its policy that has run out, if one has."""
+    def timeout(self, now: float) -> Failed | None:
+        """The failure to report if one of its timeouts is over."""
         assert self.begun_at is not None  # noqa: S101
         policy, ran = self.policy, now - self.begun_at
         if policy.timeout_seconds is not None and ran >= policy.timeout_seconds:
@@ -76,83 +77,83 @@ class Execution:
             return Failed("no_progress", f"no progress was reported for {policy.no_progress_seconds:g} s")
         return None
 
-    def excuse(self, seconds: float) -> None:
-        """It waited that long for the database, through no fault of its own: its clocks stood still."""
+    def extend_timeouts(self, seconds: float) -> None:
+        """It waited that long for the database: the time does not count against the handler."""
         if self.begun_at is not None:
             self.begun_at += seconds
         self.progress_at += seconds
 
     @property
     def seconds_allowed(self) -> float | None:
-        clocks = (self.policy.timeout_seconds, self.policy.max_runtime_seconds)
-        return min((clock for clock in clocks if clock is not None), default=None)
+        limits = (self.policy.timeout_seconds, self.policy.max_runtime_seconds)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def cancel_task(self) -> None:
         if self.task is not None:
             self.task.cancel()
 
-    def warn(self) -> None:
-        """The worker stops soon: a handler that looks can save its work and return."""
+    def warn_of_shutdown(self) -> None:
+        """Set `ctx.stopping`: a handler that checks it can save its work and return."""
         if self.context is not None:
             self.context.stopping = True
-        if self.execution is not None:
-            self.execution.stopping()
+        if self.child is not None:
+            self.child.stopping()
 
-    def end(self, ending: Ending, now: float, why: Failed | None = None) -> bool:
+    def stop(self, reason: StopReason, now: float, failure: Failed | None = None) -> bool:
         """Tell the handler to stop. False if it was told already."""
-        order = list(Ending)
-        if self.ending is not None and order.index(ending) <= order.index(self.ending):
+        order = list(StopReason)
+        if self.stop_reason is not None and order.index(reason) <= order.index(self.stop_reason):
             return False
-        first, self.ending, self.why = self.ending is None, ending, why or self.why
+        first, self.stop_reason, self.failure = self.stop_reason is None, reason, failure or self.failure
         if self.context is not None:
-            self.context.lost = self.context.lost or ending is Ending.LOST
-            self.context.stopping = self.context.stopping or ending is Ending.STOPPED
-            self.context.cancel_requested = self.context.cancel_requested or ending is not Ending.STOPPED
+            self.context.lost = self.context.lost or reason is StopReason.LOST
+            self.context.stopping = self.context.stopping or reason is StopReason.SHUTDOWN
+            self.context.cancel_requested = self.context.cancel_requested or reason is not StopReason.SHUTDOWN
         if first:
-            self.told = now
+            self.stop_requested_at = now
             if self.interrupt is not None:
                 self.interrupt()
         return True
 
-    def outcome(self, said: Outcome | None) -> Outcome:
-        """What to report. Nothing that the handler says after its time is up counts, success included.
+    def handler_returned(self, now: float) -> None:
+        """Called in the handler's thread."""
+        self.returned_at = now
 
-        `said` is None when the handler was interrupted, or would not stop.
+    def end(self, now: float) -> None:
+        """Called on the event loop, which may learn of the handler's end later than its thread."""
+        if self.begun_at is not None:
+            self.returned_at = now if self.returned_at is None else min(now, self.returned_at)
+            self.seconds = self.returned_at - self.begun_at
+
+    def outcome(self, outcome: Outcome | None) -> Outcome:
+        """What to report. After a timeout nothing that the handler returns counts, success included.
+
+        `outcome` is the handler's own; None when it was interrupted, or did not stop.
         """
         if self.recorded is not None:
             return self.recorded
-        match self.ending:
-            case Ending.LOST:
+        match self.stop_reason:
+            case StopReason.LOST:
                 return Abandoned()
-            case Ending.TIMED_OUT:
-                return self.why or Failed("timeout")
+            case StopReason.TIMED_OUT:
+                return self.failure or Failed("timeout")
             case None if (late := self._late) is not None:
                 return late
-            case Ending.STOPPED if said is None or (isinstance(said, Failed) and not said.deliberate):
-                return Released()  # it was interrupted, and whatever it said came of that
-            case Ending.CANCELED if said is None or _killed(said):
+            case StopReason.SHUTDOWN if outcome is None or (isinstance(outcome, Failed) and not outcome.deliberate):
+                return Released()  # the interrupt caused whatever it raised
+            case StopReason.CANCELED if outcome is None or _crashed(outcome):
                 return Released()
-        if isinstance(said, Completed) and (late := self._late) is not None:
+        if isinstance(outcome, Completed) and (late := self._late) is not None:
             return late
-        return said if said is not None else Failed("E_CANCELLED", "the handler was cancelled from inside")
-
-    def returns(self, now: float) -> None:
-        """Its handler has ended, in whatever thread."""
-        self.returned_at = now
-
-    def ends(self, now: float) -> None:
-        """The event loop hears that its handler has ended."""
-        if self.begun_at is not None:
-            self.returned_at = now if self.returned_at is None else min(now, self.returned_at)
-            self.ran = self.returned_at - self.begun_at
+        return outcome if outcome is not None else Failed("E_CANCELLED", "the handler was cancelled from inside")
 
     @property
     def _late(self) -> Failed | None:
-        """The clock that ran out before the handler ended, although the runtime had not noticed yet."""
+        """A timeout that was over before the handler ended, although the monitor had not noticed yet."""
         if self.begun_at is None or self.returned_at is None:
             return None
-        return self.overrun(self.returned_at)
+        return self.timeout(self.returned_at)
 
 
-def _killed(said: Outcome) -> bool:
-    return isinstance(said, Failed) and said.code == "E_CRASHED"
+def _crashed(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failed) and outcome.code == "E_CRASHED"

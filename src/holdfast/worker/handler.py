@@ -61,6 +61,9 @@ class MiddlewareStack:
     on_error: ErrorHook | None = None
 
 
+NO_MIDDLEWARE = MiddlewareStack()
+
+
 async def invoke(
     handler: Handler,
     context: Context,

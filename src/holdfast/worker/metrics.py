@@ -73,8 +73,8 @@ class WorkerCounters:
             if isinstance(answer, HoldfastError):
                 self.refused()
                 self._lost(run)
-            elif run.ran is not None:  # else it was given back before it began
-                runs(run.ran, run.lease.type, _went(answer, outcome), run.lease.lifecycle)
+            elif run.seconds is not None:  # else it was given back before it began
+                runs(run.seconds, run.lease.type, _went(answer, outcome), run.lease.lifecycle)
                 if isinstance(outcome, Failed):
                     self.registry.failures.add(1, outcome.code)
 
@@ -88,8 +88,8 @@ class WorkerCounters:
 
     def _lost(self, run: Execution) -> None:
         self.registry.lost.add(1)
-        if run.ran is not None:
-            self._runs(run.ran, run.lease.type, LOST, run.lease.lifecycle)
+        if run.seconds is not None:
+            self._runs(run.seconds, run.lease.type, LOST, run.lease.lifecycle)
 
     # -- what is known without being told ------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class WorkerCounters:
         """To whoever adds up several processes."""
         await self._ask()
         assert self._worker is not None  # noqa: S101
-        standing = self._worker.standing
+        standing = self._worker.table_header
         figures = msgspec.Raw(msgspec.json.encode(self.registry.snapshot()))
         complaint = None if self._loops is None else self._loops.complaint()
         return ProcessStatus(standing.polled, bool(standing.stopping), figures, self._families, complaint)
@@ -122,8 +122,8 @@ class WorkerCounters:
         for name in self._types:
             registry.active.set(running[name], name)
             registry.inflight.set(running[name], name)
-        registry.slots.set(worker.plan.concurrency)
-        registry.busy.set(worker.taken)
+        registry.slots.set(worker.config.concurrency)
+        registry.busy.set(worker.slots_used)
         registry.processes.set(1)
 
     async def _ask(self) -> None:

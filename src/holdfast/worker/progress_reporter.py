@@ -16,7 +16,7 @@ from holdfast.ids import Ids
 from holdfast.model import Part
 from holdfast.model.reports import Advanced, Progress, Withdrawal, Withdrawn
 from holdfast.outage_log import outage
-from holdfast.worker.execution import Ending, Execution
+from holdfast.worker.execution import Execution, StopReason
 from holdfast.worker.source import Source
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 1.0
@@ -109,13 +109,13 @@ class ProgressReporter:
         wait.reports.discard(report)
         if not wait.reports:
             del self._waits[run]
-            run.excuse(self._clock.monotonic() - wait.since)
+            run.extend_timeouts(self._clock.monotonic() - wait.since)
 
     async def _repeat(self, run: Execution, again: Callable[[], Awaitable[_T]], began: float) -> _T:
         backoff, fence = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS), self._fence(run)
         while True:
             await self._clock.sleep(backoff.next())
-            if run.finished or run.ending is Ending.LOST:
+            if run.finished or run.stop_reason is StopReason.LOST:
                 raise _lost(run)
             try:
                 return await again()

@@ -59,11 +59,11 @@ class Reporter:
         *,
         busy: Callable[[], bool],
         settled: Callable[[Execution], None],
-        figures: WorkerCounters | None = None,
-        attempts: AttemptLog | None = None,
+        metrics: WorkerCounters | None = None,
+        attempt_log: AttemptLog | None = None,
     ) -> None:
-        self._source, self._figures = source, figures
-        self._attempts = attempts or AttemptLog()
+        self._source, self._metrics = source, metrics
+        self._attempt_log = attempt_log or AttemptLog()
         self._clock, self._ids = clock, ids
         self._busy, self._settled = busy, settled
         self._waiting: list[Ended] = []
@@ -121,9 +121,9 @@ class Reporter:
         undelivered: list[Ended] = []
         for kind, group in by_kind.items():
             if kind is Abandoned:  # there is nothing to say
-                if self._figures is not None:
-                    self._figures.abandoned(group)
-                self._attempts.abandoned(group)
+                if self._metrics is not None:
+                    self._metrics.abandoned(group)
+                self._attempt_log.abandoned(group)
                 self._done(group)
             elif kind is Recorded:
                 self._over(group, [Settled(run.lease.id, State.SUCCEEDED) for run, _ in group])
@@ -169,9 +169,9 @@ class Reporter:
         for (run, _), answer in zip(group, answers, strict=True):
             if isinstance(answer, HoldfastError):
                 log.warning("job %s: its end was refused: %s", run.lease.id, answer)
-        if self._figures is not None:
-            self._figures.ended(group, answers)
-        self._attempts.ended(group, answers)
+        if self._metrics is not None:
+            self._metrics.ended(group, answers)
+        self._attempt_log.ended(group, answers)
         self._done(group)
 
     def _settle_apart(self, group: list[Ended]) -> None:

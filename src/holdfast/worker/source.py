@@ -56,7 +56,7 @@ class Source(Protocol):
         """End the waiting work of another job."""
         ...
 
-    async def unheard(self, known: set[str]) -> Claims:
+    async def recover_claims(self, known: set[str]) -> Claims:
         """What the database thinks this instance holds, but for those tokens: asked when a claim's answer was lost.
 
         Their leases are renewed, and as good as those of a claim.

@@ -12,8 +12,10 @@ from tests.worker.in_process import until, working
 class Later(Clock):
     """The time of a worker that stood still."""
 
+    offset = 0.0
+
     def monotonic(self) -> float:
-        return super().monotonic() + 600
+        return super().monotonic() + self.offset
 
 
 async def test_jobs_that_wait_in_a_lone_worker_start_when_their_leases_are_renewed_after_an_outage(app: App) -> None:
@@ -31,18 +33,19 @@ async def test_jobs_that_wait_in_a_lone_worker_start_when_their_leases_are_renew
     await asyncio.gather(*[quick.enqueue() for _ in range(20)])
     await slow.enqueue()
     waiting = [await quick.enqueue() for _ in range(5)]
-    async with working(app, kept=True, concurrency=1) as at_work:
+    clock = Later()
+    async with working(app, clock=clock, heartbeats=True, concurrency=1) as at_work:
         worker = at_work.worker
         alone = HeartbeatResult(renewed=True, fleet=Fleet(live=1))
         worker.on_heartbeat(alone)
         await began.wait()
-        await until(lambda: len(worker._buffer) == len(waiting))
-        worker._clock = Later()  # nothing was renewed meanwhile: the worker ends what runs, and starts nothing
+        await until(lambda: len(worker.slots.buffer) == len(waiting))
+        clock.offset = 600  # nothing was renewed meanwhile: the worker ends what runs, and starts nothing
         await until(lambda: not worker.running())
-        assert len(worker._buffer) == len(waiting)
-        for entry in worker._board.entries():
-            worker._board.renewed(entry.slot, worker._clock.monotonic())
+        assert len(worker.slots.buffer) == len(waiting)
+        for entry in worker.slots.lease_table.entries():
+            worker.slots.lease_table.renewed(entry.slot, clock.monotonic())
         worker.on_heartbeat(alone)
         assert [await job.result(20) for job in waiting] == ["done"] * 5
-        worker._clock = Clock()  # that of the board, where new leases are put
+        clock.offset = 0  # that of the table, where new leases are put
         assert await (await quick.enqueue()).result(20) == "done", "and it claims again"

@@ -44,7 +44,7 @@ async def test_jobs_that_wait_in_a_worker_are_not_given_back_because_of_an_outag
             await job.result(30)
         at_work.source.broken["progress"] = AWAY
         handed_in = [await reports.enqueue(), *await quick.enqueue_many([{}] * 10)]
-        await until(lambda: at_work.worker._buffer and at_work.worker.waiting)
+        await until(lambda: at_work.worker.slots.buffer and at_work.worker.waiting)
         await asyncio.sleep(1.5)  # longer than a job may wait behind a handler that does not end
         at_work.source.broken.clear()
         for job in handed_in:
@@ -68,11 +68,11 @@ async def test_a_worker_that_is_alone_gives_nothing_back(app: App) -> None:
                 await job.result(30)
             at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=1)))
             handed_in = [await long.enqueue(), *await quick.enqueue_many([{}] * 10)]
-            await until(lambda: at_work.worker._buffer)
+            await until(lambda: at_work.worker.slots.buffer)
             await asyncio.sleep(1.5)
-            assert at_work.worker._buffer, "nobody else could start them"
+            assert at_work.worker.slots.buffer, "nobody else could start them"
             at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=2)))
-            await until(lambda: not at_work.worker._buffer)
+            await until(lambda: not at_work.worker.slots.buffer)
             gate.set()
             for job in handed_in:
                 await job.result(30)
@@ -91,8 +91,8 @@ async def test_a_claim_whose_answer_was_lost_is_run_and_not_given_back(app: App,
     jobs = await quick.enqueue_many([{}] * 5)
     async with working(app) as at_work:
         at_work.source.lost_answers.add("claim")
-        at_work.source.broken["unheard"] = OutcomeUnknown("away again, on purpose")
-        await until(lambda: [verb for verb, _ in at_work.source.calls].count("unheard") >= times)
+        at_work.source.broken["recover_claims"] = OutcomeUnknown("away again, on purpose")
+        await until(lambda: [verb for verb, _ in at_work.source.calls].count("recover_claims") >= times)
         at_work.source.broken.clear()
         assert [await job.result(30) for job in jobs] == ["ran"] * 5
     for job in jobs:
@@ -110,8 +110,8 @@ async def test_a_claimed_job_that_cannot_be_read_does_not_end_the_worker(app: Ap
     spoilt, good = await quick.enqueue_many([{}] * 2)
     async with working(app) as at_work:
         at_work.source.lost_answers.add("claim")
-        at_work.source.broken["unheard"] = OutcomeUnknown("away again, on purpose")
-        await until(lambda: "unheard" in [verb for verb, _ in at_work.source.calls])
+        at_work.source.broken["recover_claims"] = OutcomeUnknown("away again, on purpose")
+        await until(lambda: "recover_claims" in [verb for verb, _ in at_work.source.calls])
         engine = await app.engine()
         await ask(engine, "UPDATE jobs SET payload = '{not json' WHERE id = :id RETURNING id", id=spoilt.id)
         at_work.source.broken.clear()
@@ -135,13 +135,13 @@ async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_work
                 await job.result(30)
             at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=1)))
             await long.enqueue()
-            await until(lambda: at_work.worker.taken == 1)
+            await until(lambda: at_work.worker.slots_used == 1)
             waits = await quick.enqueue()
-            await until(lambda: at_work.worker._buffer)
-            [run] = at_work.worker._buffer
+            await until(lambda: at_work.worker.slots.buffer)
+            [run] = at_work.worker.slots.buffer
             calls = len(at_work.source.calls)
             at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, lost=[Held(run.lease.id, run.lease.token)]))
-            await until(lambda: run.lease.token not in at_work.worker._runs)
+            await until(lambda: run.lease.token not in at_work.worker.slots.executions)
             assert "release" not in [verb for verb, _ in at_work.source.calls[calls:]]
             engine = await app.engine()
             await engine.release(at_work.source.worker, run.lease.id, run.lease.token)  # as the sweeper would free it
@@ -176,7 +176,7 @@ async def test_a_mistake_while_reports_are_sent_apart_ends_the_worker(
         async with working(app, concurrency=4) as at_work:
             at_work.source.broken["complete"] = OutcomeUnknown("the answer was lost, on purpose")
             await quick.enqueue_many([{}] * 4)
-            await until(lambda: at_work.worker.taken == 4)
+            await until(lambda: at_work.worker.slots_used == 4)
             gate.set()
             await until(lambda: {("complete", 4), ("complete", 1)} <= set(at_work.source.calls))  # whole, then apart
             at_work.source.broken["complete"] = RuntimeError("a mistake, on purpose")

@@ -185,8 +185,8 @@ async def test_time_spent_waiting_for_the_database_does_not_count_against_the_ti
         assert run.begun_at is not None
         run.begun_at -= 60  # as if it had waited for a minute
         run.progress_at -= 60
-        at_work.worker._check(run, asyncio.get_running_loop().time())
-        assert run.ending is None
+        at_work.worker.monitor.check(run, asyncio.get_running_loop().time())
+        assert run.stop_reason is None
         run.begun_at += 60
         run.progress_at += 60
         at_work.source.broken.clear()

@@ -39,18 +39,18 @@ class HeartbeatResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class Heartbeater:
     """Started from a thread that stays: on Linux the process ends with the thread that started it."""
 
-    def __init__(self, board: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None]) -> None:
-        self._board, self._spec = board, spec
+    def __init__(self, table: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None]) -> None:
+        self._table, self._spec = table, spec
         self._on_news = on_news
         self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
-        cls, board: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None], loops: Loops
+        cls, table: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None], loops: Loops
     ) -> Heartbeater:
         """`spec`: worker, heartbeat_seconds, watchdog_seconds, and the settings that name the database."""
-        keeper = cls(board, spec, on_news)
+        keeper = cls(table, spec, on_news)
         keeper._process = await keeper._spawn()
         keeper._running = loops.start("heartbeat process", keeper._run)
         return keeper
@@ -82,12 +82,12 @@ class Heartbeater:
                 *(sys.executable, "-P", "-m", "holdfast.assembly.heartbeat_process"),
                 stdin=PIPE,
                 stdout=PIPE,
-                pass_fds=(self._board.fd,),
+                pass_fds=(self._table.fd,),
                 start_new_session=True,
                 limit=LINE_BYTES_MAX,
             )
         assert process.stdin is not None  # noqa: S101
-        process.stdin.write(msgspec.json.encode({**self._spec, "board": self._board.fd}) + b"\n")
+        process.stdin.write(msgspec.json.encode({**self._spec, "table": self._table.fd}) + b"\n")
         return process
 
     async def _listen(self, process: Process) -> None:

@@ -117,10 +117,10 @@ class LeaseTable:
             self._memory[_FLAGS + slot] = 0
             self._free.append(slot)
 
-    def room(self) -> int:
+    def free(self) -> int:
         return len(self._free)
 
-    def kept_since(self, slot: int) -> float:
+    def valid_since(self, slot: int) -> float:
         """When the lease last began for certain: put here, or renewed by a beat that was sent at that time."""
         times: tuple[float, float] = _TIMES.unpack_from(self._memory, self._entries + slot * _ENTRY_BYTES + _SINCE)
         return max(times)
@@ -160,13 +160,13 @@ class LeaseTable:
         return found
 
     def renewed(self, slot: int, sent: float) -> None:
-        """If another lease has come to this slot meanwhile, it came after `sent`, and `kept_since` does not mind."""
+        """If another lease has come to this slot meanwhile, it came after `sent`, and `valid_since` does not mind."""
         _TIME.pack_into(self._memory, self._entries + slot * _ENTRY_BYTES + _RENEWED, sent)
 
 
 def _memory_file() -> int:
     """Closed on exec; whoever is to have it inherits it by name."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("holdfast-board")
+        return os.memfd_create("holdfast-lease-table")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

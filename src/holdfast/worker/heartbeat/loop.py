@@ -43,7 +43,7 @@ class HeartbeatSource(Protocol):
 
 async def run_heartbeats(
     source: HeartbeatSource,
-    board: LeaseTable,
+    table: LeaseTable,
     *,
     heartbeat_seconds: float,
     watchdog_seconds: float,
@@ -58,7 +58,7 @@ async def run_heartbeats(
     watchdog = Watchdog(watchdog_seconds, clock.monotonic())
     beats = HeartbeatLoop(
         source,
-        board,
+        table,
         watchdog,
         heartbeat_seconds,
         max(idle_seconds, heartbeat_seconds),
@@ -68,7 +68,7 @@ async def run_heartbeats(
         poked=poked or asyncio.Event(),
     )
     beating = asyncio.create_task(beats.run())
-    guarding = asyncio.create_task(run_watchdog(board, watchdog, clock))
+    guarding = asyncio.create_task(run_watchdog(table, watchdog, clock))
     try:
         [first, *_], _ = await asyncio.wait({beating, guarding}, return_when=asyncio.FIRST_COMPLETED)
         first.result()
@@ -78,14 +78,14 @@ async def run_heartbeats(
         await asyncio.gather(beating, guarding, return_exceptions=True)
 
 
-async def run_watchdog(board: LeaseTable, watchdog: Watchdog, clock: Clock) -> None:
+async def run_watchdog(table: LeaseTable, watchdog: Watchdog, clock: Clock) -> None:
     """Apart from the beats: a database that does not answer must not hold it up."""
-    worker = board.header().worker
+    worker = table.header().worker
     while (state := state_of(worker)) is not ProcessState.GONE:
         now = clock.monotonic()
         if state is ProcessState.STOPPED:
             watchdog.excuse(now)
-        elif (complaint := watchdog.complaint(board, now)) is not None:
+        elif (complaint := watchdog.complaint(table, now)) is not None:
             log.error("holdfast keeper: killing worker process %d: %s", worker, complaint)
             with suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
@@ -97,7 +97,7 @@ class HeartbeatLoop:
     def __init__(
         self,
         source: HeartbeatSource,
-        board: LeaseTable,
+        table: LeaseTable,
         watchdog: Watchdog,
         heartbeat_seconds: float,
         idle_seconds: float,
@@ -107,14 +107,14 @@ class HeartbeatLoop:
         ids: Ids,
         poked: asyncio.Event,
     ) -> None:
-        self._source, self._board, self._watchdog = source, board, watchdog
+        self._source, self._table, self._watchdog = source, table, watchdog
         self._heartbeat_seconds, self._idle_seconds = heartbeat_seconds, idle_seconds
         self._at_rest = False  # the last beat said that nothing runs, and heard that the worker may claim
         self._tell = tell
         self._clock, self._ids = clock, ids
         self._poked = poked  # set: a beat is wanted now
         self._poked.set()
-        self._worker = board.header().worker
+        self._worker = table.header().worker
         self._sent = self._asked = self._retry_at = 0.0
         self._backoff = Backoff(ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)  # between tries
         self._known: set[Held] = set()  # as lost or canceled, since the last beat
@@ -125,7 +125,7 @@ class HeartbeatLoop:
                 await self._clock.sleep(WATCH_SECONDS)
                 self._poked.set()  # what it lost meanwhile it should hear at once when it goes on
                 continue
-            await self._look(self._board.entries())
+            await self._look(self._table.entries())
 
     async def _look(self, entries: list[TableEntry]) -> None:
         now = self._clock.monotonic()
@@ -143,7 +143,7 @@ class HeartbeatLoop:
         return 0.0 if self._poked.is_set() else self._sent + self._interval(entries)
 
     def _interval(self, entries: list[TableEntry]) -> float:
-        if self._at_rest and not entries and not self._board.header().busy:
+        if self._at_rest and not entries and not self._table.header().busy:
             return self._idle_seconds
         wanted = (min(entry.lease_seconds / 3, entry.beat_seconds or math.inf) for entry in entries)
         return min([self._heartbeat_seconds, *wanted])
@@ -152,7 +152,7 @@ class HeartbeatLoop:
 
     async def _beat(self, entries: list[TableEntry]) -> None:
         self._poked.clear()
-        header, sent = self._board.header(), self._clock.monotonic()
+        header, sent = self._table.header(), self._clock.monotonic()
         entries = [entry for entry in entries if self._should_go_on(entry, sent)]
         answer = self._source.heartbeat(
             [entry.held for entry in entries],
@@ -176,7 +176,7 @@ class HeartbeatLoop:
         lost = _lost(entries, beat)
         for entry in entries:
             if entry not in lost:
-                self._board.renewed(entry.slot, sent)
+                self._table.renewed(entry.slot, sent)
         canceled = set(beat.cancel)
         news = HeartbeatResult(
             sent=sent,
@@ -196,7 +196,7 @@ class HeartbeatLoop:
         """A job that has ended while the beat was under way is no loss."""
         if not lost:
             return []
-        now_there = {entry.held for entry in self._board.entries()}
+        now_there = {entry.held for entry in self._table.entries()}
         return [entry.held for entry in lost if entry.held in now_there]
 
     def _failed(self, message: str) -> None:

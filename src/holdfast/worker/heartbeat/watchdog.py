@@ -30,19 +30,19 @@ class Watchdog:
     def unreached(self) -> None:
         self._reached_since = None
 
-    def complaint(self, board: LeaseTable, now: float) -> str | None:
+    def complaint(self, table: LeaseTable, now: float) -> str | None:
         """Why the worker should be killed, if it should."""
         if now - self._looked > ASLEEP_SECONDS:
             self.excuse(now)
         self._looked = now
         if not self._seconds:
             return None
-        header = board.header()
+        header = table.header()
         silent = now - max(header.tick, self._fair_since)
         if silent > self._seconds:
             return f"its event loop has not run for {silent:.0f} s"
         if silent > OVERDUE_SECONDS:
-            return _overdue(board, silent, now)
+            return _overdue(table, silent, now)
         if self._reached_since is None or header.stopping:
             return None
         deaf = now - max(header.polled, self._fair_since, self._reached_since)
@@ -51,9 +51,9 @@ class Watchdog:
         return None
 
 
-def _overdue(board: LeaseTable, silent: float, now: float) -> str | None:
+def _overdue(table: LeaseTable, silent: float, now: float) -> str | None:
     """Nobody but the event loop could end an attempt whose time is up, and it does not run."""
-    for entry in board.entries():
+    for entry in table.entries():
         if entry.deadline and now - entry.deadline > OVERDUE_SECONDS:
             over = now - entry.deadline
             return (

@@ -59,13 +59,13 @@ class ProcessPool:
         handler: Handler,
         line: ContextBackend,
         *,
-        alone: bool,
+        dedicated: bool,
         on_started: Callable[[ChildExecution], None],
     ) -> Outcome:
         """Run the job to its end, whatever that is. Cancelling this kills the child, also before `on_started`."""
         async with self._turns:
             try:
-                child = await self._ready(alone=alone)
+                child = await self._ready(dedicated=dedicated)
             except NotStarted as error:
                 if self._closed.is_set():
                     return Released()
@@ -74,7 +74,7 @@ class ProcessPool:
             try:
                 return await child.run(lease, handler, line, on_started)
             finally:
-                self._take_back(child, keep=not alone)
+                self._take_back(child, keep=not dedicated)
 
     async def close(self) -> None:
         """Idle children end, running ones are killed."""
@@ -85,10 +85,10 @@ class ProcessPool:
             self._retire(child)
         await asyncio.gather(*self._leaving)
 
-    async def _ready(self, *, alone: bool) -> ChildProcess:
+    async def _ready(self, *, dedicated: bool) -> ChildProcess:
         """An idle child, the one used last; or a new one, if need be in the place of an idle one."""
         self._check_open()
-        if self._idle and not alone:
+        if self._idle and not dedicated:
             child, ending = self._idle.popitem()
             if ending is not None:
                 ending.cancel()

@@ -107,7 +107,7 @@ class DatabaseSource:
         self._poll = self._pause = POLL_FIRST_SECONDS if leases else self._slower()
         return await self._with_policies(leases)
 
-    async def unheard(self, known: set[str]) -> list[tuple[Lease, Policy]]:
+    async def recover_claims(self, known: set[str]) -> list[tuple[Lease, Policy]]:
         held = [held for held in await self.held() if held.token not in known]
         if not held:
             return []

@@ -138,7 +138,7 @@ class HttpSource:
             self._policies[clocks] = words.policy_of(job)
         return self._policies[clocks]
 
-    async def unheard(self, known: set[str]) -> Claims:
+    async def recover_claims(self, known: set[str]) -> Claims:
         """Nothing that the next claim does not bring: it asks again for what was lost."""
         return []
 

@@ -1,0 +1,132 @@
+"""The slots of a worker: the jobs it holds, buffered or running, and how many more it can claim and start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.lifecycle import Policy
+from holdfast.model import Lease
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.execution import Execution
+from holdfast.worker.handler import Handler, Isolation
+from holdfast.worker.heartbeat.lease_table import LeaseTable
+from holdfast.worker.prefetch import Prefetch
+
+if TYPE_CHECKING:
+    from holdfast.worker.processes.process_pool import ProcessPool
+
+CLAIM_MAX = 1000
+ABANDONED_MAX = 10_000
+UNREPORTED_MAX = 2000  # no claim while more than this has finished and could not be reported yet
+FENCE = 0.8  # of a lease that was not renewed: the worker itself stops the handler then
+
+
+class Slots:
+    """State that the claim loop, the executor and the monitor of a worker share. It starts and stops nothing."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        handlers: Mapping[str, Handler],
+        lease_table: LeaseTable,
+        pool: ProcessPool | None,
+        now: float,
+    ) -> None:
+        self.config, self.lease_table = config, lease_table
+        self._handlers, self._pool = handlers, pool
+        self.types = sorted(handlers)
+        self.inline_types = [  # those that need no child process
+            name for name in self.types if pool is None or handlers[name].isolation is not Isolation.PROCESS
+        ]
+        self.executions: dict[str, Execution] = {}  # by token: buffered, running, or waiting for their report
+        self.buffer: deque[Execution] = deque()  # claimed, not started
+        self.busy = 0
+        self.stuck: set[Execution] = set()  # given up on: their threads and tasks still occupy slots
+        self.in_children: set[Execution] = set()  # in a child process, or about to be
+        self.abandoned: deque[str] = deque(maxlen=ABANDONED_MAX)  # tokens that were given up and may still be current
+        self.started_at = now  # the last start of a job
+        self.capacity_changed = asyncio.Event()  # another claim may be worthwhile
+        self.child_free = asyncio.Event()  # a child process became free since the last claim
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.stopping = asyncio.Event()
+        self.prefetch = Prefetch(self.free())
+
+    def add(self, lease: Lease, policy: Policy, now: float) -> Execution:
+        slot = self.lease_table.put(lease, policy.lease_seconds, beat_seconds=policy.heartbeat_seconds)
+        run = Execution(lease, policy, self._handlers[lease.type], now=now, slot=slot)
+        self.executions[lease.token] = run
+        return run
+
+    def remove(self, run: Execution) -> None:
+        """Its report is stored, or there is none to store."""
+        del self.executions[run.lease.token]
+        self.lease_table.clear(run.slot)
+        self.capacity_changed.set()
+
+    def running(self) -> list[Execution]:
+        return [run for run in self.executions.values() if run.started and not run.finished]
+
+    def vacate(self, run: Execution, *, stuck: bool = False) -> None:
+        """Its handler has ended, or, where it is `stuck`, it was given up on."""
+        run.finished = True
+        self.busy -= 1
+        if stuck:
+            self.stuck.add(run)
+
+    def update_idle(self) -> None:
+        if not self.busy and not self.buffer:
+            self.idle.set()
+        else:
+            self.idle.clear()
+
+    def lease_overdue(self, run: Execution, now: float) -> bool:
+        """No heartbeat renewed the lease for so long that it may expire: another worker may have the job soon."""
+        return (
+            self.config.heartbeats
+            and run.recorded is None
+            and now - self.lease_table.valid_since(run.slot) > FENCE * run.policy.lease_seconds
+        )
+
+    # -- capacity ---------------------------------------------------------------------------------------------
+
+    def wanted(self) -> int:
+        """How many jobs to claim: for the free slots, and as many as will start in a moment, to claim in batches."""
+        free, ahead = self.free(), self.prefetch.ahead() - len(self.buffer) + self._waiting_for_child()
+        unreported = len(self.executions) - self.busy - len(self.buffer)
+        if self.stopping.is_set() or unreported > UNREPORTED_MAX:
+            return 0
+        if free <= 0 and ahead * 2 < self.prefetch.ahead():  # not one claim for each job that starts
+            return 0
+        return max(0, min(free + ahead, self.lease_table.free(), CLAIM_MAX))
+
+    def free(self) -> int:
+        """Free slots. Where every job type needs a child process, no more than there are free children."""
+        slots = self.config.concurrency - len(self.stuck) - self.busy
+        return slots if self.inline_types or self._pool is None else min(slots, self.free_children())
+
+    def free_children(self) -> int:
+        return 0 if self._pool is None else self._pool.most - len(self.in_children)
+
+    def unclaimed_children(self) -> int:
+        """Free children that no buffered job needs."""
+        return max(0, self.free_children() - sum(map(self.needs_child, self.buffer)))
+
+    def needs_child(self, run: Execution) -> bool:
+        return self._pool is not None and (run.handler.isolation is Isolation.PROCESS or run.quarantined)
+
+    def can_start(self, run: Execution) -> bool:
+        return not self.needs_child(run) or self.free_children() > 0
+
+    def startable_types(self) -> list[str]:
+        """While no child process is free: the types that need none, if there are any."""
+        return self.types if self.unclaimed_children() > 0 else self.inline_types or self.types
+
+    def _waiting_for_child(self) -> int:
+        """Buffered jobs that keep no other job from being claimed: their types are not claimed meanwhile."""
+        if not self.inline_types or self.free_children() > 0:
+            return 0
+        return sum(map(self.needs_child, self.buffer))
