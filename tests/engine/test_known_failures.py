@@ -579,7 +579,8 @@ async def test_k7_a_crash_between_any_two_statements_leaves_nothing_half_done(
     """
     verb = await getattr(Scene(engine, worker, clock), scene)()
     store = Brittle(engine.store)
-    engine.store = store  # type: ignore[assignment]
+    for part in (engine, engine.maintenance):
+        part.store = store  # type: ignore[assignment]
     deaths, before = 0, await everything(engine)
     while deaths < 500:
         store.left = deaths

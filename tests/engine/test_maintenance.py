@@ -233,7 +233,7 @@ async def test_a_step_that_fails_keeps_none_of_the_others_from_their_work(
         raise ZeroDivisionError("a mistake of ours")
 
     for step in ("requeue_due", "prune"):
-        monkeypatch.setattr(engine, step, broken)
+        monkeypatch.setattr(engine.maintenance, step, broken)
     await engine.create(NewJob(type="ripe", delay_seconds=1))
     clock.advance(1)
     lease = await run(engine, worker)

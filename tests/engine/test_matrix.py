@@ -101,7 +101,7 @@ def tries() -> Iterator[Try]:
         return Try(verb, sources, target, Actor.SYSTEM, call, **more)
 
     verdict = lambda e, w, j: e.reject_queued(Verdict(id=j.id, code="E_TRY"))  # noqa: E731
-    died = lambda e, w, j: e.reap(gone=[j.instance])  # noqa: E731
+    died = lambda e, w, j: e.maintenance.reap(gone=[j.instance])  # noqa: E731
     yield by_system("reject", (State.QUEUED,), State.REJECTED, verdict)
     yield by_system("reap", running, State.RETRYING, died)
     yield by_system("reap", running, State.DEAD, died, job={"max_attempts": 1})

@@ -358,7 +358,7 @@ async def test_a_remote_worker_runs_survives_and_hands_back(fresh_sqlite_url: st
         assert await command.stop() == 0
         assert not command.pids()
         assert await on.outcomes(kept) == ["released"]
-        [worker] = await (await on.engine()).workers()
+        [worker] = await (await on.engine()).workers.all()
         assert (worker.name, worker.liveness) == ("far away", "offline")
 
 

@@ -161,7 +161,7 @@ class Stage:
 
     async def all_kept(self) -> bool:
         """Has the keeper of every worker begun? With short leases, a slow machine must wait for that."""
-        return all(worker.last_heartbeat_at is not None for worker in await (await self.engine()).workers())
+        return all(worker.last_heartbeat_at is not None for worker in await (await self.engine()).workers.all())
 
     async def started(self, job: JobHandle[Any], epoch: int = 1) -> int:
         """The process that runs this execution, as soon as one does."""
