@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Client, JobFailed
 from holdfast.client import client as module
-from holdfast.errors import Conflict, Invalid, KeyReused, NotFound, StoreError, Unauthorized
+from holdfast.errors import Conflict, Invalid, InvalidField, KeyReused, NotFound, StoreError, Unauthorized
 from tests.client.steps import finish, take
 from tests.server.steps import Served
 
@@ -107,9 +107,9 @@ async def test_a_problem_is_the_error_that_it_was_on_the_server(served: Served, 
     await client.create("mail", {"n": 1}, idempotency_key="one")
     with pytest.raises(KeyReused):
         await client.create("mail", {"n": 2}, idempotency_key="one")
-    with pytest.raises(Invalid) as invalid:
-        await client.create("mail", priority=1000)
-    assert invalid.value.code == "invalid_field"
+    with pytest.raises(InvalidField) as invalid:
+        await client.create("mail", delay_seconds=-1)
+    assert (invalid.value.code, invalid.value.fields["field"]) == ("invalid_field", "delay_seconds")
     await finish(served.engine)
     job = await client.create("mail", {"n": 1}, idempotency_key="one")
     with pytest.raises(Conflict):
