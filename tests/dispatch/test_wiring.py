@@ -113,7 +113,7 @@ async def test_a_server_is_ready_without_its_broker(fresh_sqlite_url: str) -> No
     async with serving(fresh_sqlite_url, dispatch="redis", redis_url="redis://127.0.0.1:1/0") as served:
         assert served.server.dispatch
         await until(lambda: served.server.dispatch and served.server.dispatch.breaker.openings)
-        await until(lambda: served.server.pulse.alive)
+        await until(lambda: served.server.health.alive)
         assert (await served.http.get("/readyz")).status_code == 200
         answer = await served.http.post("/jobs", json={"jobType": "a", "payload": {}})
         assert answer.status_code == 202

@@ -6,7 +6,7 @@ from holdfast.engine import Engine, Filter
 from holdfast.engine.reads import read as _read
 from holdfast.errors import Invalid, NotFound
 from holdfast.model import NewJob
-from holdfast.model.summary import Outline
+from holdfast.model.summary import JobSummary
 
 
 async def test_many_are_asked_after_at_once_and_each_tenant_finds_its_own(engine: Engine) -> None:
@@ -14,7 +14,7 @@ async def test_many_are_asked_after_at_once_and_each_tenant_finds_its_own(engine
     theirs = await engine.create(NewJob(type="b", tenant="them"))
     asked = [(theirs.id, "them"), (ours.id, "them"), (ours.id, "default"), ("no id", "them"), (theirs.id, "default")]
     answers = await engine.reads.summaries(asked)
-    assert [one.type if isinstance(one, Outline) else type(one) for one in answers] == [
+    assert [one.type if isinstance(one, JobSummary) else type(one) for one in answers] == [
         "b",
         NotFound,
         "a",

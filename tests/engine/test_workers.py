@@ -5,13 +5,13 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Held
 from holdfast.errors import Invalid, NotFound
-from holdfast.model import Liveness, NewJob, Worker
+from holdfast.model import Liveness, NewJob, WorkerRecord
 from holdfast.store import Tx
 from holdfast.store.queries import q
 from tests.engine.steps import NOBODYS, run
 
 
-async def find(engine: Engine, worker: str) -> Worker:
+async def find(engine: Engine, worker: str) -> WorkerRecord:
     [found] = [w for w in await engine.workers.all() if w.id == worker]
     return found
 

@@ -62,5 +62,5 @@ def held(job: dict[str, Any]) -> dict[str, str]:
 async def waiting_there(served: Served, count: int) -> None:
     """Until so many claims wait in that server."""
     async with asyncio.timeout(30):
-        while len(served.server.room._seats) != count:  # noqa: ASYNC110  nobody tells a test
+        while len(served.server.long_poll._waiting) != count:  # noqa: ASYNC110  nobody tells a test
             await asyncio.sleep(0.01)

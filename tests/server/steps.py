@@ -17,7 +17,7 @@ from holdfast.model.loopback import is_loopback
 from holdfast.server.extensions.routes import Mount
 from holdfast.server.http.route import Route
 from holdfast.server.http.server import served
-from holdfast.server.state import Server
+from holdfast.server.state import ServerState
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 
@@ -28,7 +28,7 @@ ADMIN = {"X-Admin-Secret": SECRET}
 @dataclass
 class Served:
     url: str
-    server: Server
+    server: ServerState
     http: httpx2.AsyncClient  # with the server's address as its base, and no key
 
     @property

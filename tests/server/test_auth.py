@@ -10,8 +10,8 @@ from holdfast.engine.admin.keys import LiveKey
 from holdfast.errors import Forbidden, HoldfastError, Malformed, StoreUnavailable, Unauthorized
 from holdfast.model.key import SCOPES, Kind, NewKey, Scope, text_of
 from holdfast.server.auth import ttl_cache
-from holdfast.server.auth.authenticator import ANYBODY, NOBODY, OPERATOR, Auth, Caller
-from holdfast.server.auth.ttl_cache import Recent
+from holdfast.server.auth.authenticator import ANONYMOUS, LOCAL_CLIENT, OPERATOR, Authenticator, Caller
+from holdfast.server.auth.ttl_cache import TtlCache
 from tests.clocks import WholeClock
 from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
 
@@ -24,8 +24,8 @@ def clock() -> WholeClock:
 
 
 @pytest.fixture
-def auth(engine: Engine, clock: WholeClock) -> Auth:
-    return Auth(engine, clock, admin_secret=SECRET, open_to_anybody=True)
+def auth(engine: Engine, clock: WholeClock) -> Authenticator:
+    return Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=True)
 
 
 def with_key(text: str) -> dict[bytes, bytes]:
@@ -36,7 +36,9 @@ def with_secret(secret: str) -> dict[bytes, bytes]:
     return {**LOCAL, b"x-admin-secret": secret.encode()}
 
 
-async def knock(auth: Auth, headers: dict[bytes, bytes], scope: Scope | None = Scope.JOBS_READ) -> Caller | str:
+async def knock(
+    auth: Authenticator, headers: dict[bytes, bytes], scope: Scope | None = Scope.JOBS_READ
+) -> Caller | str:
     """Who it is, or the code of the refusal."""
     try:
         return await auth.admit(headers, "192.0.2.1", scope)
@@ -48,12 +50,12 @@ async def knock(auth: Auth, headers: dict[bytes, bytes], scope: Scope | None = S
 
 
 async def test_this_machine_may_come_in_until_the_first_client_key(
-    auth: Auth, engine: Engine, clock: WholeClock
+    auth: Authenticator, engine: Engine, clock: WholeClock
 ) -> None:
     """SEC-6: workers' and operators' keys do not count."""
     await engine.workers.register_with_key(NewWorker(name="w"))
     await engine.keys.create(NewKey(kind=Kind.ADMIN))
-    assert await knock(auth, LOCAL) is ANYBODY
+    assert await knock(auth, LOCAL) is LOCAL_CLIENT
     assert await knock(auth, LOCAL, Scope.ADMIN_READ) == "unauthorized"
     assert await knock(auth, LOCAL, Scope.WORK) == "unauthorized"
     key, _ = await engine.keys.create(NewKey())
@@ -65,15 +67,15 @@ async def test_this_machine_may_come_in_until_the_first_client_key(
 
 
 async def test_from_elsewhere_nobody_comes_in_without_a_key(engine: Engine, clock: WholeClock) -> None:
-    auth = Auth(engine, clock, admin_secret=SECRET, open_to_anybody=False)
+    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=False)
     assert await knock(auth, LOCAL) == "unauthorized"
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]:8080", "[::1]", "127.9.9.9:80"]
 )
-async def test_under_a_name_of_its_own_the_machine_answers(auth: Auth, host: str) -> None:
-    assert await knock(auth, {b"host": host.encode()}) is ANYBODY
+async def test_under_a_name_of_its_own_the_machine_answers(auth: Authenticator, host: str) -> None:
+    assert await knock(auth, {b"host": host.encode()}) is LOCAL_CLIENT
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ async def test_under_a_name_of_its_own_the_machine_answers(auth: Auth, host: str
         *("localhost\x00", "lòcalhost", "127.0.0.1 evil.example", "127.0.0.1:evil"),
     ],
 )
-async def test_under_a_foreign_name_it_does_not(auth: Auth, host: str) -> None:
+async def test_under_a_foreign_name_it_does_not(auth: Authenticator, host: str) -> None:
     """SEC-6: a page whose name was made to lead to this machine (DNS rebinding) gets nothing."""
     with pytest.raises(Malformed) as refused:
         await auth.admit({b"host": host.encode()}, "127.0.0.1", Scope.JOBS_READ)
@@ -92,15 +94,15 @@ async def test_under_a_foreign_name_it_does_not(auth: Auth, host: str) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://127.0.0.1:8080", "http://localhost:3000", "https://[::1]", None])
-async def test_a_page_of_this_machine_may_ask(auth: Auth, origin: str | None) -> None:
-    assert await knock(auth, LOCAL if origin is None else {**LOCAL, b"origin": origin.encode()}) is ANYBODY
+async def test_a_page_of_this_machine_may_ask(auth: Authenticator, origin: str | None) -> None:
+    assert await knock(auth, LOCAL if origin is None else {**LOCAL, b"origin": origin.encode()}) is LOCAL_CLIENT
 
 
 @pytest.mark.parametrize(
     "origin",
     ["https://evil.example", "null", "", "http://localhost.evil.example", "http://127.0.0.1@evil.example", "\xff"],
 )
-async def test_a_page_from_elsewhere_may_not(auth: Auth, engine: Engine, origin: str) -> None:
+async def test_a_page_from_elsewhere_may_not(auth: Authenticator, engine: Engine, origin: str) -> None:
     """SEC-6: a browser lets it send a body without a type to this machine, and does not ask us first."""
     foreign = {b"origin": origin.encode("latin-1")}
     assert await knock(auth, {**LOCAL, **foreign}, Scope.JOBS_CREATE) == "cross_origin_forbidden"
@@ -108,25 +110,25 @@ async def test_a_page_from_elsewhere_may_not(auth: Auth, engine: Engine, origin:
     assert isinstance(await knock(auth, {**with_key(text), **foreign}, Scope.ADMIN_READ), Caller), "who has a key may"
 
 
-async def test_whoever_shows_a_key_may_come_under_any_name(auth: Auth, engine: Engine) -> None:
+async def test_whoever_shows_a_key_may_come_under_any_name(auth: Authenticator, engine: Engine) -> None:
     _, text = await engine.keys.create(NewKey())
     assert isinstance(await knock(auth, {**with_key(text), b"host": b"jobs.example"}), Caller)
 
 
-async def test_a_wrong_key_is_refused_where_none_is_needed(auth: Auth) -> None:
+async def test_a_wrong_key_is_refused_where_none_is_needed(auth: Authenticator) -> None:
     """A mistake shows at once, not when the first key is made."""
     assert await knock(auth, with_key("typo")) == "unauthorized"
 
 
-async def test_open_routes_ask_nobody_anything(auth: Auth) -> None:
-    assert await knock(auth, {}, None) is NOBODY
-    assert await knock(auth, with_key("typo"), None) is NOBODY
+async def test_open_routes_ask_nobody_anything(auth: Authenticator) -> None:
+    assert await knock(auth, {}, None) is ANONYMOUS
+    assert await knock(auth, with_key("typo"), None) is ANONYMOUS
 
 
 # -- keys ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_caller_is_what_the_key_says(auth: Auth, engine: Engine) -> None:
+async def test_a_caller_is_what_the_key_says(auth: Authenticator, engine: Engine) -> None:
     """SEC-9: the tenant is the key's."""
     key, text = await engine.keys.create(NewKey(tenant="acme"))
     assert await knock(auth, with_key(text)) == Caller(Kind.CLIENT, key.id, "acme", frozenset(SCOPES[Kind.CLIENT]))
@@ -136,7 +138,7 @@ async def test_a_caller_is_what_the_key_says(auth: Auth, engine: Engine) -> None
     assert (caller.kind, caller.worker, caller.queues) == (Kind.WORKER, worker.id, ("mail",))
 
 
-async def test_each_scope_opens_its_own_routes_only(auth: Auth, engine: Engine) -> None:
+async def test_each_scope_opens_its_own_routes_only(auth: Authenticator, engine: Engine) -> None:
     """SEC-5: deny by default; the refusal names the scope."""
     worker, _ = await engine.workers.register_with_key(NewWorker(name="w"))
     for kind, scopes in SCOPES.items():
@@ -151,9 +153,9 @@ async def test_each_scope_opens_its_own_routes_only(auth: Auth, engine: Engine) 
                     await auth.admit(with_key(text), "192.0.2.1", wanted)
 
 
-async def test_scopes_of_extensions_are_opened_like_those_of_the_core(auth: Auth, engine: Engine) -> None:
+async def test_scopes_of_extensions_are_opened_like_those_of_the_core(auth: Authenticator, engine: Engine) -> None:
     """A key opens those it has; the admin secret all of them, and so does this machine while there are no keys."""
-    assert await knock(auth, LOCAL, "images:write") is ANYBODY
+    assert await knock(auth, LOCAL, "images:write") is LOCAL_CLIENT
     assert await knock(auth, with_secret(SECRET), "images:write") is OPERATOR
     for kind in (Kind.CLIENT, Kind.ADMIN):
         key, text = await engine.keys.create(NewKey(kind=kind, scopes=["images:write"], subject="alice"))
@@ -169,7 +171,7 @@ async def test_scopes_of_extensions_are_opened_like_those_of_the_core(auth: Auth
     assert await knock(auth, with_key(text), "images:write") == "forbidden"
 
 
-async def test_the_scheme_may_be_written_as_one_likes(auth: Auth, engine: Engine) -> None:
+async def test_the_scheme_may_be_written_as_one_likes(auth: Authenticator, engine: Engine) -> None:
     _, text = await engine.keys.create(NewKey())
     for shown in (f"bearer {text}", f"BEARER {text}", f"Bearer  {text} "):
         assert isinstance(await knock(auth, {b"authorization": shown.encode()}), Caller)
@@ -207,7 +209,7 @@ async def test_every_refusal_reads_the_same(served: Served, clock: WholeClock) -
 # -- the admin secret ---------------------------------------------------------------------------------------------
 
 
-async def test_the_admin_secret_may_do_all_that_operators_do(auth: Auth) -> None:
+async def test_the_admin_secret_may_do_all_that_operators_do(auth: Authenticator) -> None:
     """R003-92."""
     for scope in SCOPES[Kind.ADMIN]:
         caller = await knock(auth, with_secret(SECRET), scope)
@@ -219,12 +221,12 @@ async def test_the_admin_secret_may_do_all_that_operators_do(auth: Auth) -> None
 
 
 async def test_where_no_admin_secret_is_set_none_is_right(engine: Engine, clock: WholeClock) -> None:
-    auth = Auth(engine, clock, admin_secret="", open_to_anybody=True)
+    auth = Authenticator(engine, clock, admin_secret="", open_to_anybody=True)
     for guess in ("", "0" * 64, "\x00" * 32):
         assert await knock(auth, with_secret(guess), Scope.ADMIN_READ) == "unauthorized"
 
 
-async def test_two_answers_to_who_asks_are_none(auth: Auth, engine: Engine) -> None:
+async def test_two_answers_to_who_asks_are_none(auth: Authenticator, engine: Engine) -> None:
     _, client = await engine.keys.create(NewKey())
     _, admin = await engine.keys.create(NewKey(kind=Kind.ADMIN))
     assert await knock(auth, {**with_key(client), **with_secret(SECRET)}, Scope.ADMIN_READ) == "unauthorized"
@@ -250,7 +252,7 @@ async def test_a_key_taken_back_is_refused_by_every_server_within_5_s(store_url:
                     await each.server.auth.still(caller)
 
 
-async def test_a_key_that_ends_is_refused_from_then_on(auth: Auth, engine: Engine, clock: WholeClock) -> None:
+async def test_a_key_that_ends_is_refused_from_then_on(auth: Authenticator, engine: Engine, clock: WholeClock) -> None:
     """SEC-4: expiry, by the database's clock."""
     _, text = await engine.keys.create(NewKey(expires_in=60))
     caller = await knock(auth, with_key(text))
@@ -263,7 +265,7 @@ async def test_a_key_that_ends_is_refused_from_then_on(auth: Auth, engine: Engin
         await auth.still(caller)
 
 
-async def test_both_keys_are_good_while_one_takes_over(auth: Auth, engine: Engine, clock: WholeClock) -> None:
+async def test_both_keys_are_good_while_one_takes_over(auth: Authenticator, engine: Engine, clock: WholeClock) -> None:
     """SEC-4: rotation with overlap."""
     old, old_text = await engine.keys.create(NewKey(tenant="acme"))
     _, new_text = await engine.keys.rotate(old.id, overlap_seconds=30)
@@ -277,17 +279,17 @@ async def test_both_keys_are_good_while_one_takes_over(auth: Auth, engine: Engin
 
 
 async def test_whoever_came_in_without_a_key_is_asked_for_one_later(
-    auth: Auth, engine: Engine, clock: WholeClock
+    auth: Authenticator, engine: Engine, clock: WholeClock
 ) -> None:
-    await auth.still(ANYBODY)
+    await auth.still(LOCAL_CLIENT)
     await auth.still(await auth.admit(with_secret(SECRET), "", Scope.ADMIN_READ))
     await engine.keys.create(NewKey())
     clock.advance(ttl_cache.BELIEVED_SECONDS)
     with pytest.raises(Unauthorized):
-        await auth.still(ANYBODY)
+        await auth.still(LOCAL_CLIENT)
 
 
-async def test_the_use_of_a_key_is_written_down_beside_the_requests(auth: Auth, engine: Engine) -> None:
+async def test_the_use_of_a_key_is_written_down_beside_the_requests(auth: Authenticator, engine: Engine) -> None:
     key, text = await engine.keys.create(NewKey())
     await knock(auth, with_key(text))
     await knock(auth, with_key(text_of(Kind.CLIENT, "0" * 16, "0" * 64)))
@@ -296,7 +298,7 @@ async def test_the_use_of_a_key_is_written_down_beside_the_requests(auth: Auth, 
     assert (await engine.keys.get(key.id)).used_at is not None
 
 
-async def test_a_database_that_is_away_is_not_the_keys_fault(auth: Auth, engine: Engine) -> None:
+async def test_a_database_that_is_away_is_not_the_keys_fault(auth: Authenticator, engine: Engine) -> None:
     _, text = await engine.keys.create(NewKey())
     await engine.close()
     with pytest.raises(HoldfastError) as refused:
@@ -331,7 +333,7 @@ async def turn() -> None:
 
 async def test_many_who_ask_at_once_ask_once(clock: WholeClock) -> None:
     database = Database()
-    known = Recent(database.ask, clock)
+    known = TtlCache(database.ask, clock)
     asking = [asyncio.create_task(known.get("key")) for _ in range(100)]
     await turn()
     asking.pop().cancel()  # one that hangs up takes nobody else with it
@@ -343,7 +345,7 @@ async def test_many_who_ask_at_once_ask_once(clock: WholeClock) -> None:
 async def test_nobody_waits_for_what_is_asked_again_in_time(clock: WholeClock) -> None:
     database = Database()
     database.let_go.set()
-    known = Recent(database.ask, clock)
+    known = TtlCache(database.ask, clock)
     assert await known.get("key") == "key 1"
     database.let_go.clear()
     clock.advance(ttl_cache.ASK_AGAIN_SECONDS)
@@ -359,7 +361,7 @@ async def test_what_is_too_old_is_not_believed(clock: WholeClock) -> None:
     """SEC-4: not even when the database is away."""
     database = Database()
     database.let_go.set()
-    known = Recent(database.ask, clock)
+    known = TtlCache(database.ask, clock)
     await known.get("key")
     database.fails = True
     clock.advance(ttl_cache.BELIEVED_SECONDS)
@@ -373,7 +375,7 @@ async def test_strangers_keep_no_connections_from_those_who_work(clock: WholeClo
     """SEC-7: names that somebody invents are looked up two at a time; a known one goes past them."""
     database = Database()
     database.let_go.set()
-    known = Recent(database.ask, clock)
+    known = TtlCache(database.ask, clock)
     await known.get("key")
     database.let_go.clear()
     clock.advance(ttl_cache.BELIEVED_SECONDS)
@@ -390,7 +392,7 @@ async def test_what_is_remembered_does_not_grow_for_ever(clock: WholeClock, monk
     monkeypatch.setattr(ttl_cache, "REMEMBERED_MAX", 10)
     database = Database()
     database.let_go.set()
-    known: Recent[Any] = Recent(database.ask, clock)
+    known: TtlCache[Any] = TtlCache(database.ask, clock)
     for number in range(50):
         await known.get(f"stranger {number}")
     assert len(known._said) == 10
@@ -398,7 +400,7 @@ async def test_what_is_remembered_does_not_grow_for_ever(clock: WholeClock, monk
 
 
 async def test_a_key_that_is_not_there_is_asked_for_once_in_a_while(
-    auth: Auth, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    auth: Authenticator, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     find = engine.keys.find_live

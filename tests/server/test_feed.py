@@ -15,8 +15,8 @@ from holdfast.errors import StoreError
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob
 from holdfast.server.live import feed as feeds
-from holdfast.server.live.event_buffer import Line, Ring
-from holdfast.server.live.feed import Feed
+from holdfast.server.live.event_buffer import BufferedEvent, EventBuffer
+from holdfast.server.live.feed import EventFeed
 from holdfast.store import Tx
 from tests.engine.steps import NOBODYS
 from tests.server.steps import Served, serving
@@ -26,8 +26,8 @@ START = (0, "", 0)
 
 
 @asynccontextmanager
-async def reading(engine: Engine) -> AsyncIterator[Feed]:
-    feed = Feed(engine, Clock())
+async def reading(engine: Engine) -> AsyncIterator[EventFeed]:
+    feed = EventFeed(engine, Clock())
     task = asyncio.create_task(feed.run())
     try:
         yield feed
@@ -117,9 +117,9 @@ async def test_a_failing_look_is_tried_again(
 async def test_the_memory_is_bounded_by_what_events_carry(engine: Engine, clock: MovableClock) -> None:
     await engine.create(NewJob(type="t"))
     [event], _ = await engine.reads.feed()
-    ring = Ring(START)
+    ring = EventBuffer(START)
     for number in range(30_000):
-        line = Line(event)
+        line = BufferedEvent(event)
         line.place, line.weight = (number + 1, "", 0), 1 if number % 2 else 5
         ring.add([line], line.place)
     kept = ring.behind(START)
@@ -205,7 +205,7 @@ async def test_only_the_jobs_in_question_are_asked_about_and_each_once(
         return found
 
     monkeypatch.setattr(engine.store, "read", counted)
-    feed = Feed(engine, Clock())
+    feed = EventFeed(engine, Clock())
     for wanted in (jobs[:1], jobs[:2], jobs[:2]):
         about = await feed.about([job.id for job in wanted])
         assert [(about[job.id].type, about[job.id].queue) for job in wanted] == [("t0", "q"), ("t1", "q")][
@@ -218,7 +218,7 @@ async def test_only_the_jobs_in_question_are_asked_about_and_each_once(
 async def test_a_database_that_is_replaced_while_its_log_is_checked_is_checked_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed, checks = Feed(engine, Clock()), 0
+    feed, checks = EventFeed(engine, Clock()), 0
     extent = engine.reads.log_extent
 
     async def replaced_meanwhile() -> Extent:

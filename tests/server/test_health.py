@@ -16,7 +16,7 @@ from holdfast.engine.reads.health import COUNTED_MAX, Vitals
 from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
 from holdfast.server import health_monitor
-from holdfast.server.health_monitor import Pulse
+from holdfast.server.health_monitor import HealthMonitor
 from holdfast.worker.config import WAIT_SECONDS
 from holdfast.worker.processes.supervisor import Supervisor
 from holdfast.worker.processes.supervisor_protocol import STOP, ProcessStatus
@@ -118,7 +118,7 @@ async def test_a_server_is_not_ready_while_the_schema_is_old(quick: Served, monk
 
 async def test_what_was_heard_long_ago_says_nothing_about_now(engine: Engine, tmp_path: Path) -> None:
     clock = Time()
-    beating = Pulse(engine, clock, tmp_path / "not" / "there")
+    beating = HealthMonitor(engine, clock, tmp_path / "not" / "there")
     assert beating.complaint() is not None, "nothing was heard yet"
     await beating.beat()
     assert beating.complaint() is None

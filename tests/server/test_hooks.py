@@ -221,7 +221,7 @@ async def test_alerts_go_where_the_settings_say(fresh_sqlite_url: str, receiver:
     settings = {"alert_webhook_url": receiver.url, "unsafe_private_webhooks": True}
     async with serving(fresh_sqlite_url, **settings) as served:
         worker = (await served.engine.workers.register(name="w")).id
-        await served.server.courier.fan_out()
+        await served.server.deliverer.fan_out()
         await served.engine.create(NewJob(type="T", max_attempts=1))
         [lease] = await served.engine.claim(worker)
         await served.engine.fail(worker, lease.id, lease.token, "E_X")

@@ -13,7 +13,7 @@ from holdfast.background import Loops
 from holdfast.clock import Clock
 from holdfast.extend import Extension
 from holdfast.ids import Ids
-from holdfast.server.live.long_poll import Room
+from holdfast.server.live.long_poll import LongPoll
 from holdfast.store.migrate import migrate
 from tests.logs import logged
 from tests.server.steps import Served, serving
@@ -118,7 +118,7 @@ async def test_a_server_with_a_loop_that_keeps_dying_is_not_ready_until_it_runs_
 ) -> None:
     broken = True
 
-    async def run(self: Room) -> None:
+    async def run(self: LongPoll) -> None:
         if broken:
             raise ValueError("unforeseen")
         await asyncio.Event().wait()
@@ -130,9 +130,9 @@ async def test_a_server_with_a_loop_that_keeps_dying_is_not_ready_until_it_runs_
         answer = await served.http.get("/readyz")
         return answer.status_code == 503 and "long poll" in answer.json()["detail"]
 
-    monkeypatch.setattr(Room, "run", run)
+    monkeypatch.setattr(LongPoll, "run", run)
     loops = served.server.loops
-    async with loops.running({"long poll": served.server.room.run}):
+    async with loops.running({"long poll": served.server.long_poll.run}):
         await until(names_the_loop)
         answer = await served.http.get("/readyz")
         assert answer.json()["code"] == "not_ready"

@@ -353,7 +353,7 @@ async def test_a_scrape_does_not_wait_for_a_database_that_hangs(
     within = Clock.within
 
     async def noted(clock: Clock, event: asyncio.Event, seconds: float) -> bool:
-        if event is served_on_sqlite.server.figures._heard:
+        if event is served_on_sqlite.server.queue_metrics._heard:
             assert seconds == next(waits)
         return await within(clock, event, seconds)
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from holdfast.server.http.router import Paths
+from holdfast.server.http.router import Router
 
-PATHS = Paths({path: path for path in ("/", "/jobs", "/jobs/batch", "/jobs/{job}", "/jobs/{job}/events", "/a/{b}/{c}")})
+PATHS = Router(
+    {path: path for path in ("/", "/jobs", "/jobs/batch", "/jobs/{job}", "/jobs/{job}/events", "/a/{b}/{c}")}
+)
 
 
 @pytest.mark.parametrize(
@@ -34,4 +36,4 @@ def test_any_other_leads_nowhere(asked: str) -> None:
 
 def test_one_place_has_one_name() -> None:
     with pytest.raises(ValueError, match="two names"):
-        Paths({"/jobs/{job}": 1, "/jobs/{id}/events": 2})
+        Router({"/jobs/{job}": 1, "/jobs/{id}/events": 2})

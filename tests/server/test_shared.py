@@ -18,7 +18,7 @@ from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.model.reports import Progress
-from holdfast.model.summary import Outline
+from holdfast.model.summary import JobSummary
 from holdfast.server.live import feed as feeds
 from holdfast.settings import Settings
 from tests.server.steps import Served, bearer, client_key, serving
@@ -52,13 +52,13 @@ async def small(fresh_sqlite_url: str, redis_server: RedisServer) -> AsyncIterat
 def asked(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the first server's database was asked for."""
     asked: list[Any] = []
-    original = served.server.outlines._send
+    original = served.server.summaries._send
 
     async def noted(wanted: list[Any]) -> Any:
         asked.extend(wanted)
         return await original(wanted)
 
-    monkeypatch.setattr(served.server.outlines, "_send", noted)
+    monkeypatch.setattr(served.server.summaries, "_send", noted)
     return asked
 
 
@@ -88,7 +88,7 @@ async def as_stored(served: Served, job_id: str) -> Any:
     [outline] = await served.engine.reads.summaries([(job_id, "default")])
     from holdfast.server.api.views import job_view
 
-    assert isinstance(outline, Outline)
+    assert isinstance(outline, JobSummary)
     return json.loads(msgspec.json.encode(job_view(outline)))
 
 
@@ -239,10 +239,10 @@ async def cache_at(url: str, seconds: float = 60, secret: bytes = b"secret") -> 
     await client.aclose()
 
 
-async def some_outline(served: Served) -> Outline:
+async def some_outline(served: Served) -> JobSummary:
     job_id = (await served.engine.create(NewJob(type="t"))).id
     [outline] = await served.engine.reads.summaries([(job_id, "default")])
-    assert isinstance(outline, Outline)
+    assert isinstance(outline, JobSummary)
     return outline
 
 

@@ -9,13 +9,13 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.errors import StoreUnavailable
 from holdfast.model.reports import Fleet
-from holdfast.server.health_monitor import Pulse
+from holdfast.server.health_monitor import HealthMonitor
 from tests.worker.holder import until
 
 
 async def test_a_server_is_one_more_and_the_last_of_them(engine: Engine, tmp_path: Path) -> None:
     heard: list[Fleet] = []
-    pulse = Pulse(engine, Clock(), tmp_path, tell=heard.append)
+    pulse = HealthMonitor(engine, Clock(), tmp_path, tell=heard.append)
     await pulse.beat()
     for _ in range(2):
         await engine.workers.register()
@@ -33,7 +33,7 @@ async def test_a_server_that_hears_nothing_of_the_others_is_alone(
 
     heard: list[Fleet] = []
     monkeypatch.setattr(engine.reads, "health", gone)
-    running = asyncio.create_task(Pulse(engine, Clock(), tmp_path, tell=heard.append).run())
+    running = asyncio.create_task(HealthMonitor(engine, Clock(), tmp_path, tell=heard.append).run())
     await until(lambda: bool(heard))
     running.cancel()
     await asyncio.wait([running])

@@ -8,8 +8,8 @@ from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, TooMany
 from holdfast.model.key import Kind, NewKey, Scope, text_of
 from holdfast.server.auth import rate_limit
-from holdfast.server.auth.authenticator import Auth, Caller
-from holdfast.server.auth.rate_limit import FAILURES_MAX, FAILURES_SECONDS, Failures, Rates, source_of
+from holdfast.server.auth.authenticator import Authenticator, Caller
+from holdfast.server.auth.rate_limit import FAILURES_MAX, FAILURES_SECONDS, FailedLogins, RateLimit, source_of
 from tests.server.steps import ADMIN, SECRET, bearer, serving
 from tests.server.test_auth import LOCAL, WholeClock, with_key, with_secret
 
@@ -19,7 +19,7 @@ def clock() -> WholeClock:
     return WholeClock()
 
 
-def taken(rates: Rates, caller: str, per_second: float, tries: int) -> int:
+def taken(rates: RateLimit, caller: str, per_second: float, tries: int) -> int:
     """How many of so many tries get through."""
     count = 0
     for _ in range(tries):
@@ -32,7 +32,7 @@ def taken(rates: Rates, caller: str, per_second: float, tries: int) -> int:
 
 
 def test_a_seconds_worth_may_come_at_once_and_then_evenly(clock: WholeClock) -> None:
-    rates = Rates(clock)
+    rates = RateLimit(clock)
     assert taken(rates, "a", 10, tries=50) == 10
     clock.advance(0.5)
     assert taken(rates, "a", 10, tries=50) == 5
@@ -42,7 +42,7 @@ def test_a_seconds_worth_may_come_at_once_and_then_evenly(clock: WholeClock) -> 
 
 
 def test_less_than_one_a_second_is_one_now_and_then(clock: WholeClock) -> None:
-    rates = Rates(clock)
+    rates = RateLimit(clock)
     assert taken(rates, "a", 0.1, tries=5) == 1
     clock.advance(9)
     assert taken(rates, "a", 0.1, tries=5) == 0
@@ -52,7 +52,7 @@ def test_less_than_one_a_second_is_one_now_and_then(clock: WholeClock) -> None:
 
 @pytest.mark.parametrize("per_second", [0.1, 1, 3, 1000])
 def test_whoever_waits_as_told_gets_in(clock: WholeClock, per_second: float) -> None:
-    rates = Rates(clock)
+    rates = RateLimit(clock)
     for _ in range(3):
         taken(rates, "a", per_second, tries=2000)
         with pytest.raises(TooMany) as refused:
@@ -63,7 +63,7 @@ def test_whoever_waits_as_told_gets_in(clock: WholeClock, per_second: float) -> 
 
 def test_what_is_remembered_of_rates_does_not_grow(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limit, "REMEMBERED_MAX", 10)
-    rates = Rates(clock)
+    rates = RateLimit(clock)
     for number in range(100):
         rates.take(f"{number}", 1)
     assert len(rates._due) == 10
@@ -72,7 +72,7 @@ def test_what_is_remembered_of_rates_does_not_grow(clock: WholeClock, monkeypatc
 def test_what_is_remembered_of_failures_does_not_grow(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-7: and whoever goes on failing is not forgotten among the many names he invents."""
     monkeypatch.setattr(rate_limit, "REMEMBERED_MAX", 10)
-    failures = Failures(clock)
+    failures = FailedLogins(clock)
     for number in range(100):
         failures.add("192.0.2.1", f"key {number}")
     assert len(failures._seen) == 10
@@ -81,7 +81,7 @@ def test_what_is_remembered_of_failures_does_not_grow(clock: WholeClock, monkeyp
 
 
 def test_failures_of_long_ago_count_no_more(clock: WholeClock) -> None:
-    failures = Failures(clock)
+    failures = FailedLogins(clock)
     for _ in range(FAILURES_MAX - 1):
         failures.add("a")
     clock.advance(FAILURES_SECONDS)
@@ -128,7 +128,7 @@ async def gathered(knock: object, shown: list[str]) -> list[tuple[int, str]]:
     return await asyncio.gather(*(knock(each) for each in shown))  # type: ignore[operator]
 
 
-async def code_of(auth: Auth, headers: dict[bytes, bytes], source: str, scope: Scope = Scope.JOBS_READ) -> str:
+async def code_of(auth: Authenticator, headers: dict[bytes, bytes], source: str, scope: Scope = Scope.JOBS_READ) -> str:
     try:
         return (await auth.admit(headers, source, scope)).name
     except HoldfastError as refused:
@@ -137,7 +137,7 @@ async def code_of(auth: Auth, headers: dict[bytes, bytes], source: str, scope: S
 
 async def test_a_source_that_guesses_at_the_admin_secret_is_not_heard(engine: Engine, clock: WholeClock) -> None:
     """SEC-7: not even when it is right at last; others are."""
-    auth = Auth(engine, clock, admin_secret=SECRET, open_to_anybody=False)
+    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=False)
     guesses = [with_secret(f"guess {number}") for number in range(FAILURES_MAX)]
     assert {await code_of(auth, guess, "192.0.2.1", Scope.ADMIN_READ) for guess in guesses} == {"unauthorized"}
     assert await code_of(auth, with_secret(SECRET), "192.0.2.1", Scope.ADMIN_READ) == "too_many_failures"
@@ -148,7 +148,7 @@ async def test_a_source_that_guesses_at_the_admin_secret_is_not_heard(engine: En
 
 async def test_guesses_at_one_key_are_counted_wherever_they_come_from(engine: Engine, clock: WholeClock) -> None:
     """SEC-7: per key id."""
-    auth = Auth(engine, clock, admin_secret=SECRET, open_to_anybody=False)
+    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=False)
     key, text = await engine.keys.create(NewKey())
     codes = [
         await code_of(auth, with_key(text_of(Kind.CLIENT, key.id, f"{number:064x}")), f"192.0.2.{number}")
@@ -159,7 +159,7 @@ async def test_guesses_at_one_key_are_counted_wherever_they_come_from(engine: En
 
 
 async def test_a_key_has_a_rate_of_its_own_else_that_of_the_server(engine: Engine, clock: WholeClock) -> None:
-    auth = Auth(engine, clock, admin_secret=SECRET, open_to_anybody=True, rate_per_second=2)
+    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=True, rate_per_second=2)
     assert [await code_of(auth, LOCAL, "") for _ in range(3)] == ["anybody"] * 2 + ["too_many_requests"]
     fast, fast_text = await engine.keys.create(NewKey(rate_per_second=4))
     plain, plain_text = await engine.keys.create(NewKey())
@@ -170,7 +170,7 @@ async def test_a_key_has_a_rate_of_its_own_else_that_of_the_server(engine: Engin
 
 
 async def test_without_a_rate_there_is_no_limit(engine: Engine, clock: WholeClock) -> None:
-    auth = Auth(engine, clock, admin_secret=SECRET, open_to_anybody=True)
+    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=True)
     for _ in range(500):
         assert isinstance(await auth.admit(LOCAL, "", Scope.JOBS_READ), Caller)
 

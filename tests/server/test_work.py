@@ -90,7 +90,7 @@ async def test_the_state_is_in_the_words_of_the_lifecycle(served: Served) -> Non
         await served.engine.create(NewJob(type=lifecycle, lifecycle=lifecycle))
     words = {}
     for job in await me.claim(limit=3):
-        served.server.snapshots._policies.clear()
+        served.server.policies._policies.clear()
         words[job["lifecycle"]] = (await me.told("complete", **held(job)))["state"]
     assert words == {"transcode": "ready", "images": "completed", "generation": "completed"}
 

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.engine import Engine
 from holdfast.engine.webhooks.webhooks import NewWebhook
 from holdfast.model import NewJob
-from holdfast.model.webhook import EVENTS, Delivery, Wanted
+from holdfast.model.webhook import EVENTS, Delivery, WebhookFilter
 from holdfast.webhooks.deliverer import WebhookDeliverer
 from tests.engine.log import settled
 
@@ -17,7 +17,7 @@ NOWHERE = "http://127.0.0.1:9/hook"  # nobody listens on that port
 async def subscribe(engine: Engine, url: str = NOWHERE, *, tenant: str = "default", **wanted: Any) -> str:
     await settled(engine)  # reading begins behind all that happened; on a clock that stands still, times do not tell it
     made = await engine.webhooks.subscribe(
-        NewWebhook(url=url, tenant=tenant, wanted=Wanted(**{"events": EVENTS, **wanted}))
+        NewWebhook(url=url, tenant=tenant, wanted=WebhookFilter(**{"events": EVENTS, **wanted}))
     )
     return made.webhook.id
 

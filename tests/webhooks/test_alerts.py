@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.assembly.server import open_courier
+from holdfast.assembly.server import open_deliverer
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.reads.missing_extensions import MISSING_SECONDS
@@ -271,7 +271,7 @@ async def test_an_alert_waits_ten_seconds_for_its_answer(
     monkeypatch.setattr(WebhookSender, "send", noted)
     receiver.otherwise = never
     settings = Settings(alert_webhook_url=receiver.url, unsafe_private_webhooks=True)
-    courier = open_courier(engine, clock, engine.ctx.ids, settings)
+    courier = open_deliverer(engine, clock, engine.ctx.ids, settings)
     await courier.fan_out()
     await fail(engine, worker, max_attempts=1)
     assert await deliver(courier) == 1

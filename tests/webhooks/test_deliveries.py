@@ -10,7 +10,7 @@ from holdfast.engine import Engine
 from holdfast.engine.webhooks.deliveries import KEPT_SECONDS, LEASE_SECONDS, Errand, Outcome
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.ids import SeededIds
-from holdfast.model.webhook import Try
+from holdfast.model.webhook import DeliveryTry
 from holdfast.store import open_store
 from tests.engine.steps import NOBODYS, ask
 from tests.webhooks.steps import create, sent_to, subscribe
@@ -32,7 +32,7 @@ async def claim(engine: Engine, webhook: str, room: int = 10) -> list[Errand]:
 
 
 def outcome(engine: Engine, state: str = "delivered", **options: Any) -> Outcome:
-    return Outcome(Try(at=engine.ctx.clock.now(), ms=7, status=200), state, **options)  # type: ignore[arg-type]
+    return Outcome(DeliveryTry(at=engine.ctx.clock.now(), ms=7, status=200), state, **options)  # type: ignore[arg-type]
 
 
 async def test_each_message_is_claimed_once_within_its_lease(engine: Engine, clock: MovableClock) -> None:

@@ -100,7 +100,7 @@ async def test_what_is_typed_there_works(served: Served, receiver: Receiver, tmp
     [subscribe, *others] = commands
     webhook = json.loads(await type_in(subscribe))["webhook"]["webhookId"]
     variables["WEBHOOK"] = webhook
-    variables["DELIVERY"] = (await served.server.courier.test(webhook)).id
+    variables["DELIVERY"] = (await served.server.deliverer.test(webhook)).id
     for command in others:
         answered = await type_in(command)
         assert "webhookId" in answered, answered

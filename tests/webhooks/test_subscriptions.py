@@ -11,7 +11,7 @@ from holdfast.engine import Engine
 from holdfast.engine.webhooks.webhooks import NewWebhook
 from holdfast.errors import Conflict, Invalid, NotFound, UnknownName
 from holdfast.ids import SeededIds
-from holdfast.model.webhook import ENDINGS, Wanted
+from holdfast.model.webhook import ENDINGS, WebhookFilter
 from holdfast.store import open_store
 from tests.engine.steps import NOBODYS
 from tests.webhooks.steps import NOWHERE, subscribe
@@ -19,7 +19,7 @@ from tests.webhooks.steps import NOWHERE, subscribe
 
 async def test_without_a_wish_it_is_told_of_the_four_ends(engine: Engine) -> None:
     made = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE, name="books"))
-    assert made.webhook.wanted == Wanted(events=ENDINGS)
+    assert made.webhook.wanted == WebhookFilter(events=ENDINGS)
     assert made.webhook.enabled
     assert await engine.webhooks.get(made.webhook.id) == made.webhook
     assert await engine.webhooks.all() == [made.webhook]
@@ -42,9 +42,9 @@ async def test_a_secret_shows_in_no_repr(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"wanted": Wanted(events=("job.exploded",))}, UnknownName),
-        ({"wanted": Wanted(job_types=[""])}, Invalid),
-        ({"wanted": Wanted(queues=[" spaces "])}, Invalid),
+        ({"wanted": WebhookFilter(events=("job.exploded",))}, UnknownName),
+        ({"wanted": WebhookFilter(job_types=[""])}, Invalid),
+        ({"wanted": WebhookFilter(queues=[" spaces "])}, Invalid),
         ({"name": "\n"}, Invalid),
         ({"tenant": ""}, Invalid),
     ],

@@ -23,12 +23,12 @@ from holdfast.maintenance.rotation import Rotation
 from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.tracing import traces
 from holdfast.server.api.cursors import Cursors
-from holdfast.server.auth.authenticator import Auth
-from holdfast.server.health_monitor import Pulse, folder_of
-from holdfast.server.live.feed import Feed
-from holdfast.server.live.long_poll import Room
-from holdfast.server.live.redis import open_shared
-from holdfast.server.state import Server
+from holdfast.server.auth.authenticator import Authenticator
+from holdfast.server.health_monitor import HealthMonitor, folder_of
+from holdfast.server.live.feed import EventFeed
+from holdfast.server.live.long_poll import LongPoll
+from holdfast.server.live.redis import open_redis
+from holdfast.server.state import ServerState
 from holdfast.settings import Settings
 from holdfast.store.notify import by_queue
 from holdfast.store.presence import Presence
@@ -60,7 +60,7 @@ async def open_server(
     app: str = "",
     extensions: Iterable[Extension] = (),
     hooks: Hooks | None = None,
-) -> AsyncIterator[Server]:
+) -> AsyncIterator[ServerState]:
     """What a server process consists of, with everything that runs beside its answers."""
     async with AsyncExitStack() as stack:
         extensions = tuple(extensions)
@@ -74,14 +74,14 @@ async def open_server(
         engine.ctx.wakers.append(by_queue(presence.heard))
         listeners = _listeners(opened.dispatch, presence, ids)
         rotation = Rotation(clock, ids)
-        outlines, feed = Batcher(engine.reads.summaries, turns=GATHERING_TURNS), Feed(engine, clock)
-        shared = open_shared(settings, engine, outlines, feed, clock, ids)
-        server = Server(
+        outlines, feed = Batcher(engine.reads.summaries, turns=GATHERING_TURNS), EventFeed(engine, clock)
+        redis = open_redis(settings, engine, outlines, feed, clock, ids)
+        server = ServerState(
             engine,
             clock,
             ids,
             settings,
-            Auth(
+            Authenticator(
                 engine,
                 clock,
                 admin_secret=settings.admin_secret,
@@ -93,13 +93,13 @@ async def open_server(
             outlines,
             Cursors(engine),
             feed,
-            Room(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),
-            Pulse(engine, clock, folder_of(settings), tell=rotation.update),
-            open_courier(engine, clock, ids, settings),
+            LongPoll(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),
+            HealthMonitor(engine, clock, folder_of(settings), tell=rotation.update),
+            open_deliverer(engine, clock, ids, settings),
             loops=loops,
             retention=retention(settings),
             traces=traces() if settings.traces else None,
-            shared=shared,
+            redis=redis,
             dispatch=opened.dispatch,
             extension_routes=[route for each in extensions for route in each.routes],
             mounts=[one for each in extensions for one in each.mounts],
@@ -115,23 +115,23 @@ async def open_server(
             engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), rotation=rotation
         )
         worker_log = WorkerEventRecorder(engine, clock, ids)
-        stack.push_async_callback(server.courier.close)
+        stack.push_async_callback(server.deliverer.close)
         beside: dict[str, Loop] = {
             "API key usage": server.auth.run,
             "event feed": server.feed.run,
-            "long poll": server.room.run,
-            "health monitor": server.pulse.run,
-            "webhook deliverer": server.courier.run,
-            "queue metrics": server.figures.run,
+            "long poll": server.long_poll.run,
+            "health monitor": server.health.run,
+            "webhook deliverer": server.deliverer.run,
+            "queue metrics": server.queue_metrics.run,
             "worker events": worker_log.run,
             "maintenance": maintenance.run,
         }
         if extensions:
             beside["extension health"] = server.extension_health.run
             beside["extension maintenance"] = extension_maintenance(engine, clock, ids, extensions).run
-        if shared is not None:
-            stack.push_async_callback(shared.close)
-            beside |= shared.loops
+        if redis is not None:
+            stack.push_async_callback(redis.close)
+            beside |= redis.loops
         if opened.dispatch is not None and not listeners:
             beside["broker probe"] = opened.dispatch.watch().run
         for listener in listeners:
@@ -147,7 +147,7 @@ def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[
     return [dispatch.listen(f"server-{ids.bits(64):016x}", presence.heard, busy=False)]
 
 
-def open_courier(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> WebhookDeliverer:
+def open_deliverer(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> WebhookDeliverer:
     egress = Egress(hosts=settings.webhook_hosts, private=settings.unsafe_private_webhooks)
     alerts = AlertSettings(
         url=settings.alert_webhook_url,

@@ -22,7 +22,7 @@ from holdfast.settings import Settings, load
 
 if TYPE_CHECKING:
     from holdfast.sdk.app import App
-    from holdfast.server.state import Server
+    from holdfast.server.state import ServerState
 
 COLLECT_AFTER = 20_000  # objects more than were there the last time
 
@@ -88,7 +88,7 @@ def _say_ready(url: str) -> None:
 @asynccontextmanager
 async def server_of(
     settings: Settings, app: App | None, host: str, *, unknown_types: str = "refuse"
-) -> AsyncIterator[Server]:
+) -> AsyncIterator[ServerState]:
     """Open, and safe to be asked from wherever that address can be reached.
 
     `unknown_types`: what is done with them where the settings leave it open and there is an app.

@@ -14,7 +14,7 @@ from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
 from holdfast.cli.output import Cell, Styled, age_text, camel_keys, count, print_json, print_table
 from holdfast.cli.parser import command, group, names
 from holdfast.errors import Conflict, NotFound
-from holdfast.model import Worker
+from holdfast.model import WorkerRecord
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, NewWorker
@@ -98,7 +98,7 @@ def list_all(options: argparse.Namespace) -> int:
     return with_engine(options, work)
 
 
-def _row(worker: Worker, held: dict[str, int], now: datetime) -> list[Cell]:
+def _row(worker: WorkerRecord, held: dict[str, int], now: datetime) -> list[Cell]:
     types = worker.job_types
     return [
         worker.id,
@@ -115,7 +115,7 @@ def _row(worker: Worker, held: dict[str, int], now: datetime) -> list[Cell]:
     ]
 
 
-def _told(worker: Worker, name: str) -> str:
+def _told(worker: WorkerRecord, name: str) -> str:
     """What it said of itself when it registered."""
     found = worker.metadata.get(name) if isinstance(worker.metadata, dict) else None
     return "" if found is None else f"{found}"
@@ -127,7 +127,7 @@ def _host(name: str) -> Styled:
     return Styled(name, short=name if first.isdecimal() else first)  # an address has no domain
 
 
-def _view(worker: Worker, held: dict[str, int]) -> dict[str, Any]:
+def _view(worker: WorkerRecord, held: dict[str, int]) -> dict[str, Any]:
     fields = camel_keys(asdict(worker))
     return {
         "workerId": fields.pop("id"),
@@ -199,7 +199,7 @@ def revoke(options: argparse.Namespace) -> int:
     return with_engine(options, work)
 
 
-async def find_worker(engine: Engine, wanted: str) -> Worker:
+async def find_worker(engine: Engine, wanted: str) -> WorkerRecord:
     """By its name, its id, or the beginning of its id."""
     workers = await engine.workers.all()
     found = [worker for worker in workers if wanted in (worker.id, worker.name)]

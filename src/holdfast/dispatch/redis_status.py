@@ -14,7 +14,7 @@ from holdfast.batching import Batcher
 from holdfast.clock import Clock, to_micros
 from holdfast.dispatch.breaker import Breaker
 from holdfast.errors import HoldfastError
-from holdfast.model.summary import Outline
+from holdfast.model.summary import JobSummary
 
 READ_SECONDS = 0.05  # whoever asks gets the database's answer then
 WRITE_SECONDS = 1.0
@@ -32,7 +32,7 @@ return 1
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(tuple[str, Outline]).decode
+_decode = msgspec.json.Decoder(tuple[str, JobSummary]).decode
 
 
 def key_of(job_id: str) -> str:
@@ -56,7 +56,7 @@ class StatusCache:
         self._secret, self._key = secret, b""
         self._reads: Batcher[str, Any] = Batcher(self._read)
 
-    async def get(self, job_id: str, tenant: str) -> Outline | None:
+    async def get(self, job_id: str, tenant: str) -> JobSummary | None:
         """As somebody saw it lately; None where the database must be asked, whatever the reason."""
         if not self._breaker.allows:
             return None
@@ -72,7 +72,7 @@ class StatusCache:
             return None
         return msgspec.structs.replace(outline, now_at=self._clock.now()) if whose == tenant else None
 
-    async def put(self, seen: Sequence[tuple[str, Outline, float]], read_at: float) -> bool:
+    async def put(self, seen: Sequence[tuple[str, JobSummary, float]], read_at: float) -> bool:
         """(tenant, job, for how long), read at that monotonic time or later. What took long on its way is not kept.
 
         False if it was not done."""
@@ -89,7 +89,7 @@ class StatusCache:
             pipeline.execute_command("EVAL", _NEWER, 1, key_of(outline.id), stamp, copy, max(1, round(lasts * 1000)))
         return await self._try(pipeline.execute(), WRITE_SECONDS) is not None
 
-    def _sealed(self, stamp: bytes, tenant: str, outline: Outline) -> bytes:
+    def _sealed(self, stamp: bytes, tenant: str, outline: JobSummary) -> bytes:
         body = _encode((tenant, outline))
         return b"" if len(body) > COPY_BYTES_MAX else self._mac(outline.id, stamp, body) + body
 
@@ -124,6 +124,6 @@ class StatusCache:
         return answer
 
 
-def _stamp(outline: Outline) -> bytes:
+def _stamp(outline: JobSummary) -> bytes:
     """Of fixed length: of two, the greater is the newer. Not all that is shown of a job counts as a version."""
     return b"%020d%020d" % (outline.version, to_micros(outline.updated_at))

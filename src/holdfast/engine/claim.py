@@ -13,7 +13,7 @@ from holdfast.engine.move import move
 from holdfast.errors import InvalidField, NotFound, WorkerDisabled
 from holdfast.lifecycle import Actor
 from holdfast.model import Lease
-from holdfast.model.job import Unreadable
+from holdfast.model.job import UnreadableJob
 from holdfast.model.names import check_name, quoted
 from holdfast.model.numbers import check_limit
 from holdfast.model.reports import Failure
@@ -39,7 +39,7 @@ async def claim(
     The look is only a look; each take is one guarded statement. Claim never touches a running job.
     """
     leases: list[Lease] = []
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableJob] = []
     try:
         for _ in range(PASSES_MAX):
             before, buried = len(leases), len(unreadable)
@@ -61,7 +61,7 @@ async def _take(
     ctx: EngineContext,
     lanes: list[Row],
     leases: list[Lease],
-    unreadable: list[Unreadable],
+    unreadable: list[UnreadableJob],
     limit: int,
     **holder: Any,
 ) -> None:
@@ -91,11 +91,11 @@ async def _take(
         for row in rows:
             try:
                 leases.append(Lease.from_row(row))
-            except Unreadable as error:
+            except UnreadableJob as error:
                 unreadable.append(error)
 
 
-async def _bury(tx: Tx, ctx: EngineContext, unreadable: list[Unreadable], *, worker: str) -> None:
+async def _bury(tx: Tx, ctx: EngineContext, unreadable: list[UnreadableJob], *, worker: str) -> None:
     """No worker can be given these, now or later: they end here, and say why."""
     failures = [
         Failure(id=error.id, token=error.token, code=UNREADABLE, message=str(error), permanent=True)

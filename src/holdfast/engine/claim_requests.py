@@ -11,7 +11,7 @@ from holdfast.engine import claim as _claim
 from holdfast.engine.context import EngineContext
 from holdfast.engine.release import release
 from holdfast.model import Lease
-from holdfast.model.job import LEASE_COLUMNS, Unreadable
+from holdfast.model.job import LEASE_COLUMNS, UnreadableJob
 from holdfast.model.reports import Freed, Held
 from holdfast.store import Tx, q
 
@@ -53,7 +53,7 @@ async def _answered_before(tx: Tx, worker: str, request: str) -> list[Lease] | N
     held = {}
     for job in await tx.all(q.jobs_by_id, ids=list(tokens)):
         if job["lease_token"] == tokens[job["id"]]:
-            with suppress(Unreadable):  # since it was given; its lease runs out
+            with suppress(UnreadableJob):  # since it was given; its lease runs out
                 held[job["id"]] = Lease.from_row(job[name] for name in LEASE_COLUMNS)
     return [held[job_id] for job_id in tokens if job_id in held]
 

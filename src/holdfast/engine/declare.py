@@ -16,7 +16,7 @@ from holdfast.engine.registry import Registry
 from holdfast.errors import Conflict, Invalid
 from holdfast.lifecycle import BUILT_IN
 from holdfast.lifecycle.render import to_data
-from holdfast.model import JobType, Liveness, Worker
+from holdfast.model import JobType, Liveness, WorkerRecord
 from holdfast.model.json import encode
 from holdfast.store import Row, Tx, q
 
@@ -174,7 +174,7 @@ def refuse_severe(found: Iterable[Contradiction]) -> None:
 
 
 async def _is_in_use(tx: Tx, app: str) -> bool:
-    workers = [Worker.from_row(row) for row in await tx.all(q.workers)]
+    workers = [WorkerRecord.from_row(row) for row in await tx.all(q.workers)]
     return any(
         worker.liveness is not Liveness.OFFLINE
         and isinstance(worker.metadata, dict)

@@ -3,7 +3,7 @@
 from holdfast.model.history import Attempt, Event, Part, PartStatus
 from holdfast.model.job import Job, Lease, NewJob
 from holdfast.model.job_type import JobType
-from holdfast.model.worker import Liveness, Worker
+from holdfast.model.worker import Liveness, WorkerRecord
 
 __all__ = [
     "Attempt",
@@ -15,5 +15,5 @@ __all__ = [
     "NewJob",
     "Part",
     "PartStatus",
-    "Worker",
+    "WorkerRecord",
 ]

@@ -242,7 +242,7 @@ _JSON = [
 ]
 
 
-class Unreadable(Exception):
+class UnreadableJob(Exception):
     """A claimed job that no worker can be given."""
 
     def __init__(self, job_id: str, token: str, column: str, error: Exception) -> None:
@@ -283,7 +283,7 @@ class Lease(msgspec.Struct, frozen=True):
                 try:
                     values[place] = decode(values[place])
                 except msgspec.DecodeError as error:
-                    raise Unreadable(values[_LEASE_ID], values[_LEASE_TOKEN], LEASE_COLUMNS[place], error) from error
+                    raise UnreadableJob(values[_LEASE_ID], values[_LEASE_TOKEN], LEASE_COLUMNS[place], error) from error
         return cls(*values[:_LEASE])
 
 

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.lifecycle import FINAL, STATUS, State
 
 
-class Outline(msgspec.Struct, frozen=True):
+class JobSummary(msgspec.Struct, frozen=True):
     """`counters`, `result` and `error` are the JSON that is stored, as text: most of it is only passed on."""
 
     id: str
@@ -33,7 +33,7 @@ class Outline(msgspec.Struct, frozen=True):
     parts: str | None = None  # JSON as well, where one job was asked for
 
     @classmethod
-    def from_row(cls, row: Iterable[Any]) -> Outline:
+    def from_row(cls, row: Iterable[Any]) -> JobSummary:
         job_id, kind, state, *rest = row
         return cls(job_id, kind, State(state), *rest)
 
@@ -46,4 +46,4 @@ class Outline(msgspec.Struct, frozen=True):
         return STATUS[self.state]
 
 
-OUTLINE_COLUMNS = Outline.__struct_fields__[:-2]  # the time of asking is no column, the parts are rows
+OUTLINE_COLUMNS = JobSummary.__struct_fields__[:-2]  # the time of asking is no column, the parts are rows

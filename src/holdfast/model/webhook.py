@@ -35,7 +35,7 @@ def event_name(event: Event) -> str | None:
     return _BY_STATE.get(event.to_state or "") or _BY_VERB.get(event.verb)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages a webhook gets; None means all."""
 
     events: tuple[str, ...] = ENDINGS
@@ -79,7 +79,7 @@ class Webhook(msgspec.Struct, frozen=True):
     name: str | None
     url: str
     secrets: list[Secret]
-    wanted: Wanted
+    wanted: WebhookFilter
     enabled: bool
     disabled_reason: str | None
     failing_since: datetime | None
@@ -89,7 +89,7 @@ class Webhook(msgspec.Struct, frozen=True):
     def from_row(cls, row: Any) -> Webhook:
         values = list(row)
         values[4] = decode(values[4], type=list[Secret])
-        values[5] = decode(values[5], type=Wanted)
+        values[5] = decode(values[5], type=WebhookFilter)
         values[6] = bool(values[6])
         return cls(*values)
 
@@ -104,7 +104,7 @@ class Webhook(msgspec.Struct, frozen=True):
         self.wanted.check()
 
 
-class Try(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeliveryTry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One attempt to deliver: what came back, or why nothing did."""
 
     at: datetime
@@ -126,7 +126,7 @@ class Delivery(msgspec.Struct, frozen=True):
     body: str
     state: str
     tries: int
-    log: list[Try]
+    log: list[DeliveryTry]
     created_at: datetime
     next_at: datetime
     finished_at: datetime | None
@@ -134,5 +134,5 @@ class Delivery(msgspec.Struct, frozen=True):
     @classmethod
     def from_row(cls, row: Any) -> Delivery:
         values = list(row)
-        values[9] = decode(values[9], type=list[Try])
+        values[9] = decode(values[9], type=list[DeliveryTry])
         return cls(*values)

@@ -41,7 +41,7 @@ class Holding(msgspec.Struct, frozen=True):
     oldest: str | None = None
 
 
-class Worker(msgspec.Struct, frozen=True):
+class WorkerRecord(msgspec.Struct, frozen=True):
     """`enabled` is the operator's word, `liveness` what the heartbeats say; neither ever writes the other.
 
     Where it was asked `with_holding`, `liveness` also goes by the leases, and `current_job_id` is one of them.
@@ -65,7 +65,7 @@ class Worker(msgspec.Struct, frozen=True):
     current_job_id: str | None = None
 
     @classmethod
-    def from_row(cls, row: Any) -> Worker:
+    def from_row(cls, row: Any) -> WorkerRecord:
         values = {name: row[name] for name in WORKER_COLUMNS}
         for name in ("tenants", "capabilities", "offers", "metadata", "claim_scopes"):
             values[name] = decode_or_none(values[name])
@@ -73,7 +73,7 @@ class Worker(msgspec.Struct, frozen=True):
         values["liveness"] = Liveness(values["liveness"])
         return cls(**values)
 
-    def with_holding(self, holding: Holding | None) -> Worker:
+    def with_holding(self, holding: Holding | None) -> WorkerRecord:
         """Busy from its claim on and idle from its report on, whatever its last heartbeat said. What one that has never
         claimed says of itself stands."""
         if self.liveness is Liveness.OFFLINE:
@@ -113,4 +113,4 @@ class Worker(msgspec.Struct, frozen=True):
         return found if isinstance(found, list) else None
 
 
-WORKER_COLUMNS = Worker.__struct_fields__[:-1]  # the current job is found by its lease
+WORKER_COLUMNS = WorkerRecord.__struct_fields__[:-1]  # the current job is found by its lease

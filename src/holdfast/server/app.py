@@ -24,7 +24,7 @@ from holdfast.server.api import (
     streams,
     worker_api,
 )
-from holdfast.server.extensions.mounts import Mounted
+from holdfast.server.extensions.mounts import MountedApp
 from holdfast.server.extensions.routes import scopes_of, together
 from holdfast.server.http.endpoint import Endpoint, send_reply
 from holdfast.server.http.problems import problem
@@ -38,8 +38,8 @@ from holdfast.server.http.route import (
     Route,
     tagged,
 )
-from holdfast.server.http.router import Paths
-from holdfast.server.state import Server
+from holdfast.server.http.router import Router
+from holdfast.server.state import ServerState
 
 UNKNOWN = "unknown"  # in the metrics, all paths where nothing is
 
@@ -62,7 +62,7 @@ ROUTES = (
     Route("GET", "/jobs/{job_id}/events", streams.of_job, Scope.JOBS_READ, "Watch a job until it ends.",
           headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM, 204: None}, refuses=(404, 422)),
     Route("GET", "/events", streams.of_all, Scope.JOBS_READ, "Watch all jobs.",
-          query=streams.EventsQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
+          query=streams.StreamQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
     ),
 
     # -- the worker API
@@ -215,7 +215,7 @@ ROUTES = (
     # -- live, for operators
     *tagged("Admin",
     Route("GET", "/api/admin/events", streams.for_operators, Scope.ADMIN_READ, "Watch all jobs and all workers.",
-          query=streams.OperatorEventsQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
+          query=streams.OperatorStreamQuery, headers=(LAST_EVENT_ID,), answers={200: EVENT_STREAM}),
 
     ),
 
@@ -240,7 +240,7 @@ ROUTES = (
 class HttpApp:
     """The server as an ASGI application."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerState) -> None:
         routes, mounts = server.extension_routes, server.mounts
         server.routes = together(ROUTES, routes, mounts)
         server.extension_scopes = scopes_of((*routes, *mounts), server.about_scopes)
@@ -248,8 +248,8 @@ class HttpApp:
         for route in server.routes:
             by_path.setdefault(route.path, {})[route.method] = Endpoint(server, route)
         self._server = server
-        self._paths = Paths({path: OnePath(server, by_method) for path, by_method in by_path.items()})
-        self._mounts = {mount.path: Mounted(server, mount) for mount in mounts}
+        self._paths = Router({path: MethodRouter(server, by_method) for path, by_method in by_path.items()})
+        self._mounts = {mount.path: MountedApp(server, mount) for mount in mounts}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         found = self._paths.find(scope["path"])
@@ -262,7 +262,7 @@ class HttpApp:
         one_path, scope["path_params"] = found
         await one_path(scope, receive, send)
 
-    def _mounted(self, path: str) -> Mounted | None:
+    def _mounted(self, path: str) -> MountedApp | None:
         """No mount is inside another: at most one is above a path."""
         return next((one for at, one in self._mounts.items() if path == at or path.startswith(f"{at}/")), None)
 
@@ -273,10 +273,10 @@ class HttpApp:
         await send_reply(problem(error, request_id), send, request_id)
 
 
-class OnePath:
+class MethodRouter:
     """The routes of one path, by method."""
 
-    def __init__(self, server: Server, by_method: dict[str, Endpoint]) -> None:
+    def __init__(self, server: ServerState, by_method: dict[str, Endpoint]) -> None:
         self._server, self._by_method = server, by_method
         self._template = next(iter(by_method.values())).template
         if "GET" in by_method:

@@ -28,12 +28,12 @@ STALE_SECONDS = 5.0  # what was heard so long ago says nothing about now
 log = logging.getLogger(__name__)
 
 
-class Storage(msgspec.Struct, frozen=True):
+class DiskSpace(msgspec.Struct, frozen=True):
     total_bytes: int
     free_bytes: int
 
 
-class Pulse:
+class HealthMonitor:
     def __init__(
         self, engine: Engine, clock: Clock, folder: Path, *, tell: Callable[[Fleet], None] = lambda _: None
     ) -> None:
@@ -42,7 +42,7 @@ class Pulse:
         self._heard_at: float | None = None
         self._failures = LoopFailures("ask the database for its health", log, often=True)
         self.vitals: Vitals | None = None
-        self.storage: Storage | None = None
+        self.storage: DiskSpace | None = None
         self.weak_settings: list[str] = []
         self._asked_settings_at = -math.inf
         self.missing_extensions: dict[str, int] = {}
@@ -89,12 +89,12 @@ class Pulse:
         return None
 
 
-def _storage(folder: Path) -> Storage | None:
+def _storage(folder: Path) -> DiskSpace | None:
     """Of the file system where the folder is, or would be."""
     for place in (folder, *folder.absolute().parents):
         try:
             usage = shutil.disk_usage(place)
-            return Storage(usage.total, usage.free)
+            return DiskSpace(usage.total, usage.free)
         except FileNotFoundError:
             continue
         except OSError:

@@ -12,7 +12,7 @@ JOBS_MAX = 50_000
 POLICIES_MAX = 10_000
 
 
-class Snapshots:
+class PolicyCache:
     """Neither a job's policy nor a policy ever changes, so what is forgotten is only asked for again."""
 
     def __init__(self, engine: Engine) -> None:

@@ -19,21 +19,21 @@ from holdfast.engine.insert import Ready
 from holdfast.engine.reads.extension_checks import Probe
 from holdfast.extension_settings import ShownSetting
 from holdfast.ids import Ids
-from holdfast.model.summary import Outline
+from holdfast.model.summary import JobSummary
 from holdfast.observe.attempt_metrics import AttemptMetrics
 from holdfast.observe.server_metrics import ServerMetrics
 from holdfast.server.api.cursors import Cursors
-from holdfast.server.api.metrics import Figures
-from holdfast.server.api.report_batching import Grouping
-from holdfast.server.auth.authenticator import Auth
+from holdfast.server.api.metrics import QueueMetrics
+from holdfast.server.api.report_batching import ReportBatching
+from holdfast.server.auth.authenticator import Authenticator
 from holdfast.server.extensions.health import ExtensionHealth
-from holdfast.server.health_monitor import Pulse
+from holdfast.server.health_monitor import HealthMonitor
 from holdfast.server.http.route import Route
-from holdfast.server.live.claim_scopes import Scopes
-from holdfast.server.live.feed import Feed
-from holdfast.server.live.long_poll import Room
-from holdfast.server.live.redis import Shared
-from holdfast.server.policy_cache import Snapshots
+from holdfast.server.live.claim_scopes import ClaimScopes
+from holdfast.server.live.feed import EventFeed
+from holdfast.server.live.long_poll import LongPoll
+from holdfast.server.live.redis import RedisServices
+from holdfast.server.policy_cache import PolicyCache
 from holdfast.server.store_errors import StoreErrorLog
 from holdfast.settings import Settings
 from holdfast.webhooks.deliverer import WebhookDeliverer
@@ -44,25 +44,25 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Server:
+class ServerState:
     """No state that another server would need: any number of them may stand before one database."""
 
     engine: Engine
     clock: Clock
     ids: Ids
     settings: Settings
-    auth: Auth
+    auth: Authenticator
     creates: SplitBatcher[Ready, Created]
-    outlines: Batcher[tuple[str, str], Outline]  # of (job, tenant)
+    summaries: Batcher[tuple[str, str], JobSummary]  # of (job, tenant)
     cursors: Cursors
-    feed: Feed
-    room: Room
-    pulse: Pulse
-    courier: WebhookDeliverer
+    feed: EventFeed
+    long_poll: LongPoll
+    health: HealthMonitor
+    deliverer: WebhookDeliverer
     loops: Loops = field(kw_only=True)
     retention: Retention = field(default_factory=Retention)
     traces: Traces | None = None
-    shared: Shared | None = None
+    redis: RedisServices | None = None
     dispatch: Dispatch | None = None  # None: hints go by the database alone
     extension_routes: Sequence[Route] = ()
     mounts: Sequence[Mount] = ()
@@ -82,12 +82,12 @@ class Server:
 
     def __post_init__(self) -> None:
         self.extension_health = ExtensionHealth(self.engine, self.clock, self.health_fields)
-        self.scopes = Scopes(self.engine, self.clock)
+        self.claim_scopes = ClaimScopes(self.engine, self.clock)
         self.store_errors = StoreErrorLog(self.clock)
-        self.snapshots, self.grouping = Snapshots(self.engine), Grouping(self.engine)
-        self.figures = Figures(self.engine, self.clock, self.retention)
+        self.policies, self.report_batching = PolicyCache(self.engine), ReportBatching(self.engine)
+        self.queue_metrics = QueueMetrics(self.engine, self.clock, self.retention)
         self.engine.store.watch = self.metrics.queries
-        self.courier.watch = self.metrics.sent
+        self.deliverer.watch = self.metrics.sent
         self.engine.ctx.timing = AttemptMetrics(self.metrics.attempts)
         self._prefix = f"{self.ids.bits(48):012x}"
 

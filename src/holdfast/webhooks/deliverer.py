@@ -16,7 +16,7 @@ from holdfast.engine.webhooks.deliveries import Errand, Outcome
 from holdfast.engine.webhooks.failure_counts import FailureCounts
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
-from holdfast.model.webhook import TEST, Delivery, Try, Webhook
+from holdfast.model.webhook import TEST, Delivery, DeliveryTry, Webhook
 from holdfast.outage_log import LoopFailures, is_outage, outage
 from holdfast.webhooks import signing
 from holdfast.webhooks.alerts import AlertSettings, shaped
@@ -167,7 +167,7 @@ class WebhookDeliverer:
         answer = await self._send(*errand)
         took = self._clock.monotonic() - began
         at, ms = self._clock.now(), int(took * 1000)
-        tried = Try(at=at, ms=ms, status=answer.status, error=answer.error, excerpt=answer.excerpt)
+        tried = DeliveryTry(at=at, ms=ms, status=answer.status, error=answer.error, excerpt=answer.excerpt)
         outcome = self._judge(errand.delivery, answer, tried)
         if self.watch is not None:
             self.watch(DELIVER if errand.webhook else ALERT, took, answer.status, outcome.state)
@@ -185,7 +185,7 @@ class WebhookDeliverer:
         seconds = TOTAL_SECONDS if webhook else self._alerts.timeout_seconds
         return await self._sender.send(target, signing.headers(delivery.id, now, body, secrets), body, seconds)
 
-    def _judge(self, delivery: Delivery, answer: DeliveryResponse, tried: Try) -> Outcome:
+    def _judge(self, delivery: Delivery, answer: DeliveryResponse, tried: DeliveryTry) -> Outcome:
         if answer.status is not None and 200 <= answer.status < 300:
             return Outcome(tried, "delivered")
         gone = answer.status == GONE

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.wire.base import Answer, Body, Time
+from holdfast.wire.base import Body, ResponseBody, Time
 from holdfast.wire.work import PartView
 
 
@@ -51,7 +51,7 @@ class ReasonQuery(Body):
     reason: str | None = None
 
 
-class LeaseView(Answer):
+class LeaseView(ResponseBody):
     """Who holds a job; never the token, which would let its reader write."""
 
     worker_id: str
@@ -59,13 +59,13 @@ class LeaseView(Answer):
     instance_id: str | None = None
 
 
-class AdminProgress(Answer):
+class AdminProgress(ResponseBody):
     percent: float | None = None
     step: str | None = None
     eta_at: Time | None = None
 
 
-class JobContents(Answer):
+class JobContents(ResponseBody):
     """What a job carries, which operators see only when they ask for it."""
 
     payload: Any
@@ -73,7 +73,7 @@ class JobContents(Answer):
     result: Any
 
 
-class AdminJob(Answer):
+class AdminJob(ResponseBody):
     """A job as operators see it. `status` is one of the six words of clients, `state` the word of the job's
     lifecycle, `storedState` the platform's name for that state, the same in every lifecycle. `derived` is what its
     claim and its error say: Unclaimed, Claimed, Expired (its lease ran out), Retrying, Completed or Failed. `partial`:
@@ -132,12 +132,12 @@ class AdminJobWhole(AdminJob):
     contents: JobContents | None = None
 
 
-class AdminJobPage(Answer):
+class AdminJobPage(ResponseBody):
     jobs: list[AdminJob]
     next_cursor: str | None
 
 
-class AttemptView(Answer):
+class AttemptView(ResponseBody):
     """One execution that has ended."""
 
     attempt: int
@@ -153,11 +153,11 @@ class AttemptView(Answer):
     error: dict[str, Any] | None = None
 
 
-class AttemptsAnswer(Answer):
+class AttemptsAnswer(ResponseBody):
     attempts: list[AttemptView]
 
 
-class AdminEvent(Answer):
+class AdminEvent(ResponseBody):
     """One line of a job's history, whole; `from` and `to` are the lifecycle's own words."""
 
     seq: int
@@ -175,20 +175,20 @@ class AdminEvent(Answer):
     data: Any = None
 
 
-class AdminEventsAnswer(Answer):
+class AdminEventsAnswer(ResponseBody):
     """`next` is the `after` of the page behind."""
 
     events: list[AdminEvent]
     next: int | None
 
 
-class ClauseView(Answer):
+class ClauseView(ResponseBody):
     name: str
     holds: bool
     says: str
 
 
-class WhyAnswer(Answer):
+class WhyAnswer(ResponseBody):
     """Why a job does not run now: the first condition that does not hold is the answer."""
 
     job_id: str
@@ -196,7 +196,7 @@ class WhyAnswer(Answer):
     clauses: list[ClauseView]
 
 
-class JobMoved(Answer):
+class JobMoved(ResponseBody):
     job_id: str
     status: str
     state: str
@@ -207,7 +207,7 @@ class RedriveBody(Body):
     idempotency_key: str | None = None
 
 
-class Redriven(Answer):
+class Redriven(ResponseBody):
     """The new job that was made of a finished one."""
 
     job_id: str
@@ -234,7 +234,7 @@ class BulkRedriveBody(BulkBody):
     again: bool = False
 
 
-class BulkJob(Answer):
+class BulkJob(ResponseBody):
     job_id: str
     outcome: str
     new_job_id: str | None = None
@@ -242,7 +242,7 @@ class BulkJob(Answer):
     message: str | None = None
 
 
-class BulkAnswer(Answer):
+class BulkAnswer(ResponseBody):
     """`matched` are all that the filter finds now; the other numbers are of this call, or of what it would do."""
 
     dry_run: bool
@@ -254,7 +254,7 @@ class BulkAnswer(Answer):
     next_cursor: str | None
 
 
-class QueueView(Answer):
+class QueueView(ResponseBody):
     tenant: str
     queue: str
     jobs: dict[str, int]
@@ -264,7 +264,7 @@ class QueueView(Answer):
     paused_by: str | None = None
 
 
-class QueuesAnswer(Answer):
+class QueuesAnswer(ResponseBody):
     queues: list[QueueView]
 
 
@@ -272,7 +272,7 @@ class TenantQuery(Body):
     tenant: str = "default"
 
 
-class QueueMoved(Answer):
+class QueueMoved(ResponseBody):
     tenant: str
     queue: str
     paused: bool
@@ -284,7 +284,7 @@ class ScaleQuery(Body):
     queue: str | None = None
 
 
-class LoadView(Answer):
+class LoadView(ResponseBody):
     """`backlog` could run now, `later` may not yet. A job that runs keeps one slot busy; `slotsWanted` are those, and
     one for each that waits."""
 
@@ -295,7 +295,7 @@ class LoadView(Answer):
     slots_wanted: int
 
 
-class ScaleAnswer(Answer):
+class ScaleAnswer(ResponseBody):
     """`slots` are those of all workers that live. Numbers at fixed places, so that an autoscaler can be pointed at
     one of them: `total.oldestWaitSeconds`, `queues.mail.backlog`."""
 
@@ -305,7 +305,7 @@ class ScaleAnswer(Answer):
     queues: dict[str, LoadView]
 
 
-class WorkerView(Answer):
+class WorkerView(ResponseBody):
     """`status` is what people want to know: `disabled` is an operator's word, `offline` the silence of its heartbeats,
     `busy` and `idle` whether it holds jobs. `currentJobId` is the job that it has held for longest."""
 
@@ -329,11 +329,11 @@ class WorkerView(Answer):
     current_job_id: str | None = None
 
 
-class WorkersAnswer(Answer):
+class WorkersAnswer(ResponseBody):
     workers: list[WorkerView]
 
 
-class HeldJob(Answer):
+class HeldJob(ResponseBody):
     job_id: str
     job_type: str
     queue: str
@@ -364,7 +364,7 @@ class KeyIntent(Body):
     rate_per_second: float | None = None
 
 
-class KeyView(Answer):
+class KeyView(ResponseBody):
     """All that is known of a key, except what would let anybody use it."""
 
     key_id: str
@@ -383,11 +383,11 @@ class KeyView(Answer):
     used_at: Time | None = None
 
 
-class KeysAnswer(Answer):
+class KeysAnswer(ResponseBody):
     keys: list[KeyView]
 
 
-class KeyIssued(Answer):
+class KeyIssued(ResponseBody):
     """`apiKey` is shown here and nowhere else: keep it now."""
 
     key: KeyView
@@ -398,7 +398,7 @@ class SignIn(Body):
     key: str
 
 
-class SessionView(Answer):
+class SessionView(ResponseBody):
     """Who is signed in. `csrfToken` belongs into `X-CSRF-Token` of each request that changes something."""
 
     key_id: str
@@ -414,7 +414,7 @@ class RotateQuery(Body):
     overlap_seconds: Annotated[float, Meta(ge=0, le=10**9)] = 86_400
 
 
-class LifecycleView(Answer):
+class LifecycleView(ResponseBody):
     name: str
     about: str
     words: dict[str, str]
@@ -424,18 +424,18 @@ class LifecycleView(Answer):
     mermaid: str
 
 
-class LifecyclesAnswer(Answer):
+class LifecyclesAnswer(ResponseBody):
     lifecycles: list[LifecycleView]
 
 
-class SettingView(Answer):
+class SettingView(ResponseBody):
     name: str
     value: Any
     origin: str
     variable: str
 
 
-class SettingsAnswer(Answer):
+class SettingsAnswer(ResponseBody):
     settings: list[SettingView]
 
 
@@ -444,7 +444,7 @@ class AuditQuery(Body):
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
-class AuditLine(Answer):
+class AuditLine(ResponseBody):
     """What somebody did. `digest` covers the line and the digest of the line before, which is `previous`."""
 
     seq: int
@@ -457,7 +457,7 @@ class AuditLine(Answer):
     digest: str
 
 
-class AuditAnswer(Answer):
+class AuditAnswer(ResponseBody):
     lines: list[AuditLine]
     next_cursor: int | None
 
@@ -469,7 +469,7 @@ class VerifyQuery(Body):
     digest: str | None = None
 
 
-class VerifyAnswer(Answer):
+class VerifyAnswer(ResponseBody):
     """`seq` and `digest` are those of the last line that is right; `wrong` is the first that is not, and `why`."""
 
     valid: bool

@@ -27,5 +27,5 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """What a client sends. An unknown field is refused: it may be a misspelt one."""
 
 
-class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
+class ResponseBody(msgspec.Struct, rename="camel", omit_defaults=True):
     """What a server sends; what has nothing to say is left out."""

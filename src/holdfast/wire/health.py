@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.wire.base import Answer, Time
+from holdfast.wire.base import ResponseBody, Time
 
 
-class Alive(Answer):
+class Alive(ResponseBody):
     status: str
 
 
-class StorageView(Answer):
+class StorageView(ResponseBody):
     total_bytes: int
     free_bytes: int
 
 
-class JobCounts(Answer):
+class JobCounts(ResponseBody):
     """Each up to 10,000. `waiting` could run now; `later` wait for their time; `died` in the last hour."""
 
     waiting: int
@@ -25,7 +25,7 @@ class JobCounts(Answer):
     died: int
 
 
-class Health(Answer):
+class Health(ResponseBody):
     """`status` is `ok` or `down`. Numbers are those of the last time that the database answered. `broker` is there
     where hints go through one; without it all goes on, by the database. `failing_loops` are there where something that
     the server does beside its answers keeps failing, and `weak_settings` where settings of the database, or a defect of

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.wire.base import Answer, Attempts, Body, Key, Name, Priority, Seconds, Time
+from holdfast.wire.base import Attempts, Body, Key, Name, Priority, ResponseBody, Seconds, Time
 
 
 class JobIntent(Body):
@@ -29,27 +29,27 @@ class JobIntents(Body):
     jobs: list[JobIntent]
 
 
-class JobAccepted(Answer):
+class JobAccepted(ResponseBody):
     job_id: str
     status: str
 
 
-class JobsAccepted(Answer):
+class JobsAccepted(ResponseBody):
     jobs: list[JobAccepted]
 
 
-class ProgressView(Answer):
+class ProgressView(ResponseBody):
     percent: float | None = None
     step: str | None = None
     eta_seconds: float | None = None
 
 
-class ErrorView(Answer):
+class ErrorView(ResponseBody):
     code: str
     message: str
 
 
-class PartProgress(Answer):
+class PartProgress(ResponseBody):
     """A named piece of a job."""
 
     name: str
@@ -59,7 +59,7 @@ class PartProgress(Answer):
     done: int | None = None
 
 
-class JobView(Answer):
+class JobView(ResponseBody):
     """What a client may know of a job: never its payload, attempts, worker, lease or traces. `partial`: it was canceled
     after it had started, and what it reported, its counters among it, is not all. `durationSeconds`: from its first
     start to its end, once it has ended."""
@@ -80,12 +80,12 @@ class JobView(Answer):
     parts: list[PartProgress] | None = None
 
 
-class JobPage(Answer):
+class JobPage(ResponseBody):
     jobs: list[JobView]
     next_cursor: str | None
 
 
-class JobEvent(Answer):
+class JobEvent(ResponseBody):
     """One line of a job's history as a client sees it; `from` and `to` are the lifecycle's own words."""
 
     job_id: str
@@ -104,14 +104,14 @@ class JobEvent(Answer):
     parts: list[PartProgress] | None = None
 
 
-class StreamReset(Answer):
+class StreamReset(ResponseBody):
     """Events may be missing before what follows. `reason`: `ahead`, the log ends before the id that was sent, as after
     a restore; `pruned`, events behind it were deleted with their jobs."""
 
     reason: str
 
 
-class OperatorEvent(Answer):
+class OperatorEvent(ResponseBody):
     """The same line with everything that it says; `data` holds counters or an error."""
 
     job_id: str
@@ -135,7 +135,7 @@ class OperatorEvent(Answer):
     data: Any = None
 
 
-class WorkerEvent(Answer):
+class WorkerEvent(ResponseBody):
     """A worker is `online`, `idle`, `busy`, `offline` or `disabled` from now on."""
 
     worker_id: str

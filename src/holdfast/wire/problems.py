@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.wire.base import Answer
+from holdfast.wire.base import ResponseBody
 
 
-class Problem(Answer):
+class Problem(ResponseBody):
     """RFC 9457. `code` is stable; `detail` is for people; some problems say more in further fields."""
 
     type: str

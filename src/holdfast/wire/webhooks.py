@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from holdfast.wire.base import Answer, Body, Time
+from holdfast.wire.base import Body, ResponseBody, Time
 
 
 class WebhookSubscription(Body):
@@ -32,7 +32,7 @@ class WebhookChange(Body):
     drop_old_secrets: bool = False
 
 
-class WebhookView(Answer):
+class WebhookView(ResponseBody):
     """`secrets`: how many sign now; more than one while a new one takes over."""
 
     webhook_id: str
@@ -49,11 +49,11 @@ class WebhookView(Answer):
     failing_since: Time | None = None
 
 
-class WebhooksAnswer(Answer):
+class WebhooksAnswer(ResponseBody):
     webhooks: list[WebhookView]
 
 
-class WebhookSigned(Answer):
+class WebhookSigned(ResponseBody):
     """`secret` is shown here and nowhere else: keep it now."""
 
     webhook: WebhookView
@@ -66,7 +66,7 @@ class DeliveriesQuery(Body):
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
 
 
-class TryView(Answer):
+class TryView(ResponseBody):
     at: Time
     ms: int
     status: int | None = None
@@ -74,7 +74,7 @@ class TryView(Answer):
     excerpt: str | None = None
 
 
-class DeliveryView(Answer):
+class DeliveryView(ResponseBody):
     """A message, and the last times that it was sent. Its id is the header `webhook-id`."""
 
     delivery_id: str
@@ -89,12 +89,12 @@ class DeliveryView(Answer):
     finished_at: Time | None = None
 
 
-class DeliveriesAnswer(Answer):
+class DeliveriesAnswer(ResponseBody):
     deliveries: list[DeliveryView]
     next_cursor: str | None
 
 
-class WebhookData(Answer):
+class WebhookData(ResponseBody):
     """What a message says of a job. `state` is its lifecycle's own word, `seq` the event's number in its history."""
 
     job_id: str
@@ -107,7 +107,7 @@ class WebhookData(Answer):
     error: str | None = None
 
 
-class WebhookMessage(Answer):
+class WebhookMessage(ResponseBody):
     """What is sent to a webhook, signed as Standard Webhooks says."""
 
     type: str

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from holdfast.wire.base import Answer, Body, Name, Seconds, Time
+from holdfast.wire.base import Body, Name, ResponseBody, Seconds, Time
 
 
 class WorkerRegistration(Body):
@@ -18,7 +18,7 @@ class WorkerRegistration(Body):
     queues: list[str] | None = None
 
 
-class WorkerRegistered(Answer):
+class WorkerRegistered(ResponseBody):
     worker_id: str
     api_key: str
 
@@ -35,7 +35,7 @@ class HeartbeatBody(Body):
     leases: list[HeldLease] = []
 
 
-class HeartbeatAnswer(Answer):
+class HeartbeatAnswer(ResponseBody):
     lost: list[str]
     cancel: list[str]
     drain: bool
@@ -52,7 +52,7 @@ class ClaimBody(Body):
     instance_id: str | None = None
 
 
-class PartView(Answer):
+class PartView(ResponseBody):
     name: str
     status: str
     percent: float | None = None
@@ -64,7 +64,7 @@ class PartView(Answer):
     completed_at: Time | None = None
 
 
-class Clocks(Answer):
+class Clocks(ResponseBody):
     """The times that a worker itself must keep."""
 
     lease_seconds: float
@@ -75,7 +75,7 @@ class Clocks(Answer):
     max_runtime_seconds: float | None = None
 
 
-class ClaimedJob(Answer):
+class ClaimedJob(ResponseBody):
     job_id: str
     job_type: str
     payload: dict[str, Any]
@@ -100,7 +100,7 @@ class ClaimedJob(Answer):
     trace: dict[str, str] | None = None
 
 
-class ClaimAnswer(Answer):
+class ClaimAnswer(ResponseBody):
     jobs: list[ClaimedJob]
 
 
@@ -126,7 +126,7 @@ class ProgressBody(Body):
     checkpoint: Any = None
 
 
-class ProgressAnswer(Answer):
+class ProgressAnswer(ResponseBody):
     job_id: str
     lease_expires_at: Time
     cancel: bool
@@ -172,7 +172,7 @@ class WithdrawBody(Body):
     message: str = ""
 
 
-class WithdrawnAnswer(Answer):
+class WithdrawnAnswer(ResponseBody):
     """The other job: its `status` as clients see it, `state` in its lifecycle's own word."""
 
     job_id: str
@@ -181,7 +181,7 @@ class WithdrawnAnswer(Answer):
     asked: bool
 
 
-class SettledAnswer(Answer):
+class SettledAnswer(ResponseBody):
     """Where a job went: `status` as clients see it, `state` in its lifecycle's own word."""
 
     job_id: str
@@ -199,7 +199,7 @@ class ReportsBody(Body):
     reject: list[RejectBody] = []
 
 
-class Report(Answer):
+class Report(ResponseBody):
     """The answer to one of many: where the job went, or the problem's code, and what it says."""
 
     job_id: str
@@ -212,7 +212,7 @@ class Report(Answer):
     reassigned: bool = False
 
 
-class ReportsAnswer(Answer):
+class ReportsAnswer(ResponseBody):
     progress: list[Report]
     complete: list[Report]
     fail: list[Report]

@@ -35,7 +35,7 @@ async def test_an_outage_of_the_database_is_one_warning_and_one_line_at_its_end(
         served.http.stream("GET", "/api/admin/events", headers=ADMIN) as events,
     ):
         assert events.status_code == 200
-        await eventually(lambda: served.server.room._seats)
+        await eventually(lambda: served.server.long_poll._waiting)
         with caplog.at_level(logging.DEBUG, "holdfast"):
             await wire.go_away()
             await eventually(lambda: all(f"cannot {part}" in "\n".join(logged(caplog)) for part in PARTS))

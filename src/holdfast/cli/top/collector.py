@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
 from holdfast.lifecycle import STATUS, State
-from holdfast.model import Worker
+from holdfast.model import WorkerRecord
 from holdfast.model.worker import Holding
 from holdfast.store import q
 
@@ -157,7 +157,7 @@ class Collector:
             counted_at=counts.at,
             totals=totals_of(queues, rated=rates is not None),
             queues=queues,
-            workers=[_worker(Worker.from_row(row), leases, seen.at) for row in seen.workers],
+            workers=[_worker(WorkerRecord.from_row(row), leases, seen.at) for row in seen.workers],
             running=[_running(row) for row in seen.running],
             ended=list(self._ended),
         )
@@ -199,7 +199,7 @@ def _numbers(seen: Seen, counts: Counts) -> dict[str, dict[str, int]]:
     return {queue: dict(numbers) for queue, numbers in found.items()}
 
 
-def _worker(worker: Worker, leases: Counter[str], now: datetime) -> WorkerRow:
+def _worker(worker: WorkerRecord, leases: Counter[str], now: datetime) -> WorkerRow:
     held = leases[worker.id]
     worker = worker.with_holding(Holding(held) if held else None)
     heard = worker.last_heartbeat_at or worker.registered_at

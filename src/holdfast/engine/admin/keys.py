@@ -9,7 +9,7 @@ import msgspec
 from holdfast.engine.admin import workers
 from holdfast.engine.context import EngineContext
 from holdfast.errors import Conflict, NotFound
-from holdfast.model import Liveness, Worker
+from holdfast.model import Liveness, WorkerRecord
 from holdfast.model.key import ID_BITS, SECRET_BITS, Key, Kind, NewKey, digest_of, is_key_id, text_of
 from holdfast.model.names import quoted
 from holdfast.model.numbers import check_number
@@ -46,7 +46,9 @@ async def _issue(tx: Tx, ctx: EngineContext, new: NewKey) -> Issued:
     return Issued(Key.from_row(row), text_of(new.kind, key_id, secret))
 
 
-async def register(tx: Tx, ctx: EngineContext, new: workers.NewWorker, queues: list[str] | None) -> tuple[Worker, str]:
+async def register(
+    tx: Tx, ctx: EngineContext, new: workers.NewWorker, queues: list[str] | None
+) -> tuple[WorkerRecord, str]:
     """A worker and its key: both or neither."""
     worker = await workers.register(tx, ctx, new)
     await tx.one(q.beat_worker, worker=worker.id, liveness=Liveness.ACTIVE, slots=None)

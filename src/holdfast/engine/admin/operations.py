@@ -14,7 +14,7 @@ from holdfast.engine.admin import sessions as _sessions
 from holdfast.engine.admin import workers as _workers
 from holdfast.engine.admin.audited import Audited
 from holdfast.engine.context import Component
-from holdfast.model import Worker
+from holdfast.model import WorkerRecord
 from holdfast.model.hint import Hint
 from holdfast.model.key import Key, Kind, NewKey
 from holdfast.store import Row, Tx, q
@@ -84,14 +84,14 @@ class Sessions(Component):
 class Workers(Audited):
     """The registry of workers."""
 
-    async def register(self, new: _workers.NewWorker | None = None, **fields: Any) -> Worker:
+    async def register(self, new: _workers.NewWorker | None = None, **fields: Any) -> WorkerRecord:
         return await self.store.write(
             lambda tx: _workers.register(tx, self.ctx, new or _workers.NewWorker(**fields)), alone=True
         )
 
     async def register_with_key(
         self, new: _workers.NewWorker, queues: list[str] | None = None, *, by: str | None = None
-    ) -> tuple[Worker, str]:
+    ) -> tuple[WorkerRecord, str]:
         """A worker that comes over HTTP, and the text of its key, which may be bound to some queues."""
         return await self._by(
             by,
@@ -109,32 +109,32 @@ class Workers(Audited):
 
         return await self._by(by, work, lambda taken: ("worker.revoke", worker, {"keys": [key.id for key in taken]}))
 
-    async def enable(self, worker: str, *, by: str | None = None) -> Worker:
+    async def enable(self, worker: str, *, by: str | None = None) -> WorkerRecord:
         return await self._by(
             by,
             lambda tx: _workers.set_enabled(tx, worker, enabled=True),
             lambda _: ("worker.enable", worker, {}),
         )
 
-    async def disable(self, worker: str, *, by: str | None = None) -> Worker:
+    async def disable(self, worker: str, *, by: str | None = None) -> WorkerRecord:
         return await self._by(
             by,
             lambda tx: _workers.set_enabled(tx, worker, enabled=False),
             lambda _: ("worker.disable", worker, {}),
         )
 
-    async def get(self, worker: str) -> Worker:
+    async def get(self, worker: str) -> WorkerRecord:
         """As it is now: its leases say whether it is busy."""
 
-        async def work(tx: Tx) -> Worker:
+        async def work(tx: Tx) -> WorkerRecord:
             return (await _workers.get(tx, worker)).with_holding((await _workers.holds(tx)).get(worker))
 
         return await self.store.read(work)
 
-    async def all(self) -> list[Worker]:
-        async def work(tx: Tx) -> list[Worker]:
+    async def all(self) -> list[WorkerRecord]:
+        async def work(tx: Tx) -> list[WorkerRecord]:
             held = await _workers.holds(tx)
-            found = [Worker.from_row(row) for row in await tx.all(q.workers)]
+            found = [WorkerRecord.from_row(row) for row in await tx.all(q.workers)]
             return [worker.with_holding(held.get(worker.id)) for worker in found]
 
         return await self.store.read(work)

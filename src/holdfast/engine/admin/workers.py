@@ -9,7 +9,7 @@ import msgspec
 from holdfast.engine.context import EngineContext
 from holdfast.errors import NotFound
 from holdfast.ids import is_uuid
-from holdfast.model import Worker
+from holdfast.model import WorkerRecord
 from holdfast.model.json import encode_object
 from holdfast.model.names import capabilities_of, check_id, check_name, check_names, quoted
 from holdfast.model.numbers import check_count, check_number
@@ -33,7 +33,7 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     offline_seconds: float = 90
 
 
-async def register(tx: Tx, ctx: EngineContext, new: NewWorker) -> Worker:
+async def register(tx: Tx, ctx: EngineContext, new: NewWorker) -> WorkerRecord:
     if new.id is not None:
         check_id(new.id, "worker_id")
     if new.name is not None:
@@ -57,14 +57,14 @@ async def register(tx: Tx, ctx: EngineContext, new: NewWorker) -> Worker:
         heartbeat_seconds=float(new.heartbeat_seconds),
         offline_seconds=float(new.offline_seconds),
     )
-    return Worker.from_row(row)
+    return WorkerRecord.from_row(row)
 
 
-async def get(tx: Tx, worker: str) -> Worker:
+async def get(tx: Tx, worker: str) -> WorkerRecord:
     row = await tx.one(q.worker, id=worker) if is_uuid(worker) else None
     if row is None:
         raise NotFound(f"no worker {worker}", code="worker_not_found")
-    return Worker.from_row(row)
+    return WorkerRecord.from_row(row)
 
 
 async def holds(tx: Tx) -> dict[str, Holding]:
@@ -79,21 +79,21 @@ async def note_scope(tx: Tx, worker: str, types: list[str] | None, queues: list[
     if row is None or clock is None:
         return
     scope = ClaimScope(types, queues, clock["now_at"].timestamp())
-    others = [one for one in Worker.from_row(row).scopes if one.at and (one.types, one.queues) != (types, queues)]
+    others = [one for one in WorkerRecord.from_row(row).scopes if one.at and (one.types, one.queues) != (types, queues)]
     kept = [scope, *sorted(others, key=lambda one: -one.at)][:SCOPES_MAX]
     await tx.all(q.note_claim_scopes, id=worker, scopes=msgspec.json.encode(kept).decode())
 
 
-async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> Worker:
+async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> WorkerRecord:
     row = await tx.one(q.enable_worker, id=worker, enabled=enabled) if is_uuid(worker) else None
     if row is None:
         raise NotFound(f"no worker {quoted(worker)}", code="worker_not_found")
-    return Worker.from_row(row)
+    return WorkerRecord.from_row(row)
 
 
-async def mark_silent(tx: Tx) -> list[Worker]:
+async def mark_silent(tx: Tx) -> list[WorkerRecord]:
     """Workers not heard from for their own threshold go offline; their next heartbeat brings them back."""
-    return [Worker.from_row(row) for row in await tx.all(q.silent_workers)]
+    return [WorkerRecord.from_row(row) for row in await tx.all(q.silent_workers)]
 
 
 async def forget(tx: Tx, seconds: float) -> int:

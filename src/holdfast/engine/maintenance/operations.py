@@ -16,7 +16,7 @@ from holdfast.engine.maintenance import prune as _prune
 from holdfast.engine.maintenance import reap as _reap
 from holdfast.engine.maintenance import requeue as _requeue
 from holdfast.engine.maintenance import worker_events as _worker_log
-from holdfast.model import Worker
+from holdfast.model import WorkerRecord
 from holdfast.store import Row
 
 
@@ -60,7 +60,7 @@ class Maintenance(Component):
         """What `prune` should have deleted some minutes ago: more than a few means that it does not keep up."""
         return await self.store.read(lambda tx: _prune.overdue(tx, self.ctx, retention))
 
-    async def mark_silent_workers(self) -> list[Worker]:
+    async def mark_silent_workers(self) -> list[WorkerRecord]:
         if await self._in_grace():
             return []
         return await self.store.write(_workers.mark_silent)

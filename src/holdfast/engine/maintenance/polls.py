@@ -11,7 +11,7 @@ from holdfast.engine.context import EngineContext
 from holdfast.engine.leases import check_worker
 from holdfast.errors import NotFound
 from holdfast.model import Lease
-from holdfast.model.job import LEASE_COLUMNS, Unreadable
+from holdfast.model.job import LEASE_COLUMNS, UnreadableJob
 from holdfast.model.reports import Held
 from holdfast.store import Tx, q
 
@@ -68,7 +68,7 @@ async def leases(tx: Tx, held: list[Held]) -> list[Lease]:
     found = []
     for row in rows:
         if row["lease_token"] == tokens[row["id"]]:
-            with suppress(Unreadable):  # since it was claimed; its lease runs out
+            with suppress(UnreadableJob):  # since it was claimed; its lease runs out
                 found.append(Lease.from_row(row[name] for name in LEASE_COLUMNS))
     return found
 

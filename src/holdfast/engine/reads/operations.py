@@ -16,7 +16,7 @@ from holdfast.engine.registry import TYPES_FRESH_SECONDS, Snapshot
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Part
-from holdfast.model.summary import Outline
+from holdfast.model.summary import JobSummary
 from holdfast.store import q
 from holdfast.store.diagnostics import weak_settings
 
@@ -34,10 +34,10 @@ class Reads(Component):
 
     async def page_summaries(
         self, wanted: _read.Filter, *, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[Outline], str | None]:
+    ) -> tuple[list[JobSummary], str | None]:
         return await self.store.read(lambda tx: _read.page_outlines(tx, wanted, cursor=cursor, limit=limit))
 
-    async def summaries(self, wanted: list[tuple[str, str]]) -> list[Outline | HoldfastError]:
+    async def summaries(self, wanted: list[tuple[str, str]]) -> list[JobSummary | HoldfastError]:
         """Of (job, tenant) each: what clients ask after, many in one query."""
         return await self.store.read(lambda tx: _read.outlines(tx, wanted))
 

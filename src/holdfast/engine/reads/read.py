@@ -15,7 +15,7 @@ from holdfast.model import Attempt, Event, Job, Part
 from holdfast.model.history import PartStatus
 from holdfast.model.names import check_id, check_name, quoted
 from holdfast.model.numbers import COUNT_MAX, check_count, check_limit
-from holdfast.model.summary import Outline
+from holdfast.model.summary import JobSummary
 from holdfast.model.times import check_time
 from holdfast.store import Tx, q
 
@@ -153,28 +153,30 @@ async def page(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> Pag
     return Page(jobs, jobs[-1].id if len(rows) > limit else None)
 
 
-async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[Outline | HoldfastError]:
+async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[JobSummary | HoldfastError]:
     """For each (job, tenant) what that tenant may know of it. A job of another is as unknown as one that never was."""
     plausible = [(job_id, tenant) for job_id, tenant in wanted if is_uuid(job_id)]
     rows = await tx.all(q.outlines, wanted=plausible) if plausible else []
-    found = {(job_id, whose): Outline.from_row(rest) for job_id, whose, *rest in rows}
+    found = {(job_id, whose): JobSummary.from_row(rest) for job_id, whose, *rest in rows}
     missing = [one for one in dict.fromkeys(wanted) if one not in found]
     reasons = dict(zip(missing, await _missing(tx, missing), strict=True)) if missing else {}
     return [found.get(one) or reasons[one] for one in wanted]
 
 
-async def page_outlines(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> tuple[list[Outline], str | None]:
+async def page_outlines(
+    tx: Tx, wanted: Filter, *, cursor: str | None, limit: int
+) -> tuple[list[JobSummary], str | None]:
     """Newest first, and where to go on. Results may be large: a page of much text ends early."""
     check_limit(limit, "jobs", most=PAGE_MAX)
     params = wanted.params()
-    found: list[Outline] = []
+    found: list[JobSummary] = []
     size, more = 0, True
     while more and len(found) < limit and size < PAGE_CHARS_MAX:
         if (before := found[-1].id if found else cursor) is not None:
             params["before"] = before
         most = min(limit - len(found), PAGE_STEP)
         rows = await tx.all(q.page_outlines, limit=most + 1, filters=tuple(params), **params)
-        found += [Outline.from_row(row) for row in rows[:most]]
+        found += [JobSummary.from_row(row) for row in rows[:most]]
         size += sum(len(outline.result or "") for outline in found[-most:])
         more = len(rows) > most
     return found, found[-1].id if more else None

@@ -13,7 +13,7 @@ from holdfast.engine.reads.extension_checks import Failed, asked
 from holdfast.engine.reads.missing_extensions import stale
 from holdfast.engine.reads.read import get
 from holdfast.lifecycle import Machine, State
-from holdfast.model import Job, Worker
+from holdfast.model import Job, WorkerRecord
 from holdfast.model.json import decode
 from holdfast.model.reports import WAITING_FOR_CHILDREN
 from holdfast.store import Row, Tx, q
@@ -153,7 +153,7 @@ async def _queue(tx: Tx, job: Job) -> Clause:
 async def _workers(tx: Tx, job: Job, waited: float) -> list[Clause]:
     lane = await tx.one(q.lane, id=job.lane)
     assert lane is not None, f"lane {job.lane} is interned and never deleted"  # noqa: S101
-    workers = [Worker.from_row(row) for row in await tx.all(q.workers)]
+    workers = [WorkerRecord.from_row(row) for row in await tx.all(q.workers)]
     able, clauses = _narrowed(workers, Wanted.of_lane(lane))
     if not able:
         return clauses
@@ -183,13 +183,13 @@ class Wanted(msgspec.Struct, frozen=True):
 
 async def unserved(tx: Tx) -> list[tuple[Wanted, Clause]]:
     """What waits in open queues though no live worker may take it, each with what stands in its way."""
-    workers = [Worker.from_row(row) for row in await tx.all(q.workers)]
+    workers = [WorkerRecord.from_row(row) for row in await tx.all(q.workers)]
     waiting = [Wanted.of_lane(lane) for lane in await tx.all(q.waiting_lanes, limit=LANES_MAX)]
     judged = ((wanted, *_narrowed(workers, wanted)) for wanted in waiting)
     return [(wanted, clauses[0]) for wanted, able, clauses in judged if not able]
 
 
-def _narrowed(workers: list[Worker], wanted: Wanted) -> tuple[list[Worker], list[Clause]]:
+def _narrowed(workers: list[WorkerRecord], wanted: Wanted) -> tuple[list[WorkerRecord], list[Clause]]:
     """Those who may take it; where there are none, the first condition that nobody meets."""
     left = live = [worker for worker in workers if worker.enabled and worker.liveness != "offline"]
     if not live:
@@ -208,7 +208,7 @@ def _narrowed(workers: list[Worker], wanted: Wanted) -> tuple[list[Worker], list
     return left, [Clause("workers", True, f"{len(left)} of {len(live)} live workers may take it")]
 
 
-def _conditions(wanted: Wanted) -> list[tuple[Callable[[Worker], bool], Clause]]:
+def _conditions(wanted: Wanted) -> list[tuple[Callable[[WorkerRecord], bool], Clause]]:
     """What a worker must meet, and what is said where none of those left does."""
     return [
         (

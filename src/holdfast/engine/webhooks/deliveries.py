@@ -15,7 +15,7 @@ from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.ids import is_uuid
 from holdfast.model.names import quoted
 from holdfast.model.numbers import check_limit
-from holdfast.model.webhook import TEST, Delivery, Try, Webhook
+from holdfast.model.webhook import TEST, Delivery, DeliveryTry, Webhook
 from holdfast.store import Tx, q
 
 LEASE_SECONDS = 90.0  # longer than any try may take
@@ -38,7 +38,7 @@ class Errand(NamedTuple):
 class Outcome(msgspec.Struct, frozen=True):
     """How a try went. `gone`: the receiver says that it wants no more."""
 
-    tried: Try
+    tried: DeliveryTry
     state: Kind
     delay_seconds: float = 0
     gone: bool = False

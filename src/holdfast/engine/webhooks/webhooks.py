@@ -13,7 +13,7 @@ from holdfast.errors import Conflict, NotFound
 from holdfast.ids import is_uuid
 from holdfast.model.names import quoted
 from holdfast.model.numbers import check_number
-from holdfast.model.webhook import SECRET_BITS, Secret, Wanted, Webhook, secret_of
+from holdfast.model.webhook import SECRET_BITS, Secret, Webhook, WebhookFilter, secret_of
 from holdfast.store import Tx, q
 
 READER = "webhooks"
@@ -25,7 +25,7 @@ class NewWebhook(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     name: str | None = None
     tenant: str = "default"
-    wanted: Wanted = Wanted()
+    wanted: WebhookFilter = WebhookFilter()
 
 
 class Signed(msgspec.Struct, frozen=True):

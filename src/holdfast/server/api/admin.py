@@ -10,20 +10,20 @@ from holdfast.engine.admin.audit import Deed
 from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.states import state_filter
 from holdfast.lifecycle import State
-from holdfast.server.http.route import Asked
-from holdfast.server.state import Server
+from holdfast.server.http.route import HttpRequest
+from holdfast.server.state import ServerState
 from holdfast.store import Tx
 from holdfast.wire import JobFilter
 
 T = TypeVar("T")
 
 
-def deed(asked: Asked, action: str, subject: str | None = None, **detail: Any) -> Deed:
-    return Deed(asked.caller.name, action, subject, detail)
+def deed(request: HttpRequest, action: str, subject: str | None = None, **detail: Any) -> Deed:
+    return Deed(request.caller.name, action, subject, detail)
 
 
 async def operate(
-    server: Server, told: Deed, work: Callable[[Tx, EngineContext], Awaitable[T]], **more: Callable[[T], Any]
+    server: ServerState, told: Deed, work: Callable[[Tx, EngineContext], Awaitable[T]], **more: Callable[[T], Any]
 ) -> T:
     """Do it and tell of it, in one transaction. `more` is for the detail, and known only afterwards."""
     engine = server.engine
@@ -36,7 +36,7 @@ async def operate(
     return await engine.audit.record(lambda tx: work(tx, engine.ctx), tell)
 
 
-async def filter_of(server: Server, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
+async def filter_of(server: ServerState, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
     """`otherwise` are the states that are meant where neither state nor status is given."""
     machines = await server.engine.reads.lifecycles()
     return Filter(

@@ -19,38 +19,38 @@ from holdfast.errors import InvalidField
 from holdfast.lifecycle import State
 from holdfast.model.names import check_name
 from holdfast.server.api.admin import deed, filter_of
-from holdfast.server.http.route import Asked, Reply
-from holdfast.server.state import Server
+from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.state import ServerState
 from holdfast.wire import BulkAnswer, BulkBody, BulkJob, BulkRedriveBody, JobFilter, camel
 
 TOGETHER = 200  # jobs in one transaction
 SAMPLE = 20  # of what a rehearsal finds
 
 
-class Place(NamedTuple):
+class BulkCursor(NamedTuple):
     """Where a call begins: behind which job, and when the first of the new jobs may start."""
 
     after: str | None = None
     start: datetime | None = None
 
 
-async def cancel(server: Server, asked: Asked) -> Reply:
-    wanted = await _wanted(server, asked.body, Cancel.states)
-    place = await _begin(server, asked.body, wanted)
-    reason = check_name(asked.body.reason, "reason")
-    return await _run(server, asked, wanted, place, Cancel(reason), None)
+async def cancel(server: ServerState, request: HttpRequest) -> Reply:
+    wanted = await _wanted(server, request.body, Cancel.states)
+    place = await _begin(server, request.body, wanted)
+    reason = check_name(request.body.reason, "reason")
+    return await _run(server, request, wanted, place, Cancel(reason), None)
 
 
-async def redrive(server: Server, asked: Asked) -> Reply:
+async def redrive(server: ServerState, request: HttpRequest) -> Reply:
     """A rate spreads when the new jobs may start, counted on from where the call before left off."""
-    body: BulkRedriveBody = asked.body
+    body: BulkRedriveBody = request.body
     wanted = await _wanted(server, body, Redrive.states)
     place, now = await _begin(server, body, wanted), await server.engine.reads.now()
     pace = None if body.rate_per_second is None else Pace(max(place.start or now, now), body.rate_per_second)
-    return await _run(server, asked, wanted, place, Redrive(again=body.again, pace=pace), pace)
+    return await _run(server, request, wanted, place, Redrive(again=body.again, pace=pace), pace)
 
 
-async def _wanted(server: Server, body: BulkBody, otherwise: tuple[State, ...]) -> Filter:
+async def _wanted(server: ServerState, body: BulkBody, otherwise: tuple[State, ...]) -> Filter:
     """A forgotten filter must not mean all jobs there are."""
     if not _given(body):
         raise InvalidField("say which jobs: give a filter, such as jobType, queue or status", field="filter")
@@ -62,20 +62,22 @@ def _given(body: JobFilter) -> dict[str, object]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-async def _begin(server: Server, body: BulkBody, wanted: Filter) -> Place:
+async def _begin(server: ServerState, body: BulkBody, wanted: Filter) -> BulkCursor:
     if body.cursor is None:
-        return Place()
+        return BulkCursor()
     after, _, micros = (await server.cursors.place(body.cursor, wanted)).partition("~")
-    return Place(after, from_micros(int(micros)) if micros else None)
+    return BulkCursor(after, from_micros(int(micros)) if micros else None)
 
 
-async def _run(server: Server, asked: Asked, wanted: Filter, place: Place, verb: Verb, pace: Pace | None) -> Reply:
-    body: BulkBody = asked.body
+async def _run(
+    server: ServerState, request: HttpRequest, wanted: Filter, place: BulkCursor, verb: Verb, pace: Pace | None
+) -> Reply:
+    body: BulkBody = request.body
 
     def tell(outcomes: list[Outcome]) -> Deed:
         moved = [outcome.job_id for outcome in outcomes if outcome.what not in _NOT_DONE]
         counts = Counter(outcome.what for outcome in outcomes)
-        return deed(asked, f"jobs.{verb.name}", None, filter=_given(body), outcomes=counts, jobs=moved)
+        return deed(request, f"jobs.{verb.name}", None, filter=_given(body), outcomes=counts, jobs=moved)
 
     matched = sum(jobs for *_, jobs in await server.engine.reads.counts(wanted))
     outcomes: list[Outcome] = []
@@ -93,7 +95,7 @@ async def _run(server: Server, asked: Asked, wanted: Filter, place: Place, verb:
 
 
 async def _pages(
-    server: Server, wanted: Filter, after: str | None, limit: int
+    server: ServerState, wanted: Filter, after: str | None, limit: int
 ) -> AsyncIterator[tuple[list[str], str | None]]:
     """Ids, and where to go on if there are more: in ascending order, as whoever writes many rows locks them."""
     while limit > 0:

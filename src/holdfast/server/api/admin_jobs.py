@@ -17,8 +17,8 @@ from holdfast.model import Job
 from holdfast.model.key import Scope
 from holdfast.server.api.admin import deed, filter_of, operate
 from holdfast.server.api.admin_views import attempt_view, event_view, job_view, whole_view
-from holdfast.server.http.route import Asked, Reply
-from holdfast.server.state import Server
+from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.state import ServerState
 from holdfast.store import Tx
 from holdfast.wire import (
     AdminEventsAnswer,
@@ -34,8 +34,8 @@ from holdfast.wire import (
 # -- looking ---------------------------------------------------------------------------------------------------
 
 
-async def page(server: Server, asked: Asked) -> Reply:
-    query: AdminJobsQuery = asked.query
+async def page(server: ServerState, request: HttpRequest) -> Reply:
+    query: AdminJobsQuery = request.query
     wanted, engine = await filter_of(server, query), server.engine
     place = None if query.cursor is None else await server.cursors.place(query.cursor, wanted)
     found = await engine.reads.page(wanted, cursor=place, limit=query.limit)
@@ -46,91 +46,91 @@ async def page(server: Server, asked: Asked) -> Reply:
     return Reply(200, AdminJobPage(jobs, following))
 
 
-async def get(server: Server, asked: Asked) -> Reply:
+async def get(server: ServerState, request: HttpRequest) -> Reply:
     """With `payload=true`, also what the job carries: for that there is a scope of its own, and a line in the audit."""
-    engine, contents = server.engine, asked.query.payload
-    job = await _carrying(server, asked) if contents else await engine.reads.get(asked.path["job_id"])
+    engine, contents = server.engine, request.query.payload
+    job = await _carrying(server, request) if contents else await engine.reads.get(request.path["job_id"])
     snapshot = (await engine.reads.snapshots([job]))[job.policy]
     parts = await engine.reads.parts(job.id)
     heirs = await engine.store.read(lambda tx: successors(tx, job.id))
     return Reply(200, whole_view(job, snapshot, parts, heirs, now=await server.engine.reads.now(), contents=contents))
 
 
-async def _carrying(server: Server, asked: Asked) -> Job:
-    if Scope.ADMIN_PAYLOAD not in asked.caller.scopes:
+async def _carrying(server: ServerState, request: HttpRequest) -> Job:
+    if Scope.ADMIN_PAYLOAD not in request.caller.scopes:
         raise Forbidden(f"to see what a job carries needs the scope {Scope.ADMIN_PAYLOAD}")
-    job_id = asked.path["job_id"]
-    return await operate(server, deed(asked, "job.read", job_id), lambda tx, _: get_job(tx, job_id))
+    job_id = request.path["job_id"]
+    return await operate(server, deed(request, "job.read", job_id), lambda tx, _: get_job(tx, job_id))
 
 
-async def attempts(server: Server, asked: Asked) -> Reply:
+async def attempts(server: ServerState, request: HttpRequest) -> Reply:
     """Also of a job that was pruned: then states are told in the words of the default lifecycle."""
     try:
-        _, machine = await _known(server, asked)
+        _, machine = await _known(server, request)
     except NotFound as error:
         if error.code != "job_pruned":
             raise
         machine = DEFAULT
-    ended = await server.engine.reads.attempts(asked.path["job_id"])
+    ended = await server.engine.reads.attempts(request.path["job_id"])
     return Reply(200, AttemptsAnswer([attempt_view(attempt, machine) for attempt in ended]))
 
 
-async def events(server: Server, asked: Asked) -> Reply:
-    job, machine = await _known(server, asked)
-    limit = asked.query.limit
-    found = await server.engine.reads.history(job.id, after=asked.query.after, limit=limit + 1)
+async def events(server: ServerState, request: HttpRequest) -> Reply:
+    job, machine = await _known(server, request)
+    limit = request.query.limit
+    found = await server.engine.reads.history(job.id, after=request.query.after, limit=limit + 1)
     shown = [event_view(event, machine) for event in found[:limit]]
     return Reply(200, AdminEventsAnswer(shown, shown[-1].seq if len(found) > limit else None))
 
 
-async def why(server: Server, asked: Asked) -> Reply:
-    job_id = asked.path["job_id"]
+async def why(server: ServerState, request: HttpRequest) -> Reply:
+    job_id = request.path["job_id"]
     clauses = await server.engine.reads.why(job_id)
     views = [ClauseView(clause.name, clause.holds, clause.says) for clause in clauses]
     return Reply(200, WhyAnswer(job_id, in_short(clauses), views))
 
 
-async def _known(server: Server, asked: Asked) -> tuple[Job, Machine]:
-    job = await server.engine.reads.get(asked.path["job_id"])
+async def _known(server: ServerState, request: HttpRequest) -> tuple[Job, Machine]:
+    job = await server.engine.reads.get(request.path["job_id"])
     return job, (await server.engine.reads.snapshots([job]))[job.policy].machine
 
 
 # -- doing ------------------------------------------------------------------------------------------------------
 
 
-async def cancel(server: Server, asked: Asked) -> Reply:
+async def cancel(server: ServerState, request: HttpRequest) -> Reply:
     """At once where nobody runs it, else by asking its worker to stop."""
-    job_id, reason = asked.path["job_id"], asked.query.reason or "canceled"
+    job_id, reason = request.path["job_id"], request.query.reason or "canceled"
 
     async def work(tx: Tx, rules: EngineContext) -> Job:
         await cancel_job(tx, rules, job_id, actor=Actor.API, reason=reason)
         return await get_job(tx, job_id)
 
-    return await _moved(server, await operate(server, deed(asked, "job.cancel", job_id, reason=reason), work), 202)
+    return await _moved(server, await operate(server, deed(request, "job.cancel", job_id, reason=reason), work), 202)
 
 
-async def requeue(server: Server, asked: Asked) -> Reply:
+async def requeue(server: ServerState, request: HttpRequest) -> Reply:
     """Do not wait for the backoff."""
-    job_id, reason = asked.path["job_id"], asked.query.reason or "requeued"
-    told = deed(asked, "job.requeue", job_id, reason=reason)
+    job_id, reason = request.path["job_id"], request.query.reason or "requeued"
+    told = deed(request, "job.requeue", job_id, reason=reason)
     job = await operate(server, told, lambda tx, rules: requeue_job(tx, rules, job_id, actor=Actor.API, reason=reason))
     return await _moved(server, job)
 
 
-async def wake(server: Server, asked: Asked) -> Reply:
+async def wake(server: ServerState, request: HttpRequest) -> Reply:
     """Do not wait for its time; if it runs, it will not wait when it is given back."""
-    job_id = asked.path["job_id"]
+    job_id = request.path["job_id"]
 
     async def work(tx: Tx, rules: EngineContext) -> Job:
         await wake_job(tx, rules, job_id)
         return await get_job(tx, job_id)
 
-    return await _moved(server, await operate(server, deed(asked, "job.wake", job_id), work))
+    return await _moved(server, await operate(server, deed(request, "job.wake", job_id), work))
 
 
-async def discard(server: Server, asked: Asked) -> Reply:
+async def discard(server: ServerState, request: HttpRequest) -> Reply:
     """Give up on the retries that are left."""
-    job_id, reason = asked.path["job_id"], asked.query.reason or "discarded"
+    job_id, reason = request.path["job_id"], request.query.reason or "discarded"
 
     async def work(tx: Tx, rules: EngineContext) -> Job:
         job = await get_job(tx, job_id)
@@ -140,21 +140,21 @@ async def discard(server: Server, asked: Asked) -> Reply:
             )
         return await get_job(tx, job_id)
 
-    return await _moved(server, await operate(server, deed(asked, "job.discard", job_id, reason=reason), work))
+    return await _moved(server, await operate(server, deed(request, "job.discard", job_id, reason=reason), work))
 
 
-async def redrive(server: Server, asked: Asked) -> Reply:
+async def redrive(server: ServerState, request: HttpRequest) -> Reply:
     """Do a finished job again, as a new one; its payload may be another. With a key, a repeat makes no second job."""
-    job_id, body = asked.path["job_id"], asked.body
+    job_id, body = request.path["job_id"], request.body
     made = await operate(
         server,
-        deed(asked, "job.redrive", job_id, edited=body.payload is not None),
+        deed(request, "job.redrive", job_id, edited=body.payload is not None),
         lambda tx, rules: redrive_job(tx, rules, job_id, payload=body.payload, idempotency_key=body.idempotency_key),
         made=lambda made: made.id,
     )
     return Reply(202, Redriven(made.id, made.status, job_id), ((b"location", f"/api/admin/jobs/{made.id}".encode()),))
 
 
-async def _moved(server: Server, job: Job, status: int = 200) -> Reply:
+async def _moved(server: ServerState, job: Job, status: int = 200) -> Reply:
     machine = (await server.engine.reads.snapshots([job]))[job.policy].machine
     return Reply(status, JobMoved(job.id, STATUS[job.state], machine.words[State(job.state)]))

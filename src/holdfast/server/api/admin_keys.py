@@ -7,38 +7,38 @@ from datetime import datetime
 
 from holdfast.engine.admin.keys import Issued
 from holdfast.model.key import Key, Kind, NewKey, check_against
-from holdfast.server.http.route import Asked, Reply
-from holdfast.server.state import Server
+from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.state import ServerState
 from holdfast.wire import KeyIntent, KeyIssued, KeysAnswer, KeyView
 
 log = logging.getLogger(__name__)
 
 
-async def page(server: Server, asked: Asked) -> Reply:
+async def page(server: ServerState, request: HttpRequest) -> Reply:
     now = await server.engine.reads.now()
     return Reply(200, KeysAnswer([_view(key, now) for key in await server.engine.keys.all()]))
 
 
-async def create(server: Server, asked: Asked) -> Reply:
-    new = _new_key(asked.body)
+async def create(server: ServerState, request: HttpRequest) -> Reply:
+    new = _new_key(request.body)
     if strange := check_against(new.scopes or (), server.extension_scopes):
         log.warning("a key is made with scopes of extensions that this server does not have: %s", ", ".join(strange))
-    return await _issued(server, await server.engine.keys.create(new, by=asked.caller.name))
+    return await _issued(server, await server.engine.keys.create(new, by=request.caller.name))
 
 
-async def rotate(server: Server, asked: Asked) -> Reply:
+async def rotate(server: ServerState, request: HttpRequest) -> Reply:
     """A new key with the same rights; the old one is good for the overlap yet."""
-    overlap = asked.query.overlap_seconds
-    made = await server.engine.keys.rotate(asked.path["key_id"], overlap_seconds=overlap, by=asked.caller.name)
+    overlap = request.query.overlap_seconds
+    made = await server.engine.keys.rotate(request.path["key_id"], overlap_seconds=overlap, by=request.caller.name)
     return await _issued(server, made)
 
 
-async def revoke(server: Server, asked: Asked) -> Reply:
-    key = await server.engine.keys.revoke(asked.path["key_id"], by=asked.caller.name)
+async def revoke(server: ServerState, request: HttpRequest) -> Reply:
+    key = await server.engine.keys.revoke(request.path["key_id"], by=request.caller.name)
     return Reply(200, _view(key, await server.engine.reads.now()))
 
 
-async def _issued(server: Server, made: Issued) -> Reply:
+async def _issued(server: ServerState, made: Issued) -> Reply:
     return Reply(201, KeyIssued(_view(made.key, await server.engine.reads.now()), made.text))
 
 

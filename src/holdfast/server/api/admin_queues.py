@@ -6,12 +6,12 @@ from holdfast.engine.admin import queues
 from holdfast.engine.admin.queues import Queue
 from holdfast.model.hint import Hint
 from holdfast.server.api.admin import deed, operate
-from holdfast.server.http.route import Asked, Reply
-from holdfast.server.state import Server
+from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.state import ServerState
 from holdfast.wire import QueueMoved, QueuesAnswer, QueueView
 
 
-async def page(server: Server, asked: Asked) -> Reply:
+async def page(server: ServerState, request: HttpRequest) -> Reply:
     return Reply(200, QueuesAnswer([_view(queue) for queue in await server.engine.queues.all()]))
 
 
@@ -27,17 +27,17 @@ def _view(queue: Queue) -> QueueView:
     )
 
 
-async def pause(server: Server, asked: Asked) -> Reply:
+async def pause(server: ServerState, request: HttpRequest) -> Reply:
     """Nothing more is claimed from it; what runs goes on, and new jobs may be created."""
-    name, tenant, by = asked.path["queue"], asked.query.tenant, asked.caller.name
-    told = deed(asked, "queue.pause", name, tenant=tenant)
+    name, tenant, by = request.path["queue"], request.query.tenant, request.caller.name
+    told = deed(request, "queue.pause", name, tenant=tenant)
     await operate(server, told, lambda tx, _: queues.pause(tx, name, tenant=tenant, by=by))
     return Reply(200, QueueMoved(tenant, name, paused=True))
 
 
-async def resume(server: Server, asked: Asked) -> Reply:
-    name, tenant = asked.path["queue"], asked.query.tenant
-    told = deed(asked, "queue.resume", name, tenant=tenant)
+async def resume(server: ServerState, request: HttpRequest) -> Reply:
+    name, tenant = request.path["queue"], request.query.tenant
+    told = deed(request, "queue.resume", name, tenant=tenant)
     await operate(server, told, lambda tx, _: queues.resume(tx, name, tenant=tenant))
     server.engine.ctx.hint([Hint(name)])
     return Reply(200, QueueMoved(tenant, name, paused=False))

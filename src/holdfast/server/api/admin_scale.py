@@ -5,18 +5,18 @@ from __future__ import annotations
 from holdfast.engine.reads.queue_stats import Depth
 from holdfast.errors import StoreUnavailable
 from holdfast.model.names import check_name
-from holdfast.server.http.route import Asked, Reply
-from holdfast.server.state import Server
+from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.state import ServerState
 from holdfast.wire import LoadView, ScaleAnswer
 
 
-async def scale(server: Server, asked: Asked) -> Reply:
+async def scale(server: ServerState, request: HttpRequest) -> Reply:
     """All tenants together: workers serve all of them. A queue that was asked for and holds no job has zeros."""
     depths = await server.engine.reads.queue_stats()
     if depths.counted_at is None:  # zeros would stop workers that are needed
         raise StoreUnavailable("the jobs are being counted for the first time: ask again", code="not_ready")
     found = depths.queues
-    if (listed := asked.query.queue) is not None:
+    if (listed := request.query.queue) is not None:
         found = {name: found.get(name, Depth()) for name in _names(listed)}
     total = sum(found.values(), Depth())
     queues = {name: _load(depth) for name, depth in found.items()}

@@ -8,8 +8,8 @@ from holdfast.errors import NotFound, UnknownName
 from holdfast.lifecycle import Machine
 from holdfast.lifecycle.render import mermaid, to_data
 from holdfast.server.api.admin_views import camel_keys
-from holdfast.server.http.route import Asked, Reply
-from holdfast.server.state import Server
+from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.state import ServerState
 from holdfast.settings import shown
 from holdfast.wire import (
     AuditAnswer,
@@ -22,13 +22,13 @@ from holdfast.wire import (
 )
 
 
-async def lifecycles(server: Server, asked: Asked) -> Reply:
+async def lifecycles(server: ServerState, request: HttpRequest) -> Reply:
     return Reply(200, LifecyclesAnswer([_view(machine) for machine in await server.engine.reads.lifecycles()]))
 
 
-async def lifecycle(server: Server, asked: Asked) -> Reply:
+async def lifecycle(server: ServerState, request: HttpRequest) -> Reply:
     try:
-        return Reply(200, _view((await server.engine.reads.lifecycles())[asked.path["name"]]))
+        return Reply(200, _view((await server.engine.reads.lifecycles())[request.path["name"]]))
     except UnknownName as error:
         raise NotFound(error.message, code=error.code) from None
 
@@ -38,16 +38,16 @@ def _view(machine: Machine) -> LifecycleView:
     return LifecycleView(**{**data, "policy": camel_keys(data["policy"])}, mermaid=mermaid(machine))
 
 
-async def settings(server: Server, asked: Asked) -> Reply:
+async def settings(server: ServerState, request: HttpRequest) -> Reply:
     rows = [*shown(server.settings), *server.extension_settings()]
     return Reply(200, SettingsAnswer([SettingView(*setting) for setting in rows]))
 
 
-async def audit(server: Server, asked: Asked) -> Reply:
-    page = await server.engine.audit.page(before=asked.query.cursor, limit=asked.query.limit)
+async def audit(server: ServerState, request: HttpRequest) -> Reply:
+    page = await server.engine.audit.page(before=request.query.cursor, limit=request.query.limit)
     return Reply(200, AuditAnswer([AuditLine(**asdict(line)) for line in page.lines], page.next))
 
 
-async def verify(server: Server, asked: Asked) -> Reply:
-    found = await server.engine.audit.verify(seq=asked.query.seq, digest=asked.query.digest)
+async def verify(server: ServerState, request: HttpRequest) -> Reply:
+    found = await server.engine.audit.verify(seq=request.query.seq, digest=request.query.digest)
     return Reply(200, VerifyAnswer(found.wrong is None, found.last, found.digest, found.wrong, found.why))

@@ -8,72 +8,72 @@ import msgspec
 
 from holdfast import wire
 from holdfast.engine.webhooks.webhooks import NewWebhook, Signed
-from holdfast.model.webhook import Delivery, Wanted, Webhook
-from holdfast.server.http.route import Asked, Reply
-from holdfast.server.state import Server
+from holdfast.model.webhook import Delivery, Webhook, WebhookFilter
+from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.state import ServerState
 
 _WANTED = ("events", "job_types", "queues")
 
 
-async def subscribe(server: Server, asked: Asked) -> Reply:
-    body: wire.WebhookSubscription = asked.body
-    server.courier.egress.check(body.url)
-    wanted = Wanted(**_given(body, _WANTED))
+async def subscribe(server: ServerState, request: HttpRequest) -> Reply:
+    body: wire.WebhookSubscription = request.body
+    server.deliverer.egress.check(body.url)
+    wanted = WebhookFilter(**_given(body, _WANTED))
     new = NewWebhook(url=body.url, name=body.name, tenant=body.tenant, wanted=wanted)
-    made = await server.engine.webhooks.subscribe(new, by=asked.caller.name)
-    server.courier.look()
+    made = await server.engine.webhooks.subscribe(new, by=request.caller.name)
+    server.deliverer.look()
     return Reply(201, _signed(server, made), ((b"location", f"/api/admin/webhooks/{made.webhook.id}".encode()),))
 
 
-async def every(server: Server, asked: Asked) -> Reply:
+async def every(server: ServerState, request: HttpRequest) -> Reply:
     return Reply(200, wire.WebhooksAnswer([_view(server, hook) for hook in await server.engine.webhooks.all()]))
 
 
-async def get(server: Server, asked: Asked) -> Reply:
-    return Reply(200, _view(server, await server.engine.webhooks.get(asked.path["webhook_id"])))
+async def get(server: ServerState, request: HttpRequest) -> Reply:
+    return Reply(200, _view(server, await server.engine.webhooks.get(request.path["webhook_id"])))
 
 
-async def change(server: Server, asked: Asked) -> Reply:
-    body: wire.WebhookChange = asked.body
+async def change(server: ServerState, request: HttpRequest) -> Reply:
+    body: wire.WebhookChange = request.body
     to = _given(body, ("name", "url", "enabled"))
     if "url" in to:
-        server.courier.egress.check(to["url"])
+        server.deliverer.egress.check(to["url"])
     if wanted := _given(body, _WANTED):
         to["wanted"] = wanted
     if body.drop_old_secrets:
         to["drop_old_secrets"] = True
-    hook = await server.engine.webhooks.change(asked.path["webhook_id"], by=asked.caller.name, **to)
-    server.courier.look()
+    hook = await server.engine.webhooks.change(request.path["webhook_id"], by=request.caller.name, **to)
+    server.deliverer.look()
     return Reply(200, _view(server, hook))
 
 
-async def drop(server: Server, asked: Asked) -> Reply:
-    await server.engine.webhooks.delete(asked.path["webhook_id"], by=asked.caller.name)
+async def drop(server: ServerState, request: HttpRequest) -> Reply:
+    await server.engine.webhooks.delete(request.path["webhook_id"], by=request.caller.name)
     return Reply(204)
 
 
-async def rotate(server: Server, asked: Asked) -> Reply:
+async def rotate(server: ServerState, request: HttpRequest) -> Reply:
     made = await server.engine.webhooks.rotate(
-        asked.path["webhook_id"], overlap_seconds=asked.query.overlap_seconds, by=asked.caller.name
+        request.path["webhook_id"], overlap_seconds=request.query.overlap_seconds, by=request.caller.name
     )
     return Reply(200, _signed(server, made))
 
 
-async def test(server: Server, asked: Asked) -> Reply:
-    return Reply(200, _delivery(await server.courier.test(asked.path["webhook_id"])))
+async def test(server: ServerState, request: HttpRequest) -> Reply:
+    return Reply(200, _delivery(await server.deliverer.test(request.path["webhook_id"])))
 
 
-async def deliveries(server: Server, asked: Asked) -> Reply:
-    query: wire.DeliveriesQuery = asked.query
+async def deliveries(server: ServerState, request: HttpRequest) -> Reply:
+    query: wire.DeliveriesQuery = request.query
     page = await server.engine.webhooks.deliveries(
-        asked.path["webhook_id"], state=query.state, cursor=query.cursor, limit=query.limit
+        request.path["webhook_id"], state=query.state, cursor=query.cursor, limit=query.limit
     )
     return Reply(200, wire.DeliveriesAnswer([_delivery(each) for each in page.deliveries], page.next))
 
 
-async def replay(server: Server, asked: Asked) -> Reply:
-    again = await server.engine.webhooks.replay_delivery(asked.path["delivery_id"], by=asked.caller.name)
-    server.courier.look()
+async def replay(server: ServerState, request: HttpRequest) -> Reply:
+    again = await server.engine.webhooks.replay_delivery(request.path["delivery_id"], by=request.caller.name)
+    server.deliverer.look()
     return Reply(202, _delivery(again))
 
 
@@ -81,11 +81,11 @@ def _given(body: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(body, name)) is not msgspec.UNSET}
 
 
-def _signed(server: Server, made: Signed) -> wire.WebhookSigned:
+def _signed(server: ServerState, made: Signed) -> wire.WebhookSigned:
     return wire.WebhookSigned(_view(server, made.webhook), made.secret)
 
 
-def _view(server: Server, hook: Webhook) -> wire.WebhookView:
+def _view(server: ServerState, hook: Webhook) -> wire.WebhookView:
     return wire.WebhookView(
         webhook_id=hook.id,
         tenant=hook.tenant,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.model import Worker
-from holdfast.server.http.route import Asked, Reply
-from holdfast.server.state import Server
+from holdfast.model import WorkerRecord
+from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.state import ServerState
 from holdfast.store import Row
 from holdfast.wire import HeldJob, WorkersAnswer, WorkerView, WorkerWhole
 
@@ -16,46 +16,46 @@ _SAME = (
 )
 
 
-async def page(server: Server, asked: Asked) -> Reply:
+async def page(server: ServerState, request: HttpRequest) -> Reply:
     held = await server.engine.workers.holds()
     found = await server.engine.workers.all()
     return Reply(200, WorkersAnswer([_view(worker, held.get(worker.id, 0)) for worker in found]))
 
 
-async def get(server: Server, asked: Asked) -> Reply:
-    worker = await server.engine.workers.get(asked.path["worker_id"])
+async def get(server: ServerState, request: HttpRequest) -> Reply:
+    worker = await server.engine.workers.get(request.path["worker_id"])
     held = await server.engine.workers.held_jobs(worker.id)
     number = (await server.engine.workers.holds()).get(worker.id, 0)
     return Reply(200, WorkerWhole(**_told(worker, number), jobs=[_held(row) for row in held]))
 
 
-async def disable(server: Server, asked: Asked) -> Reply:
+async def disable(server: ServerState, request: HttpRequest) -> Reply:
     """It claims nothing more; what it holds it may finish."""
-    worker = await server.engine.workers.disable(asked.path["worker_id"], by=asked.caller.name)
+    worker = await server.engine.workers.disable(request.path["worker_id"], by=request.caller.name)
     return await _answer(server, worker.id)
 
 
-async def enable(server: Server, asked: Asked) -> Reply:
-    worker = await server.engine.workers.enable(asked.path["worker_id"], by=asked.caller.name)
+async def enable(server: ServerState, request: HttpRequest) -> Reply:
+    worker = await server.engine.workers.enable(request.path["worker_id"], by=request.caller.name)
     return await _answer(server, worker.id)
 
 
-async def revoke(server: Server, asked: Asked) -> Reply:
+async def revoke(server: ServerState, request: HttpRequest) -> Reply:
     """Its keys are good no more, so that it cannot finish what it holds, and it is disabled."""
-    await server.engine.workers.revoke(asked.path["worker_id"], by=asked.caller.name)
-    return await _answer(server, asked.path["worker_id"])
+    await server.engine.workers.revoke(request.path["worker_id"], by=request.caller.name)
+    return await _answer(server, request.path["worker_id"])
 
 
-async def _answer(server: Server, worker_id: str) -> Reply:
+async def _answer(server: ServerState, worker_id: str) -> Reply:
     worker = await server.engine.workers.get(worker_id)
     return Reply(200, _view(worker, (await server.engine.workers.holds()).get(worker.id, 0)))
 
 
-def _view(worker: Worker, holds: int) -> WorkerView:
+def _view(worker: WorkerRecord, holds: int) -> WorkerView:
     return WorkerView(**_told(worker, holds))
 
 
-def _told(worker: Worker, holds: int) -> dict[str, Any]:
+def _told(worker: WorkerRecord, holds: int) -> dict[str, Any]:
     same = {name: getattr(worker, name) for name in _SAME}
     return {**same, "worker_id": worker.id, "worker_type": worker.kind, "holds": holds}
 

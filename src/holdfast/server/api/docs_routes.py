@@ -9,10 +9,10 @@ from importlib.resources import files
 
 import msgspec
 
-from holdfast.server.http.route import JSON, Asked, Reply
+from holdfast.server.http.route import JSON, HttpRequest, Reply
 from holdfast.server.openapi.docs_page import SERVER, STYLE, page
 from holdfast.server.openapi.document import document
-from holdfast.server.state import Server
+from holdfast.server.state import ServerState
 
 CODES = "codes.json"  # written from docs/reference/errors.md by `python -m tests.docs.generate`
 _HTML = b"text/html; charset=utf-8"
@@ -28,33 +28,33 @@ _PAGE_HEADERS = (
 )
 
 
-async def root(server: Server, asked: Asked) -> Reply:
+async def root(server: ServerState, request: HttpRequest) -> Reply:
     return Reply(307, headers=((b"location", b"/docs"),))
 
 
-async def openapi(server: Server, asked: Asked) -> Reply:
-    return _unless_known(asked, _openapi(server), JSON)
+async def openapi(server: ServerState, request: HttpRequest) -> Reply:
+    return _unless_known(request, _openapi(server), JSON)
 
 
-async def docs(server: Server, asked: Asked) -> Reply:
+async def docs(server: ServerState, request: HttpRequest) -> Reply:
     """With examples that name the address under which it was asked for."""
-    here = _address(asked)
+    here = _address(request)
     text = _docs(server) if here is None else _docs(server).replace(SERVER.encode(), here)
-    return _unless_known(asked, text, _HTML, _PAGE_HEADERS)
+    return _unless_known(request, text, _HTML, _PAGE_HEADERS)
 
 
-def _address(asked: Asked) -> bytes | None:
-    host = asked.headers.get(b"host", b"")
-    scheme = b"https" if asked.headers.get(b"x-forwarded-proto") == b"https" else b"http"
+def _address(request: HttpRequest) -> bytes | None:
+    host = request.headers.get(b"host", b"")
+    scheme = b"https" if request.headers.get(b"x-forwarded-proto") == b"https" else b"http"
     return scheme + b"://" + host if _HOST.fullmatch(host) else None
 
 
 def _unless_known(
-    asked: Asked, body: bytes, content_type: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
+    request: HttpRequest, body: bytes, content_type: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> Reply:
     etag = _etag(body)
     headers = (*headers, (b"etag", etag), (b"cache-control", b"no-cache"))
-    if etag in asked.headers.get(b"if-none-match", b""):
+    if etag in request.headers.get(b"if-none-match", b""):
         return Reply(304, headers=headers)
     return Reply(200, body, headers, content_type)
 
@@ -63,13 +63,13 @@ def _etag(body: bytes) -> bytes:
     return b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
 
 
-def _openapi(server: Server) -> bytes:
+def _openapi(server: ServerState) -> bytes:
     if "openapi" not in server.pages:
         server.pages["openapi"] = msgspec.json.encode(document(server.routes, server.about_scopes))
     return server.pages["openapi"]
 
 
-def _docs(server: Server) -> bytes:
+def _docs(server: ServerState) -> bytes:
     if "docs" not in server.pages:
         server.pages["docs"] = page(msgspec.json.decode(_openapi(server)), codes()).encode()
     return server.pages["docs"]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from holdfast.errors import StoreUnavailable
-from holdfast.server.http.route import Asked, Reply
-from holdfast.server.state import Server
+from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.state import ServerState
 from holdfast.wire import Alive, Health, JobCounts, StorageView
 
 OK, DOWN = "ok", "down"
 
 
-async def livez(server: Server, asked: Asked) -> Reply:
+async def livez(server: ServerState, request: HttpRequest) -> Reply:
     return Reply(200, Alive(OK))
 
 
-async def readyz(server: Server, asked: Asked) -> Reply:
+async def readyz(server: ServerState, request: HttpRequest) -> Reply:
     if server.stopping:
         raise StoreUnavailable("this server is about to stop", code="not_ready")
     if (complaint := _complaint(server)) is not None:
@@ -22,24 +22,24 @@ async def readyz(server: Server, asked: Asked) -> Reply:
     return Reply(200, Alive(OK))
 
 
-def _complaint(server: Server) -> str | None:
-    return server.pulse.complaint() or server.loops.complaint()
+def _complaint(server: ServerState) -> str | None:
+    return server.health.complaint() or server.loops.complaint()
 
 
-async def health(server: Server, asked: Asked) -> Reply:
+async def health(server: ServerState, request: HttpRequest) -> Reply:
     """003 asks for the database, active workers and pending jobs, and of operators' storage and processing too."""
-    pulse = server.pulse
+    monitor = server.health
     status = OK if _complaint(server) is None else DOWN
-    seen = Health(status, OK if pulse.alive else DOWN)
+    seen = Health(status, OK if monitor.alive else DOWN)
     seen.failing_loops = server.loops.failing or None
-    seen.weak_settings = pulse.weak_settings or None
+    seen.weak_settings = monitor.weak_settings or None
     seen.extensions = server.extension_health.fields or None
-    seen.missing_extensions = pulse.missing_extensions or None
+    seen.missing_extensions = monitor.missing_extensions or None
     if server.dispatch is not None:  # what it carries are hints: all goes on without it
         seen.broker = OK if server.dispatch.up else DOWN
-    if (vitals := pulse.vitals) is not None:
+    if (vitals := monitor.vitals) is not None:
         seen.checked_at, seen.active_workers, seen.pending_jobs = vitals.seen_at, vitals.workers, vitals.pending
         seen.jobs = JobCounts(vitals.waiting, vitals.later, vitals.running, vitals.died)
-    if (storage := pulse.storage) is not None:
+    if (storage := monitor.storage) is not None:
         seen.storage = StorageView(storage.total_bytes, storage.free_bytes)
     return Reply(200 if status == OK else 503, seen)

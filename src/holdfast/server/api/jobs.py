@@ -17,8 +17,8 @@ from holdfast.model.key import Scope
 from holdfast.observe.trace_context import carried
 from holdfast.server.api.prefer_wait import applied, look, look_until, patience
 from holdfast.server.api.views import etag, job_view
-from holdfast.server.http.route import Asked, Headers, Reply
-from holdfast.server.state import Server
+from holdfast.server.http.route import Headers, HttpRequest, Reply
+from holdfast.server.state import ServerState
 from holdfast.wire import Body, JobAccepted, JobIntent, JobPage, JobsAccepted
 
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # a string of structured fields (RFC 9651)
@@ -40,29 +40,29 @@ class JobsQuery(Body):
 # -- handing in -----------------------------------------------------------------------------------------------
 
 
-async def create(server: Server, asked: Asked) -> Reply:
+async def create(server: ServerState, request: HttpRequest) -> Reply:
     """The first request and each of its repeats get the same answer, after its commit."""
-    intent: JobIntent = asked.body
-    key = _one_key(asked.headers, intent.idempotency_key)
-    job = _new_job(intent, asked.caller.tenant, key, carried(asked.headers))
-    await _check(server, asked, [job])
+    intent: JobIntent = request.body
+    key = _one_key(request.headers, intent.idempotency_key)
+    job = _new_job(intent, request.caller.tenant, key, carried(request.headers))
+    await _check(server, request, [job])
     [made] = await _traced(server, [job], lambda jobs: _hand_in_alone(server, jobs[0]))
     _count(server, [job], [made])
     status, headers = made.status, [(b"location", b"/jobs/" + made.id.encode())]
-    if seconds := patience(asked.headers):
+    if seconds := patience(request.headers):
         with suppress(NotFound, StoreError, Unauthorized):  # forgotten, or out of sight: but handed in it is
-            status = (await look_until(server, asked, made.id, lambda outline: outline.final, seconds)).status
+            status = (await look_until(server, request, made.id, lambda outline: outline.final, seconds)).status
         headers.append(applied(seconds))
     return Reply(202, JobAccepted(made.id, status), tuple(headers))
 
 
-async def create_batch(server: Server, asked: Asked) -> Reply:
+async def create_batch(server: ServerState, request: HttpRequest) -> Reply:
     """All or none. A key in the header stands for all: each job without one of its own gets that key and its place."""
-    intents: list[JobIntent] = asked.body.jobs
-    key, tenant, trace = _key_in(asked.headers), asked.caller.tenant, carried(asked.headers)
+    intents: list[JobIntent] = request.body.jobs
+    key, tenant, trace = _key_in(request.headers), request.caller.tenant, carried(request.headers)
     jobs = [_new_job(intent, tenant, _key_of_place(intent, key, place), trace) for place, intent in enumerate(intents)]
     try:
-        await _check(server, asked, jobs)
+        await _check(server, request, jobs)
         made = await _traced(server, jobs, server.engine.hand_in)
     except HoldfastError as error:
         raise _naming_place(error) from error
@@ -70,25 +70,25 @@ async def create_batch(server: Server, asked: Asked) -> Reply:
     return Reply(202, JobsAccepted([JobAccepted(one.id, one.status) for one in made]))
 
 
-async def _check(server: Server, asked: Asked, jobs: list[NewJob]) -> None:
+async def _check(server: ServerState, request: HttpRequest, jobs: list[NewJob]) -> None:
     """What no worker could do is refused here, where its sender hears of it. A job that cancels is a cancel."""
-    if not asked.caller.may(Scope.JOBS_CANCEL) and any(job.type == CONTROL for job in jobs):
+    if not request.caller.may(Scope.JOBS_CANCEL) and any(job.type == CONTROL for job in jobs):
         raise Forbidden(f"to create a {CONTROL} needs the scope {Scope.JOBS_CANCEL}")
     await server.engine.job_types.check(jobs, refuse_unknown=server.settings.unknown_job_types == "refuse")
 
 
-def _count(server: Server, jobs: list[NewJob], made: list[Created]) -> None:
+def _count(server: ServerState, jobs: list[NewJob], made: list[Created]) -> None:
     for job, one in zip(jobs, made, strict=True):
         if not one.existed:
             server.metrics.created.add(1, job.queue or server.engine.ctx.registry.queue_of(job.type))
 
 
-async def _hand_in_alone(server: Server, job: NewJob) -> list[Created]:
+async def _hand_in_alone(server: ServerState, job: NewJob) -> list[Created]:
     return [await server.creates.put(ready(job))]
 
 
 async def _traced(
-    server: Server, jobs: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
+    server: ServerState, jobs: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
 ) -> list[Created]:
     """A server that makes spans puts its own between the client's and those of the attempts."""
     if server.traces is None or not jobs:
@@ -145,17 +145,17 @@ def _naming_place(error: HoldfastError) -> HoldfastError:
 # -- asking ---------------------------------------------------------------------------------------------------
 
 
-async def get(server: Server, asked: Asked) -> Reply:
+async def get(server: ServerState, request: HttpRequest) -> Reply:
     """With `Prefer: wait`, once it is final; or once it is no longer as the client says that it knows it."""
-    job_id, known = asked.path["job_id"], _known(asked.headers)
-    seconds = patience(asked.headers)
+    job_id, known = request.path["job_id"], _known(request.headers)
+    seconds = patience(request.headers)
     if seconds:
         outline = await look_until(
-            server, asked, job_id, lambda seen: seen.final or (bool(known) and etag(seen) not in known), seconds
+            server, request, job_id, lambda seen: seen.final or (bool(known) and etag(seen) not in known), seconds
         )
     else:
-        cached = server.shared.cached if server.shared is not None else None
-        outline = await (cached.look(job_id, asked.caller.tenant) if cached else look(server, asked, job_id))
+        cached = server.redis.cached if server.redis is not None else None
+        outline = await (cached.look(job_id, request.caller.tenant) if cached else look(server, request, job_id))
     tag = etag(outline)
     headers = ((b"etag", tag), applied(seconds)) if seconds else ((b"etag", tag),)
     return Reply(304, None, headers) if tag in known else Reply(200, job_view(outline), headers)
@@ -169,12 +169,12 @@ def _known(headers: Headers) -> list[bytes]:
     return [b"W/" + tag.strip().removeprefix(b"W/") for tag in said.split(b",")]
 
 
-async def page(server: Server, asked: Asked) -> Reply:
-    query: JobsQuery = asked.query
+async def page(server: ServerState, request: HttpRequest) -> Reply:
+    query: JobsQuery = request.query
     if query.status is not None:
         _check_statuses(query.status)
     wanted = Filter(
-        tenant=asked.caller.tenant,
+        tenant=request.caller.tenant,
         **state_filter(await server.engine.reads.lifecycles(), state=query.state, status=query.status),
         types=[query.job_type] if query.job_type is not None else None,
         queues=[query.queue] if query.queue is not None else None,
@@ -198,10 +198,10 @@ def _check_statuses(listed: str) -> None:
 # -- canceling ------------------------------------------------------------------------------------------------
 
 
-async def cancel(server: Server, asked: Asked) -> Reply:
+async def cancel(server: ServerState, request: HttpRequest) -> Reply:
     """A wish: it is kept at once, and obeyed at once unless a worker has to stop first."""
-    job_id = asked.path["job_id"]
-    told = await server.engine.cancel(job_id, tenant=asked.caller.tenant)
-    if server.shared is not None and server.shared.cached is not None:
-        await server.shared.cached.refresh(job_id, asked.caller.tenant)
+    job_id = request.path["job_id"]
+    told = await server.engine.cancel(job_id, tenant=request.caller.tenant)
+    if server.redis is not None and server.redis.cached is not None:
+        await server.redis.cached.refresh(job_id, request.caller.tenant)
     return Reply(202, JobAccepted(job_id, STATUS[told.state]))

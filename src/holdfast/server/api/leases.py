@@ -6,10 +6,10 @@ from holdfast import wire
 from holdfast.engine import Engine
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Part
-from holdfast.server.policy_cache import Snapshots
+from holdfast.server.policy_cache import PolicyCache
 
 
-async def jobs_of(leases: list[Lease], engine: Engine, snapshots: Snapshots) -> list[wire.ClaimedJob]:
+async def jobs_of(leases: list[Lease], engine: Engine, snapshots: PolicyCache) -> list[wire.ClaimedJob]:
     again = [lease.id for lease in leases if lease.epoch > 1]  # only a job that ran before can have parts
     parts = await engine.reads.parts_to_do(again) if again else {}
     return [_job(lease, (await snapshots.of_lease(lease)).policy, parts.get(lease.id, [])) for lease in leases]

@@ -12,10 +12,10 @@ from holdfast.engine import Engine, Retention
 from holdfast.engine.maintenance.prune import Overdue
 from holdfast.engine.reads.queue_stats import Depths
 from holdfast.errors import NotFound, StoreError
-from holdfast.server.http.route import Asked, Reply
+from holdfast.server.http.route import HttpRequest, Reply
 
 if TYPE_CHECKING:
-    from holdfast.server.state import Server
+    from holdfast.server.state import ServerState
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OVERDUE_EVERY_SECONDS = 30.0
@@ -25,7 +25,7 @@ HUNG_UP = 499  # as nginx has it: the client did not wait for its answer
 log = logging.getLogger(__name__)
 
 
-class Figures:
+class QueueMetrics:
     """The depths of the queues, as they were last heard of. Nobody asks the database while nobody asks us."""
 
     def __init__(self, engine: Engine, clock: Clock, retention: Retention) -> None:
@@ -71,13 +71,13 @@ class Figures:
         return math.inf if at is None else max(0.0, (self._clock.now() - at).total_seconds())
 
 
-async def scrape(server: Server, asked: Asked) -> Reply:
+async def scrape(server: ServerState, request: HttpRequest) -> Reply:
     """Fast, whatever the database does."""
     metrics = server.metrics
-    metrics.show_depths(await server.figures.fresh(), server.figures.age)
-    metrics.show_overdue(server.figures.overdue)
-    metrics.show_missing(server.pulse.missing_extensions)
-    metrics.show_failures(server.courier.failures)
+    metrics.show_depths(await server.queue_metrics.fresh(), server.queue_metrics.age)
+    metrics.show_overdue(server.queue_metrics.overdue)
+    metrics.show_missing(server.health.missing_extensions)
+    metrics.show_failures(server.deliverer.failures)
     metrics.reaped.values[()] = server.engine.ctx.reaped
     metrics.hook_failures.values.update(server.engine.ctx.hook_failures)
     metrics.streams.set(server.streams.total())
@@ -86,7 +86,7 @@ async def scrape(server: Server, asked: Asked) -> Reply:
     return Reply(200, metrics.text(), content_type=TEXT.encode())
 
 
-async def scrape_worker(server: Server, asked: Asked) -> Reply:
+async def scrape_worker(server: ServerState, request: HttpRequest) -> Reply:
     """Of the worker in the same process, which keeps metrics of its own."""
     if server.worker_metrics is None:
         raise NotFound("no worker runs in this process; `holdfast worker --metrics-port` tells its own metrics")

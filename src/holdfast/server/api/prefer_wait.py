@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast.model.summary import Outline
-from holdfast.server.http.route import Asked, Headers
-from holdfast.server.state import Server
+from holdfast.model.summary import JobSummary
+from holdfast.server.http.route import Headers, HttpRequest
+from holdfast.server.state import ServerState
 
 SECONDS_MAX = 60
 LOOK_SECONDS = 2.5  # also without news: not all that a view shows is an event, and a key may be taken back
@@ -27,24 +27,24 @@ def applied(seconds: int) -> tuple[bytes, bytes]:
     return b"preference-applied", b"wait=%d" % seconds
 
 
-async def look(server: Server, asked: Asked, job_id: str) -> Outline:
-    return await server.outlines.put((job_id, asked.caller.tenant))
+async def look(server: ServerState, request: HttpRequest, job_id: str) -> JobSummary:
+    return await server.summaries.put((job_id, request.caller.tenant))
 
 
 async def look_until(
-    server: Server, asked: Asked, job_id: str, enough: Callable[[Outline], bool], seconds: float
-) -> Outline:
+    server: ServerState, request: HttpRequest, job_id: str, enough: Callable[[JobSummary], bool], seconds: float
+) -> JobSummary:
     """The job once it is as wanted; or as it is when time is up, the client has gone or the server stops."""
     until = server.clock.monotonic() + seconds
-    with server.interruptible(asked.gone):
+    with server.interruptible(request.gone):
         while True:
-            outline = await look(server, asked, job_id)
-            await server.auth.still(asked.caller)  # it may have waited for long
+            outline = await look(server, request, job_id)
+            await server.auth.still(request.caller)  # it may have waited for long
             left = until - server.clock.monotonic()
-            if left <= 0 or enough(outline) or asked.gone.is_set():
+            if left <= 0 or enough(outline) or request.gone.is_set():
                 return outline
             news = server.feed.changed(job_id, min(left, LOOK_SECONDS), seen=outline.version)
-            await _first_of(news, asked.gone.wait())
+            await _first_of(news, request.gone.wait())
 
 
 async def _first_of(*events: Coroutine[Any, Any, bool]) -> None:

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 Send = Callable[[str, list[Any]], Awaitable[Sequence[Any | HoldfastError]]]
 
 
-class Grouping:
+class ReportBatching:
     """A lone word waits for nobody. Of 64 at once, each costs a third of the time and a fifth of the work."""
 
     def __init__(self, engine: Engine) -> None:
@@ -24,12 +24,12 @@ class Grouping:
             "release": engine.release_many,
             "reject": engine.reject_many,
         }
-        self._groups: dict[tuple[str, str], _Group] = {}
+        self._groups: dict[tuple[str, str], _Batch] = {}
 
     async def put(self, verb: str, worker: str, item: Any) -> Any:
         """Its answer; a refusal is raised."""
         send = partial(self._verbs[verb], worker)
-        group = self._groups.setdefault((verb, worker), _Group(send))
+        group = self._groups.setdefault((verb, worker), _Batch(send))
         try:
             return await group.put(item)
         finally:
@@ -37,7 +37,7 @@ class Grouping:
                 self._groups.pop((verb, worker), None)
 
 
-class _Group:
+class _Batch:
     def __init__(self, send: Callable[[list[Any]], Awaitable[Sequence[Any | HoldfastError]]]) -> None:
         self._batches = Batcher(send)
         self.users = 0

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError, Invalid, LeaseLost, StoreError
 from holdfast.lifecycle import STATUS
 from holdfast.model import Part
 from holdfast.model.reports import Advanced, Done, Failure, Freed, Progress, Settled, Verdict
-from holdfast.server.policy_cache import Snapshots
+from holdfast.server.policy_cache import PolicyCache
 
 WORDS_MAX = 1000  # in one report
 
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-class Named(Protocol):
+class NamedReport(Protocol):
     """What is said of a job."""
 
     @property
@@ -95,7 +95,7 @@ def advanced(job_id: str, answer: Advanced | HoldfastError) -> wire.Report:
 
 
 async def settled(
-    snapshots: Snapshots, job_ids: list[str], answers: Sequence[Settled | HoldfastError]
+    snapshots: PolicyCache, job_ids: list[str], answers: Sequence[Settled | HoldfastError]
 ) -> list[wire.Report]:
     went = iter(await went_to(snapshots, [answer for answer in answers if isinstance(answer, Settled)]))
     return [
@@ -106,7 +106,7 @@ async def settled(
     ]
 
 
-async def went_to(snapshots: Snapshots, answers: Sequence[Settled]) -> list[wire.SettledAnswer]:
+async def went_to(snapshots: PolicyCache, answers: Sequence[Settled]) -> list[wire.SettledAnswer]:
     known = await snapshots.of_jobs({answer.id for answer in answers})
     return [
         wire.SettledAnswer(answer.id, STATUS[answer.state], known[answer.id].machine.words[answer.state])

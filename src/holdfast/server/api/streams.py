@@ -7,13 +7,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from holdfast.errors import StoreError, TooMany, Unauthorized
 from holdfast.lifecycle import FINAL
 from holdfast.server.auth.authenticator import Caller
-from holdfast.server.http.route import Asked, Reply, Stream
+from holdfast.server.http.route import HttpRequest, Reply, Stream
 from holdfast.server.live import feed as feeds
 from holdfast.server.live import sse
-from holdfast.server.live.event_buffer import Line, Place
-from holdfast.server.live.feed import About, Watch
-from holdfast.server.live.stream_readers import News, OfAll, OfJob, client_text, operator_text
-from holdfast.server.state import Server
+from holdfast.server.live.event_buffer import BufferedEvent, LogPosition
+from holdfast.server.live.feed import FeedWatcher, JobInfo
+from holdfast.server.live.stream_readers import (
+    JobStreamReader,
+    LogStreamReader,
+    StreamReader,
+    client_text,
+    operator_text,
+)
+from holdfast.server.state import ServerState
 from holdfast.wire import Body
 
 STREAMS_PER_KEY = 50
@@ -22,68 +28,74 @@ UNCHECKED_SECONDS_MAX = 60.0  # while the database cannot be asked
 HEADERS = ((b"x-accel-buffering", b"no"),)  # a proxy that collects events would make them late
 
 
-class EventsQuery(Body):
+class StreamQuery(Body):
     job_type: str | None = None
     queue: str | None = None
 
 
-class OperatorEventsQuery(Body):
+class OperatorStreamQuery(Body):
     tenant: str | None = None
 
 
-async def of_job(server: Server, asked: Asked) -> Reply | Stream:
+async def of_job(server: ServerState, request: HttpRequest) -> Reply | Stream:
     """From its first event, or behind the last one seen, to its final one."""
-    seen = _last_event_id(asked)
+    seen = _last_event_id(request)
     after = sse.number_of(seen) if seen else 0
-    job = await server.engine.reads.get(asked.path["job_id"], tenant=asked.caller.tenant)
+    job = await server.engine.reads.get(request.path["job_id"], tenant=request.caller.tenant)
     reset = sse.AHEAD if after > job.version else None  # the database was restored since: all of it again
     after = 0 if reset else after
     if after == job.version and job.state in FINAL:
         return Reply(204)  # all is said; a browser that hears this does not come back
     about = (await server.feed.about([job.id])).get(job.id)
     return await _opened(
-        server, asked, feeds.of_job(job.id), lambda watch: OfJob(server.feed, watch, job.id, after, about, reset)
+        server,
+        request,
+        feeds.of_job(job.id),
+        lambda watch: JobStreamReader(server.feed, watch, job.id, after, about, reset),
     )
 
 
-async def of_all(server: Server, asked: Asked) -> Reply | Stream:
+async def of_all(server: ServerState, request: HttpRequest) -> Reply | Stream:
     """What happens to the caller's jobs: from now on, or behind the last event seen."""
-    query: EventsQuery = asked.query
+    query: StreamQuery = request.query
 
-    def is_wanted(line: Line, about: About | None) -> bool:
+    def is_wanted(line: BufferedEvent, about: JobInfo | None) -> bool:
         if sse.is_of_worker(line.event):  # whatever a tenant is called
             return False
         if query.job_type is None and query.queue is None:
             return True
         return about is not None and query.job_type in (None, about.type) and query.queue in (None, about.queue)
 
-    key = feeds.of_tenant(asked.caller.tenant)
-    place, reset = await _begin(server, asked)
+    key = feeds.of_tenant(request.caller.tenant)
+    place, reset = await _begin(server, request)
     return await _opened(
-        server, asked, key, lambda watch: OfAll(server.feed, watch, place, is_wanted, client_text, reset)
+        server, request, key, lambda watch: LogStreamReader(server.feed, watch, place, is_wanted, client_text, reset)
     )
 
 
-async def for_operators(server: Server, asked: Asked) -> Reply | Stream:
+async def for_operators(server: ServerState, request: HttpRequest) -> Reply | Stream:
     """Everything there is to know of the jobs of all tenants, or of one, and of the workers."""
-    tenant = asked.query.tenant
+    tenant = request.query.tenant
 
-    def is_wanted(line: Line, about: About | None) -> bool:
+    def is_wanted(line: BufferedEvent, about: JobInfo | None) -> bool:
         return tenant is None or line.event.tenant == tenant or sse.is_of_worker(line.event)
 
-    place, reset = await _begin(server, asked)
+    place, reset = await _begin(server, request)
     return await _opened(
-        server, asked, feeds.EVERYTHING, lambda watch: OfAll(server.feed, watch, place, is_wanted, operator_text, reset)
+        server,
+        request,
+        feeds.EVERYTHING,
+        lambda watch: LogStreamReader(server.feed, watch, place, is_wanted, operator_text, reset),
     )
 
 
-def _last_event_id(asked: Asked) -> str:
-    return asked.headers.get(b"last-event-id", b"").decode("latin-1")
+def _last_event_id(request: HttpRequest) -> str:
+    return request.headers.get(b"last-event-id", b"").decode("latin-1")
 
 
-async def _begin(server: Server, asked: Asked) -> tuple[Place, str | None]:
+async def _begin(server: ServerState, request: HttpRequest) -> tuple[LogPosition, str | None]:
     """Where to go on, and why events may be missing before that, if they may."""
-    seen = _last_event_id(asked)
+    seen = _last_event_id(request)
     if not seen:
         return feeds.behind_all_of(await server.feed.end()), None
     place, extent = sse.place_of(seen), await server.engine.reads.log_extent()
@@ -95,8 +107,10 @@ async def _begin(server: Server, asked: Asked) -> tuple[Place, str | None]:
 # -- a stream --------------------------------------------------------------------------------------------------
 
 
-async def _opened(server: Server, asked: Asked, key: feeds.Key, news_for: Callable[[Watch], News]) -> Stream:
-    caller, count = asked.caller, server.streams
+async def _opened(
+    server: ServerState, request: HttpRequest, key: feeds.Key, news_for: Callable[[FeedWatcher], StreamReader]
+) -> Stream:
+    caller, count = request.caller, server.streams
     mine = STREAMS_PER_KEY if caller.kind is not None else server.settings.sse_streams_max
     if count[caller.name] >= mine or count.total() >= server.settings.sse_streams_max:
         raise TooMany("too many streams are open; close some", retry_after=5, code="too_many_streams")
@@ -106,19 +120,19 @@ async def _opened(server: Server, asked: Asked, key: feeds.Key, news_for: Callab
     except BaseException:
         _leave(server, caller)
         raise
-    return Stream(Chunks(server, caller, watch, news_for(watch)), HEADERS)
+    return Stream(EventChunks(server, caller, watch, news_for(watch)), HEADERS)
 
 
-def _leave(server: Server, caller: Caller) -> None:
+def _leave(server: ServerState, caller: Caller) -> None:
     server.streams[caller.name] -= 1
     if not server.streams[caller.name]:
         del server.streams[caller.name]
 
 
-class Chunks(AsyncIterator[bytes]):
+class EventChunks(AsyncIterator[bytes]):
     """What is sent, until there is nothing more to say or to whom; must be closed, also if it never began."""
 
-    def __init__(self, server: Server, caller: Caller, watch: Watch, news: News) -> None:
+    def __init__(self, server: ServerState, caller: Caller, watch: FeedWatcher, news: StreamReader) -> None:
         self._server, self._caller, self._watch, self._news = server, caller, watch, news
         self._live = self._chunks()
         self._checked = server.clock.monotonic()

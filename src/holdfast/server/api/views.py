@@ -10,13 +10,13 @@ import msgspec
 from holdfast.lifecycle import State
 from holdfast.model.json import decode
 from holdfast.model.reports import RAISED
-from holdfast.model.summary import Outline
+from holdfast.model.summary import JobSummary
 from holdfast.wire import ErrorView, JobView, PartProgress, ProgressView
 
 _UNHAPPY = frozenset({State.DEAD, State.CANCELED, State.REJECTED})
 
 
-def job_view(outline: Outline) -> JobView:
+def job_view(outline: JobSummary) -> JobView:
     canceled = outline.state is State.CANCELED
     return JobView(
         job_id=outline.id,
@@ -41,7 +41,7 @@ def part_progress(part: dict[str, Any]) -> PartProgress:
     return PartProgress(part["name"], part["status"], *(part.get(name) for name in ("percent", "total", "done")))
 
 
-def etag(outline: Outline) -> bytes:
+def etag(outline: JobSummary) -> bytes:
     """Another one whenever the view is another. Weak: how many seconds are left is told anew each time.
 
     The number of events goes into it, and a client could count retries by that: so it is a digest.
@@ -55,7 +55,7 @@ def _as_stored(text: str) -> msgspec.Raw:
     return msgspec.Raw(text.encode())
 
 
-def _progress(outline: Outline) -> ProgressView | None:
+def _progress(outline: JobSummary) -> ProgressView | None:
     if outline.percent is None and outline.step is None and outline.eta_at is None:
         return None
     left = None
@@ -64,13 +64,13 @@ def _progress(outline: Outline) -> ProgressView | None:
     return ProgressView(outline.percent, outline.step, left)
 
 
-def _duration(outline: Outline) -> float | None:
+def _duration(outline: JobSummary) -> float | None:
     if not outline.final or outline.started_at is None:
         return None
     return (outline.updated_at - outline.started_at).total_seconds()  # its last change was its end
 
 
-def _error(outline: Outline) -> ErrorView:
+def _error(outline: JobSummary) -> ErrorView:
     """Its code and its message; the context, where a worker put its traceback, is for operators."""
     if outline.state is State.CANCELED:
         return ErrorView("canceled", "the job was canceled")

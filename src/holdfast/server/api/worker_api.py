@@ -15,19 +15,19 @@ from holdfast.model.reports import Advanced, Held, Settled, Withdrawal
 from holdfast.server.api import reports
 from holdfast.server.api.leases import jobs_of
 from holdfast.server.auth.authenticator import Caller
-from holdfast.server.http.route import Asked, Reply
+from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.live.long_poll import Take
-from holdfast.server.live.waiting_claims import Seat
-from holdfast.server.state import Server
+from holdfast.server.live.waiting_claims import WaitingClaim
+from holdfast.server.state import ServerState
 
 Body = TypeVar("Body")
-Item = TypeVar("Item", bound=reports.Named)
+Item = TypeVar("Item", bound=reports.NamedReport)
 Answer = TypeVar("Answer")
 Send = Callable[[str, list[Item]], Awaitable[Sequence[Answer | HoldfastError]]]  # a verb of the engine, for a worker
 
 
-async def register(server: Server, asked: Asked) -> Reply:
-    body: wire.WorkerRegistration = asked.body
+async def register(server: ServerState, request: HttpRequest) -> Reply:
+    body: wire.WorkerRegistration = request.body
     new = NewWorker(
         name=body.name,
         kind=body.worker_type,
@@ -37,16 +37,16 @@ async def register(server: Server, asked: Asked) -> Reply:
         heartbeat_seconds=server.settings.heartbeat_seconds,
         offline_seconds=server.settings.worker_offline_seconds,
     )
-    worker, key = await server.engine.workers.register_with_key(new, body.queues, by=asked.caller.name)
+    worker, key = await server.engine.workers.register_with_key(new, body.queues, by=request.caller.name)
     return Reply(201, wire.WorkerRegistered(worker.id, key))
 
 
-async def heartbeat(server: Server, asked: Asked) -> Reply:
-    body: wire.HeartbeatBody = asked.body
+async def heartbeat(server: ServerState, request: HttpRequest) -> Reply:
+    body: wire.HeartbeatBody = request.body
     if body.instance_id is not None:
         check_name(body.instance_id, "instance_id")
     leases = [Held(lease.job_id, lease.lease_token) for lease in body.leases]
-    beat = await server.engine.heartbeat(_worker(asked), leases, liveness=_liveness(body.status), slots=body.slots)
+    beat = await server.engine.heartbeat(_worker(request), leases, liveness=_liveness(body.status), slots=body.slots)
     answer = wire.HeartbeatAnswer(
         lost=beat.lost,
         cancel=beat.cancel,
@@ -60,41 +60,45 @@ async def heartbeat(server: Server, asked: Asked) -> Reply:
 # -- claim ------------------------------------------------------------------------------------------------------------
 
 
-async def claim(server: Server, asked: Asked) -> Reply:
+async def claim(server: ServerState, request: HttpRequest) -> Reply:
     """Leases whose client has hung up are given back: it would not know of them."""
-    body: wire.ClaimBody = asked.body
-    seat = Seat(_worker(asked), _queues(asked.caller, body.queues or None), body.job_types or None, body.limit)
-    await server.scopes.note(seat)
-    with server.interruptible(asked.gone):
-        leases = await server.room.claim(_taking(server, asked, seat), seat, seconds=body.wait_seconds, gone=asked.gone)
+    body: wire.ClaimBody = request.body
+    seat = WaitingClaim(
+        _worker(request), _queues(request.caller, body.queues or None), body.job_types or None, body.limit
+    )
+    await server.claim_scopes.note(seat)
+    with server.interruptible(request.gone):
+        leases = await server.long_poll.claim(
+            _taking(server, request, seat), seat, seconds=body.wait_seconds, gone=request.gone
+        )
     if not leases:
         return Reply(204)
     try:
-        jobs = await jobs_of(leases, server.engine, server.snapshots)
+        jobs = await jobs_of(leases, server.engine, server.policies)
     except BaseException:
         await _give_back(server, seat.worker, leases, body)
         raise
-    if asked.gone.is_set():
+    if request.gone.is_set():
         await _give_back(server, seat.worker, leases, body)
         return Reply(204)
     return Reply(200, wire.ClaimAnswer(jobs))
 
 
-def _taking(server: Server, asked: Asked, seat: Seat) -> Take:
-    body: wire.ClaimBody = asked.body
-    request = body.request_id
+def _taking(server: ServerState, request: HttpRequest, seat: WaitingClaim) -> Take:
+    body: wire.ClaimBody = request.body
+    request_id = body.request_id
     wanted: dict[str, Any] = {"queues": seat.queues, "types": seat.types, "instance": body.instance_id}
 
     async def take() -> list[Lease] | None:
-        await server.auth.still(asked.caller)  # it may have waited for long
-        if request is not None:
-            return await server.engine.claim_once(seat.worker, request, limit=body.limit, **wanted)
+        await server.auth.still(request.caller)  # it may have waited for long
+        if request_id is not None:
+            return await server.engine.claim_once(seat.worker, request_id, limit=body.limit, **wanted)
         return await server.engine.claim(seat.worker, limit=body.limit, at_once=True, **wanted) or None
 
     return take
 
 
-async def _give_back(server: Server, worker: str, leases: list[Lease], body: wire.ClaimBody) -> None:
+async def _give_back(server: ServerState, worker: str, leases: list[Lease], body: wire.ClaimBody) -> None:
     held = [Held(lease.id, lease.token) for lease in leases]
     await server.engine.give_back(worker, held, request=body.request_id)
 
@@ -102,48 +106,48 @@ async def _give_back(server: Server, worker: str, leases: list[Lease], body: wir
 # -- what is held -----------------------------------------------------------------------------------------------------
 
 
-async def progress(server: Server, asked: Asked) -> Reply:
-    answer: Advanced = await server.grouping.put("progress", _worker(asked), reports.progress_of(asked.body))
+async def progress(server: ServerState, request: HttpRequest) -> Reply:
+    answer: Advanced = await server.report_batching.put("progress", _worker(request), reports.progress_of(request.body))
     return Reply(200, wire.ProgressAnswer(answer.id, answer.expires_at, answer.cancel_requested))
 
 
-async def complete(server: Server, asked: Asked) -> Reply:
-    return await _settle(server, asked, "complete", reports.done_of)
+async def complete(server: ServerState, request: HttpRequest) -> Reply:
+    return await _settle(server, request, "complete", reports.done_of)
 
 
-async def fail(server: Server, asked: Asked) -> Reply:
-    return await _settle(server, asked, "fail", reports.failure_of)
+async def fail(server: ServerState, request: HttpRequest) -> Reply:
+    return await _settle(server, request, "fail", reports.failure_of)
 
 
-async def release(server: Server, asked: Asked) -> Reply:
-    return await _settle(server, asked, "release", reports.freed_of)
+async def release(server: ServerState, request: HttpRequest) -> Reply:
+    return await _settle(server, request, "release", reports.freed_of)
 
 
-async def reject(server: Server, asked: Asked) -> Reply:
-    return await _settle(server, asked, "reject", reports.verdict_of)
+async def reject(server: ServerState, request: HttpRequest) -> Reply:
+    return await _settle(server, request, "reject", reports.verdict_of)
 
 
-async def withdraw(server: Server, asked: Asked) -> Reply:
+async def withdraw(server: ServerState, request: HttpRequest) -> Reply:
     """A key that is bound to some queues ends jobs of these alone."""
-    body: wire.WithdrawBody = asked.body
+    body: wire.WithdrawBody = request.body
     wanted = Withdrawal(
         id=body.job_id, token=body.lease_token, target=body.target_id, reason=body.reason, message=body.message
     )
-    answer = await server.engine.withdraw(_worker(asked), wanted, queues=asked.caller.queues)
-    [where] = await reports.went_to(server.snapshots, [Settled(answer.id, answer.state)])
+    answer = await server.engine.withdraw(_worker(request), wanted, queues=request.caller.queues)
+    [where] = await reports.went_to(server.policies, [Settled(answer.id, answer.state)])
     return Reply(200, wire.WithdrawnAnswer(where.job_id, where.status, where.state, answer.asked))
 
 
-async def report(server: Server, asked: Asked) -> Reply:
+async def report(server: ServerState, request: HttpRequest) -> Reply:
     """What is said of one job in several lists counts in the order of the lists."""
-    body: wire.ReportsBody = asked.body
+    body: wire.ReportsBody = request.body
     reports.check_number_of_words(body)
-    worker, engine = _worker(asked), server.engine
+    worker, engine = _worker(request), server.engine
 
     async def settled(send: Send[Item, Settled], read: Callable[[Body], Item], bodies: list[Body]) -> list[wire.Report]:
         items = [read(body) for body in bodies]
         answers = await reports.told(partial(send, worker), items)
-        return await reports.settled(server.snapshots, [item.id for item in items], answers)
+        return await reports.settled(server.policies, [item.id for item in items], answers)
 
     moved = [reports.progress_of(said) for said in body.progress]
     advanced = await reports.told(partial(engine.progress_many, worker), moved)
@@ -158,19 +162,21 @@ async def report(server: Server, asked: Asked) -> Reply:
     return Reply(200, answer)
 
 
-async def _settle(server: Server, asked: Asked, verb: str, read: Callable[[Any], reports.Named]) -> Reply:
-    answer: Settled = await server.grouping.put(verb, _worker(asked), read(asked.body))
-    [where] = await reports.went_to(server.snapshots, [answer])
+async def _settle(
+    server: ServerState, request: HttpRequest, verb: str, read: Callable[[Any], reports.NamedReport]
+) -> Reply:
+    answer: Settled = await server.report_batching.put(verb, _worker(request), read(request.body))
+    [where] = await reports.went_to(server.policies, [answer])
     return Reply(200, where)
 
 
 # -- who asks ---------------------------------------------------------------------------------------------------------
 
 
-def _worker(asked: Asked) -> str:
-    if asked.caller.worker is None:
+def _worker(request: HttpRequest) -> str:
+    if request.caller.worker is None:
         raise Forbidden("only a worker's key may do this; register a worker to get one", code="not_a_worker")
-    return asked.caller.worker
+    return request.caller.worker
 
 
 def _queues(caller: Caller, wanted: list[str] | None) -> list[str] | None:

@@ -20,8 +20,8 @@ from holdfast.model.key import SCOPES, KeyText, Kind, Scope, digest_of, parse
 from holdfast.model.loopback import is_loopback
 from holdfast.outage_log import LoopFailures
 from holdfast.server.auth.cookies import check_csrf, token_in
-from holdfast.server.auth.rate_limit import Failures, Rates, source_of
-from holdfast.server.auth.ttl_cache import Recent
+from holdfast.server.auth.rate_limit import FailedLogins, RateLimit, source_of
+from holdfast.server.auth.ttl_cache import TtlCache
 from holdfast.server.http.route import Headers
 
 USED_SECONDS = 60.0  # so often is it written down which keys were used
@@ -60,12 +60,12 @@ class SessionHolder(NamedTuple):
     expires_at: datetime
 
 
-NOBODY = Caller(None, "nobody")  # on routes that ask for no key
-ANYBODY = Caller(None, "anybody", scopes=frozenset(SCOPES[Kind.CLIENT]), extended=True)
+ANONYMOUS = Caller(None, "nobody")  # on routes that ask for no key
+LOCAL_CLIENT = Caller(None, "anybody", scopes=frozenset(SCOPES[Kind.CLIENT]), extended=True)
 OPERATOR = Caller(Kind.ADMIN, "admin secret", scopes=frozenset(SCOPES[Kind.ADMIN]), extended=True)
 
 
-class Auth:
+class Authenticator:
     def __init__(
         self,
         engine: Engine,
@@ -79,10 +79,10 @@ class Auth:
         self._engine, self._clock, self._behind_tls = engine, clock, behind_tls
         self._secret = sha256(admin_secret.encode()).digest() if admin_secret else _NO_DIGEST.encode()
         self._open, self._rate = open_to_anybody, rate_per_second
-        self._keys = Recent(engine.keys.find_live, clock)
-        self._kinds = Recent(lambda _: engine.keys.kinds(), clock)
-        self._failures, self._rates = Failures(clock), Rates(clock)
-        self._sessions = Recent(engine.sessions.find_live, clock)
+        self._keys = TtlCache(engine.keys.find_live, clock)
+        self._kinds = TtlCache(lambda _: engine.keys.kinds(), clock)
+        self._failures, self._rates = FailedLogins(clock), RateLimit(clock)
+        self._sessions = TtlCache(engine.sessions.find_live, clock)
         self._used: set[str] = set()
         self._used_sessions: set[str] = set()
         self._noting = LoopFailures("note which keys were used", log)
@@ -96,7 +96,7 @@ class Auth:
         nothing else is shown; one that is over is as good as none.
         """
         if scope is None:
-            return NOBODY
+            return ANONYMOUS
         key, secret = headers.get(b"authorization"), headers.get(b"x-admin-secret")
         token = self.token_in(headers) if key is None and secret is None else None
         if token is not None and (session := await self.session_of(token)) is not None:
@@ -105,8 +105,8 @@ class Auth:
         elif key is None and secret is None:
             if local and self._open:
                 _refuse_foreign(headers)
-                return NOBODY
-            if not ANYBODY.may(scope):
+                return ANONYMOUS
+            if not LOCAL_CLIENT.may(scope):
                 raise _unauthorized()
             caller, rate = await self._anybody(headers), None
         elif secret is None:
@@ -124,9 +124,9 @@ class Auth:
 
     async def still(self, caller: Caller) -> None:
         """Asked now and then by whatever goes on for long: is the key that began it good yet?"""
-        if caller is ANYBODY:
+        if caller is LOCAL_CLIENT:
             await self._refuse_if_closed()
-        elif caller is not NOBODY and caller is not OPERATOR and await self._keys.get(caller.name) is None:
+        elif caller is not ANONYMOUS and caller is not OPERATOR and await self._keys.get(caller.name) is None:
             raise _unauthorized()
         if caller.session is not None and await self._sessions.get(caller.session) is None:
             raise _unauthorized()
@@ -182,7 +182,7 @@ class Auth:
         """On a loopback address, until the first client's key is made: whoever is on this machine."""
         await self._refuse_if_closed()
         _refuse_foreign(headers)
-        return ANYBODY
+        return LOCAL_CLIENT
 
     async def _refuse_if_closed(self) -> None:
         if not self._open or Kind.CLIENT in await self._kinds.get("all"):

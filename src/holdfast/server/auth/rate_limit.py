@@ -17,7 +17,7 @@ REMEMBERED_MAX = 10_000
 log = logging.getLogger(__name__)
 
 
-class Rates:
+class RateLimit:
     """How fast each caller may ask: a second's worth at once, and at least one request."""
 
     def __init__(self, clock: Clock) -> None:
@@ -34,7 +34,7 @@ class Rates:
         self._due[caller] = due + 1 / per_second
 
 
-class Failures:
+class FailedLogins:
     """Failed logins, by source and by what they tried to get in with; those that failed last are remembered."""
 
     def __init__(self, clock: Clock) -> None:

@@ -16,17 +16,17 @@ STRANGERS_AT_ONCE = 2  # whoever invents names takes no more connections than th
 T = TypeVar("T")
 
 
-class _Said(NamedTuple, Generic[T]):
+class _Cached(NamedTuple, Generic[T]):
     answer: T
     at: float
 
 
-class Recent(Generic[T]):
+class TtlCache(Generic[T]):
     """Answers by name. None is an answer too: there is nothing of that name."""
 
     def __init__(self, ask: Callable[[str], Awaitable[T]], clock: Clock) -> None:
         self._ask, self._clock = ask, clock
-        self._said: dict[str, _Said[T]] = {}
+        self._said: dict[str, _Cached[T]] = {}
         self._asking: dict[str, asyncio.Task[T]] = {}
         self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
 
@@ -68,7 +68,7 @@ class Recent(Generic[T]):
         if self._asking.get(name) is not asyncio.current_task():
             return answer
         self._said.pop(name, None)
-        self._said[name] = _Said(answer, at)
+        self._said[name] = _Cached(answer, at)
         while len(self._said) > REMEMBERED_MAX:
             self._said.pop(next(iter(self._said)))
         return answer

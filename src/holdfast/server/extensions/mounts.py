@@ -13,9 +13,9 @@ from holdfast.server.extensions.routes import Mount
 from holdfast.server.http.endpoint import ANSWER_SECONDS_MAX, hang_up, internal_error, request_id_of, send_reply
 from holdfast.server.http.problems import problem
 from holdfast.server.http.request_body import in_one_line_each
-from holdfast.server.http.starlette_response import Dressed
-from holdfast.server.http.streamed_body import Arriving
-from holdfast.server.state import Server
+from holdfast.server.http.starlette_response import ResponseSender
+from holdfast.server.http.streamed_body import StreamedBody
+from holdfast.server.state import ServerState
 
 CALLER = "holdfast.caller"  # in the scope that the application sees
 HELD_BYTES_MAX = 65_536
@@ -23,8 +23,8 @@ HELD_BYTES_MAX = 65_536
 log = logging.getLogger(__name__)
 
 
-class Mounted:
-    def __init__(self, server: Server, mount: Mount) -> None:
+class MountedApp:
+    def __init__(self, server: ServerState, mount: Mount) -> None:
         self._server, self._mount = server, mount
         self._template = f"{mount.path}/*"
         self._seconds = ANSWER_SECONDS_MAX if mount.seconds is None else mount.seconds
@@ -32,7 +32,7 @@ class Mounted:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         began = self._server.clock.monotonic()
         request_id = request_id_of(dict(scope["headers"])) or self._server.request_id()
-        dressed = Dressed(scope, send, request_id)
+        dressed = ResponseSender(scope, send, request_id)
         status = HUNG_UP
         try:
             await self._answer(scope, receive, dressed)
@@ -44,11 +44,11 @@ class Mounted:
         took = self._server.clock.monotonic() - began
         self._server.metrics.requests.observe(took, scope["method"], self._template, str(status))
 
-    async def _answer(self, scope: Any, receive: Any, send: Dressed) -> None:
+    async def _answer(self, scope: Any, receive: Any, send: ResponseSender) -> None:
         headers = in_one_line_each(scope["headers"])
         source = scope["client"][0] if scope.get("client") else ""
         caller = await self._server.auth.admit(headers, source, self._mount.scope, method=scope["method"])
-        arriving = Arriving(receive, headers, media_type="*/*", limit=self._mount.body_max)
+        arriving = StreamedBody(receive, headers, media_type="*/*", limit=self._mount.body_max)
         inner = {**scope, "root_path": scope.get("root_path", "") + self._mount.path, CALLER: caller}
         inner.pop("path_params", None)
         limit = asyncio.timeout(self._seconds)
@@ -65,7 +65,7 @@ class Mounted:
                 f"there was no answer within {self._seconds:g} s; it may have happened: repeat the request"
             ) from None
 
-    async def _failed(self, error: Exception, dressed: Dressed, receive: Any, send: Any, request_id: str) -> int:
+    async def _failed(self, error: Exception, dressed: ResponseSender, receive: Any, send: Any, request_id: str) -> int:
         """The status that goes into the metrics."""
         told = error if isinstance(error, HoldfastError) and dressed.status is None else internal_error()
         if told is not error and not dressed.unread:
@@ -88,7 +88,7 @@ class _Exchange:
     the application has ended: frameworks send one with their own words, and then raise; the client gets ours instead.
     """
 
-    def __init__(self, arriving: Arriving, send: Dressed, limit: asyncio.Timeout, seconds: float) -> None:
+    def __init__(self, arriving: StreamedBody, send: ResponseSender, limit: asyncio.Timeout, seconds: float) -> None:
         self._arriving, self._send, self._limit, self._seconds = arriving, send, limit, seconds
         self._held: list[Any] = []
         self._held_bytes = 0

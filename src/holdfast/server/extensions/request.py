@@ -14,24 +14,24 @@ from holdfast.model import NewJob
 from holdfast.model.enqueueable import MakesJobs, new_job_of
 from holdfast.observe.trace_context import carried
 from holdfast.server.auth.authenticator import Caller
-from holdfast.server.http.route import Asked
-from holdfast.server.http.streamed_body import Arriving
+from holdfast.server.http.route import HttpRequest
+from holdfast.server.http.streamed_body import StreamedBody
 from holdfast.store import Tx
 from holdfast.store.open_transaction import transaction
 
 if TYPE_CHECKING:
-    from holdfast.server.state import Server
+    from holdfast.server.state import ServerState
 
 
 class Request:
     """One request to a route of an extension, read and checked."""
 
-    def __init__(self, server: Server, asked: Asked, settings: Any) -> None:
-        self._server, self._asked = server, asked
+    def __init__(self, server: ServerState, request: HttpRequest, settings: Any) -> None:
+        self._server, self._asked = server, request
         self._tx: Tx | None = None
         self.settings = settings
-        self.path, self.query, self.body, self.id = asked.path, asked.query, asked.body, asked.request_id
-        self.headers = Headers(raw=list(asked.headers.items()))
+        self.path, self.query, self.body, self.id = request.path, request.query, request.body, request.request_id
+        self.headers = Headers(raw=list(request.headers.items()))
 
     @property
     def caller(self) -> Caller:
@@ -48,7 +48,7 @@ class Request:
         have room for 1 MiB together."""
         return await self._arriving().form(self.headers, max_files=max_files, max_fields=max_fields)
 
-    def _arriving(self) -> Arriving:
+    def _arriving(self) -> StreamedBody:
         if self._asked.arriving is None:
             raise TypeError("this route takes a body of a type; declare a media type to read it piece by piece")
         return self._asked.arriving

@@ -97,7 +97,7 @@ def ranged(
 ) -> Response:
     """Something of a known size of which any part can be read: `Range` and `If-Range` are heeded, the rest of the
     headers that belong to it are written. `etag`: changes whenever the bytes do."""
-    return Ranged(part, size, _quoted(etag), media_type, headers or {})
+    return RangeResponse(part, size, _quoted(etag), media_type, headers or {})
 
 
 async def _read(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
@@ -114,7 +114,7 @@ async def _read(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
         handle.close()
 
 
-class Ranged(Response):
+class RangeResponse(Response):
     def __init__(self, part: Part, size: int, etag: str, media_type: str, headers: Mapping[str, str]) -> None:
         self._part, self._size, self._etag = part, size, etag
         self.status_code, self.media_type, self.body = 200, media_type, b""
@@ -122,8 +122,8 @@ class Ranged(Response):
         self.init_headers({**headers, "etag": etag, "accept-ranges": "bytes", "content-length": str(size)})
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        asked = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"range", b"if-range")}
-        start, end = self._bounds(scope["method"], asked)
+        request = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"range", b"if-range")}
+        start, end = self._bounds(scope["method"], request)
         if start is None:
             self.status_code = 416
             self.headers["content-range"], self.headers["content-length"] = f"bytes */{self._size}", "0"
@@ -137,10 +137,10 @@ class Ranged(Response):
             await self._send(start, end, receive, send)
         await send({"type": "http.response.body", "body": b""})
 
-    def _bounds(self, method: str, asked: Mapping[bytes, str]) -> tuple[int | None, int]:
+    def _bounds(self, method: str, request: Mapping[bytes, str]) -> tuple[int | None, int]:
         """From where to where; None: nothing is there. What cannot be read is as good as not said (RFC 9110)."""
-        said, whole = _RANGE.fullmatch(asked.get(b"range", "").strip()), (0, self._size)
-        if said is None or method not in ("GET", "HEAD") or not self._is_current(asked.get(b"if-range")):
+        said, whole = _RANGE.fullmatch(request.get(b"range", "").strip()), (0, self._size)
+        if said is None or method not in ("GET", "HEAD") or not self._is_current(request.get(b"if-range")):
             return whole
         first, last = said.groups()
         if not first:

@@ -20,11 +20,11 @@ from holdfast.model.key import Scope, extension_of
 from holdfast.server.extensions.blocking import told_if_held_up
 from holdfast.server.extensions.request import Request
 from holdfast.server.http.request_body import BODY_BYTES_MAX
-from holdfast.server.http.route import Answer, Asked, Header, Reply, Route, Stream
+from holdfast.server.http.route import Header, HttpRequest, HttpResponse, Reply, Route, Stream
 from holdfast.server.http.starlette_response import check_head
 
 if TYPE_CHECKING:
-    from holdfast.server.state import Server
+    from holdfast.server.state import ServerState
 
 CORE = "holdfast"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -127,7 +127,7 @@ def extension_route(
     return Route(
         method,
         path,
-        partial(_handle, _Called(extension, name, handler, answers, settings)),
+        partial(_handle, _HandlerCall(extension, name, handler, answers, settings)),
         scope,
         about or f"{method} {path}",
         body=body,
@@ -195,45 +195,45 @@ def _check_scope(where: str, extension: str, scope: str | None) -> None:
 
 
 @dataclass(frozen=True)
-class _Called:
+class _HandlerCall:
     extension: str
     name: str
     handler: ExtensionHandler
     answers: Mapping[int, Any]
     settings: Callable[[], Any]
 
-    async def given(self, server: Server, asked: Asked) -> Any:
-        return await self.handler(Request(server, asked, self.settings()))
+    async def given(self, server: ServerState, request: HttpRequest) -> Any:
+        return await self.handler(Request(server, request, self.settings()))
 
 
-async def _handle(called: _Called, server: Server, asked: Asked) -> Answer:
+async def _handle(called: _HandlerCall, server: ServerState, request: HttpRequest) -> HttpResponse:
     try:
-        given = await told_if_held_up(called.given(server, asked), server.clock, called.extension, called.name)
+        given = await told_if_held_up(called.given(server, request), server.clock, called.extension, called.name)
         return _answer(given, called.answers)
-    except _WrongAnswer as wrong:
+    except _InvalidResponse as wrong:
         raise TypeError(f"extension {called.extension}: {called.name} {wrong}") from wrong.__cause__
     except (asyncio.CancelledError, SystemExit) as error:
-        if isinstance(error, SystemExit) or not _is_meant(asked):
+        if isinstance(error, SystemExit) or not _is_meant(request):
             raise RuntimeError(f"extension {called.extension}: {called.name} ended itself without an answer") from error
         raise
     finally:
-        if asked.arriving is not None:
-            for size, kind in asked.arriving.uploads:
+        if request.arriving is not None:
+            for size, kind in request.arriving.uploads:
                 server.metrics.uploaded(size, kind)
-            await asked.arriving.close()
+            await request.arriving.close()
 
 
-def _is_meant(asked: Asked) -> bool:
+def _is_meant(request: HttpRequest) -> bool:
     """The client hung up, time is over, or the server stops."""
     task = asyncio.current_task()
-    return bool(task is not None and task.cancelling()) or (asked.arriving is not None and asked.arriving.gone)
+    return bool(task is not None and task.cancelling()) or (request.arriving is not None and request.arriving.gone)
 
 
-class _WrongAnswer(Exception):
+class _InvalidResponse(Exception):
     """A handler returned what it has not declared."""
 
 
-def _answer(given: Any, answers: Mapping[int, Any]) -> Answer:
+def _answer(given: Any, answers: Mapping[int, Any]) -> HttpResponse:
     """What the handler returned, with the status that is declared for its type."""
     if isinstance(given, Stream | Response):
         return given
@@ -243,7 +243,7 @@ def _answer(given: Any, answers: Mapping[int, Any]) -> Answer:
     fitting = [status for status, kind in answers.items() if _fits(given, status, kind)]
     if not fitting:
         declared = ", ".join(f"{status}: {getattr(kind, '__name__', kind)}" for status, kind in answers.items())
-        raise _WrongAnswer(f"returned {type(given).__name__}; it declares {declared}")
+        raise _InvalidResponse(f"returned {type(given).__name__}; it declares {declared}")
     if given is None:
         return Reply(204 if 204 in fitting else fitting[0])
     return Reply(fitting[0], _json(given))
@@ -260,7 +260,7 @@ def _json(given: Any) -> bytes:
     try:
         return msgspec.json.encode(given)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _WrongAnswer(f"returned what is not JSON: {error}") from error
+        raise _InvalidResponse(f"returned what is not JSON: {error}") from error
 
 
 # -- together ---------------------------------------------------------------------------------------------------

@@ -18,10 +18,20 @@ from holdfast.model.key import Scope
 from holdfast.server.api.metrics import HUNG_UP
 from holdfast.server.http.problems import problem
 from holdfast.server.http.request_body import decoded, in_one_line_each, query_of, read_body
-from holdfast.server.http.route import EVENT_STREAM, PREFER, WHOLE, Answer, Asked, Headers, Reply, Route, Stream
-from holdfast.server.http.starlette_response import Dressed, send_response
-from holdfast.server.http.streamed_body import Arriving
-from holdfast.server.state import Server
+from holdfast.server.http.route import (
+    EVENT_STREAM,
+    PREFER,
+    WHOLE,
+    Headers,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    Route,
+    Stream,
+)
+from holdfast.server.http.starlette_response import ResponseSender, send_response
+from holdfast.server.http.streamed_body import StreamedBody
+from holdfast.server.state import ServerState
 
 ANSWER_SECONDS_MAX = 10.0
 UPLOAD_SECONDS_MAX = 3600.0  # where the handler reads the body while it arrives
@@ -38,7 +48,7 @@ _NEVER = asyncio.Event()  # for requests during which nobody looks whether the c
 
 
 class Endpoint:
-    def __init__(self, server: Server, route: Route) -> None:
+    def __init__(self, server: ServerState, route: Route) -> None:
         self._server, self._route = server, route
         self._metrics, self.template = server.metrics, route.template
         self._brings_jobs = route.scope is Scope.JOBS_CREATE
@@ -79,25 +89,27 @@ class Endpoint:
         took = self._server.clock.monotonic() - began
         self._metrics.requests.observe(took, scope["method"], self.template, str(status))
 
-    async def _answer(self, scope: Any, receive: Any, headers: Headers, request_id: str) -> Answer:
+    async def _answer(self, scope: Any, receive: Any, headers: Headers, request_id: str) -> HttpResponse:
         server, route = self._server, self._route
         source = scope["client"][0] if scope.get("client") else ""
         caller = await server.auth.admit(headers, source, route.scope, local=route.local, method=scope["method"])
         query = query_of(scope["query_string"], route.query) if route.query is not None else None
         body = arriving = None
         if isinstance(route.body, str):
-            arriving = Arriving(receive, headers, media_type=route.body, limit=route.body_max)
+            arriving = StreamedBody(receive, headers, media_type=route.body, limit=route.body_max)
         elif route.body is not None:
             body = await self._body(scope, receive, headers)
         patient = route.watched or (b"prefer" in headers and PREFER in route.headers)
         gone = asyncio.Event() if patient else _NEVER
-        asked = Asked(caller, headers, scope.get("path_params", {}), query, body, request_id, gone, arriving, source)
+        request = HttpRequest(
+            caller, headers, scope.get("path_params", {}), query, body, request_id, gone, arriving, source
+        )
         if not patient:
-            return await _in_time(route.handler(server, asked), self._seconds)
+            return await _in_time(route.handler(server, request), self._seconds)
         watching = asyncio.create_task(_watch(receive, gone))
         try:
             with server.interruptible(gone):
-                return await _in_time(route.handler(server, asked), WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX)
+                return await _in_time(route.handler(server, request), WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX)
         finally:
             watching.cancel()
 
@@ -110,7 +122,7 @@ class Endpoint:
     async def _send_response(
         self, response: Response, scope: Any, receive: Any, send: Any, began: float, request_id: str
     ) -> None:
-        dressed = Dressed(scope, send, request_id, partial(self._note, scope, began=began))
+        dressed = ResponseSender(scope, send, request_id, partial(self._note, scope, began=began))
         try:
             await send_response(response, scope, receive, dressed)
         except Exception:
@@ -151,7 +163,7 @@ def internal_error() -> HoldfastError:
     return HoldfastError("something went wrong here; the log has it under this id", code="internal_error")
 
 
-async def _in_time(answer: Awaitable[Answer], seconds: float) -> Answer:
+async def _in_time(answer: Awaitable[HttpResponse], seconds: float) -> HttpResponse:
     """A database that hangs does not keep its clients waiting for ever; what was begun may still happen."""
     try:
         async with asyncio.timeout(seconds):

@@ -34,13 +34,13 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 TurnedAway = Callable[[str, int], None]  # told of each request that does not come to the application: method, status
 
 
-class Limited(uvicorn.Config):
+class ServerConfig(uvicorn.Config):
     connections_max: int
     request_id: Callable[[], str]
     turned_away: TurnedAway
 
 
-class Corked:
+class HeadBuffer:
     """A transport that sends the head of an answer together with the beginning of its body: one system call less."""
 
     __slots__ = ("_head", "_transport")
@@ -69,9 +69,9 @@ class Corked:
         return getattr(self._transport, name)
 
 
-class Connection(HttpToolsProtocol):
-    transport: Corked  # type: ignore[assignment]
-    config: Limited
+class HttpProtocol(HttpToolsProtocol):
+    transport: HeadBuffer  # type: ignore[assignment]
+    config: ServerConfig
     _heading = False  # a request has begun, and its head is not whole yet
     _head_bytes = 0  # of its second chunk and those behind it
     _chunk_bytes = 0
@@ -81,7 +81,7 @@ class Connection(HttpToolsProtocol):
     _due: asyncio.TimerHandle | None = None  # whatever is waited for now, when it must have come
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Corked(transport))  # type: ignore[arg-type]
+        super().connection_made(HeadBuffer(transport))  # type: ignore[arg-type]
         crowded = len(self.connections) > self.config.connections_max
         if crowded:
             self.app = self._too_many

@@ -14,8 +14,8 @@ from holdfast import wire
 
 if TYPE_CHECKING:
     from holdfast.server.auth.authenticator import Caller
-    from holdfast.server.http.streamed_body import Arriving
-    from holdfast.server.state import Server
+    from holdfast.server.http.streamed_body import StreamedBody
+    from holdfast.server.state import ServerState
 
 Headers = Mapping[bytes, bytes]  # names in lower case; what came in several lines is one list
 JSON = b"application/json"
@@ -41,7 +41,7 @@ class Stream(NamedTuple):
 
 
 @dataclass(slots=True)
-class Asked:
+class HttpRequest:
     """A request, read and checked."""
 
     caller: Caller
@@ -51,7 +51,7 @@ class Asked:
     body: Any
     request_id: str
     gone: asyncio.Event  # set when the client hangs up; only while somebody watches (`watched`)
-    arriving: Arriving | None = None  # the body, where the handler reads it itself
+    arriving: StreamedBody | None = None  # the body, where the handler reads it itself
     source: str = ""  # the address it comes from
 
 
@@ -73,8 +73,8 @@ TRACEPARENT = Header(
 )
 LAST_EVENT_ID = Header("Last-Event-ID", "The id of the last event seen: the stream goes on behind it.", "1")
 
-Answer = Reply | Stream | Response
-Handler = Callable[["Server", Asked], Awaitable[Answer]]
+HttpResponse = Reply | Stream | Response
+Handler = Callable[["ServerState", HttpRequest], Awaitable[HttpResponse]]
 
 
 @dataclass(frozen=True)

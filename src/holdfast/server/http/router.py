@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Paths(Generic[T]):
+class Router(Generic[T]):
     """`/jobs/{job_id}` stands for every `/jobs/...` of two words that is not written out as another path."""
 
     def __init__(self, things: Mapping[str, T]) -> None:
         self._written = {path: thing for path, thing in things.items() if "{" not in path}
-        self._root: _Branch[T] = _Branch()
+        self._root: _Node[T] = _Node()
         for path, thing in things.items():
             self._root.grow(path.split("/")).thing = thing
 
@@ -31,23 +31,23 @@ class Paths(Generic[T]):
         return None if branch.thing is None else (branch.thing, said)
 
 
-class _Branch(Generic[T]):
+class _Node(Generic[T]):
     __slots__ = ("name", "other", "thing", "words")
 
     def __init__(self) -> None:
-        self.words: dict[str, _Branch[T]] = {}
+        self.words: dict[str, _Node[T]] = {}
         self.name = ""
-        self.other: _Branch[T] | None = None  # where any other word leads, which is called `name`
+        self.other: _Node[T] | None = None  # where any other word leads, which is called `name`
         self.thing: T | None = None
 
-    def grow(self, words: list[str]) -> _Branch[T]:
+    def grow(self, words: list[str]) -> _Node[T]:
         branch = self
         for word in words:
             if not word.startswith("{"):
-                branch = branch.words.setdefault(word, _Branch())
+                branch = branch.words.setdefault(word, _Node())
                 continue
             if branch.name not in ("", word[1:-1]):
                 raise ValueError(f"one place in the paths has two names: {branch.name} and {word}")
-            branch.other = branch.other or _Branch()
+            branch.other = branch.other or _Node()
             branch.name, branch = word[1:-1], branch.other
         return branch

@@ -15,8 +15,8 @@ import uvicorn
 
 from holdfast.errors import Invalid
 from holdfast.server.app import UNKNOWN, HttpApp
-from holdfast.server.http.protocol import KEEP_ALIVE_SECONDS, Connection, Limited, TurnedAway
-from holdfast.server.state import Server
+from holdfast.server.http.protocol import KEEP_ALIVE_SECONDS, HttpProtocol, ServerConfig, TurnedAway
+from holdfast.server.state import ServerState
 
 BACKLOG = 2048
 CONNECTIONS_MAX = 10_000
@@ -24,7 +24,9 @@ FILES_OF_OUR_OWN = 200  # descriptors that are no client's: the database's, logs
 STOP_SECONDS = 10
 
 
-async def serve(server: Server, *, host: str, port: int, stop: asyncio.Event, on_ready: Callable[[str], None]) -> None:
+async def serve(
+    server: ServerState, *, host: str, port: int, stop: asyncio.Event, on_ready: Callable[[str], None]
+) -> None:
     """Answer until `stop` is set."""
     async with served(server, host=host, port=port) as url:
         on_ready(url)
@@ -33,7 +35,7 @@ async def serve(server: Server, *, host: str, port: int, stop: asyncio.Event, on
 
 @asynccontextmanager
 async def served(
-    server: Server,
+    server: ServerState,
     *,
     host: str,
     port: int,
@@ -83,11 +85,11 @@ async def answering(
         await running.shutdown(sockets=[listening])
 
 
-def _config(app: Any) -> Limited:
-    return Limited(
+def _config(app: Any) -> ServerConfig:
+    return ServerConfig(
         app,
         loop="none",
-        http=Connection,
+        http=HttpProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

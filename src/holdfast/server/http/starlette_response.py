@@ -32,7 +32,7 @@ def check_head(status: Any, headers: Iterable[Any]) -> None:
             raise TypeError(f"{name!r}: {value!r} cannot be a header")
 
 
-class Dressed:
+class ResponseSender:
     """`send`, for an application that need not know of us. An answer that the client has already is 304."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Dressed:
         return b"*" in tags or etag.removeprefix(b"W/") in tags
 
 
-async def send_response(response: Response, scope: Any, receive: Any, send: Dressed) -> None:
+async def send_response(response: Response, scope: Any, receive: Any, send: ResponseSender) -> None:
     if isinstance(response, StreamingResponse) and scope["method"] == "HEAD":
         await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
         await send({"type": "http.response.body", "body": b""})

@@ -20,7 +20,7 @@ FIELDS_BYTES_MAX = 1_048_576  # of a form, in memory: its fields without its fil
 FILE_BYTES_IN_MEMORY = 65_536
 
 
-class Arriving:
+class StreamedBody:
     """Once read, it is gone."""
 
     def __init__(self, receive: Any, headers: Headers, *, media_type: str, limit: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.server.live.waiting_claims import Seat
+from holdfast.server.live.waiting_claims import WaitingClaim
 
 NOTE_SECONDS = 30.0  # a scope is noted again after so long
 NOTED_MAX = 10_000
@@ -12,14 +12,14 @@ NOTED_MAX = 10_000
 Key = tuple[str, tuple[str, ...] | None, tuple[str, ...] | None]
 
 
-class Scopes:
+class ClaimScopes:
     """A claim that asks for the same as the one before it writes nothing."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine, self._clock = engine, clock
         self._noted: dict[Key, float] = {}  # when, by this process's clock
 
-    async def note(self, seat: Seat) -> None:
+    async def note(self, seat: WaitingClaim) -> None:
         key = (seat.worker, _sorted(seat.types), _sorted(seat.queues))
         now = self._clock.monotonic()
         if now - self._noted.get(key, -NOTE_SECONDS) < NOTE_SECONDS:

@@ -11,30 +11,30 @@ from holdfast.model import Event
 LINES_MAX = 10_000
 KIB = 1024
 
-Place = tuple[int, str, int]  # in the log: what a `Cursor` holds
+LogPosition = tuple[int, str, int]  # in the log: what a `Cursor` holds
 
 
-class Line:
+class BufferedEvent:
     """An event, its place, and the text that clients get of it, once somebody wanted it."""
 
     __slots__ = ("event", "place", "text", "weight")
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        self.place: Place = (event.pos, event.job_id, event.seq)
+        self.place: LogPosition = (event.pos, event.job_id, event.seq)
         self.text: bytes | None = None
         self.weight = 1 if event.data is None else 1 + len(msgspec.json.encode(event.data)) // KIB
 
 
-class Ring:
+class EventBuffer:
     """Everything behind `begin`, up to `end`, as long as it is not too much."""
 
-    def __init__(self, at: Place) -> None:
+    def __init__(self, at: LogPosition) -> None:
         self.begin = self.end = at
-        self._lines: list[Line] = []
+        self._lines: list[BufferedEvent] = []
         self._weight = 0
 
-    def add(self, lines: list[Line], end: Place) -> None:
+    def add(self, lines: list[BufferedEvent], end: LogPosition) -> None:
         self._lines += lines
         self._weight += sum(line.weight for line in lines)
         self.end = end
@@ -50,13 +50,13 @@ class Ring:
         self.begin = self._lines[gone - 1].place
         del self._lines[:gone]
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, place: LogPosition) -> bool:
         """All that comes behind it is here, or has not come yet."""
         return place >= self.begin
 
-    def behind(self, place: Place) -> list[Line]:
+    def behind(self, place: LogPosition) -> list[BufferedEvent]:
         return self._lines[bisect_right(self._lines, place, key=_place) :]
 
 
-def _place(line: Line) -> Place:
+def _place(line: BufferedEvent) -> LogPosition:
     return line.place

@@ -15,7 +15,7 @@ from holdfast.engine.reads.read import NOWHERE
 from holdfast.lifecycle import State
 from holdfast.model import Event
 from holdfast.outage_log import LoopFailures
-from holdfast.server.live.event_buffer import Line, Place, Ring
+from holdfast.server.live.event_buffer import BufferedEvent, EventBuffer, LogPosition
 from holdfast.store import Tx, q
 
 QUIET_SECONDS = 0.25  # between two looks while nothing happens
@@ -39,22 +39,22 @@ def of_tenant(tenant: str) -> Key:
     return ("tenant", tenant)
 
 
-class Watch:
+class FeedWatcher:
     """Somebody who wants to know of a job, of a tenant's jobs, or of everything."""
 
     __slots__ = ("_rung", "behind", "key")
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.behind: Place | None = None  # the first event for it since it last looked comes behind this
+        self.behind: LogPosition | None = None  # the first event for it since it last looked comes behind this
         self._rung = asyncio.Event()
 
-    def ring(self, behind: Place) -> None:
+    def ring(self, behind: LogPosition) -> None:
         if self.behind is None:
             self.behind = behind
             self._rung.set()
 
-    def take(self) -> Place | None:
+    def take(self) -> LogPosition | None:
         behind, self.behind = self.behind, None
         self._rung.clear()
         return behind
@@ -63,13 +63,13 @@ class Watch:
         return await clock.within(self._rung, max(0.0, seconds))
 
 
-class Pulled(NamedTuple):
-    lines: list[Line]
-    place: Place  # to go on from
+class FeedPage(NamedTuple):
+    lines: list[BufferedEvent]
+    place: LogPosition  # to go on from
     at_end: bool
 
 
-class About(NamedTuple):
+class JobInfo(NamedTuple):
     """What the events of a job do not say themselves."""
 
     type: str
@@ -78,17 +78,17 @@ class About(NamedTuple):
     subject: str | None
 
 
-class Feed:
+class EventFeed:
     """It reads only while somebody watches, and then into one ring for all of them."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine, self._clock = engine, clock
-        self._ring = Ring(_place(Cursor()))
-        self._watches: dict[Key, set[Watch]] = {}
+        self._ring = EventBuffer(_place(Cursor()))
+        self._watches: dict[Key, set[FeedWatcher]] = {}
         self._reading, self._hinted = asyncio.Event(), asyncio.Event()
         self._starting, self._asking = asyncio.Lock(), asyncio.Lock()
         self._pages = asyncio.Semaphore(PAGES_AT_ONCE)
-        self._known: dict[str, About] = {}
+        self._known: dict[str, JobInfo] = {}
         self._failures = LoopFailures("read the events", log)
         self._doubted = False
         self.replaced = 0  # times that the log ended before what had been read of it
@@ -128,14 +128,14 @@ class Feed:
         beyond = (await self._engine.reads.log_extent()).beyond
         if self._ring.end[0] >= beyond:
             log.warning("the database has gone back behind events that were told from it: streams are told so")
-            self._ring, self._known = Ring(await self.end()), {}
+            self._ring, self._known = EventBuffer(await self.end()), {}
             self.replaced += 1
             for watches in self._watches.values():
                 for watch in watches:
                     watch.ring(self._ring.begin)
 
     @property
-    def last(self) -> Place:
+    def last(self) -> LogPosition:
         """Where the part of the log ends that was read."""
         return self._ring.end
 
@@ -149,14 +149,14 @@ class Feed:
                 events, end = await self._engine.reads.feed(Cursor(*self._ring.end), limit=PAGE)
                 if not events:
                     break
-                self._spread([Line(event) for event in events], _place(end))
+                self._spread([BufferedEvent(event) for event in events], _place(end))
                 came, full = True, len(events) == PAGE
             self._failures.succeeded()
         except Exception as error:
             self._failures.failed(error)
         return came
 
-    def _spread(self, lines: list[Line], end: Place) -> None:
+    def _spread(self, lines: list[BufferedEvent], end: LogPosition) -> None:
         behind = self._ring.end
         self._ring.add(lines, end)
         for line in lines:
@@ -166,24 +166,24 @@ class Feed:
 
     # -- watching ---------------------------------------------------------------------------------------------
 
-    async def watch(self, key: Key) -> Watch:
+    async def watch(self, key: Key) -> FeedWatcher:
         """Whatever is not yet in the log, it will be told of. Give it back with `leave`."""
-        watch = Watch(key)
+        watch = FeedWatcher(key)
         await self.join(watch)
         return watch
 
-    async def join(self, watch: Watch) -> None:
+    async def join(self, watch: FeedWatcher) -> None:
         self._watches.setdefault(watch.key, set()).add(watch)
         try:
             async with self._starting:
                 if not self._reading.is_set():
-                    self._ring = Ring(await self.end())
+                    self._ring = EventBuffer(await self.end())
                     self._reading.set()
         except BaseException:
             self.leave(watch)
             raise
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: FeedWatcher) -> None:
         if watches := self._watches.get(watch.key):
             watches.discard(watch)
             if not watches:
@@ -199,36 +199,36 @@ class Feed:
 
     # -- pulling ----------------------------------------------------------------------------------------------
 
-    async def end(self) -> Place:
+    async def end(self) -> LogPosition:
         """Where the log ends now."""
         return _place(await self._engine.reads.feed_end())
 
-    async def behind(self, place: Place, key: Key) -> Pulled:
+    async def behind(self, place: LogPosition, key: Key) -> FeedPage:
         """The next lines for a key: from the ring, or from the database for whoever is further behind."""
         begin = self._ring.begin
         if self._ring.holds(place):
             return self._from_ring(place, key)
         async with self._pages:
             events, after = await self._engine.reads.feed(Cursor(*place), limit=PAGE)
-        lines = [Line(event) for event in events if _is_for(event, key)]
+        lines = [BufferedEvent(event) for event in events if _is_for(event, key)]
         # A page that is not full has all that was there when it was read, and that is all up to `begin` at least.
-        return Pulled(lines, _place(after) if len(events) == PAGE else max(_place(after), begin), at_end=False)
+        return FeedPage(lines, _place(after) if len(events) == PAGE else max(_place(after), begin), at_end=False)
 
-    def _from_ring(self, place: Place, key: Key) -> Pulled:
-        found: list[Line] = []
+    def _from_ring(self, place: LogPosition, key: Key) -> FeedPage:
+        found: list[BufferedEvent] = []
         for line in self._ring.behind(place):
             if len(found) == PULL:
-                return Pulled(found, place, at_end=False)
+                return FeedPage(found, place, at_end=False)
             place = line.place
             if _is_for(line.event, key):
                 found.append(line)
-        return Pulled(found, place, at_end=True)
+        return FeedPage(found, place, at_end=True)
 
-    def quiet_until(self, watch: Watch, place: Place) -> Place:
+    def quiet_until(self, watch: FeedWatcher, place: LogPosition) -> LogPosition:
         """For whoever has pulled all there was: up to here nothing more has come for it."""
         return place if watch.behind is not None else max(place, self._ring.end)
 
-    async def of_job(self, job_id: str, after: int, behind: Place | None) -> list[Event]:
+    async def of_job(self, job_id: str, after: int, behind: LogPosition | None) -> list[Event]:
         """A job's events behind that number. `behind`: the ring has them behind this place, if it still has."""
         if behind is not None and self._ring.holds(behind):
             found = [line.event for line in self._ring.behind(behind) if line.event.job_id == job_id]
@@ -243,7 +243,7 @@ class Feed:
 
     # -- jobs -------------------------------------------------------------------------------------------------
 
-    async def about(self, job_ids: Collection[str]) -> Mapping[str, About]:
+    async def about(self, job_ids: Collection[str]) -> Mapping[str, JobInfo]:
         """What is known of these jobs; asked once, however many watch them. A job that was pruned is missing."""
         if all(job_id in self._known for job_id in job_ids):
             return self._recalled(job_ids)
@@ -255,14 +255,14 @@ class Feed:
             self._known.update(found)
             return self._recalled(job_ids)
 
-    def _recalled(self, job_ids: Collection[str]) -> dict[str, About]:
+    def _recalled(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         return {job_id: self._known[job_id] for job_id in job_ids if job_id in self._known}
 
-    async def _ask(self, tx: Tx, job_ids: list[str]) -> dict[str, About]:
-        found: dict[str, About] = {}
+    async def _ask(self, tx: Tx, job_ids: list[str]) -> dict[str, JobInfo]:
+        found: dict[str, JobInfo] = {}
         for row in await tx.all(q.kinds_of_jobs, ids=job_ids):
             machine = (await self._engine.ctx.registry.snapshot(tx, row["policy"])).machine
-            found[row["id"]] = About(row["type"], row["queue"], machine.words, row["subject"])
+            found[row["id"]] = JobInfo(row["type"], row["queue"], machine.words, row["subject"])
         return found
 
 
@@ -271,16 +271,16 @@ def _is_for(event: Event, key: Key) -> bool:
     return (event.tenant if kind == "tenant" else event.job_id if kind == "job" else "") == name
 
 
-def before_all_of(place: Place) -> Place:
+def before_all_of(place: LogPosition) -> LogPosition:
     """Where the events of its transaction begin: to be told to anybody, as it names no job."""
     return place[0], NOWHERE, 0
 
 
-def behind_all_of(place: Place) -> Place:
+def behind_all_of(place: LogPosition) -> LogPosition:
     """Where the events of its transaction have ended. Only if that one is over: it is when the log ends there."""
     return place[0] + 1, NOWHERE, 0
 
 
-def _place(cursor: Cursor) -> Place:
+def _place(cursor: Cursor) -> LogPosition:
     pos, job_id, seq = msgspec.structs.astuple(cursor)
     return pos, job_id, seq

@@ -12,7 +12,7 @@ from holdfast.engine.maintenance.open_work import READY_MAX, Opening
 from holdfast.ids import Ids
 from holdfast.model import Lease
 from holdfast.outage_log import LoopFailures
-from holdfast.server.live.waiting_claims import Seat, call, enough
+from holdfast.server.live.waiting_claims import WaitingClaim, call, enough
 from holdfast.store.presence import Presence
 
 FLOOR_SECONDS = 1.0  # the host looks at least so often: hints may be lost, and a connection that is half open is silent
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 Take = Callable[[], Awaitable[list[Lease] | None]]  # None: nothing yet, and worth asking again
 
 
-class Room:
+class LongPoll:
     """Waiting costs the database nothing: the host asks once for all, when there was a hint and about once a second."""
 
     def __init__(
@@ -40,12 +40,12 @@ class Room:
         """`hinted`: whether a broker brings the hints now."""
         self._engine, self._presence, self._clock, self._ids = engine, presence, clock, ids
         self._hinted = hinted
-        self._seats: dict[Seat, None] = {}  # whoever waits longest comes first
+        self._waiting: dict[WaitingClaim, None] = {}  # whoever waits longest comes first
         self._occupied = asyncio.Event()
         self._failures = LoopFailures("look for jobs for waiting claims", log)
         self._floor_at = 0.0
 
-    async def claim(self, take: Take, seat: Seat, *, seconds: float, gone: asyncio.Event) -> list[Lease]:
+    async def claim(self, take: Take, seat: WaitingClaim, *, seconds: float, gone: asyncio.Event) -> list[Lease]:
         """What `take` finds: now, or within so many seconds. Whoever has `gone` takes nothing."""
         if seconds <= 0:
             return [] if gone.is_set() else await take() or []
@@ -63,7 +63,7 @@ class Room:
             leaving.cancel()
             self._leave(seat)
 
-    async def _is_called(self, seat: Seat, until: float, gone: asyncio.Event) -> bool:
+    async def _is_called(self, seat: WaitingClaim, until: float, gone: asyncio.Event) -> bool:
         while not gone.is_set():
             left = until - self._clock.monotonic()
             if seat.called or left <= 0:
@@ -72,15 +72,15 @@ class Room:
             seat.stirred.clear()
         return False
 
-    def _enter(self, seat: Seat) -> None:
+    def _enter(self, seat: WaitingClaim) -> None:
         """Before the first look: what comes while that is under way must not be missed."""
-        self._seats[seat] = None
+        self._waiting[seat] = None
         self._occupied.set()
 
-    def _leave(self, seat: Seat) -> None:
-        del self._seats[seat]
+    def _leave(self, seat: WaitingClaim) -> None:
+        del self._waiting[seat]
         seat.leave()
-        if not self._seats:
+        if not self._waiting:
             self._occupied.clear()
 
     # -- the host ---------------------------------------------------------------------------------------------
@@ -99,9 +99,9 @@ class Room:
 
     async def _look(self) -> float:
         """Call those for whom there is something. Answers how long nothing is to be expected but by a hint."""
-        if not self._seats:
+        if not self._waiting:
             return FLOOR_SECONDS
-        seats = list(self._seats)
+        seats = list(self._waiting)
         found = await self._engine.polls.open_work(
             _union(seat.queues for seat in seats), _union(seat.types for seat in seats)
         )
@@ -126,8 +126,8 @@ class Room:
         """What nobody hints at. A worker that was switched off hears so now, and not when its time is up."""
         if lost:
             await self._engine.maintenance.reap()
-        known = await self._engine.polls.claimants(list({seat.worker for seat in self._seats}))
-        for seat in self._seats:
+        known = await self._engine.polls.claimants(list({seat.worker for seat in self._waiting}))
+        for seat in self._waiting:
             if seat.worker not in known:
                 seat.call()
 
@@ -136,15 +136,15 @@ class Room:
         answers: list[bool | None] = []
         chosen = enough(await self._in_order(lanes), lanes)
         for start in range(0, len(chosen), CALLED_MAX):
-            there = [seat for seat in chosen[start : start + CALLED_MAX] if seat in self._seats]
+            there = [seat for seat in chosen[start : start + CALLED_MAX] if seat in self._waiting]
             answers += await call(there) if there else []
         return answers
 
-    async def _in_order(self, lanes: list[Opening]) -> dict[Seat, list[Opening]]:
+    async def _in_order(self, lanes: list[Opening]) -> dict[WaitingClaim, list[Opening]]:
         """Who may take from which; first those whom a lane prefers, then whoever waits longest."""
-        seats = [seat for seat in self._seats if not seat.called and any(seat.waits_for(lane) for lane in lanes)]
+        seats = [seat for seat in self._waiting if not seat.called and any(seat.waits_for(lane) for lane in lanes)]
         known = await self._engine.polls.claimants(list({seat.worker for seat in seats})) if seats else {}
-        first, then = dict[Seat, list[Opening]](), dict[Seat, list[Opening]]()
+        first, then = dict[WaitingClaim, list[Opening]](), dict[WaitingClaim, list[Opening]]()
         for seat in seats:
             if (claimant := known.get(seat.worker)) is not None:
                 may_take = [lane for lane in lanes if seat.waits_for(lane) and claimant.may_take(lane)]

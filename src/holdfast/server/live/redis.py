@@ -16,18 +16,18 @@ from holdfast.dispatch.redis_status import StatusCache
 from holdfast.engine import Engine
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
-from holdfast.model.summary import Outline
-from holdfast.server.live.feed import Feed
-from holdfast.server.live.redis_announcer import Announcer
-from holdfast.server.live.redis_cache import Asked, Cached
+from holdfast.model.summary import JobSummary
+from holdfast.server.live.feed import EventFeed
+from holdfast.server.live.redis_announcer import RedisAnnouncer
+from holdfast.server.live.redis_cache import JobCache, JobKey
 from holdfast.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
-def open_shared(
-    settings: Settings, engine: Engine, outlines: Batcher[Asked, Outline], feed: Feed, clock: Clock, ids: Ids
-) -> Shared | None:
+def open_redis(
+    settings: Settings, engine: Engine, outlines: Batcher[JobKey, JobSummary], feed: EventFeed, clock: Clock, ids: Ids
+) -> RedisServices | None:
     """None where no Redis is named. What is wrong is said at once; that it cannot be reached is no error."""
     if not settings.redis_url:
         if settings.redis_cache_seconds:
@@ -42,22 +42,22 @@ def open_shared(
         raise Invalid(
             "HOLDFAST_REDIS_URL cannot be read; write it like redis://HOST:PORT/0", code="invalid_setting"
         ) from None
-    return Shared(
+    return RedisServices(
         *(redis, engine, outlines, feed, clock, ids),
         cache_seconds=settings.redis_cache_seconds,
         channel_prefix=settings.redis_channel_prefix,
     )
 
 
-class Shared:
+class RedisServices:
     """Nothing of it is needed: without Redis the database is asked, and looked at a little less often."""
 
     def __init__(
         self,
         redis: Any,
         engine: Engine,
-        outlines: Batcher[Asked, Outline],
-        feed: Feed,
+        outlines: Batcher[JobKey, JobSummary],
+        feed: EventFeed,
         clock: Clock,
         ids: Ids,
         *,
@@ -67,13 +67,13 @@ class Shared:
         self.breaker = Breaker(clock, ids)
         Telling(self.breaker, lost=_lost, back=_back)
         self._live = RedisPubSub(redis, self.breaker, clock, ids, look=feed.look_soon, prefix=channel_prefix)
-        self._announcer = Announcer(self._live, feed, clock)
-        self.cached: Cached | None = None
+        self._announcer = RedisAnnouncer(self._live, feed, clock)
+        self.cached: JobCache | None = None
         if cache_seconds:
             cache = StatusCache(
                 redis, self.breaker, clock, seconds=cache_seconds, secret=lambda: engine.keys.server_secret("status")
             )
-            self.cached = Cached(cache, engine, outlines, feed, clock)
+            self.cached = JobCache(cache, engine, outlines, feed, clock)
         engine.ctx.observers.append(self._live.changed)
 
     @property

@@ -11,16 +11,16 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle import STATUS, State
 from holdfast.model import Event
 from holdfast.server.live import sse
-from holdfast.server.live.event_buffer import Line
-from holdfast.server.live.feed import EVERYTHING, About, Feed
+from holdfast.server.live.event_buffer import BufferedEvent
+from holdfast.server.live.feed import EVERYTHING, EventFeed, JobInfo
 
 ASK_SECONDS = 1.0  # whether somebody listens
 
 
-class Announcer:
+class RedisAnnouncer:
     """The event log is read for it only while somebody listens."""
 
-    def __init__(self, live: RedisPubSub, feed: Feed, clock: Clock) -> None:
+    def __init__(self, live: RedisPubSub, feed: EventFeed, clock: Clock) -> None:
         self._live, self._feed, self._clock = live, feed, clock
 
     async def run(self) -> None:
@@ -52,7 +52,7 @@ class Announcer:
         finally:
             self._feed.leave(watch)
 
-    async def _say(self, lines: list[Line]) -> None:
+    async def _say(self, lines: list[BufferedEvent]) -> None:
         told = [line.event for line in lines if _is_told(line.event)]
         about = await self._feed.about({event.job_id for event in told if not sse.is_of_worker(event)})
         words = [_word(event, about.get(event.job_id)) for event in told]
@@ -64,7 +64,7 @@ def _is_told(event: Event) -> bool:
     return sse.is_of_worker(event) or sse.is_over(event) or event.verb == "progress"
 
 
-def _word(event: Event, about: About | None) -> tuple[str, Mapping[str, Any]]:
+def _word(event: Event, about: JobInfo | None) -> tuple[str, Mapping[str, Any]]:
     """Ids, the state and how far: neither what went in nor what came out."""
     if sse.is_of_worker(event):
         return WORKER_STATUS, {"workerId": event.job_id, "status": event.reason, "at": event.at}

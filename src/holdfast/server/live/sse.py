@@ -13,8 +13,8 @@ from holdfast.ids import is_uuid
 from holdfast.lifecycle import FINAL, STATUS, State
 from holdfast.model import Event
 from holdfast.server.api.views import part_progress
-from holdfast.server.live.event_buffer import Place
-from holdfast.server.live.feed import About
+from holdfast.server.live.event_buffer import LogPosition
+from holdfast.server.live.feed import JobInfo
 from holdfast.wire import JobEvent, OperatorEvent, StreamReset, WorkerEvent
 
 _PLACE = re.compile(r"([0-9]{1,19})\.([0-9]{1,10})\.([0-9a-f-]{36})")
@@ -47,14 +47,14 @@ def name_of(event: Event) -> str:
     return "worker_status" if is_of_worker(event) else event.verb
 
 
-def for_client(event: Event, about: About | None) -> JobEvent:
+def for_client(event: Event, about: JobInfo | None) -> JobEvent:
     """Never who ran it, how often, or what went wrong inside."""
     counters = event.data if event.verb == "progress" else None
     parts = [part_progress(part) for part in event.data] if event.verb == "parts" else None
     return JobEvent(**_common(event, about), counters=counters, parts=parts)
 
 
-def for_operator(event: Event, about: About | None) -> OperatorEvent | WorkerEvent:
+def for_operator(event: Event, about: JobInfo | None) -> OperatorEvent | WorkerEvent:
     if is_of_worker(event):
         return WorkerEvent(event.job_id, event.at, str(event.reason), **event.data)
     return OperatorEvent(
@@ -69,7 +69,7 @@ def for_operator(event: Event, about: About | None) -> OperatorEvent | WorkerEve
     )
 
 
-def _common(event: Event, about: About | None) -> dict[str, Any]:
+def _common(event: Event, about: JobInfo | None) -> dict[str, Any]:
     return {
         "job_id": event.job_id,
         "seq": event.seq,
@@ -91,7 +91,7 @@ def _unmoved(event: Event) -> State:
     return State.QUEUED if event.verb == "wake" else State.RUNNING
 
 
-def _word(state: str | None, about: About | None) -> str | None:
+def _word(state: str | None, about: JobInfo | None) -> str | None:
     """In the lifecycle's own words, unless the job was pruned since."""
     return state if state is None or about is None else about.words[State(state)]
 
@@ -99,12 +99,12 @@ def _word(state: str | None, about: About | None) -> str | None:
 # -- where a client was: the id of the last event it saw -------------------------------------------------------
 
 
-def place_text(place: Place) -> str:
+def place_text(place: LogPosition) -> str:
     pos, job_id, seq = place
     return f"{pos}.{seq}.{job_id}"
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> LogPosition:
     found = _PLACE.fullmatch(text)
     if found is None or not is_uuid(found[3]) or int(found[1]) >= 2**63 or int(found[2]) >= 2**31:
         raise not_given_out()

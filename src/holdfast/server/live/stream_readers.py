@@ -7,11 +7,11 @@ from typing import Protocol
 
 from holdfast.server.live import feed as feeds
 from holdfast.server.live import sse
-from holdfast.server.live.event_buffer import Line, Place
-from holdfast.server.live.feed import About, Feed, Watch
+from holdfast.server.live.event_buffer import BufferedEvent, LogPosition
+from holdfast.server.live.feed import EventFeed, FeedWatcher, JobInfo
 
 
-class News(Protocol):
+class StreamReader(Protocol):
     over: bool  # nothing more will come
 
     def hello(self) -> bytes: ...
@@ -25,11 +25,17 @@ class News(Protocol):
     def heartbeat(self) -> bytes: ...
 
 
-class OfJob:
+class JobStreamReader:
     """Places are the numbers of the job's events, which have no gaps."""
 
     def __init__(
-        self, feed: Feed, watch: Watch, job_id: str, after: int, about: About | None, reset: str | None = None
+        self,
+        feed: EventFeed,
+        watch: FeedWatcher,
+        job_id: str,
+        after: int,
+        about: JobInfo | None,
+        reset: str | None = None,
     ) -> None:
         self._feed, self._watch, self._job_id = feed, watch, job_id
         self._after, self._about, self._reset = after, about, reset
@@ -58,18 +64,18 @@ class OfJob:
         return b":\n\n"
 
 
-class OfAll:
+class LogStreamReader:
     """Places are those of the log. A client that comes back begins behind the last one it was told of."""
 
     over = False
 
     def __init__(
         self,
-        feed: Feed,
-        watch: Watch,
-        place: Place,
-        is_wanted: Callable[[Line, About | None], bool],
-        text: Callable[[Line, About | None], bytes],
+        feed: EventFeed,
+        watch: FeedWatcher,
+        place: LogPosition,
+        is_wanted: Callable[[BufferedEvent, JobInfo | None], bool],
+        text: Callable[[BufferedEvent, JobInfo | None], bytes],
         reset: str | None = None,
     ) -> None:
         self._feed, self._watch = feed, watch
@@ -115,7 +121,7 @@ class OfAll:
         return b"id: %b\n\n" % sse.place_text(self._told).encode()
 
 
-def client_text(line: Line, about: About | None) -> bytes:
+def client_text(line: BufferedEvent, about: JobInfo | None) -> bytes:
     """The same for all clients who see it, so it is made once."""
     if line.text is None:
         data = sse.for_client(line.event, about)
@@ -123,5 +129,5 @@ def client_text(line: Line, about: About | None) -> bytes:
     return line.text
 
 
-def operator_text(line: Line, about: About | None) -> bytes:
+def operator_text(line: BufferedEvent, about: JobInfo | None) -> bytes:
     return sse.written(sse.place_text(line.place), sse.name_of(line.event), sse.for_operator(line.event, about))

@@ -9,7 +9,7 @@ from holdfast.engine.maintenance.open_work import Opening
 ANSWER_SECONDS = 2.0  # one who takes so long to claim keeps nobody else waiting
 
 
-class Seat:
+class WaitingClaim:
     """One waiting claim."""
 
     def __init__(self, worker: str, queues: list[str] | None, types: list[str] | None, limit: int) -> None:
@@ -42,7 +42,7 @@ class Seat:
             self._call.cancel()
 
 
-def enough(waiting: dict[Seat, list[Opening]], lanes: list[Opening]) -> list[Seat]:
+def enough(waiting: dict[WaitingClaim, list[Opening]], lanes: list[Opening]) -> list[WaitingClaim]:
     """In that order, as many as there are jobs for."""
     left = {lane: lane.ready for lane in lanes}
     chosen = []
@@ -56,7 +56,7 @@ def enough(waiting: dict[Seat, list[Opening]], lanes: list[Opening]) -> list[Sea
     return chosen
 
 
-async def call(seats: list[Seat]) -> list[bool | None]:
+async def call(seats: list[WaitingClaim]) -> list[bool | None]:
     """Whether each has found something; None of whoever left, or is still looking."""
     calls = [seat.call() for seat in seats]
     await asyncio.wait(calls, timeout=ANSWER_SECONDS)

@@ -18,7 +18,7 @@ from holdfast.server.auth.authenticator import OPERATOR
 from holdfast.server.http.problems import PROBLEM
 from holdfast.server.http.route import EVENT_STREAM, Header, Route
 from holdfast.server.openapi.descriptions import described
-from holdfast.server.openapi.examples import JOB, PATH_EXAMPLES, TIME, Samples
+from holdfast.server.openapi.examples import JOB, PATH_EXAMPLES, TIME, OpenApiExamples
 
 Json = dict[str, Any]
 
@@ -68,7 +68,7 @@ def document(routes: Iterable[Route], about_scopes: Mapping[str, str] | None = N
     """`about_scopes`: what the scopes of extensions allow."""
     shown = [route for route in routes if not route.hidden]
     components = _components(shown)
-    samples = Samples(components)
+    samples = OpenApiExamples(components)
     paths: Json = {}
     for route in shown:
         paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, samples)
@@ -193,7 +193,7 @@ def _refused(routes: list[Route]) -> list[int]:
 # -- one route --------------------------------------------------------------------------------------------------
 
 
-def _operation(route: Route, samples: Samples) -> Json:
+def _operation(route: Route, samples: OpenApiExamples) -> Json:
     operation: Json = {
         "operationId": "_".join(re.findall(r"\w+", f"{route.method.lower()} {route.path}")),
         "tags": [route.tag],
@@ -223,7 +223,7 @@ def _security(route: Route) -> list[Json]:
     return [*ways, {}] if route.local else ways  # the empty one: without any
 
 
-def _answer(kind: Any, status: int, samples: Samples) -> Json:
+def _answer(kind: Any, status: int, samples: OpenApiExamples) -> Json:
     answer: Json = {"description": HTTPStatus(status).phrase}
     if isinstance(kind, str):
         example = {"example": STREAM_EXAMPLE} if kind == EVENT_STREAM else {}
@@ -234,7 +234,7 @@ def _answer(kind: Any, status: int, samples: Samples) -> Json:
     return answer
 
 
-def _refusal(status: int, samples: Samples) -> Json:
+def _refusal(status: int, samples: OpenApiExamples) -> Json:
     schema = _ref(wire.Problem)
     refusal: Json = {
         "description": HTTPStatus(status).phrase,
@@ -305,7 +305,7 @@ def _without_null(schema: Json) -> Json:
 # -- one message ------------------------------------------------------------------------------------------------
 
 
-def _webhook(event: str, samples: Samples) -> Json:
+def _webhook(event: str, samples: OpenApiExamples) -> Json:
     schema = _ref(wire.WebhookMessage)
     message = samples.of(schema) | {"type": event}
     return {

@@ -138,7 +138,7 @@ LEFT_OUT: dict[str, set[str]] = {
 }
 
 
-class Samples:
+class OpenApiExamples:
     def __init__(self, components: dict[str, Any]) -> None:
         self._components = components
 
