@@ -1,4 +1,7 @@
-"""What goes over HTTP: every body and every answer, once for servers and clients. camelCase out; in, both cases."""
+"""Request and response bodies of the HTTP API, shared by server and clients.
+
+Responses are in camelCase; requests may also use snake_case.
+"""
 
 from holdfast.wire.admin import *
 from holdfast.wire.base import *

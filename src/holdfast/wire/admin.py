@@ -1,4 +1,4 @@
-"""The admin API: what operators see and do."""
+"""Request and response bodies of the admin API."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.wire.work import PartView
 
 
 class Nothing(Body):
-    """A route that takes no such thing; what is said all the same is refused."""
+    """No parameters: any parameter is rejected."""
 
 
 class JobFilter(Body):
-    """Which jobs; everything given must hold. `state` and `status` take several words, separated by commas."""
+    """A filter: a job must match every field. `state` and `status` take several values, separated by commas."""
 
     tenant: str | None = None
     state: str | None = None
@@ -37,7 +37,7 @@ class AdminJobsQuery(JobFilter):
 
 
 class AdminJobQuery(Body):
-    """`payload` asks for what the job carries, too; it takes a scope of its own, and is written into the audit."""
+    """`payload`: also return the contents of the job. This needs a separate scope and is written to the audit log."""
 
     payload: bool = False
 
@@ -52,7 +52,7 @@ class ReasonQuery(Body):
 
 
 class LeaseView(ResponseBody):
-    """Who holds a job; never the token, which would let its reader write."""
+    """The worker that holds a job, without the lease token."""
 
     worker_id: str
     expires_at: Time
@@ -66,7 +66,7 @@ class AdminProgress(ResponseBody):
 
 
 class JobContents(ResponseBody):
-    """What a job carries, which operators see only when they ask for it."""
+    """Payload, checkpoint and result of a job; returned only on request."""
 
     payload: Any
     checkpoint: Any
@@ -74,11 +74,11 @@ class JobContents(ResponseBody):
 
 
 class AdminJob(ResponseBody):
-    """A job as operators see it. `status` is one of the six words of clients, `state` the word of the job's
-    lifecycle, `storedState` the platform's name for that state, the same in every lifecycle. `derived` is what its
-    claim and its error say: Unclaimed, Claimed, Expired (its lease ran out), Retrying, Completed or Failed. `partial`:
-    it was canceled after it had started, and its counters, parts and checkpoint are not all. `durationSeconds`: from
-    its first start to its end, once it has ended."""
+    """A job as operators see it. `status` is one of the six statuses that clients see, `state` the state name of its
+    lifecycle, `storedState` the stored state, which is the same in every lifecycle. `derived`: Unclaimed, Claimed,
+    Expired (the lease has expired), Retrying, Completed or Failed. `partial`: the job was canceled after it had
+    started, so its counters, parts and checkpoint are incomplete. `durationSeconds`: from the first start to the end,
+    for a job that has ended."""
 
     job_id: str
     tenant: str
@@ -124,7 +124,7 @@ class AdminJob(ResponseBody):
 
 
 class AdminJobWhole(AdminJob):
-    """One job, with its parts, the jobs that were made of it, and the policy it was created under."""
+    """A job with its parts, its redrives and its policy."""
 
     redriven_as: list[str] = []
     parts: list[PartView] = []
@@ -138,7 +138,7 @@ class AdminJobPage(ResponseBody):
 
 
 class AttemptView(ResponseBody):
-    """One execution that has ended."""
+    """A finished attempt."""
 
     attempt: int
     epoch: int
@@ -158,7 +158,7 @@ class AttemptsAnswer(ResponseBody):
 
 
 class AdminEvent(ResponseBody):
-    """One line of a job's history, whole; `from` and `to` are the lifecycle's own words."""
+    """An event of a job with all details; `from` and `to` are state names of the lifecycle."""
 
     seq: int
     at: Time
@@ -176,7 +176,7 @@ class AdminEvent(ResponseBody):
 
 
 class AdminEventsAnswer(ResponseBody):
-    """`next` is the `after` of the page behind."""
+    """`next` is the `after` of the next page."""
 
     events: list[AdminEvent]
     next: int | None
@@ -189,7 +189,7 @@ class ClauseView(ResponseBody):
 
 
 class WhyAnswer(ResponseBody):
-    """Why a job does not run now: the first condition that does not hold is the answer."""
+    """Why a job is not running: `answer` is the first condition that does not hold."""
 
     job_id: str
     answer: str
@@ -208,7 +208,7 @@ class RedriveBody(Body):
 
 
 class Redriven(ResponseBody):
-    """The new job that was made of a finished one."""
+    """The new job that a redrive created."""
 
     job_id: str
     status: str
@@ -216,7 +216,7 @@ class Redriven(ResponseBody):
 
 
 class BulkBody(JobFilter):
-    """Nothing happens until `dryRun` is false. A call handles at most `limit` jobs, the newest first."""
+    """Nothing is changed unless `dryRun` is false. A request handles at most `limit` jobs, newest first."""
 
     dry_run: bool = True
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
@@ -228,7 +228,7 @@ class BulkCancelBody(BulkBody):
 
 
 class BulkRedriveBody(BulkBody):
-    """`ratePerSecond` spreads when the new jobs may start; `again` takes those, too, that were redriven before."""
+    """`ratePerSecond` spreads the start of the new jobs; `again` includes jobs that were redriven before."""
 
     rate_per_second: Annotated[float, Meta(ge=0.01, le=1_000_000)] | None = None
     again: bool = False
@@ -243,7 +243,7 @@ class BulkJob(ResponseBody):
 
 
 class BulkAnswer(ResponseBody):
-    """`matched` are all that the filter finds now; the other numbers are of this call, or of what it would do."""
+    """`matched` counts all jobs that match the filter; the other numbers are of this request or dry run."""
 
     dry_run: bool
     matched: int
@@ -279,14 +279,14 @@ class QueueMoved(ResponseBody):
 
 
 class ScaleQuery(Body):
-    """`queue`: these only, with commas between them."""
+    """`queue`: only these queues, separated by commas."""
 
     queue: str | None = None
 
 
 class LoadView(ResponseBody):
-    """`backlog` could run now, `later` may not yet. A job that runs keeps one slot busy; `slotsWanted` are those, and
-    one for each that waits."""
+    """`backlog`: jobs that can run now; `later`: scheduled jobs. `busySlots`: one per running job. `slotsWanted`:
+    busy slots plus one per job in the backlog."""
 
     oldest_wait_seconds: float
     backlog: int
@@ -296,8 +296,8 @@ class LoadView(ResponseBody):
 
 
 class ScaleAnswer(ResponseBody):
-    """`slots` are those of all workers that live. Numbers at fixed places, so that an autoscaler can be pointed at
-    one of them: `total.oldestWaitSeconds`, `queues.mail.backlog`."""
+    """`slots`: of all live workers. An autoscaler reads a number by its path, such as `total.oldestWaitSeconds` or
+    `queues.mail.backlog`."""
 
     counted_at: Time
     slots: int
@@ -306,8 +306,8 @@ class ScaleAnswer(ResponseBody):
 
 
 class WorkerView(ResponseBody):
-    """`status` is what people want to know: `disabled` is an operator's word, `offline` the silence of its heartbeats,
-    `busy` and `idle` whether it holds jobs. `currentJobId` is the job that it has held for longest."""
+    """`status`: `disabled` by an operator, `offline` without heartbeats, else `busy` or `idle`. `currentJobId`: the job
+    that the worker has held longest."""
 
     worker_id: str
     worker_type: str
@@ -347,7 +347,7 @@ class HeldJob(ResponseBody):
 
 
 class WorkerWhole(WorkerView):
-    """With what it holds: the first hundred jobs, the oldest first."""
+    """A worker with the first 100 jobs that it holds, oldest first."""
 
     jobs: list[HeldJob] = []
 
@@ -365,7 +365,7 @@ class KeyIntent(Body):
 
 
 class KeyView(ResponseBody):
-    """All that is known of a key, except what would let anybody use it."""
+    """A key without its secret."""
 
     key_id: str
     kind: str
@@ -388,7 +388,7 @@ class KeysAnswer(ResponseBody):
 
 
 class KeyIssued(ResponseBody):
-    """`apiKey` is shown here and nowhere else: keep it now."""
+    """`apiKey` is returned only here: store it now."""
 
     key: KeyView
     api_key: str
@@ -399,7 +399,7 @@ class SignIn(Body):
 
 
 class SessionView(ResponseBody):
-    """Who is signed in. `csrfToken` belongs into `X-CSRF-Token` of each request that changes something."""
+    """A browser session. Send `csrfToken` in `X-CSRF-Token` with each unsafe request."""
 
     key_id: str
     kind: str
@@ -445,7 +445,7 @@ class AuditQuery(Body):
 
 
 class AuditLine(ResponseBody):
-    """What somebody did. `digest` covers the line and the digest of the line before, which is `previous`."""
+    """An entry of the audit log. `digest` covers the entry and the digest of the entry before it, `previous`."""
 
     seq: int
     at: Time
@@ -463,14 +463,14 @@ class AuditAnswer(ResponseBody):
 
 
 class VerifyQuery(Body):
-    """What an earlier verification answered, kept elsewhere: that line must still be there as it was."""
+    """`seq` and `digest` of an earlier verification: that entry must still exist unchanged."""
 
     seq: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
     digest: str | None = None
 
 
 class VerifyAnswer(ResponseBody):
-    """`seq` and `digest` are those of the last line that is right; `wrong` is the first that is not, and `why`."""
+    """`seq` and `digest` of the last valid entry; `wrong` is the first invalid entry, `why` the reason."""
 
     valid: bool
     seq: int

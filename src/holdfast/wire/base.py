@@ -1,4 +1,4 @@
-"""The two kinds of things that go over the wire, and the words that they share."""
+"""Base classes and annotated types of request and response bodies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 Time = Annotated[datetime, Meta(tz=True)]
-# What follows is only told: the engine refuses the rest itself, each with a code of its own.
+# These limits are only documented in the schema; the engine checks them and answers `invalid_field`.
 Name = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 200})]
 Key = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255})]
 Priority = Annotated[int, Meta(extra_json_schema={"minimum": -100, "maximum": 100})]
@@ -24,8 +24,8 @@ def camel(name: str) -> str:
 
 
 class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """What a client sends. An unknown field is refused: it may be a misspelt one."""
+    """A request body or query. Unknown fields are rejected: they may be typing errors."""
 
 
 class ResponseBody(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What a server sends; what has nothing to say is left out."""
+    """A response body; fields with their default value are left out."""

@@ -1,4 +1,4 @@
-"""What a server says about itself."""
+"""Response bodies of the health checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StorageView(ResponseBody):
 
 
 class JobCounts(ResponseBody):
-    """Each up to 10,000. `waiting` could run now; `later` wait for their time; `died` in the last hour."""
+    """Each is counted up to 10,000. `waiting` can run now, `later` are scheduled, `died` failed in the last hour."""
 
     waiting: int
     later: int
@@ -26,12 +26,11 @@ class JobCounts(ResponseBody):
 
 
 class Health(ResponseBody):
-    """`status` is `ok` or `down`. Numbers are those of the last time that the database answered. `broker` is there
-    where hints go through one; without it all goes on, by the database. `failing_loops` are there where something that
-    the server does beside its answers keeps failing, and `weak_settings` where settings of the database, or a defect of
-    its version, make jobs that were acknowledged less than durable. `missing_extensions` are there where jobs need
-    extensions that no live process has: how many jobs, by the extension. `extensions` are fields that
-    extensions of the server add, by the extension and the field."""
+    """`status` is `ok` or `down`. The numbers are from the last successful query (`checkedAt`). `broker`: state of the
+    message broker, if one is configured; without it the server polls the database. `failingLoops`: background tasks of
+    the server that keep failing. `weakSettings`: database settings or a database version that make acknowledged jobs
+    less than durable. `missingExtensions`: number of jobs that need an extension which no live process has.
+    `extensions`: fields that the extensions of the server add."""
 
     status: str
     database: str

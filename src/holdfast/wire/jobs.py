@@ -1,4 +1,4 @@
-"""The control plane: a job as clients hand it in and see it."""
+"""Request and response bodies of the client API: jobs and their events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.wire.base import Attempts, Body, Key, Name, Priority, ResponseBody
 
 
 class JobIntent(Body):
-    """A job to be done."""
+    """A job to create."""
 
     job_type: Name
     payload: dict[str, Any]
@@ -50,7 +50,7 @@ class ErrorView(ResponseBody):
 
 
 class PartProgress(ResponseBody):
-    """A named piece of a job."""
+    """A named part of a job."""
 
     name: str
     status: str
@@ -60,9 +60,9 @@ class PartProgress(ResponseBody):
 
 
 class JobView(ResponseBody):
-    """What a client may know of a job: never its payload, attempts, worker, lease or traces. `partial`: it was canceled
-    after it had started, and what it reported, its counters among it, is not all. `durationSeconds`: from its first
-    start to its end, once it has ended."""
+    """A job as clients see it: without payload, attempts, worker, lease and traces. `partial`: the job was canceled
+    after it had started, so its progress, counters and parts are incomplete. `durationSeconds`: from the first start to
+    the end, for a job that has ended."""
 
     job_id: str
     job_type: str
@@ -86,7 +86,7 @@ class JobPage(ResponseBody):
 
 
 class JobEvent(ResponseBody):
-    """One line of a job's history as a client sees it; `from` and `to` are the lifecycle's own words."""
+    """An event of a job as clients see it; `from` and `to` are state names of the lifecycle."""
 
     job_id: str
     seq: int
@@ -105,14 +105,14 @@ class JobEvent(ResponseBody):
 
 
 class StreamReset(ResponseBody):
-    """Events may be missing before what follows. `reason`: `ahead`, the log ends before the id that was sent, as after
-    a restore; `pruned`, events behind it were deleted with their jobs."""
+    """Events may be missing before the next one: read the jobs again. `reason`: `ahead`, the event log ends before the
+    `Last-Event-ID` that was sent, as after a restore; `pruned`, later events were deleted with their jobs."""
 
     reason: str
 
 
 class OperatorEvent(ResponseBody):
-    """The same line with everything that it says; `data` holds counters or an error."""
+    """An event of a job as operators see it; `data` holds counters or an error."""
 
     job_id: str
     seq: int
@@ -136,7 +136,7 @@ class OperatorEvent(ResponseBody):
 
 
 class WorkerEvent(ResponseBody):
-    """A worker is `online`, `idle`, `busy`, `offline` or `disabled` from now on."""
+    """A worker has become `online`, `idle`, `busy`, `offline` or `disabled`."""
 
     worker_id: str
     at: Time

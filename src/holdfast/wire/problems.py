@@ -1,4 +1,4 @@
-"""Errors, as RFC 9457 has them."""
+"""The error body of every route: RFC 9457 problem details."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from holdfast.wire.base import ResponseBody
 
 
 class Problem(ResponseBody):
-    """RFC 9457. `code` is stable; `detail` is for people; some problems say more in further fields."""
+    """RFC 9457 problem details. `code` is stable; `detail` is for people. Some codes add fields, such as `field`."""
 
     type: str
     title: str

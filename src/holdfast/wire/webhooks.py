@@ -1,4 +1,4 @@
-"""Webhooks: subscriptions, deliveries, and the messages themselves."""
+"""Request and response bodies of webhooks: subscriptions, deliveries and the messages sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.wire.base import Body, ResponseBody, Time
 
 
 class WebhookSubscription(Body):
-    """Who wants to be told. Without `events`, of every end; without `jobTypes` or `queues`, of all of them."""
+    """A webhook to create. Defaults: every event that ends a job, all job types, all queues."""
 
     url: str
     name: str | None = None
@@ -21,7 +21,7 @@ class WebhookSubscription(Body):
 
 
 class WebhookChange(Body):
-    """What is not named stays as it is. `dropOldSecrets`: from now on only the newest secret signs."""
+    """Absent fields are not changed. `dropOldSecrets`: only the newest secret signs from now on."""
 
     url: str | UnsetType = UNSET
     name: str | UnsetType | None = UNSET
@@ -33,7 +33,7 @@ class WebhookChange(Body):
 
 
 class WebhookView(ResponseBody):
-    """`secrets`: how many sign now; more than one while a new one takes over."""
+    """`secrets`: number of signing secrets; more than one during a rotation."""
 
     webhook_id: str
     tenant: str
@@ -54,7 +54,7 @@ class WebhooksAnswer(ResponseBody):
 
 
 class WebhookSigned(ResponseBody):
-    """`secret` is shown here and nowhere else: keep it now."""
+    """`secret` is returned only here: store it now."""
 
     webhook: WebhookView
     secret: str
@@ -75,7 +75,7 @@ class TryView(ResponseBody):
 
 
 class DeliveryView(ResponseBody):
-    """A message, and the last times that it was sent. Its id is the header `webhook-id`."""
+    """A message and its most recent attempts. `deliveryId` is sent in the header `webhook-id`."""
 
     delivery_id: str
     webhook_id: str
@@ -95,7 +95,7 @@ class DeliveriesAnswer(ResponseBody):
 
 
 class WebhookData(ResponseBody):
-    """What a message says of a job. `state` is its lifecycle's own word, `seq` the event's number in its history."""
+    """The job in a message. `state` is a state name of its lifecycle, `seq` the number of the event in its history."""
 
     job_id: str
     job_type: str
@@ -108,7 +108,7 @@ class WebhookData(ResponseBody):
 
 
 class WebhookMessage(ResponseBody):
-    """What is sent to a webhook, signed as Standard Webhooks says."""
+    """The body of a webhook request, signed according to Standard Webhooks."""
 
     type: str
     timestamp: Time

@@ -1,4 +1,4 @@
-"""The worker API: what a worker says, and what it is told."""
+"""Request and response bodies of the worker API."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class PartView(ResponseBody):
 
 
 class Clocks(ResponseBody):
-    """The times that a worker itself must keep."""
+    """Time limits that the worker has to enforce."""
 
     lease_seconds: float
     heartbeat_seconds: float

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the routes and the types of `wire`: what is not in them cannot be in it."""
+"""Builds the OpenAPI document from the route table and the message types in `holdfast.wire`."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ ABOUT = """Durable jobs over HTTP. Clients create jobs and read their status; wo
 Keys go into the header `Authorization: Bearer`. A key looks like `holdfast_client_...`, `holdfast_worker_...` or
 `holdfast_admin_...`; `holdfast keys create` makes one. On a loopback address clients need no key until the first client
 key exists. Operators may send the admin secret in `X-Admin-Secret` instead. Browsers may sign in at `POST /session`;
-requests with the session's cookie that change something need the CSRF token in `X-CSRF-Token`.
+unsafe requests with the session cookie need the CSRF token in `X-CSRF-Token`.
 
-Names are in camelCase; requests may use snake_case. Unknown fields are refused with 422. Errors are
+Names are in camelCase; requests may use snake_case. Unknown fields are rejected with 422. Errors are
 `application/problem+json` with a stable `code`."""
 
-# The sections, in their order.
+# Tags in display order.
 TAGS = {
-    "Jobs": "For clients: create jobs, read their status, cancel and watch them.",
-    "Worker API": "For workers in any language: claim jobs, keep their leases, report progress and outcomes.",
-    "Admin": "For operators: every detail of jobs, queues, workers and settings, and what can be done about them.",
-    "Webhooks": "For operators: have events of jobs sent to an address, and look at what was sent.",
-    "Keys": "For operators: create, rotate and revoke keys.",
-    "Sessions": "For people with a browser: sign in with a key, and a cookie stands for it.",
-    "Health": "Health, metrics, and this description.",
+    "Jobs": "For clients: create jobs, read their status, cancel them, stream their events.",
+    "Worker API": "For workers in any language: claim jobs, renew leases, report progress and outcomes.",
+    "Admin": "For operators: inspect and manage jobs, queues, workers, settings and the audit log.",
+    "Webhooks": "For operators: send job events to a URL, and inspect the deliveries.",
+    "Keys": "For operators: create, rotate and revoke keys; sign in to a browser session with one.",
+    "Health": "Health checks, metrics and API documentation.",
 }
 REF = "#/components/schemas/{name}"
 STREAM_EXAMPLE = (
@@ -48,15 +47,15 @@ STREAM_EXAMPLE = (
     '"verb":"complete","jobType":"send-email","status":"COMPLETED","from":"running","to":"succeeded"}\n\n'
 )
 
-# What any route of a kind may answer, besides its own.
+# Error statuses that all routes of a kind share.
 GUARDED = (401, 403, 429)
 WITH_BODY = (400, 408, 413, 415, 422)
 WITH_QUERY = (400, 422)
 STORED = (503,)
 
-# What a message carries besides its body, as Standard Webhooks has it.
+# Headers of a webhook message (Standard Webhooks).
 SIGNED = (
-    Header("webhook-id", "The message's id, the same at each try.", "01a1de61-081d-7ef1-9afc-d9ab2f5509bd"),
+    Header("webhook-id", "The id of the message, the same for each retry.", "01a1de61-081d-7ef1-9afc-d9ab2f5509bd"),
     Header("webhook-timestamp", "When it was sent, in seconds since 1970.", "1794732263"),
     Header("webhook-signature", "`v1,` and the HMAC-SHA256 of id, time and body, by each secret.", "v1,..."),
 )
@@ -100,7 +99,7 @@ def document(routes: Iterable[Route], about_scopes: Mapping[str, str] | None = N
 
 
 def _tags(routes: list[Route], about_scopes: Mapping[str, str]) -> dict[str, str]:
-    """An extension is a section of its own."""
+    """Each extension has its own tag."""
     tags = dict(TAGS)
     for name in sorted({route.extension for route in routes if route.extension}):
         scopes = [f"`{scope}`: {about}" for scope, about in about_scopes.items() if extension_of(scope) == name]
@@ -109,11 +108,11 @@ def _tags(routes: list[Route], about_scopes: Mapping[str, str]) -> dict[str, str
 
 
 def _components(routes: list[Route]) -> Json:
-    """An extension describes its fields itself (`msgspec.Meta(description=...)`): its names mean other things."""
+    """Extensions describe their fields with `msgspec.Meta(description=...)`; `descriptions` is for the core."""
     found = _schemas(routes)
     for name in _schemas(route for route in routes if not route.extension):
         schema = found[name]
-        if "additionalProperties" in schema:  # what clients send
+        if "additionalProperties" in schema:  # a request body
             for field, inner in schema.get("properties", {}).items():
                 if about := described(field, name):
                     schema["properties"][field] = {**inner, "description": about}
@@ -130,7 +129,7 @@ def _types(route: Route) -> list[Any]:
 
 
 def check_types(routes: Iterable[Route]) -> None:
-    """The document names a type by its own name alone, so two of one name are an error that names both."""
+    """Schema names are class names without a module: two classes of one name are an error that names both."""
     named: dict[str, tuple[Any, str]] = {
         kind.__name__: (kind, "the core") for kind in (wire.Problem, wire.WebhookMessage)
     }
@@ -173,7 +172,7 @@ def _check_type(kind: Any, where: str) -> None:
 
 
 def statuses(route: Route) -> set[int]:
-    """Every status that this route may refuse with."""
+    """Every error status of this route."""
     refused = set(route.refuses)
     if route.scope is not None:
         refused |= {*GUARDED, *STORED}
@@ -181,7 +180,7 @@ def statuses(route: Route) -> set[int]:
         refused |= set(WITH_BODY)
     if route.query is not None:
         refused |= set(WITH_QUERY)
-    if route.extension and "{" in route.path:  # a database or a storage may not take what stands there
+    if route.extension and "{" in route.path:  # the database or the storage may reject the value of a path parameter
         refused.add(422)
     return refused - route.answers.keys()
 
@@ -220,7 +219,7 @@ def _security(route: Route) -> list[Json]:
     ways: list[Json] = [{"key": [str(route.scope)]}]
     if OPERATOR.may(route.scope):
         ways.append({"adminSecret": []})
-    return [*ways, {}] if route.local else ways  # the empty one: without any
+    return [*ways, {}] if route.local else ways  # the empty one: no credentials needed
 
 
 def _answer(kind: Any, status: int, samples: OpenApiExamples) -> Json:
@@ -278,7 +277,7 @@ def _query_parameters(route: Route) -> list[Json]:
 
 
 def _own(schema: Json) -> str:
-    """What the field says of itself; where it may be null, one level deeper."""
+    """The description of the field itself; of a nullable field, one level deeper."""
     said = (each.get("description") for each in (schema, *schema.get("anyOf", ())))
     return next((about for about in said if about), "")
 
@@ -295,7 +294,7 @@ def _header_parameter(header: Header) -> Json:
 
 
 def _without_null(schema: Json) -> Json:
-    """A query has no null: what is not said is left out."""
+    """A query string has no null: an absent parameter is left out."""
     if "anyOf" in schema:
         others = [each for each in schema["anyOf"] if each != {"type": "null"}]
         schema = others[0] if len(others) == 1 else {**schema, "anyOf": others}
@@ -310,10 +309,10 @@ def _webhook(event: str, samples: OpenApiExamples) -> Json:
     message = samples.of(schema) | {"type": event}
     return {
         "operationId": event,
-        "summary": f"Sent to whoever has subscribed to `{event}`; any 2xx says that it was taken.",
+        "summary": f"Sent to webhooks that subscribe to `{event}`; any 2xx response acknowledges it.",
         "parameters": [_header_parameter(header) for header in SIGNED],
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": message}}},
-        "responses": {"2XX": {"description": "Taken."}},
+        "responses": {"2XX": {"description": "Acknowledged."}},
     }
 
 
