@@ -112,12 +112,13 @@ async def test_one_wrong_job_refuses_the_whole_batch(engine: Engine) -> None:
     assert await jobs_in(engine) == 0
 
 
-async def test_a_batch_over_the_limit_is_refused_whole(engine: Engine) -> None:
+async def test_more_jobs_than_one_statement_takes_are_created_all_or_none(engine: Engine) -> None:
     engine.ctx.limits = Limits(batch_max=2)
     with pytest.raises(Invalid) as refused:
-        await engine.create_many([NewJob(type="n")] * 3)
-    assert refused.value.code == "batch_too_large"
+        await engine.create_many([NewJob(type="n")] * 4 + [NewJob(type="n", priority=10**6)])
+    assert refused.value.fields["place"] == 4
     assert await jobs_in(engine) == 0
+    assert len({made.id for made in await engine.create_many([NewJob(type="n")] * 5)}) == 5
 
 
 async def test_a_delayed_job_waits_until_its_time(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -433,7 +434,7 @@ async def test_trouble_with_a_taken_key_is_no_answer_to_the_jobs_that_were_made_
 
     monkeypatch.setattr("holdfast.engine.create.create_each", away)
     jobs = [NewJob(type="echo", idempotency_key="k"), NewJob(type="echo"), NewJob(type="echo", idempotency_key="new")]
-    taken, *made = await engine.hand_in_each([ready(job) for job in jobs])
+    taken, *made = await engine.create_each([ready(job) for job in jobs])
     assert isinstance(taken, StoreUnavailable)
     assert [type(one) for one in made] == [Created, Created]
     assert len((await engine.reads.page()).jobs) == 3

@@ -43,7 +43,7 @@ async def test_an_error_after_the_commit_does_not_create_the_jobs_again(
 
     async with serving(store_url) as served:
         await served.engine.job_types.declare(JobType(name="REPORT", lifecycle="orchestration"))
-        monkeypatch.setattr(Engine, "accept_made", failing)
+        monkeypatch.setattr(Engine, "accept_created", failing)
         answers = await asyncio.gather(*(hand_in(served) for _ in range(15)))
         assert answers == [(503, "outcome_unknown")] * 15
         assert await jobs_stored(served.engine) == 15
@@ -53,7 +53,7 @@ async def test_a_job_that_cannot_be_accepted_does_not_keep_its_neighbours_from_i
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [ready(NewJob(type=f"t{n}", lifecycle="orchestration")) for n in range(9)]
-    accept_made, wrong = Engine.accept_made, set[str]()
+    accept_made, wrong = Engine.accept_created, set[str]()
 
     async def refusing_one(self: Engine, ids: list[str]) -> list[str]:
         rows = await ask(self, "SELECT id FROM jobs WHERE type = 't4'")
@@ -62,8 +62,8 @@ async def test_a_job_that_cannot_be_accepted_does_not_keep_its_neighbours_from_i
             raise Conflict("not this one")
         return await accept_made(self, ids)
 
-    monkeypatch.setattr(Engine, "accept_made", refusing_one)
-    answers = await engine.hand_in_each(jobs)
+    monkeypatch.setattr(Engine, "accept_created", refusing_one)
+    answers = await engine.create_each(jobs)
     assert [isinstance(answer, HoldfastError) for answer in answers] == [n == 4 for n in range(9)]
     states = await ask(engine, "SELECT state, count(*) AS jobs FROM jobs GROUP BY state ORDER BY state")
     assert [tuple(row) for row in states] == [(State.CREATED, 1), (State.QUEUED, 8)]
@@ -74,7 +74,7 @@ async def test_a_mistake_in_a_guard_is_no_answer_to_jobs_that_are_stored(engine:
     async def mistaken(tx: Any, request: Any) -> None:
         raise ZeroDivisionError
 
-    answers = await engine.hand_in_each([ready(NewJob(type=f"t{n}")) for n in range(3)])
+    answers = await engine.create_each([ready(NewJob(type=f"t{n}")) for n in range(3)])
     assert [type(answer).__name__ for answer in answers] == ["Created", "HookFailed", "Created"]
     assert await jobs_stored(engine) == 2
 
@@ -127,7 +127,7 @@ async def test_the_neighbours_of_a_locked_key_in_one_batch_are_stored(
             {"guard": guard, "effect": effect}[hook](served.engine, "create", job_type="REPORT")(look)
         jobs = [ready(NewJob(type="REPORT", idempotency_key=key)) for key in ("a", "held", "b", "c")]
         async with key_held_in_an_open_transaction(served.engine, fresh_postgres_url, "held"):
-            answers = await served.engine.hand_in_each(jobs)
+            answers = await served.engine.create_each(jobs)
         assert [type(answer).__name__ for answer in answers] == ["Created", "Locked", "Created", "Created"]
         assert "'held'" in str(answers[1])
 
@@ -168,7 +168,7 @@ async def test_the_longest_capabilities_that_are_accepted_can_be_stored(engine: 
     """Dozens of 200 characters were more than an index of PostgreSQL holds, and the create was answered 503."""
     names = [secrets.token_hex(100) for _ in range(40)]  # as many as a worker can offer
     job = NewJob(type="t", requires=names, prefers=[secrets.token_hex(100) for _ in range(50)])
-    made = await engine.hand_in_each([ready(NewJob(type="plain")), ready(job)])
+    made = await engine.create_each([ready(NewJob(type="plain")), ready(job)])
     assert [type(one).__name__ for one in made] == ["Created", "Created"]
     worker = await engine.workers.register(capabilities=dict.fromkeys(names, True))
     assert len(await engine.claim(worker.id, limit=9)) == 2
@@ -190,7 +190,7 @@ async def test_a_row_that_a_constraint_refuses_is_refused_alone(fresh_postgres_u
     async with serving(fresh_postgres_url) as served:
         await ask(served.engine, "ALTER TABLE jobs ADD CONSTRAINT operators_own CHECK (priority < 50)")
         jobs = [ready(NewJob(type="t", priority=priority)) for priority in (0, 60, 10)]
-        answers = await served.engine.hand_in_each(jobs)
+        answers = await served.engine.create_each(jobs)
         assert [type(answer).__name__ for answer in answers] == ["Created", "RowRefused", "Created"]
 
 

@@ -15,8 +15,8 @@ from holdfast.store import PostgresStore, SqliteStore
 
 DIED = 86
 METHODS = {
-    "create": "create_each",
-    "accept": "accept_made",
+    "create": "_store_each",
+    "accept": "accept_created",
     "claim": "claim_once",
     "complete": "complete_many",
     "fail": "fail_many",

@@ -46,7 +46,7 @@ async def test_a_job_that_was_not_accepted_is_not_run_and_the_repeat_finishes_it
     """R001-25, R001-43, R001-83: no duplicate, no loss, no early start."""
     await declare(served)
     with monkeypatch.context() as broken:
-        broken.setattr(Engine, "accept_made", failing)
+        broken.setattr(Engine, "accept_created", failing)
         answer = await served.http.post("/jobs", json=REPORT)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     [job] = (await served.engine.reads.page()).jobs
@@ -67,7 +67,7 @@ async def test_neighbours_of_a_job_that_cannot_be_accepted_get_their_answers(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await declare(served)
-    monkeypatch.setattr(Engine, "accept_made", failing)
+    monkeypatch.setattr(Engine, "accept_created", failing)
     plain = {"jobType": "PLAIN", "payload": {}}
     answers = await asyncio.gather(*(served.http.post("/jobs", json=body) for body in [REPORT, plain] * 5))
     assert [answer.status_code for answer in answers] == [503, 202] * 5
@@ -75,14 +75,14 @@ async def test_neighbours_of_a_job_that_cannot_be_accepted_get_their_answers(
 
 async def test_an_answer_that_was_lost_is_had_by_asking_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """R001-43: committed, but nobody could say so."""
-    create = Engine.create_each
+    create = Engine._store_each
 
     async def cut_off(self: Engine, jobs: Any) -> Any:
         await create(self, jobs)
         raise OutcomeUnknown("the connection was lost")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Engine, "create_each", cut_off)
+        broken.setattr(Engine, "_store_each", cut_off)
         async with serving(served.server.settings.url) as cut:
             lost = await cut.http.post("/jobs", json={**REPORT, "jobType": "PLAIN"})
     assert (lost.status_code, lost.json()["code"]) == (503, "outcome_unknown")
@@ -97,7 +97,7 @@ async def test_what_nobody_asks_for_again_is_accepted_by_maintenance(
     """C-9: after HOLDFAST_ACCEPT_ORPHANS_SECONDS, so that nothing is lost."""
     await declare(served)
     with monkeypatch.context() as broken:
-        broken.setattr(Engine, "accept_made", failing)
+        broken.setattr(Engine, "accept_created", failing)
         await served.http.post("/jobs", json=REPORT)
     async with serving(served.server.settings.url, accept_orphans_seconds=0.001) as other:
         assert await other.engine.maintenance.accept_orphans() in (

@@ -41,7 +41,7 @@ GATHERING_TURNS = 4  # of the event loop: the answered ask again, and those who 
 
 
 def _creates(engine: Engine) -> Batcher[Ready, Created]:
-    return Batcher(engine.hand_in_each, turns=GATHERING_TURNS, answers_each=True)
+    return Batcher(engine.create_each, turns=GATHERING_TURNS, answers_each=True)
 
 
 def _has_key(one: Ready) -> bool:

@@ -22,26 +22,22 @@ from holdfast.engine.insert import (
     prepare,
 )
 from holdfast.engine.key_conflicts import TAKEOVERS_MAX, contended, repeat_of
-from holdfast.engine.registry import NeedsTransaction
-from holdfast.errors import HoldfastError, Invalid, Locked
+from holdfast.errors import HoldfastError, Locked
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob
 from holdfast.store import Row, Tx
 
 
 async def create(
-    tx: Tx, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None = True, alone: bool = False
+    tx: Tx, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None = True
 ) -> list[Created]:
     """Store all jobs, or none. A job whose key is taken by an equal request is that request's job.
 
-    `accept=False` leaves jobs whose lifecycle knows `created` there, until somebody accepts them; None leaves only
+    `accept=False` leaves jobs whose lifecycle knows `created` in that state until they are accepted; None leaves only
     those whose lifecycle makes acceptance a commit of its own.
     """
-    if len(jobs) > ctx.limits.batch_max:
-        raise Invalid(f"{len(jobs)} jobs in one call, the limit is {ctx.limits.batch_max}", code="batch_too_large")
     made = []
-    answers = await create_each(tx, ctx, all_ready(jobs), actor=actor, accept=accept, alone=alone)
-    for place, answer in enumerate(answers):
+    for place, answer in enumerate(await create_each(tx, ctx, all_ready(jobs), actor=actor, accept=accept)):
         if isinstance(answer, HoldfastError):
             answer.fields["place"] = place
             raise answer
@@ -50,30 +46,26 @@ async def create(
 
 
 async def create_each(
-    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None = True, alone: bool = False
+    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None = True
 ) -> list[Created | HoldfastError]:
-    """The same, but a refusal or a key that belongs to another request is that job's answer, and no matter of the
-    others."""
+    """The same, but a refusal, or a key that belongs to another request, is the answer for that job alone."""
     actor = Actor.named(actor)
     hooked = [ctx.hooks.needs_of(one.job.type) is not None for one in jobs]
     if not any(hooked):
-        return await _create_plain(tx, ctx, jobs, actor=actor, accept=accept, alone=alone)
-    if alone:
-        raise NeedsTransaction
+        return await _create_plain(tx, ctx, jobs, actor=actor, accept=accept)
     plain = [one for one, is_hooked in zip(jobs, hooked, strict=True) if not is_hooked]
     others = [one for one, is_hooked in zip(jobs, hooked, strict=True) if is_hooked]
-    by_plain = iter(await _create_plain(tx, ctx, plain, actor=actor, accept=accept, alone=False) if plain else [])
+    by_plain = iter(await _create_plain(tx, ctx, plain, actor=actor, accept=accept) if plain else [])
     by_hooks = iter(await create_with_hooks(tx, ctx, others, actor=actor, accept=accept))
     return [next(by_hooks if is_hooked else by_plain) for is_hooked in hooked]
 
 
 async def _create_plain(
-    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None, alone: bool
+    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None
 ) -> list[Created | HoldfastError]:
-    batch = await prepare(tx, ctx, jobs, accept=accept, alone=alone)
+    resolved = await ctx.registry.resolve(tx, [one.job for one in jobs])
+    batch = prepare(ctx, jobs, resolved, accept=accept)
     inserted = await insert(tx, ctx, batch, actor=actor)
-    if len(inserted) < len(jobs) and alone:
-        raise NeedsTransaction
     taken = [one.job for one, row in zip(jobs, batch.fresh, strict=True) if row[ID] not in inserted]
     holders = await key_holders(tx, taken)
     return [
@@ -84,12 +76,9 @@ async def _create_plain(
     ]
 
 
-async def create_new(
-    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None, alone: bool
-) -> list[Created | None]:
-    """Those whose key nobody holds, each by itself, in one statement; None for the others. None needs hooks."""
-    batch = await prepare(tx, ctx, jobs, accept=accept, alone=alone)
-    inserted = await insert(tx, ctx, batch, actor=actor)
+async def create_new(tx: Tx, ctx: EngineContext, batch: Batch, *, actor: Actor) -> list[Created | None]:
+    """In one statement: the jobs whose key is free; None for the others. No job of the batch needs hooks."""
+    inserted = await insert(tx, ctx, batch, actor=Actor.named(actor))
     return [batch.made(row) if row[ID] in inserted else None for row in batch.fresh]
 
 

@@ -13,9 +13,7 @@ from holdfast.engine import cancel as _cancel
 from holdfast.engine import claim as _claim
 from holdfast.engine import claim_requests as _claims
 from holdfast.engine import complete as _complete
-from holdfast.engine import create as _create
 from holdfast.engine import fail as _fail
-from holdfast.engine import group_create as _many_callers
 from holdfast.engine import heartbeat as _heartbeat
 from holdfast.engine import progress as _progress
 from holdfast.engine import redrive as _redrive
@@ -25,6 +23,7 @@ from holdfast.engine import wake as _wake
 from holdfast.engine import withdraw as _withdraw
 from holdfast.engine.admin.operations import Audit, Extensions, Keys, Queues, Sessions, Workers
 from holdfast.engine.context import Component, EngineContext, Limits
+from holdfast.engine.create_doors import accept_each, create_all, create_each, create_in_batches
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.insert import Created, Ready
 from holdfast.engine.job_types import JobTypes
@@ -35,7 +34,7 @@ from holdfast.engine.maintenance.operations import Maintenance
 from holdfast.engine.policy_settings import PolicySettings
 from holdfast.engine.polls import Polls
 from holdfast.engine.reads.operations import Reads
-from holdfast.engine.registry import NeedsTransaction, Registry, unless_stale
+from holdfast.engine.registry import Registry, unless_stale
 from holdfast.engine.webhooks.operations import Webhooks
 from holdfast.engine.within import Within
 from holdfast.errors import HoldfastError, StoreError, WorkerDisabled
@@ -130,56 +129,32 @@ class Engine(Component):
     async def create_many(
         self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, accept: bool | None = True, connection: Any = None
     ) -> list[Created]:
-        """All or nothing. With `connection`, inside the transaction that is open on it."""
+        """All or none. With `connection`, inside the transaction that is open on it.
+
+        `accept=None`: jobs whose lifecycle makes acceptance a step of its own are accepted in a second commit.
+        """
         if not jobs:
             return []
-
-        async def work(tx: Tx, *, alone: bool = False) -> list[Created]:
-            return await _create.create(tx, self.ctx, jobs, actor=actor, accept=accept, alone=alone)
-
         if connection is not None:
-            return await unless_stale(lambda: self._write_through(connection, work))
-        return await unless_stale(lambda: self._create_together(jobs, work))
-
-    async def _create_together(self, jobs: list[NewJob], work: Callable[..., Any]) -> list[Created]:
-        alone = all(job.idempotency_key is None for job in jobs) or len(jobs) == 1
-        if self.ctx.hooks.extensions:
-            alone = alone and not any(self.ctx.hooks.needs_of(job.type) for job in jobs)
-        with _create.naming_key(jobs):
-            try:
-                return await self.store.write(partial(work, alone=alone), alone=alone, retry_locked=False)
-            except NeedsTransaction:
-                return await self.store.write(work, retry_locked=False)
-
-    async def create_all(
-        self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, connection: Any = None
-    ) -> list[Created]:
-        """However many there are: all or nothing, in one transaction, a batch at a time."""
-        size = self.ctx.limits.batch_max
-        if len(jobs) <= size:
-            return await self.create_many(jobs, actor=actor, connection=connection)
-
-        async def work(tx: Tx) -> list[Created]:
-            batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
-            return [made for batch in batches for made in await _create.create(tx, self.ctx, batch, actor=actor)]
-
-        return await unless_stale(lambda: self._write_through(connection, work))
-
-    async def hand_in(self, jobs: list[NewJob]) -> list[Created]:
-        """From outside: created, all or none; then accepted, in a commit of its own where the lifecycle wants that."""
-        made: list[Created | Exception] = [*await self.create_many(jobs, accept=None)]
-        return [the_only([one]) for one in await _many_callers.accept_each(self.accept_made, made)]
-
-    async def hand_in_each(self, jobs: list[Ready]) -> list[Created | Exception]:
-        """The same for requests that only share the way: each has its own answer, and this raises nothing."""
-        return await _many_callers.accept_each(self.accept_made, await self.create_each(jobs))
+            return await unless_stale(
+                lambda: self._write_through(
+                    connection, partial(create_in_batches, ctx=self.ctx, jobs=jobs, actor=actor, accept=accept)
+                )
+            )
+        made = await create_all(self.store, self.ctx, jobs, actor=actor, accept=accept)
+        if accept is not None:
+            return made
+        return [the_only([one]) for one in await accept_each(self.accept_created, [*made])]
 
     async def create_each(self, jobs: list[Ready]) -> list[Created | Exception]:
-        """What is to be accepted separately is left to whoever accepts it."""
-        return await _many_callers.create_in_few_commits(self.store, self.ctx, jobs)
+        """Each by itself: an answer or an error for each, and none of them concerns another."""
+        return await accept_each(self.accept_created, await self._store_each(jobs))
 
-    async def accept_made(self, job_ids: list[str]) -> list[str]:
-        """Those of them that the API is to accept; nobody has run them before."""
+    async def _store_each(self, jobs: list[Ready]) -> list[Created | Exception]:
+        return await create_each(self.store, self.ctx, jobs)
+
+    async def accept_created(self, job_ids: list[str]) -> list[str]:
+        """Accept those of them that the API is to accept; before that, no worker can claim them."""
         rows = await self.store.write(lambda tx: _accept.accept_made(tx, self.ctx, job_ids))
         return [row["id"] for row in rows]
 

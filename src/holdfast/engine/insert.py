@@ -71,7 +71,6 @@ class Batch(NamedTuple):
     fresh: list[tuple[Any, ...]]
     kinds: list[tuple[Any, ...]]
     known: list[tuple[Any, ...]]
-    resolved: dict[bytes, Resolved]
 
     def made(self, row: tuple[Any, ...]) -> Created:
         return Created(row[ID], State(self.kinds[row[_KIND] or 0][_STATE]))
@@ -93,22 +92,17 @@ ID, _KIND, _PRIORITY, _KEY, FINGERPRINT = 0, 1, 2, 7, 8  # places in a row of `f
 _TYPE, _QUEUE, _STATE = 2, 3, 8  # in one of `kind`
 
 
-async def prepare(tx: Tx, ctx: EngineContext, jobs: list[Ready], *, accept: bool | None, alone: bool = False) -> Batch:
-    """Only lanes and policies that are new here are written, and wait for locks without a limit."""
-    batch = Batch([], [], [], {})
+def prepare(ctx: EngineContext, jobs: list[Ready], resolved: list[Resolved], *, accept: bool | None) -> Batch:
+    batch = Batch([], [], [])
     numbers: dict[Resolved, int] = {}
-    resolved, alike = None, None
     ids = ctx.ids.job_ids(ctx.clock.now(), len(jobs))
-    for (job, payload, trace), job_id in zip(jobs, ids, strict=True):
-        kind = (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers)
-        if resolved is None or kind != alike:  # jobs of a batch are mostly of one kind
-            resolved, alike = await ctx.registry.resolve(tx, job, batch.resolved, alone=alone), kind
-        number = numbers.setdefault(resolved, len(numbers))
+    for (job, payload, trace), kind, job_id in zip(jobs, resolved, ids, strict=True):
+        number = numbers.setdefault(kind, len(numbers))
         if number == len(batch.kinds):
             needs = _text(ctx.hooks.needs_of(job.type))
             hooked = ctx.hooks.have("accept", job.type)
-            batch.kinds.append((number, job.tenant, job.type, *_kind(resolved, accept=accept, hooked=hooked), needs))
-            ids_of = (resolved.lane, resolved.lane_digest, resolved.policy_id, resolved.policy_digest)
+            batch.kinds.append((number, job.tenant, job.type, *_kind(kind, accept=accept, hooked=hooked), needs))
+            ids_of = (kind.lane, kind.lane_digest, kind.policy_id, kind.policy_digest)
             batch.known.append((*ids_of, job.type, needs))
         batch.fresh.append((job_id, number or None, *_particulars(job, payload, trace)))
     return batch

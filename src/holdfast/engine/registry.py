@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -54,10 +54,6 @@ class Resolved:
 
 
 _Answer = TypeVar("_Answer")
-
-
-class NeedsTransaction(Exception):
-    """What was begun without one turns out to be more than one statement. Nothing has been written yet."""
 
 
 class Stale(StoreUnavailable):
@@ -188,19 +184,34 @@ class Registry:
         """Those of this process are in the database again, which was from before they were declared."""
         self._lost_types = False
 
-    async def resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved], *, alone: bool = False) -> Resolved:
-        """Request over job type over given settings over lifecycle over defaults.
+    def resolved(self, jobs: Sequence[NewJob]) -> list[Resolved] | None:
+        """What `resolve` would find, without the database. None: it has to be asked."""
+        if self.types_age >= TYPES_FRESH_SECONDS:
+            return None
+        found: list[Resolved] = []
+        known: Resolved | None = None
+        alike: tuple[Any, ...] = ()
+        for job in jobs:
+            if (kind := _kind_of(job)) != alike:  # jobs of a batch are mostly of one kind
+                known, alike = self._resolved.get(msgspec.json.encode(kind)), kind
+            if known is None:
+                return None
+            found.append(known)
+        return found
 
-        `fresh` keeps what this transaction has interned.
-        """
+    async def resolve(self, tx: Tx, jobs: Sequence[NewJob]) -> list[Resolved]:
+        """The policy and the lane of each job. New ones are written, which waits for locks without a limit."""
+        if (known := self.resolved(jobs)) is not None:
+            return known
+        fresh: dict[bytes, Resolved] = {}  # what this transaction has interned
+        return [await self._resolve(tx, job, fresh) for job in jobs]
+
+    async def _resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved]) -> Resolved:
+        """Request over job type over given settings over lifecycle over defaults."""
         types, home = await self.types(tx), self._resolved  # what is resolved under these types belongs with them
-        key = msgspec.json.encode(
-            (new.tenant, new.type, new.lifecycle, new.queue, new.policy, new.requires, new.prefers)
-        )
+        key = msgspec.json.encode(_kind_of(new))
         if (known := self._resolved.get(key) or fresh.get(key)) is not None:
             return known
-        if alone:
-            raise NeedsTransaction
         if self._lost_types and self.declare_again is not None:
             await self.declare_again(tx)
             self.forget_types()
@@ -261,6 +272,11 @@ def _read_snapshot(row: Row | None) -> tuple[Snapshot, list[str]]:
     machine, ignored = from_stored(body.get("lifecycle"), 0 if row is None else row["moves"])
     policy, more = machine.policy.over_stored(body.get("policy"))
     return Snapshot(machine, policy), list(dict.fromkeys([*ignored, *more]))
+
+
+def _kind_of(job: NewJob) -> tuple[Any, ...]:
+    """What policy and lane of a job depend on, beside what its type declares."""
+    return (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers)
 
 
 async def unless_stale(attempt: Callable[[], Awaitable[_Answer]]) -> _Answer:

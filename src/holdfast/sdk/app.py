@@ -269,7 +269,7 @@ class App(Definitions):
 
     async def _create_together(self, new: list[NewJob]) -> list[Created]:
         _check_outside(new[0] if new else None)
-        return await (await self._here()).engine.create_all(new)
+        return await (await self._here()).engine.create_many(new)
 
     def create_sync(self, new: NewJob, *, connection: Any = None) -> Created:
         if connection is None:
@@ -291,7 +291,7 @@ class App(Definitions):
         connection = await driver_connection(connection)
         if missing := self._undeclared(opened):
             await opened.engine.job_types.declare(*missing, app=self.name, connection=connection)
-        return await self.traced(new, lambda jobs: opened.engine.create_all(jobs, connection=connection))
+        return await self.traced(new, lambda jobs: opened.engine.create_many(jobs, connection=connection))
 
     async def traced(
         self, new: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]

@@ -103,7 +103,8 @@ class _Creation:
 
     async def _insert(self, asked: list[_Asked]) -> list[Answer]:
         new = [one.ready for one in asked if one.existing is None]
-        batch = await prepare(self._tx, self._ctx, new, accept=self._accept)
+        resolved = await self._ctx.registry.resolve(self._tx, [one.job for one in new])
+        batch = prepare(self._ctx, new, resolved, accept=self._accept)
         inserted = await insert(self._tx, self._ctx, batch, actor=self._actor, which=self._ctx.mine) if new else ()
         if len(inserted) < len(new):
             raise _NotTogether

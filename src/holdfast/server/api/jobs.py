@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from holdfast.engine import Created, Filter
 from holdfast.engine.insert import ready
 from holdfast.engine.reads.states import STATUSES, state_filter
 from holdfast.engine.withdraw import CONTROL
-from holdfast.errors import Forbidden, HoldfastError, Malformed, NotFound, StoreError, Unauthorized, UnknownName
+from holdfast.errors import (
+    Forbidden,
+    HoldfastError,
+    Invalid,
+    Malformed,
+    NotFound,
+    StoreError,
+    Unauthorized,
+    UnknownName,
+)
 from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob
 from holdfast.model.key import Scope
@@ -59,11 +69,13 @@ async def create(server: ServerState, request: HttpRequest) -> Reply:
 async def create_batch(server: ServerState, request: HttpRequest) -> Reply:
     """All or none. A key in the header stands for all: each job without one of its own gets that key and its place."""
     intents: list[JobIntent] = request.body.jobs
+    if len(intents) > (most := server.engine.limits.batch_max):
+        raise Invalid(f"{len(intents)} jobs in one request, the limit is {most}", code="batch_too_large")
     key, tenant, trace = _key_in(request.headers), request.caller.tenant, carried(request.headers)
     jobs = [_new_job(intent, tenant, _key_of_place(intent, key, place), trace) for place, intent in enumerate(intents)]
     try:
         await _check(server, request, jobs)
-        made = await _traced(server, jobs, server.engine.hand_in)
+        made = await _traced(server, jobs, partial(server.engine.create_many, accept=None))
     except HoldfastError as error:
         raise _naming_place(error) from error
     _count(server, jobs, made)

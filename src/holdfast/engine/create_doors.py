@@ -1,4 +1,4 @@
-"""Jobs of many callers in few commits. Each is stored or refused by itself, and none is ever stored twice."""
+"""The two doors of create: all jobs or none, and each job by itself. Policies and lanes are resolved before."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TypeVar, cast
 from holdfast.batching import each
 from holdfast.engine import create as _create
 from holdfast.engine.context import EngineContext
-from holdfast.engine.insert import Created, Ready
-from holdfast.engine.registry import NeedsTransaction, unless_stale
+from holdfast.engine.insert import Batch, Created, Ready, all_ready, prepare
+from holdfast.engine.registry import unless_stale
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.lifecycle import Actor
+from holdfast.model import NewJob
 from holdfast.store import PostgresStore, SqliteStore, Tx
 
 Answers = list[Created | Exception]
@@ -20,9 +21,61 @@ _Stores = PostgresStore | SqliteStore
 _Answer = TypeVar("_Answer")
 
 
-async def create_in_few_commits(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> Answers:
-    """In one statement, unless a key is taken or hooks have a say. What was committed is answered as such, whatever
-    becomes of the rest."""
+async def create_all(
+    store: _Stores, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None
+) -> list[Created]:
+    """All or none, in one statement unless a key is taken or hooks have a say."""
+
+    async def write() -> list[Created]:
+        if _fits_one_statement(ctx, jobs):
+            batch = await _prepared(store, ctx, all_ready(jobs), accept=accept)
+            new = await store.write(lambda tx: _create.create_new(tx, ctx, batch, actor=actor), **_ALONE)
+            if made := [one for one in new if one is not None]:
+                return made
+        return await store.write(
+            lambda tx: create_in_batches(tx, ctx, jobs, actor=actor, accept=accept), retry_locked=False
+        )
+
+    with _create.naming_key(jobs):
+        return await unless_stale(write)
+
+
+def _fits_one_statement(ctx: EngineContext, jobs: list[NewJob]) -> bool:
+    """Of several jobs with keys, one whose key is taken would leave the others stored."""
+    if len(jobs) > ctx.limits.batch_max or any(ctx.hooks.needs_of(job.type) for job in jobs):
+        return False
+    return len(jobs) == 1 or all(job.idempotency_key is None for job in jobs)
+
+
+_ALONE = {"alone": True, "retry_locked": False}
+
+
+async def _prepared(store: _Stores, ctx: EngineContext, jobs: list[Ready], *, accept: bool | None) -> Batch:
+    new = [one.job for one in jobs]
+    resolved = ctx.registry.resolved(new)
+    if resolved is None:
+        resolved = await store.write(lambda tx: ctx.registry.resolve(tx, new), retry_locked=False)
+    return prepare(ctx, jobs, resolved, accept=accept)
+
+
+async def create_in_batches(
+    tx: Tx, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None
+) -> list[Created]:
+    """All or none, in this transaction."""
+    size, made = ctx.limits.batch_max, list[Created]()
+    for start in range(0, len(jobs), size):
+        try:
+            made += await _create.create(tx, ctx, jobs[start : start + size], actor=actor, accept=accept)
+        except HoldfastError as error:
+            if "place" in error.fields:
+                error.fields["place"] += start
+            raise
+    return made
+
+
+async def create_each(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> Answers:
+    """Each is stored or refused by itself, and none is ever stored twice. What was committed is answered as such,
+    whatever becomes of the rest."""
     plain = [one for one in jobs if ctx.hooks.needs_of(one.job.type) is None]
     tried = iter(await each(partial(_create_new, store, ctx), plain) if plain else [])
     new: list[Created | Exception | None] = [
@@ -34,14 +87,9 @@ async def create_in_few_commits(store: _Stores, ctx: EngineContext, jobs: list[R
 
 
 async def _create_new(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> Sequence[Created | Exception | None]:
-    async def work(tx: Tx, *, alone: bool) -> list[Created | None]:
-        return await _create.create_new(tx, ctx, jobs, actor=Actor.CLIENT, accept=None, alone=alone)
-
     async def write() -> list[Created | None]:
-        try:
-            return await store.write(partial(work, alone=True), alone=True, retry_locked=False)
-        except NeedsTransaction:
-            return await store.write(partial(work, alone=False), retry_locked=False)
+        batch = await _prepared(store, ctx, jobs, accept=None)
+        return await store.write(lambda tx: _create.create_new(tx, ctx, batch, actor=Actor.CLIENT), **_ALONE)
 
     return await _answered(write, jobs)
 
