@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from benchmarks.databases import Database, PostgresDatabase, SqliteDatabase
 from holdfast.clock import Clock, to_micros
-from holdfast.engine import Done, Engine, Held
+from holdfast.engine import Complete, Engine, HeldLease
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import open_store
@@ -65,10 +65,10 @@ class Ours:
         return await self.engine.claim(self.worker, limit=limit, types=[TYPE])
 
     async def complete(self, leases: list[Any]) -> None:
-        await self.engine.complete_many(self.worker, [Done(lease.id, lease.token) for lease in leases])
+        await self.engine.complete_many(self.worker, [Complete(lease.id, lease.token) for lease in leases])
 
     async def heartbeat(self, leases: list[Any]) -> None:
-        beat = await self.engine.heartbeat(self.worker, [Held(lease.id, lease.token) for lease in leases])
+        beat = await self.engine.heartbeat(self.worker, [HeldLease(lease.id, lease.token) for lease in leases])
         assert not beat.lost
 
     async def reap(self) -> int:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from benchmarks.databases import Database, Host, host
 from benchmarks.report import arguments, chosen_stores, print_table, write_results
 from holdfast.assembly.engine import open_engine
-from holdfast.engine import Done, Engine
+from holdfast.engine import Complete, Engine
 from holdfast.model import NewJob
 from holdfast.settings import Settings
 
@@ -109,7 +109,7 @@ async def jobs_through(server: Server, engine: Engine, worker: str, jobs: int) -
     await asyncio.gather(*(_hand_in(server, jobs // CALLERS) for _ in range(CALLERS)))
     done = 0
     while leases := await engine.claim(worker, types=["bench"], limit=100):
-        await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+        await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
         done += len(leases)
     assert done == jobs // CALLERS * CALLERS
     return done / (time.perf_counter() - began)

@@ -30,7 +30,7 @@ async def enqueued(job_type: Definition[[], None], **options: Any) -> Job:
 
 async def policy_of(app: App, job: JobHandle[Any] | Job) -> Policy:
     found = await job.get() if isinstance(job, JobHandle) else job
-    return await (await app.engine()).reads.policy(found.reads.policy)
+    return await (await app.engine()).reads.policy(found.policy)
 
 
 async def test_without_any_a_job_is_as_its_type_says(app: App, mail: Definition[[], None]) -> None:

@@ -131,7 +131,7 @@ async def test_a_setting_that_is_given_wins_over_what_transcode_does_with_parts(
         async def film() -> None: ...
 
         try:
-            policy = await (await app.engine()).reads.policy((await (await film.enqueue()).get()).reads.policy)
+            policy = await (await app.engine()).reads.policy((await (await film.enqueue()).get()).policy)
             assert (policy.keep_completed_parts, policy.discard_partial_parts) == wanted
         finally:
             await app.close()

@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model import NewJob
-from holdfast.model.reports import Done
+from holdfast.model.reports import Complete
 from holdfast.settings import Settings
 from holdfast.store.notify import by_queue
 from holdfast.worker.sources.database import DatabaseSource, Hints, NoBroker
@@ -71,7 +71,7 @@ class Hand:
                 leases = await self.source.claim(self.slots, queues=queues, types=types)
                 if leases:
                     await asyncio.sleep(self.pause)
-                    await self.source.complete([Done(lease.id, lease.token) for lease, _ in leases])
+                    await self.source.complete([Complete(lease.id, lease.token) for lease, _ in leases])
                     self.done += [lease.id for lease, _ in leases]
                 else:
                     await self.source.wait(5, queues, types)

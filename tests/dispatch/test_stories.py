@@ -18,7 +18,7 @@ from holdfast.dispatch.redis import STREAMS, RedisBroker
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.model.hint import Hint
-from holdfast.model.reports import Failure
+from holdfast.model.reports import Fail
 from holdfast.settings import Settings
 from tests.dispatch.stories import all_done, creating, ended, hand, idle, jobs, until
 from tests.servers.proxy import Proxy
@@ -135,7 +135,7 @@ async def test_a_job_that_failed_and_is_due_again_is_hinted_at_anew(by_redis: Se
         worker.busy.clear()
         (job,) = await jobs(creator.engine, 1)
         ((lease, _),) = await worker.source.claim(1, queues=None, types=None)
-        await worker.source.fail([Failure(id=lease.id, token=lease.token, code="E_X", retry_after_seconds=0)])
+        await worker.source.fail([Fail(id=lease.id, token=lease.token, code="E_X", retry_after_seconds=0)])
         worker.busy.set()
         await until(lambda: worker.done == [job])
         assert await ended(creator.engine, [job]) == {"succeeded after 2": 1}

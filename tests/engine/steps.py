@@ -4,7 +4,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Held, Verdict
+from holdfast.engine import Engine, HeldLease, Rejection
 from holdfast.lifecycle import Machine, State
 from holdfast.model import Lease, NewJob
 from holdfast.store import Row
@@ -49,8 +49,8 @@ async def run(engine: Engine, worker: str, *, instance: str | None = None, **job
     return lease
 
 
-def held(lease: Lease) -> Held:
-    return Held(lease.id, lease.token)
+def held(lease: Lease) -> HeldLease:
+    return HeldLease(lease.id, lease.token)
 
 
 class Standing(NamedTuple):
@@ -89,7 +89,7 @@ async def bring(engine: Engine, worker: str, machine: Machine, state: State, **j
             await engine.reject(worker, lease.id, lease.token, "E_BROUGHT")
         case State.REJECTED:
             await engine.release(worker, lease.id, lease.token)
-            await engine.reject_queued(Verdict(id=lease.id, code="E_BROUGHT"))
+            await engine.reject_queued(Rejection(id=lease.id, token="", code="E_BROUGHT"))
         case _:
             assert state is State.RUNNING
     return start._replace(token=lease.token)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.assembly.engine import open_engine, retention
 from holdfast.clock import MovableClock
-from holdfast.engine import Held, Retention
+from holdfast.engine import HeldLease, Retention
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle import DEFAULT, Lifecycles, Machine, Policy, State
 from holdfast.model import JobType, NewJob
@@ -100,7 +100,7 @@ async def test_whoever_runs_a_job_or_watches_over_it_needs_no_settings(tmp_path:
     reaped: dict[str, int] = {}
     for seconds in range(10, 610, 10):
         clock.advance(10)
-        await engine.heartbeat(beating, [Held(second.id, second.token)])
+        await engine.heartbeat(beating, [HeldLease(second.id, second.token)])
         if seconds <= 200:
             await engine.heartbeat(silent, [])
         reaped |= {row["id"]: seconds for row in await engine.maintenance.reap()}

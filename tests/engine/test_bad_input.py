@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Cursor, Engine, Filter, Held, NewWorker, Progress, Retention
+from holdfast.engine import Cursor, Engine, Filter, HeldLease, NewWorker, Progress, Retention
 from holdfast.errors import HoldfastError, Invalid, NotFound, StoreUnavailable
 from holdfast.model import JobType, Liveness, NewJob, Part, PartStatus
 from holdfast.store import migrate as migrating
@@ -205,8 +205,8 @@ async def test_a_beat_that_makes_no_sense_renews_nothing(engine: Engine, worker:
         ({"liveness": ["idle"]}, "invalid_field liveness"),
         ({"slots": "4"}, "invalid_field slots"),
         ({"leases": [held(lease), 1]}, "invalid_field leases"),
-        ({"leases": [held(lease), Held(lease.id, None)]}, "invalid_field leases"),  # type: ignore[arg-type]
-        ({"leases": [Held([1], lease.token)]}, "invalid_field leases"),  # type: ignore[arg-type]
+        ({"leases": [held(lease), HeldLease(lease.id, None)]}, "invalid_field leases"),  # type: ignore[arg-type]
+        ({"leases": [HeldLease([1], lease.token)]}, "invalid_field leases"),  # type: ignore[arg-type]
         ({"leases": None}, "invalid_field leases"),
     ]:
         assert await refused(beat(worker, **{"leases": [held(lease)], **fields})) == code, fields

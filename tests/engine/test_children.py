@@ -8,7 +8,7 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.maintenance.prune import Retention
 from holdfast.model import Lease, NewJob
-from holdfast.model.reports import Freed, Verdict
+from holdfast.model.reports import Rejection, Release
 from holdfast.store import q
 from tests.engine.steps import run, sweep
 
@@ -20,7 +20,7 @@ async def parent_of(engine: Engine, worker: str, children: int) -> tuple[Lease, 
 
 
 async def wait(engine: Engine, worker: str, parent: Lease) -> None:
-    await engine.release_many(worker, [Freed(parent.id, parent.token, 0, True, children=True)])
+    await engine.release_many(worker, [Release(parent.id, parent.token, 0, True, children=True)])
 
 
 async def claimed(engine: Engine, worker: str, job_type: str = "parent") -> list[str]:
@@ -67,7 +67,7 @@ async def canceled(engine: Engine, worker: str, child: str, clock: MovableClock)
 
 
 async def rejected(engine: Engine, worker: str, child: str, clock: MovableClock) -> None:
-    await engine.reject_queued(Verdict(id=child, code="NO"))
+    await engine.reject_queued(Rejection(id=child, token="", code="NO"))
 
 
 async def lost(engine: Engine, worker: str, child: str, clock: MovableClock) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Verdict
+from holdfast.engine import Engine, Rejection
 from holdfast.engine.maintenance.due_work import Chores
 from holdfast.model import Liveness, NewJob
 from tests.engine.steps import ask, run, sweep
@@ -170,7 +170,7 @@ async def test_a_worker_is_judged_by_its_own_lines(engine: Engine, worker: str, 
     clock.advance(DAY)
     await note(engine, worker, times=2)
     assert await seen(engine) == set()
-    await engine.reject_queued(Verdict(id=job.id, code="E_OVER"))
+    await engine.reject_queued(Rejection(id=job.id, token="", code="E_OVER"))
 
     clock.advance(DAY)
     await engine.maintenance.prune_worker_events()

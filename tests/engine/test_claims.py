@@ -3,7 +3,7 @@
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.model import NewJob
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from tests.engine.steps import NOBODYS, ask
 
 
@@ -64,7 +64,7 @@ async def test_what_nobody_heard_of_is_given_back(engine: Engine, worker: str) -
     for request in (None, "first", "second"):
         made = await engine.create(NewJob(type="echo"))
         [lease] = await engine.claim(worker) if request is None else await engine.claim_once(worker, request) or []
-        assert await engine.give_back(worker, [Held(lease.id, lease.token)], request=request)
+        assert await engine.give_back(worker, [HeldLease(lease.id, lease.token)], request=request)
         job = await engine.reads.get(made.id)
         assert (job.state, job.attempt) == ("queued", 0)
         [again] = await engine.claim_once(worker, request or "r") or []
@@ -79,7 +79,7 @@ async def test_what_a_repeat_was_told_of_stays_its_own(engine: Engine, worker: s
     [lease] = await engine.claim_once(worker, "r") or []
     assert await engine.claim_once(other, "r")
     assert await engine.claim_once(worker, "r") == [lease]
-    assert not await engine.give_back(worker, [Held(lease.id, lease.token)], request="r")
+    assert not await engine.give_back(worker, [HeldLease(lease.id, lease.token)], request="r")
     await engine.complete(worker, lease.id, lease.token)
 
 
@@ -87,8 +87,8 @@ async def test_nobody_gives_back_what_is_not_theirs(engine: Engine, worker: str)
     other = (await engine.workers.register()).id
     made = await engine.create(NewJob(type="echo"))
     [lease] = await engine.claim_once(worker, "r") or []
-    assert not await engine.give_back(other, [Held(lease.id, lease.token)], request="r")
-    assert not await engine.give_back(worker, [Held(lease.id, lease.token)], request="another")
-    await engine.give_back(other, [Held(lease.id, lease.token)])
-    await engine.give_back(worker, [Held(lease.id, NOBODYS)])
+    assert not await engine.give_back(other, [HeldLease(lease.id, lease.token)], request="r")
+    assert not await engine.give_back(worker, [HeldLease(lease.id, lease.token)], request="another")
+    await engine.give_back(other, [HeldLease(lease.id, lease.token)])
+    await engine.give_back(worker, [HeldLease(lease.id, NOBODYS)])
     assert (await engine.reads.get(made.id)).lease_token == lease.token

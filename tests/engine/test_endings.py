@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Done, Engine, Failure, Freed, Progress, Settled, Verdict
+from holdfast.engine import Complete, Engine, Fail, Progress, Rejection, Release, Settled
 from holdfast.errors import Conflict, IllegalMove, Invalid, LeaseLost
 from holdfast.lifecycle import State
 from holdfast.model import Lease, NewJob
@@ -60,11 +60,11 @@ async def test_a_batch_of_endings_settles_each_by_itself(engine: Engine, worker:
     answers = await engine.complete_many(
         worker,
         [
-            Done(last.id, last.token, 3),
-            Done(lost.id, NOBODYS),
-            Done(good.id, good.token, 1),
-            Done("no id", "no token"),
-            Done(NOBODYS, NOBODYS),
+            Complete(last.id, last.token, 3),
+            Complete(lost.id, NOBODYS),
+            Complete(good.id, good.token, 1),
+            Complete("no id", "no token"),
+            Complete(NOBODYS, NOBODYS),
         ],
     )
 
@@ -95,20 +95,20 @@ async def test_two_leases_of_one_job_in_a_batch_are_told_apart(
         old, new = leases
         match verb:
             case "complete":
-                done = [Done(lease.id, lease.token, {"epoch": lease.epoch}) for lease in leases]
+                done = [Complete(lease.id, lease.token, {"epoch": lease.epoch}) for lease in leases]
                 answers = await engine.complete_many(worker, [done[n] for n in order])
                 assert (await engine.reads.get(old.id)).result == {"epoch": 2}
             case "fail":
-                failures = [Failure(id=lease.id, token=lease.token, code=f"E_{lease.epoch}") for lease in leases]
+                failures = [Fail(id=lease.id, token=lease.token, code=f"E_{lease.epoch}") for lease in leases]
                 answers = await engine.fail_many(worker, [failures[n] for n in order])
                 assert (await engine.reads.get(old.id)).error["code"] == "E_2"
             case "release":
-                freed = [Freed(lease.id, lease.token, 100 * lease.epoch) for lease in leases]
+                freed = [Release(lease.id, lease.token, 100 * lease.epoch) for lease in leases]
                 answers = await engine.release_many(worker, [freed[n] for n in order])
                 answers = [a if n else LeaseLost("repeat of the first") for a, n in zip(answers, order, strict=True)]
                 assert (await engine.reads.get(old.id)).run_at == new.run_at + timedelta(seconds=200)
             case "reject":
-                verdicts = [Verdict(id=lease.id, token=lease.token, code=f"E_{lease.epoch}") for lease in leases]
+                verdicts = [Rejection(id=lease.id, token=lease.token, code=f"E_{lease.epoch}") for lease in leases]
                 answers = await engine.reject_many(worker, [verdicts[n] for n in order])
                 assert (await engine.reads.get(old.id)).reason == "E_2"
             case _:
@@ -121,7 +121,7 @@ async def test_two_leases_of_one_job_in_a_batch_are_told_apart(
 
 async def test_two_words_about_one_lease_in_a_batch_count_in_order(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
-    first, repeat, other = await engine.complete_many(worker, [Done(lease.id, lease.token, n) for n in (1, 1, 2)])
+    first, repeat, other = await engine.complete_many(worker, [Complete(lease.id, lease.token, n) for n in (1, 1, 2)])
 
     assert first == repeat == Settled(lease.id, State.SUCCEEDED)
     assert isinstance(other, LeaseLost)
@@ -225,7 +225,7 @@ async def test_a_retry_waits_for_its_backoff_and_jitter_spreads_it(
 ) -> None:
     """S9, C-17: full jitter, so a hundred failures do not come back in one wave; none comes early."""
     leases = [await run(engine, worker, lifecycle="images") for _ in range(20)]
-    await engine.fail_many(worker, [Failure(id=lease.id, token=lease.token, code="E") for lease in leases])
+    await engine.fail_many(worker, [Fail(id=lease.id, token=lease.token, code="E") for lease in leases])
 
     due = sorted([(await engine.reads.get(lease.id)).run_at - clock.now() for lease in leases])
     assert timedelta(0) < due[0] < due[-1] < timedelta(seconds=2)
@@ -435,7 +435,9 @@ async def test_the_system_may_reject_what_nobody_has_started(engine: Engine, wor
     queued = await engine.create(NewJob(type="image", lifecycle="generation", delay_seconds=60))
     before = await stored(engine, running.id)
 
-    verdicts = [Verdict(id=job_id, code="SAFE_BLOCK", message="nsfw") for job_id in (running.id, queued.id, NOBODYS)]
+    verdicts = [
+        Rejection(id=job_id, token="", code="SAFE_BLOCK", message="nsfw") for job_id in (running.id, queued.id, NOBODYS)
+    ]
     assert await engine.reject_queued(*verdicts) == [queued.id]
 
     job = await engine.reads.get(queued.id)
@@ -455,6 +457,6 @@ async def test_a_lifecycle_without_rejection_refuses_it(engine: Engine, worker: 
 
 
 async def test_a_verdict_for_no_job_at_all_is_ignored(engine: Engine) -> None:
-    assert await engine.reject_queued(Verdict(id="no id at all", code="E")) == []
+    assert await engine.reject_queued(Rejection(id="no id at all", token="", code="E")) == []
     assert await engine.discard("no id at all") == []
     assert await sweep(engine, MovableClock(), 10) == []

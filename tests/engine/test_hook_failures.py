@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Done, Engine, Failure, Retention
+from holdfast.engine import Complete, Engine, Fail, Retention
 from holdfast.engine.hooks.claim import Cancel, ClaimRequest, Defer, Reject
 from holdfast.engine.hooks.moves import MoveRequest
 from holdfast.engine.insert import ready as ready_job
 from holdfast.errors import ExtensionMissing, HookFailed, OutcomeUnknown, Refused, StoreUnavailable
 from holdfast.lifecycle import State
 from holdfast.model import Job, Lease, NewJob
-from holdfast.model.reports import Freed, Settled, Verdict
+from holdfast.model.reports import Rejection, Release, Settled
 from holdfast.store import Tx, open_store, postgres, q
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteTx
@@ -104,7 +104,7 @@ def break_one(engine: Engine, way: str, *verbs: str) -> None:
 async def test_of_a_hundred_completions_the_one_whose_effect_fails_waits(engine: Engine, worker: str, way: str) -> None:
     break_one(engine, way, "complete")
     leases = await hundred(engine, worker)
-    answers = await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+    answers = await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
     bad = next(place for place, lease in enumerate(leases) if lease.payload["n"] == BAD)
     assert isinstance(answers[bad], HookFailed)
     assert sum(isinstance(answer, Settled) for answer in answers) == 99
@@ -120,7 +120,7 @@ async def test_of_a_hundred_completions_the_one_whose_effect_fails_waits(engine:
 async def test_of_a_hundred_failures_the_one_whose_effect_fails_waits(engine: Engine, worker: str, way: str) -> None:
     break_one(engine, way, "fail")
     leases = await hundred(engine, worker)
-    failures = [Failure(id=lease.id, token=lease.token, code="E", permanent=True) for lease in leases]
+    failures = [Fail(id=lease.id, token=lease.token, code="E", permanent=True) for lease in leases]
     answers = await engine.fail_many(worker, failures)
     assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
     assert len((await engine.reads.page(limit=200)).jobs) == 100
@@ -167,7 +167,7 @@ async def test_a_hook_that_makes_sqlite_undo_everything_moves_nothing(fresh_sqli
 
     leases = await ten(engine, worker)
     with pytest.raises(StoreUnavailable, match="nothing was written"):
-        await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+        await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
     assert await states(engine) == {"running": 10}
     await engine.close()
 
@@ -189,7 +189,7 @@ async def test_a_batch_whose_commit_may_have_happened_is_not_moved_again(
 
     monkeypatch.setattr(postgres, "require_replication", require_replication)
     with pytest.raises(OutcomeUnknown):
-        await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+        await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
     await engine.close()
 
 
@@ -215,7 +215,7 @@ async def test_a_hook_that_writes_for_too_long_undoes_nothing_else(engine: Engin
 
     await engine.create_many([NewJob(type="n", payload={"n": n}) for n in (BAD - 1, BAD)])
     leases = await engine.claim(worker, limit=2)
-    reports = [Done(lease.id, lease.token) for lease in leases]
+    reports = [Complete(lease.id, lease.token) for lease in leases]
     answers, created = await asyncio.gather(engine.complete_many(worker, reports), engine.create(NewJob(type="plain")))
     assert [type(answer) for answer in answers] == [Settled, HookFailed]
     assert await ask(engine, "SELECT name FROM secrets") == []
@@ -237,7 +237,7 @@ async def test_hooks_that_all_wait_for_one_lock_hold_up_the_others_no_longer_tha
     locked = "complete"
     leases = await ten(engine, worker)
     called.clear()
-    answers = await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+    answers = await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
     assert all(isinstance(answer, HookFailed) for answer in answers)
     assert 2 <= len(called) <= 4, "the others were left for another call"
     locked = "claim"
@@ -269,7 +269,7 @@ async def test_one_release_waits(engine: Engine, worker: str, way: str) -> None:
     """R003-110."""
     break_one(engine, way, "release")
     leases = await ten(engine, worker)
-    answers = await engine.release_many(worker, [Freed(lease.id, lease.token) for lease in leases])
+    answers = await engine.release_many(worker, [Release(lease.id, lease.token) for lease in leases])
     assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
     assert await states(engine) == {"queued": 9, "running": 1}
 
@@ -278,7 +278,7 @@ async def test_one_release_waits(engine: Engine, worker: str, way: str) -> None:
 async def test_one_rejection_waits(engine: Engine, worker: str, way: str) -> None:
     break_one(engine, way, "reject")
     leases = await ten(engine, worker)
-    verdicts = [Verdict(id=lease.id, token=lease.token, code="E") for lease in leases]
+    verdicts = [Rejection(id=lease.id, token=lease.token, code="E") for lease in leases]
     answers = await engine.reject_many(worker, verdicts)
     assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
     assert await states(engine) == {"rejected": 9, "running": 1}
@@ -288,7 +288,7 @@ async def test_one_rejection_waits(engine: Engine, worker: str, way: str) -> Non
 async def test_one_job_is_pruned_later(engine: Engine, worker: str, clock: MovableClock, way: str) -> None:
     break_one(engine, way, "prune")
     leases = await ten(engine, worker)
-    await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases])
+    await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
     clock.advance(100)
     assert await engine.maintenance.prune(Retention(succeeded=10)) == 9
     assert await engine.maintenance.prune(Retention(succeeded=10)) == 0, "not before its time"
@@ -303,7 +303,7 @@ async def test_one_retry_is_queued_later(engine: Engine, worker: str, clock: Mov
     """In a lifecycle that queues a retry again instead of claiming it directly."""
     break_one(engine, way, "requeue")
     leases = await ten(engine, worker, lifecycle="orchestration")
-    failures = [Failure(id=lease.id, token=lease.token, code="E", retry_after_seconds=1) for lease in leases]
+    failures = [Fail(id=lease.id, token=lease.token, code="E", retry_after_seconds=1) for lease in leases]
     await engine.fail_many(worker, failures)
     clock.advance(5)
     assert await engine.maintenance.requeue_due() == 9
@@ -353,10 +353,10 @@ async def test_a_guard_that_fails_harms_its_own_job_alone(engine: Engine, worker
         leases = await ten(engine, worker)
         assert len(leases) == 10
         reports = {
-            "complete": [Done(lease.id, lease.token) for lease in leases],
-            "fail": [Failure(id=lease.id, token=lease.token, code="E", permanent=True) for lease in leases],
-            "release": [Freed(lease.id, lease.token, 1000) for lease in leases],
-            "reject": [Verdict(id=lease.id, token=lease.token, code="E") for lease in leases],
+            "complete": [Complete(lease.id, lease.token) for lease in leases],
+            "fail": [Fail(id=lease.id, token=lease.token, code="E", permanent=True) for lease in leases],
+            "release": [Release(lease.id, lease.token, 1000) for lease in leases],
+            "reject": [Rejection(id=lease.id, token=lease.token, code="E") for lease in leases],
         }[verb]
         answers = await getattr(engine, f"{verb}_many")(worker, reports)
         refusal = Refused if way == "refuses" else HookFailed
@@ -501,10 +501,10 @@ async def test_a_process_without_the_extension_leaves_its_jobs_alone(
         assert not (await other.polls.poll(worker)).any
         [lease] = await engine.claim(worker)
         for answers in (
-            await other.complete_many(worker, [Done(lease.id, lease.token)]),
-            await other.release_many(worker, [Freed(lease.id, lease.token)]),
-            await other.fail_many(worker, [Failure(id=lease.id, token=lease.token, code="E")]),
-            await other.reject_many(worker, [Verdict(id=lease.id, token=lease.token, code="E")]),
+            await other.complete_many(worker, [Complete(lease.id, lease.token)]),
+            await other.release_many(worker, [Release(lease.id, lease.token)]),
+            await other.fail_many(worker, [Fail(id=lease.id, token=lease.token, code="E")]),
+            await other.reject_many(worker, [Rejection(id=lease.id, token=lease.token, code="E")]),
         ):
             assert isinstance(answers[0], ExtensionMissing)
         clock.advance(100_000)

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Done, Engine, Failure, Verdict
+from holdfast.engine import Complete, Engine, Fail, Rejection
 from holdfast.engine.hooks.create import CreateRequest
 from holdfast.engine.hooks.moves import MoveRequest
 from holdfast.engine.insert import Created, ready
@@ -167,7 +167,7 @@ async def test_a_guard_of_reject_holds_also_before_a_job_has_started(engine: Eng
     guard(engine, "reject")(no)
     queued = await engine.create(NewJob(type="image", lifecycle="generation"))
     with pytest.raises(Refused):
-        await engine.reject_queued(Verdict(id=queued.id, code="E"))
+        await engine.reject_queued(Rejection(id=queued.id, token="", code="E"))
     assert (await engine.reads.get(queued.id)).state is State.QUEUED
 
 
@@ -315,18 +315,18 @@ async def test_a_ledger_balances_over_random_outcomes(
                     if machines[job.lifecycle].targets("cancel", job.state):
                         await engine.cancel(job.id)
                     if machines[job.lifecycle].targets("reject", State.QUEUED):
-                        await engine.reject_queued(Verdict(id=job.id, code="E"))
+                        await engine.reject_queued(Rejection(id=job.id, token="", code="E"))
             case 4:
                 await engine.discard(*[job.id for job in (await engine.reads.page()).jobs])
             case end:
                 leases = [lease for lease in await engine.claim(worker, limit=3) if random.random() < 0.8]
                 if end == 5:
-                    await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in leases] * 2)
+                    await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases] * 2)
                 elif end == 6:
                     hopeless = random.random() < 0.5
                     await engine.fail_many(
                         worker,
-                        [Failure(id=lease.id, token=lease.token, code="E", permanent=hopeless) for lease in leases],
+                        [Fail(id=lease.id, token=lease.token, code="E", permanent=hopeless) for lease in leases],
                     )
                 else:
                     for lease in leases:

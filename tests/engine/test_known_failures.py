@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Done, Engine, Failure, Freed, Progress, Retention, Verdict
+from holdfast.engine import Complete, Engine, Fail, Progress, Rejection, Release, Retention
 from holdfast.engine.maintenance.reap import reap
 from holdfast.errors import Conflict, HoldfastError, LeaseLost
 from holdfast.ids import SeededIds
@@ -94,7 +94,7 @@ async def test_k4_a_job_never_both_finishes_and_fails(engine: Engine, worker: st
     assert await ends(engine, first.id) == ["succeeded"]
 
     answers, reaped = await asyncio.gather(
-        engine.complete_many(worker, [Done(lease.id, lease.token) for lease in rest]), engine.maintenance.reap()
+        engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in rest]), engine.maintenance.reap()
     )
     with pytest.raises(LeaseLost):
         await engine.complete(worker, second.id, second.token)
@@ -459,7 +459,7 @@ class Scene:
         freed = NewJob(type="a", lifecycle="generation", idempotency_key="freed")
         kept = NewJob(type="b", idempotency_key="kept")
         rejected, _ = await self.engine.create_many([freed, kept])
-        await self.engine.reject_queued(Verdict(id=rejected.id, code="E"))
+        await self.engine.reject_queued(Rejection(id=rejected.id, token="", code="E"))
         return lambda: self.engine.create_many([NewJob(type="new"), kept, freed, NewJob(type="newer", queue="q")])
 
     async def accept(self) -> Callable[[], Awaitable[Any]]:
@@ -497,31 +497,31 @@ class Scene:
 
     async def complete(self) -> Callable[[], Awaitable[Any]]:
         leases = await self.hold("default", "crawl")
-        stale = Done(leases[0].id, NOBODYS)
-        done = [stale, *(Done(lease.id, lease.token, {"n": 1}) for lease in leases)]
+        stale = Complete(leases[0].id, NOBODYS)
+        done = [stale, *(Complete(lease.id, lease.token, {"n": 1}) for lease in leases)]
         return lambda: self.engine.complete_many(self.worker, done)
 
     async def fail(self) -> Callable[[], Awaitable[Any]]:
         leases = await self.hold("default", "crawl", "orchestration", "default")
         await self.engine.cancel(leases[3].id)
         failures = [
-            Failure(id=lease.id, token=lease.token, code="E", permanent=n in (1, 2)) for n, lease in enumerate(leases)
+            Fail(id=lease.id, token=lease.token, code="E", permanent=n in (1, 2)) for n, lease in enumerate(leases)
         ]
         return lambda: self.engine.fail_many(self.worker, failures)
 
     async def release(self) -> Callable[[], Awaitable[Any]]:
         leases = await self.hold("default", "crawl", "default")
         await self.engine.cancel(leases[2].id)
-        return lambda: self.engine.release_many(self.worker, [Freed(lease.id, lease.token, 5) for lease in leases])
+        return lambda: self.engine.release_many(self.worker, [Release(lease.id, lease.token, 5) for lease in leases])
 
     async def reject(self) -> Callable[[], Awaitable[Any]]:
         leases = await self.hold("default", "generation")
-        verdicts = [Verdict(id=lease.id, token=lease.token, code="E") for lease in leases]
+        verdicts = [Rejection(id=lease.id, token=lease.token, code="E") for lease in leases]
         return lambda: self.engine.reject_many(self.worker, verdicts)
 
     async def reject_queued(self) -> Callable[[], Awaitable[Any]]:
         created = await self.engine.create_many([NewJob(type="a"), NewJob(type="b", lifecycle="generation")])
-        return lambda: self.engine.reject_queued(*(Verdict(id=job.id, code="E") for job in created))
+        return lambda: self.engine.reject_queued(*(Rejection(id=job.id, token="", code="E") for job in created))
 
     async def cancel_waiting(self) -> Callable[[], Awaitable[Any]]:
         job = await self.engine.create(NewJob(type="a"))
@@ -655,10 +655,10 @@ async def test_k36_batches_in_every_order_never_surface_a_deadlock(
                 case 0 | 1:
                     await engine.heartbeat(worker, [held(lease) for lease in batch])
                 case 2:
-                    await engine.complete_many(worker, [Done(lease.id, lease.token) for lease in batch[:10]])
+                    await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in batch[:10]])
                 case 3:
                     await engine.fail_many(
-                        worker, [Failure(id=lease.id, token=lease.token, code="E") for lease in batch[:10]]
+                        worker, [Fail(id=lease.id, token=lease.token, code="E") for lease in batch[:10]]
                     )
                 case 4:
                     await engine.maintenance.reap(gone=["here"], limit=5)
@@ -671,7 +671,7 @@ async def test_k36_batches_in_every_order_never_surface_a_deadlock(
                     )
                 case _:
                     await engine.claim(worker, limit=5, instance="there")
-                    await engine.release_many(worker, [Freed(lease.id, lease.token) for lease in batch[:5]])
+                    await engine.release_many(worker, [Release(lease.id, lease.token) for lease in batch[:5]])
 
     await asyncio.gather(*(storm(seed) for seed in range(16)))
     await assert_whole(first)

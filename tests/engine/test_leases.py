@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Held, Progress
+from holdfast.engine import Engine, HeldLease, Progress
 from holdfast.errors import Invalid, LeaseLost, NotFound
 from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob
@@ -52,7 +52,13 @@ async def test_a_beat_names_what_is_lost_and_renews_the_rest(engine: Engine, wor
     other = (await engine.workers.register()).id
     theirs = await run(engine, other)
 
-    gone = [held(done), held(theirs), Held(kept.id, NOBODYS), Held(NOBODYS, NOBODYS), Held("no id", "no token")]
+    gone = [
+        held(done),
+        held(theirs),
+        HeldLease(kept.id, NOBODYS),
+        HeldLease(NOBODYS, NOBODYS),
+        HeldLease("no id", "no token"),
+    ]
     beat = await engine.heartbeat(worker, [held(kept), *gone])
 
     assert beat.lost == [lease.id for lease in gone]

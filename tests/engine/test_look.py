@@ -9,7 +9,7 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model import NewJob
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.store import q
 from holdfast.store.queries import Query
 from tests.engine.steps import NOBODYS, held, run
@@ -173,6 +173,6 @@ async def test_a_worker_learns_what_should_not_go_on(engine: Engine, worker: str
     [again] = await engine.claim(worker, types=[lost.type])
     assert again.token != lost.token
     bad = [held(lease) for lease in (canceled, done, lost, others)]
-    bad += [Held(fine.id, NOBODYS), Held(NOBODYS, fine.token), Held("nonsense", "nonsense")]
+    bad += [HeldLease(fine.id, NOBODYS), HeldLease(NOBODYS, fine.token), HeldLease("nonsense", "nonsense")]
     assert await engine.polls.to_stop(worker, [held(fine), *bad, held(again)]) == bad
     assert await engine.polls.to_stop(worker, []) == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Engine, Held, Progress, Verdict
+from holdfast.engine import Engine, HeldLease, Progress, Rejection
 from holdfast.errors import Conflict, IllegalMove, LeaseLost
 from holdfast.lifecycle import BUILT_IN, FINAL, Actor, Machine, Policy, State
 from tests.engine.steps import NOBODYS, Standing, ask, bring, stored
@@ -100,7 +100,7 @@ def tries() -> Iterator[Try]:
     def by_system(verb: str, sources: tuple[State, ...], target: State, call: Call, **more: Any) -> Try:
         return Try(verb, sources, target, Actor.SYSTEM, call, **more)
 
-    verdict = lambda e, w, j: e.reject_queued(Verdict(id=j.id, code="E_TRY"))  # noqa: E731
+    verdict = lambda e, w, j: e.reject_queued(Rejection(id=j.id, token="", code="E_TRY"))  # noqa: E731
     died = lambda e, w, j: e.maintenance.reap(gone=[j.instance])  # noqa: E731
     yield by_system("reject", (State.QUEUED,), State.REJECTED, verdict)
     yield by_system("reap", running, State.RETRYING, died)
@@ -185,10 +185,10 @@ async def _only_the_holder_may_write(engine: Engine, worker: str, job: Standing,
         ):
             with pytest.raises(LeaseLost):
                 await write(writer, token)
-        assert (await engine.heartbeat(writer, [Held(job.id, token)])).lost == [job.id]
+        assert (await engine.heartbeat(writer, [HeldLease(job.id, token)])).lost == [job.id]
         assert await stored(engine, job.id) == before
     if state is State.RUNNING:
-        assert (await engine.heartbeat(worker, [Held(job.id, job.token)])).lost == []
+        assert (await engine.heartbeat(worker, [HeldLease(job.id, job.token)])).lost == []
         await engine.progress(worker, Progress(id=job.id, token=job.token, percent=1))
         assert (await engine.reads.get(job.id)).percent == 1
 

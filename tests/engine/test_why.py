@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Verdict
+from holdfast.engine import Engine, Rejection
 from holdfast.engine.reads.why import unserved
 from holdfast.lifecycle import Lifecycles, State
 from holdfast.model import NewJob
@@ -173,7 +173,7 @@ async def test_its_turn_behind_one(engine: Engine, worker: str) -> None:
 
 async def test_a_rejected_job_says_why(engine: Engine) -> None:
     job = await engine.create(NewJob(type="n", lifecycle="generation"))
-    await engine.reject_queued(Verdict(id=job.id, code="SAFE_BLOCK"))
+    await engine.reject_queued(Rejection(id=job.id, token="", code="SAFE_BLOCK"))
     assert await answer(engine, job.id) == ("state", "it is rejected, which is final (SAFE_BLOCK)")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Cursor, Engine, Held, Progress
+from holdfast.engine import Cursor, Engine, HeldLease, Progress
 from holdfast.model import Liveness, NewJob
 from tests.engine.log import settled
 from tests.engine.steps import ask, run
@@ -64,11 +64,11 @@ async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engi
     for worker in (local, remote):
         lease = await run(engine, worker)
         await noted()
-        await engine.heartbeat(worker, [Held(lease.id, lease.token)])
+        await engine.heartbeat(worker, [HeldLease(lease.id, lease.token)])
         await engine.complete(worker, lease.id, lease.token)
         await noted()
     lost = await run(engine, local)
-    await engine.heartbeat(local, [Held(lost.id, lost.token)], liveness=Liveness.OFFLINE)
+    await engine.heartbeat(local, [HeldLease(lost.id, lost.token)], liveness=Liveness.OFFLINE)
     await noted()
     said = await lines(engine)
     assert [status for worker, _, status, _ in said if worker == local] == ["idle", "busy", "idle", "offline"]

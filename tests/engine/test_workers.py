@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Held
+from holdfast.engine import Engine, HeldLease
 from holdfast.errors import Invalid, NotFound
 from holdfast.model import Liveness, NewJob, WorkerRecord
 from holdfast.store import Tx
@@ -203,7 +203,7 @@ async def test_a_worker_is_busy_from_its_claim_and_idle_from_its_report(engine: 
     assert await engine.workers.holds() == {worker: 2}
     await engine.complete(worker, first.id, first.token)
     assert await seen() == ("busy", second.id)
-    await engine.heartbeat(worker, [Held(second.id, second.token)])
+    await engine.heartbeat(worker, [HeldLease(second.id, second.token)])
     await engine.fail(worker, second.id, second.token, "E", permanent=True)
     assert await seen() == ("idle", None)
 
@@ -221,7 +221,7 @@ async def test_a_worker_that_went_offline_has_no_current_job(engine: Engine, clo
     [gone] = await engine.maintenance.mark_silent_workers()
     found = await engine.workers.get(worker)
     assert (gone.id, found.status, found.current_job_id) == (worker, "offline", None)
-    await engine.heartbeat(worker, [Held(lease.id, lease.token)])
+    await engine.heartbeat(worker, [HeldLease(lease.id, lease.token)])
     assert (await engine.workers.get(worker)).current_job_id == lease.id
 
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast.clock import Clock, MovableClock
-from holdfast.engine import Done, Engine, Failure, Retention
+from holdfast.engine import Complete, Engine, Fail, Retention
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.errors import ExtensionMissing, HoldfastError
 from holdfast.lifecycle import FINAL
 from holdfast.model import Job, JobType, Lease, NewJob
-from holdfast.model.reports import Freed, Verdict
+from holdfast.model.reports import Rejection, Release
 from holdfast.store import PostgresStore, Tx, open_store
 from holdfast.store.migrate import migrate
 from holdfast.store.queries import Query
@@ -153,15 +153,15 @@ class Histories:
         some, self._leases = self._leases[:3], self._leases[3:]
         match self._chance.randrange(5):
             case 0 | 1:
-                await engine.complete_many(self._worker, [Done(one.id, one.token) for one in some] * 2)
+                await engine.complete_many(self._worker, [Complete(one.id, one.token) for one in some] * 2)
             case 2:
                 lasting = self._chance.random() < 0.5
-                failures = [Failure(id=one.id, token=one.token, code="E", permanent=lasting) for one in some]
+                failures = [Fail(id=one.id, token=one.token, code="E", permanent=lasting) for one in some]
                 await engine.fail_many(self._worker, failures)
             case 3:
-                await engine.release_many(self._worker, [Freed(one.id, one.token) for one in some])
+                await engine.release_many(self._worker, [Release(one.id, one.token) for one in some])
             case _:
-                verdicts = [Verdict(id=one.id, token=one.token, code="E") for one in some]
+                verdicts = [Rejection(id=one.id, token=one.token, code="E") for one in some]
                 await engine.reject_many(self._worker, verdicts)
 
     async def _sweep(self, engine: Engine) -> None:
@@ -183,7 +183,7 @@ class Histories:
         if final := [job.id for job in jobs if job.final]:
             await engine.redrive(self._chance.choice(final))
         if queued := [job.id for job in jobs if job.state == "queued"]:
-            await engine.reject_queued(Verdict(id=self._chance.choice(queued), code="E"))
+            await engine.reject_queued(Rejection(id=self._chance.choice(queued), token="", code="E"))
 
     async def _finish(self) -> None:
         """End what is left, with hooks that work: then nothing stays reserved."""

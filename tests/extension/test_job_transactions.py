@@ -14,7 +14,7 @@ from holdfast.errors import Invalid, JobFailed, LeaseLost, Refused
 from holdfast.extend import Extension, MoveRequest, Tx
 from holdfast.lifecycle import State
 from holdfast.model import Job
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.settings import Settings
 from holdfast.store import connect
 from holdfast.store.migrate import migrate
@@ -170,11 +170,11 @@ async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(
         job, other = await slow.enqueue((await victim.enqueue()).id), await neighbour.enqueue()
         await asyncio.wait_for(inside.wait(), 20)
         await until(lambda: len(at_work.worker.running()) == 2)
-        held = [Held(run.lease.id, run.lease.token) for run in at_work.worker.running()]
+        held = [HeldLease(run.lease.id, run.lease.token) for run in at_work.worker.running()]
         async with asyncio.timeout(20):
             beat = await engine.heartbeat(at_work.source.worker, held)
         assert (beat.lost, sorted(beat.expires_at)) == ([], sorted([job.id, other.id]))
-        gone = [Held(lease.id, "00000000-0000-4000-8000-000000000000") for lease in held]
+        gone = [HeldLease(lease.id, "00000000-0000-4000-8000-000000000000") for lease in held]
         assert len((await engine.heartbeat(at_work.source.worker, gone)).lost) == 2
         go_on.set()
         assert await job.result(20) == "held"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Done, Engine, Failure, Freed, Held, Progress, Settled
+from holdfast.engine import Complete, Engine, Fail, HeldLease, Progress, Release, Settled
 from holdfast.engine.cancel import Canceling, cancel
 from holdfast.engine.claim import claim
 from holdfast.engine.complete import complete
@@ -191,7 +191,7 @@ class Scene:
         before = await self.stage.engine.reads.get(self.job)
         if before.lease_token == self.token:
             return
-        [answer] = await self.stage.engine.complete_many(self.stage.holder, [Done(self.job, self.token, "stale")])
+        [answer] = await self.stage.engine.complete_many(self.stage.holder, [Complete(self.job, self.token, "stale")])
         assert isinstance(answer, LeaseLost), "a lost lease was good enough afterwards"
         assert await self.stage.engine.reads.get(self.job) == before
 
@@ -211,21 +211,23 @@ ASKED: dict[str, Callable[[Scene, Tx, str], Awaitable[Any]]] = {
     "claim": lambda scene, tx, taker: claim(
         tx, scene.stage.engine.ctx, worker=taker, instance=None, queues=None, types=None, limit=1
     ),
-    "heartbeat": lambda scene, tx, _: heartbeat(tx, worker=scene.stage.holder, leases=[Held(scene.job, scene.token)]),
+    "heartbeat": lambda scene, tx, _: heartbeat(
+        tx, worker=scene.stage.holder, leases=[HeldLease(scene.job, scene.token)]
+    ),
     "progress": lambda scene, tx, _: progress(
         tx, scene.stage.engine.ctx, [Progress(id=scene.job, token=scene.token, step="on")], worker=scene.stage.holder
     ),
     "complete": lambda scene, tx, _: complete(
-        tx, scene.stage.engine.ctx, [Done(scene.job, scene.token, "done")], worker=scene.stage.holder
+        tx, scene.stage.engine.ctx, [Complete(scene.job, scene.token, "done")], worker=scene.stage.holder
     ),
     "fail": lambda scene, tx, _: fail(
         tx,
         scene.stage.engine.ctx,
-        [Failure(id=scene.job, token=scene.token, code="E_ANY", retry_after_seconds=0)],
+        [Fail(id=scene.job, token=scene.token, code="E_ANY", retry_after_seconds=0)],
         worker=scene.stage.holder,
     ),
     "release": lambda scene, tx, _: release(
-        tx, scene.stage.engine.ctx, [Freed(scene.job, scene.token)], worker=scene.stage.holder
+        tx, scene.stage.engine.ctx, [Release(scene.job, scene.token)], worker=scene.stage.holder
     ),
     "cancel": lambda scene, tx, _: cancel(tx, scene.stage.engine.ctx, scene.job),
     "reap": lambda scene, tx, _: reap(tx, scene.stage.engine.ctx),

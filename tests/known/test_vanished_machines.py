@@ -12,7 +12,7 @@ import pytest
 from holdfast.engine import Engine
 from holdfast.engine.webhooks.webhooks import READER
 from holdfast.model import NewJob
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.store import connect, dead_connections, open_store, q
 from holdfast.store.base import Tx
 from holdfast.store.postgres import PostgresStore
@@ -55,7 +55,7 @@ async def test_jobs_that_a_vanished_machine_had_locked_can_be_written_again(
     vanishing = asyncio.create_task(lost.write(vanish))
     await locked.wait()
     async with asyncio.timeout(PATIENCE_SECONDS):
-        assert (await engine.heartbeat(worker, [Held(lease.id, lease.token)])).lost == []
+        assert (await engine.heartbeat(worker, [HeldLease(lease.id, lease.token)])).lost == []
     vanishing.cancel()
     await asyncio.wait([vanishing])
     await lost.close()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from holdfast.engine import Held, Progress, Retention, Verdict
+from holdfast.engine import HeldLease, Progress, Rejection, Retention
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Actor, Move, State
 from holdfast.model import NewJob
@@ -233,10 +233,10 @@ class EngineBesideModel(RuleBasedStateMachine):
         held += [(job, token)] if (job, token) not in held else []
         self.both(
             lambda: self.model.heartbeat(worker, held),
-            self._beat(worker, [Held(each.id, shown) for each, shown in held]),
+            self._beat(worker, [HeldLease(each.id, shown) for each, shown in held]),
         )
 
-    async def _beat(self, worker: str, leases: list[Held]) -> tuple[list[str], list[str], bool]:
+    async def _beat(self, worker: str, leases: list[HeldLease]) -> tuple[list[str], list[str], bool]:
         beat = await self.engine.heartbeat(worker, leases)
         return beat.lost, sorted(beat.cancel), beat.enabled
 
@@ -292,7 +292,10 @@ class EngineBesideModel(RuleBasedStateMachine):
     @step(1, pick=picks)
     def reject_queued(self, pick: int) -> None:
         job = self.job(pick, State.QUEUED)
-        self.both(lambda: self.model.reject_queued(job), self.engine.reject_queued(Verdict(id=job.id, code="E_NO")))
+        self.both(
+            lambda: self.model.reject_queued(job),
+            self.engine.reject_queued(Rejection(id=job.id, token="", code="E_NO")),
+        )
 
     @step(4, pick=picks)
     def cancel(self, pick: int) -> None:

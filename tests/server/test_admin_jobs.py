@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Held, Progress, Retention
+from holdfast.engine import HeldLease, Progress, Retention
 from holdfast.lifecycle import State
 from holdfast.model import NewJob, Part
 from tests.engine.steps import NOBODYS, ask
@@ -70,7 +70,7 @@ async def test_the_derived_name_of_a_job_follows_its_claim_and_its_error(fresh_s
         assert await derived() == "Claimed"
         clock.advance(1800)
         assert await derived() == "Expired"
-        await op.engine.heartbeat(worker, [Held(lease.id, lease.token)])
+        await op.engine.heartbeat(worker, [HeldLease(lease.id, lease.token)])
         assert await derived() == "Claimed"
         await op.engine.fail(worker, lease.id, lease.token, "E")
         assert await derived() == "Retrying"

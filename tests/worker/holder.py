@@ -12,7 +12,7 @@ import msgspec
 from holdfast.background import Loops
 from holdfast.clock import Clock
 from holdfast.ids import Ids
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.worker.heartbeat.heartbeater import Heartbeater, HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 
@@ -31,7 +31,7 @@ class Holder:
         self._hearing = asyncio.gather(self._hear(), process.stderr.read())
 
     @classmethod
-    async def start(cls, leases: list[Held], lease_seconds: float, **spec: Any) -> "Holder":
+    async def start(cls, leases: list[HeldLease], lease_seconds: float, **spec: Any) -> "Holder":
         told = json.dumps({"leases": msgspec.to_builtins(leases), "lease_seconds": lease_seconds, "spec": spec})
         program = (sys.executable, "-m", "tests.worker.holder", told)
         pipe = asyncio.subprocess.PIPE
@@ -86,7 +86,7 @@ def say(**answer: Any) -> None:
 
 async def hold(told: dict[str, Any]) -> None:
     table = LeaseTable.create()
-    slots = [table.put(Held(**lease), told["lease_seconds"]) for lease in told["leases"]]
+    slots = [table.put(msgspec.convert(lease, HeldLease), told["lease_seconds"]) for lease in told["leases"]]
     keeper: Any = await Heartbeater.start(table, told["spec"], lambda news: say(news=news), Loops(Clock(), Ids()))
     ticking = asyncio.create_task(tick(table))
     commands = asyncio.StreamReader()

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from holdfast.model import Liveness
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.worker.heartbeat.lease_table import FULL, LeaseTable, TableEntry
 
 
-def lease(number: int) -> Held:
+def lease(number: int) -> HeldLease:
     """Id and token agree, so that half of one and half of another would show."""
-    return Held(f"{number:036d}", f"{number:036d}")
+    return HeldLease(f"{number:036d}", f"{number:036d}")
 
 
 @pytest.fixture
@@ -113,7 +113,9 @@ class Changing:
 
 
 @pytest.mark.parametrize("next_lease", [None, lease(8)])
-def test_what_changes_while_it_is_read_is_left_for_the_next_look(table: LeaseTable, next_lease: Held | None) -> None:
+def test_what_changes_while_it_is_read_is_left_for_the_next_look(
+    table: LeaseTable, next_lease: HeldLease | None
+) -> None:
     slot = table.put(lease(7), 30.0)
     table.put(lease(9), 30.0)
     reader: Any = LeaseTable(os.dup(table.fd))
@@ -132,11 +134,11 @@ def test_what_changes_while_it_is_read_is_left_for_the_next_look(table: LeaseTab
 
 WRITER = """
 import sys
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 table, number = LeaseTable(int(sys.argv[1])), 0
 while True:
-    slots = [table.put(Held(f"{n:036d}", f"{n:036d}"), float(n), float(n)) for n in range(number, number + 32)]
+    slots = [table.put(HeldLease(f"{n:036d}", f"{n:036d}"), float(n), float(n)) for n in range(number, number + 32)]
     number += 32
     for slot in slots:
         table.clear(slot)

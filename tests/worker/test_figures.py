@@ -13,7 +13,7 @@ from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import LeaseLost, StoreError, StoreUnavailable
 from holdfast.model import NewJob
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.observe.instruments import LABELS_MAX
 from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.settings import Settings
@@ -73,7 +73,7 @@ async def test_each_attempt_is_counted_by_what_became_of_it(app: App) -> None:
         await until(lambda: [run.lease.type for run in at_work.worker.running()] == ["lasts"])
         assert told(figures.registry)["job_active_count"] == {("fails",): 0, ("lasts",): 1, ("snoozes",): 0}
         await canceled.cancel()
-        held = Held(canceled.id, str((await canceled.get()).lease_token))
+        held = HeldLease(canceled.id, str((await canceled.get()).lease_token))
         at_work.worker.on_heartbeat(HeartbeatResult(cancel=[held]))
         await until(lambda: at_work.worker.held == 0)
         found = told(figures.registry)

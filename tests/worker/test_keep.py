@@ -9,39 +9,39 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.model import Liveness
-from holdfast.model.reports import Beat, Fleet, Held
+from holdfast.model.reports import Beat, Fleet, HeldLease
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.heartbeat.loop import run_heartbeats
 from tests.worker.holder import until
 
 
-def lease(number: int, token: int = 0) -> Held:
-    return Held(f"{number:036d}", f"{token:036d}")
+def lease(number: int, token: int = 0) -> HeldLease:
+    return HeldLease(f"{number:036d}", f"{token:036d}")
 
 
 class Database:
     """Says what it is told to say, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.beats: list[list[Held]] = []
+        self.beats: list[list[HeldLease]] = []
         self.shown: list[tuple[Liveness, int]] = []
         self.looks = 0
         self.lost: list[str] = []
         self.cancel: list[str] = []
-        self.stopped: list[Held] = []
+        self.stopped: list[HeldLease] = []
         self.enabled = True
         self.fleet = Fleet()
         self.before_answer: Callable[[], Any] = lambda: None
 
-    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
+    async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat:
         self.beats.append(leases)
         self.shown.append((liveness, slots))
         if (waiting := self.before_answer()) is not None:
             await waiting
         return Beat(self.lost, self.cancel, self.enabled, {}, self.fleet)
 
-    async def stops(self, leases: list[Held]) -> list[Held]:
+    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]:
         self.looks += 1
         return [held for held in leases if held in self.stopped]
 
@@ -87,7 +87,7 @@ async def start(database: Database, table: LeaseTable) -> AsyncIterator[Start]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def settle(table: LeaseTable, *leases: Held, lease_seconds: float = 3600) -> list[int]:
+async def settle(table: LeaseTable, *leases: HeldLease, lease_seconds: float = 3600) -> list[int]:
     """Put them, and wait until they are no more too young to be worth a renewal."""
     slots = [table.put(each, lease_seconds) for each in leases]
     await asyncio.sleep(1)

@@ -13,7 +13,7 @@ from holdfast.assembly.engine import open_engine
 from holdfast.engine import Engine
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.worker.processes.process_state import ProcessState, state_of
@@ -33,10 +33,10 @@ class Ground:
 
     async def hold(
         self, jobs: int = 1, *, lease_seconds: float = LEASE_SECONDS, watchdog_seconds: float = 0
-    ) -> tuple[Holder, list[Held]]:
+    ) -> tuple[Holder, list[HeldLease]]:
         """A process that holds this many jobs, each renewed once."""
         await self.engine.create_many([NewJob(type="kept") for _ in range(jobs)])
-        leases = [Held(lease.id, lease.token) for lease in await self.engine.claim(self.worker, limit=jobs)]
+        leases = [HeldLease(lease.id, lease.token) for lease in await self.engine.claim(self.worker, limit=jobs)]
         holder = await Holder.start(
             leases,
             lease_seconds,

@@ -17,7 +17,7 @@ from holdfast.errors import JobFailed, StoreUnavailable, Unauthorized
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.settings import Settings
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.runtime import Worker
@@ -272,9 +272,9 @@ async def test_a_cancel_and_a_lost_lease_reach_it_with_a_beat(served: Served, ap
     async with source_at(served) as source:
         job, other = await long.enqueue(), await long.enqueue()
         claimed = await source.claim(2, queues=None, types=["long"])
-        held = [Held(lease.id, lease.token) for lease, _ in claimed]
+        held = [HeldLease(lease.id, lease.token) for lease, _ in claimed]
         await engine.cancel(job.id)
-        beat = await source.heartbeat([*held, Held(other.id, Ids().token())], liveness=Liveness.BUSY, slots=2)
+        beat = await source.heartbeat([*held, HeldLease(other.id, Ids().token())], liveness=Liveness.BUSY, slots=2)
         assert (beat.cancel, beat.lost, beat.enabled) == ([job.id], [other.id], True)
         assert set(beat.expires_at) == {job.id, other.id}
         [worker] = await engine.workers.all()

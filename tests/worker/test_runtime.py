@@ -13,7 +13,7 @@ import pytest
 from holdfast import App, Context, JobFailed, Permanent, Reject, Retry, Snooze, SyncContext
 from holdfast.errors import NotFound, Refused, StoreError, StoreUnavailable
 from holdfast.lifecycle import State
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.settings import Settings
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.prefetch import AHEAD_MAX, Prefetch
@@ -615,7 +615,7 @@ class TestCancel:
             await until(lambda: at_work.worker.slots.busy == 1)
             assert await job.cancel() is False
             found = await job.get()
-            at_work.worker.on_heartbeat(HeartbeatResult(cancel=[Held(job.id, str(found.lease_token))]))
+            at_work.worker.on_heartbeat(HeartbeatResult(cancel=[HeldLease(job.id, str(found.lease_token))]))
             with pytest.raises(JobFailed) as failed:
                 await job.result(20)
         assert failed.value.status == "CANCELED"
@@ -648,7 +648,7 @@ class TestCancel:
             job = await stubborn.enqueue()
             await until(lambda: at_work.worker.slots.busy == 1)
             await job.cancel()
-            at_work.worker.on_heartbeat(HeartbeatResult(cancel=[Held(job.id, str((await job.get()).lease_token))]))
+            at_work.worker.on_heartbeat(HeartbeatResult(cancel=[HeldLease(job.id, str((await job.get()).lease_token))]))
             assert await job.result(20) == "done anyway"
 
 
@@ -667,7 +667,7 @@ class TestLostLeases:
             job = await endless.enqueue()
             await until(lambda: at_work.worker.slots.busy == 1)
             token = str((await job.get()).lease_token)
-            at_work.worker.on_heartbeat(HeartbeatResult(lost=[Held(job.id, token)]))
+            at_work.worker.on_heartbeat(HeartbeatResult(lost=[HeldLease(job.id, token)]))
             await until(lambda: at_work.worker.held == 0)
             assert await verbs(app, job.id) == ["create", "claim"]
         assert seen == [(True, True)]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.heartbeat.watchdog import Watchdog
 
-JOB = Held("01a1de03-b562-720c-ae13-288bddb0d36e", "a7b6faab-771e-47ef-8805-061c0bb91a56")
+JOB = HeldLease("01a1de03-b562-720c-ae13-288bddb0d36e", "a7b6faab-771e-47ef-8805-061c0bb91a56")
 
 
 @pytest.fixture

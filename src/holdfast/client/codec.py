@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,10 +13,21 @@ from holdfast.lifecycle import Policy, State
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
-from holdfast.model.reports import Advanced, Done, Failure, Freed, Held, Progress, Settled, Verdict, Withdrawn
+from holdfast.model.reports import Advanced, Settled, Withdrawn
 
 ANY_BYTES = 2**20  # the server has limits of its own
 MESSAGE_MAX = 100_000
+
+_VALUES = {  # of reports and parts: what an error calls each, and its limit
+    "result": ("result", RESULT_BYTES_MAX),
+    "context": ("error", ANY_BYTES),
+    "counters": ("counters", ANY_BYTES),
+    "checkpoint": ("checkpoint", ANY_BYTES),
+    "data": ("part", ANY_BYTES),
+}
+_TEXTS = ("message", "error")
+
+_Report = TypeVar("_Report", bound=msgspec.Struct)
 
 # The runtime asks no more of an answer than that it is one.
 _STATE = {
@@ -63,69 +74,25 @@ def part_of(view: wire.PartView) -> Part:
     return Part(**{**msgspec.structs.asdict(view), "status": PartStatus(view.status)})
 
 
-def held_lease(held: Held) -> wire.HeldLease:
-    return wire.HeldLease(held.id, held.token)
+def sendable(report: _Report) -> _Report:
+    """As a server takes it: values are encoded once, and those that JSON cannot express are refused here. Text is made
+    valid and cut, because what broke a job must not break its report too."""
+    changes: dict[str, Any] = {}
+    for name in report.__struct_fields__:
+        value = getattr(report, name)
+        if value is None:
+            continue
+        if name in _VALUES:
+            what, max_bytes = _VALUES[name]
+            changes[name] = msgspec.Raw(encode(value, what, max_bytes=max_bytes).encode())
+        elif name in _TEXTS:
+            changes[name] = value[:MESSAGE_MAX].encode("utf-8", "replace").decode()
+        elif name == "parts":
+            changes[name] = [sendable(part) for part in value]
+    return msgspec.structs.replace(report, **changes) if changes else report
 
 
-def complete_body(done: Done) -> wire.CompleteBody:
-    return wire.CompleteBody(done.id, done.token, _json(done.result, "result", RESULT_BYTES_MAX))
-
-
-def fail_body(failure: Failure) -> wire.FailBody:
-    return wire.FailBody(
-        job_id=failure.id,
-        lease_token=failure.token,
-        error_code=failure.code,
-        message=_shown(failure.message),
-        context=_json(failure.context, "error", ANY_BYTES),
-        retry_after_seconds=failure.retry_after_seconds,
-        permanent=failure.permanent,
-    )
-
-
-def release_body(freed: Freed) -> wire.ReleaseBody:
-    default = Freed(freed.id, freed.token, freed.delay_seconds, children=freed.children)
-    snoozed = None if freed.reason == default.reason else freed.snoozed  # said only where the delay does not say it
-    return wire.ReleaseBody(freed.id, freed.token, freed.delay_seconds, snoozed, freed.children)
-
-
-def reject_body(verdict: Verdict) -> wire.RejectBody:
-    return wire.RejectBody(
-        verdict.id,
-        verdict.token,
-        verdict.code,
-        _shown(verdict.message),
-        _json(verdict.context, "error", ANY_BYTES),
-    )
-
-
-def progress_body(report: Progress) -> wire.ProgressBody:
-    return wire.ProgressBody(
-        job_id=report.id,
-        lease_token=report.token,
-        current_step=report.step,
-        progress_percent=report.percent,
-        counters=_json(report.counters, "counters", ANY_BYTES),
-        eta_seconds=report.eta_seconds,
-        parts=[_part_report(part) for part in report.parts],
-        checkpoint=_json(report.checkpoint, "checkpoint", ANY_BYTES),
-    )
-
-
-def _part_report(part: Part) -> wire.PartReport:
-    return wire.PartReport(
-        name=part.name,
-        status=str(part.status),
-        percent=part.percent,
-        total=part.total,
-        done=part.done,
-        error=None if part.error is None else _shown(part.error),
-        data=_json(part.data, "part", ANY_BYTES),
-        reopen=part.reopen,
-    )
-
-
-def settled_of(report: wire.Report) -> Settled:
+def settled_of(report: wire.ReportResult) -> Settled:
     return Settled(report.job_id, _STATE.get(report.status or "", State.QUEUED))
 
 
@@ -133,7 +100,7 @@ def withdrawn_of(answer: wire.WithdrawnAnswer) -> Withdrawn:
     return Withdrawn(answer.job_id, _STATE.get(answer.status, State.QUEUED), answer.asked)
 
 
-def advanced_of(report: wire.Report) -> Advanced:
+def advanced_of(report: wire.ReportResult) -> Advanced:
     return Advanced(report.job_id, report.lease_expires_at or FIRST, report.cancel)
 
 
@@ -142,20 +109,10 @@ def packed(words: Sequence[Any], *, most: int, most_bytes: int) -> list[list[Any
     portions: list[list[Any]] = []
     size = 0
     for word in words:
-        data = msgspec.json.encode(word)
+        data = msgspec.json.encode(sendable(word))
         if not portions or len(portions[-1]) >= most or size + len(data) > most_bytes:
             portions.append([])
             size = 0
         portions[-1].append(msgspec.Raw(data))
         size += len(data) + 1
     return portions
-
-
-def _json(value: Any, what: str, max_bytes: int) -> Any:
-    """Encoded once; what JSON does not have is refused here, before it is lost on the way."""
-    return None if value is None else msgspec.Raw(encode(value, what, max_bytes=max_bytes).encode())
-
-
-def _shown(message: str) -> str:
-    """What broke a job must not break its report too."""
-    return message[:MESSAGE_MAX].encode("utf-8", "replace").decode()

@@ -111,7 +111,7 @@ def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
-def refused(report: wire.Report) -> HoldfastError:
+def refused(report: wire.ReportResult) -> HoldfastError:
     """The answer to one of many words."""
     code = report.code or LeaseLost.code
     kind = _BY_CODE.get(code, Invalid)

@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast import wire
 from holdfast.client.connection import NOTHING, HttpConnection
+from holdfast.model.reports import Complete, Fail, HeldLease, Progress, Rejection, Release, Withdrawal
 
 
 class WorkerApi(HttpConnection):
@@ -33,7 +34,7 @@ class WorkerApi(HttpConnection):
 
     async def heartbeat(
         self,
-        leases: list[wire.HeldLease],
+        leases: list[HeldLease],
         *,
         status: str = "active",
         instance_id: str | None = None,
@@ -43,35 +44,35 @@ class WorkerApi(HttpConnection):
         return await self._post("/api/worker/heartbeat", body, wire.HeartbeatAnswer)
 
     async def progress(self, job_id: str, lease_token: str, **about: Any) -> wire.ProgressAnswer:
-        """`current_step`, `progress_percent`, `counters`, `eta_seconds`, `parts`, `checkpoint`."""
-        body = wire.ProgressBody(job_id, lease_token, **about)
+        """`step`, `percent`, `counters`, `eta_seconds`, `parts`, `checkpoint`."""
+        body = Progress(id=job_id, token=lease_token, **about)
         return await self._post("/api/worker/progress", body, wire.ProgressAnswer)
 
     async def complete(self, job_id: str, lease_token: str, result: Any = None) -> wire.SettledAnswer:
-        body = wire.CompleteBody(job_id, lease_token, result)
+        body = Complete(job_id, lease_token, result)
         return await self._post("/api/worker/complete", body, wire.SettledAnswer)
 
     async def fail(
         self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
     ) -> wire.SettledAnswer:
         """`context`, `retry_after_seconds`, `permanent`."""
-        body = wire.FailBody(job_id, lease_token, error_code, message, **about)
+        body = Fail(id=job_id, token=lease_token, code=error_code, message=message, **about)
         return await self._post("/api/worker/fail", body, wire.SettledAnswer)
 
     async def release(self, job_id: str, lease_token: str, delay_seconds: float = 0) -> wire.SettledAnswer:
-        body = wire.ReleaseBody(job_id, lease_token, delay_seconds)
+        body = Release(job_id, lease_token, delay_seconds)
         return await self._post("/api/worker/release", body, wire.SettledAnswer)
 
     async def reject(
         self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
     ) -> wire.SettledAnswer:
         """`context`."""
-        body = wire.RejectBody(job_id, lease_token, error_code, message, **about)
+        body = Rejection(id=job_id, token=lease_token, code=error_code, message=message, **about)
         return await self._post("/api/worker/reject", body, wire.SettledAnswer)
 
     async def withdraw(self, job_id: str, lease_token: str, target_id: str, **about: Any) -> wire.WithdrawnAnswer:
         """End the waiting work of another job, for the one that is held. `reason`, `message`."""
-        body = wire.WithdrawBody(job_id, lease_token, target_id, **about)
+        body = Withdrawal(id=job_id, token=lease_token, target=target_id, **about)
         return await self._post("/api/worker/withdraw", body, wire.WithdrawnAnswer)
 
     async def report(self, body: wire.ReportsBody) -> wire.ReportsAnswer:

@@ -7,25 +7,25 @@ from holdfast.engine.insert import Created
 from holdfast.engine.maintenance.prune import Retention
 from holdfast.engine.reads.read import Cursor, Filter, Page
 from holdfast.engine.reads.why import Clause
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Settled, Verdict
+from holdfast.model.reports import Advanced, Beat, Complete, Fail, HeldLease, Progress, Rejection, Release, Settled
 
 __all__ = [
     "Advanced",
     "Beat",
     "Clause",
+    "Complete",
     "Created",
     "Cursor",
-    "Done",
     "Engine",
-    "Failure",
+    "Fail",
     "Filter",
-    "Freed",
-    "Held",
+    "HeldLease",
     "Limits",
     "NewWorker",
     "Page",
     "Progress",
+    "Rejection",
+    "Release",
     "Retention",
     "Settled",
-    "Verdict",
 ]

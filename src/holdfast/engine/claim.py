@@ -16,7 +16,7 @@ from holdfast.model import Lease
 from holdfast.model.job import UnreadableJob
 from holdfast.model.names import check_name, quoted
 from holdfast.model.numbers import check_limit
-from holdfast.model.reports import Failure
+from holdfast.model.reports import Fail
 from holdfast.store import Row, Tx, q
 
 PASSES_MAX = 8
@@ -98,7 +98,7 @@ async def _take(
 async def _bury(tx: Tx, ctx: EngineContext, unreadable: list[UnreadableJob], *, worker: str) -> None:
     """No worker can be given these, now or later: they end here, and say why."""
     failures = [
-        Failure(id=error.id, token=error.token, code=UNREADABLE, message=str(error), permanent=True)
+        Fail(id=error.id, token=error.token, code=UNREADABLE, message=str(error), permanent=True)
         for error in unreadable
     ]
     await fail(tx, ctx, failures, worker=worker)

@@ -12,7 +12,7 @@ from holdfast.engine.context import EngineContext
 from holdfast.engine.release import release
 from holdfast.model import Lease
 from holdfast.model.job import LEASE_COLUMNS, UnreadableJob
-from holdfast.model.reports import Freed, Held
+from holdfast.model.reports import HeldLease, Release
 from holdfast.store import Tx, q
 
 
@@ -58,11 +58,11 @@ async def _answered_before(tx: Tx, worker: str, request: str) -> list[Lease] | N
     return [held[job_id] for job_id in tokens if job_id in held]
 
 
-async def give_back(tx: Tx, ctx: EngineContext, leases: list[Held], *, worker: str, request: str | None) -> bool:
+async def give_back(tx: Tx, ctx: EngineContext, leases: list[HeldLease], *, worker: str, request: str | None) -> bool:
     """Leases whose answer nobody heard; not those that a repeat of the request has been told of since."""
     if request is not None and await tx.one(q.drop_claim, worker=worker, request=request) is None:
         return False
-    await release(tx, ctx, [Freed(lease.id, lease.token) for lease in leases], worker=worker)
+    await release(tx, ctx, [Release(lease.id, lease.token) for lease in leases], worker=worker)
     return True
 
 

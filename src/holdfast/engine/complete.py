@@ -9,16 +9,16 @@ from holdfast.engine.move import move
 from holdfast.lifecycle import Actor, State
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
-from holdfast.model.reports import Done, Settled
+from holdfast.model.reports import Complete, Settled
 from holdfast.store import Tx, q
 
 
-async def complete(tx: Tx, ctx: EngineContext, items: list[Done], *, worker: str) -> list[Settled | Refusal]:
+async def complete(tx: Tx, ctx: EngineContext, items: list[Complete], *, worker: str) -> list[Settled | Refusal]:
     """Finish the jobs this worker still leases; a lost lease changes nothing."""
     check_worker(worker)
     texts = {item.id: _text(item) for item in items}
 
-    async def settle(which: Which, some: list[Done]) -> dict[str, Settled]:
+    async def settle(which: Which, some: list[Complete]) -> dict[str, Settled]:
         if which == ctx.mine and ctx.hooks.guarded("complete") and not await _allowed(tx, ctx, some, worker):
             return {}
         rows = sorted((item.id, item.token, texts[item.id]) for item in some if item.held.plausible)
@@ -34,12 +34,12 @@ async def complete(tx: Tx, ctx: EngineContext, items: list[Done], *, worker: str
     ]
 
 
-async def _allowed(tx: Tx, ctx: EngineContext, items: list[Done], worker: str) -> bool:
+async def _allowed(tx: Tx, ctx: EngineContext, items: list[Complete], worker: str) -> bool:
     """False: none of them needs hooks that this process has."""
     held = await tx.all(ctx.mine(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
     await ask_guards(tx, ctx, "complete", {item.id: item for item in items}, held)
     return bool(held)
 
 
-def _text(item: Done) -> str | None:
+def _text(item: Complete) -> str | None:
     return None if item.result is None else encode(item.result, "result", max_bytes=RESULT_BYTES_MAX)

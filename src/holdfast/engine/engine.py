@@ -45,13 +45,13 @@ from holdfast.model.names import check_name
 from holdfast.model.reports import (
     Advanced,
     Beat,
-    Done,
-    Failure,
-    Freed,
-    Held,
+    Complete,
+    Fail,
+    HeldLease,
     Progress,
+    Rejection,
+    Release,
     Settled,
-    Verdict,
     Withdrawal,
     Withdrawn,
 )
@@ -221,7 +221,7 @@ class Engine(Component):
         found = await take()
         return await take() if found is None and await self._set_free(worker, queues) else found
 
-    async def give_back(self, worker: str, leases: list[Held], *, request: str | None = None) -> bool:
+    async def give_back(self, worker: str, leases: list[HeldLease], *, request: str | None = None) -> bool:
         """Nobody heard the answer to this claim. False: a repeat of it did, so the leases stay."""
         return await self.store.write(
             lambda tx: _claims.give_back(tx, self.ctx, leases, worker=worker, request=request)
@@ -236,7 +236,7 @@ class Engine(Component):
         return True
 
     async def heartbeat(
-        self, worker: str, leases: list[Held], *, liveness: Liveness | None = None, slots: int | None = None
+        self, worker: str, leases: list[HeldLease], *, liveness: Liveness | None = None, slots: int | None = None
     ) -> Beat:
         return await self.store.write(
             lambda tx: _heartbeat.heartbeat(tx, worker=worker, leases=leases, liveness=liveness, slots=slots),
@@ -254,9 +254,9 @@ class Engine(Component):
         )
 
     async def complete(self, worker: str, job_id: str, token: str, result: Any = None) -> Settled:
-        return the_only(await self.complete_many(worker, [Done(job_id, token, result)]))
+        return the_only(await self.complete_many(worker, [Complete(job_id, token, result)]))
 
-    async def complete_many(self, worker: str, items: list[Done]) -> list[Settled | HoldfastError]:
+    async def complete_many(self, worker: str, items: list[Complete]) -> list[Settled | HoldfastError]:
         return await self.store.write(
             lambda tx: in_rounds(items, lambda batch: _complete.complete(tx, self.ctx, batch, worker=worker)),
             alone=True,
@@ -274,7 +274,7 @@ class Engine(Component):
         retry_after_seconds: float | None = None,
         permanent: bool = False,
     ) -> Settled:
-        failure = Failure(
+        failure = Fail(
             id=job_id,
             token=token,
             code=code,
@@ -285,15 +285,15 @@ class Engine(Component):
         )
         return the_only(await self.fail_many(worker, [failure]))
 
-    async def fail_many(self, worker: str, failures: list[Failure]) -> list[Settled | HoldfastError]:
+    async def fail_many(self, worker: str, failures: list[Fail]) -> list[Settled | HoldfastError]:
         return await self.store.write(
             lambda tx: in_rounds(failures, lambda batch: _fail.fail(tx, self.ctx, batch, worker=worker))
         )
 
     async def release(self, worker: str, job_id: str, token: str, *, delay_seconds: float = 0) -> Settled:
-        return the_only(await self.release_many(worker, [Freed(job_id, token, delay_seconds)]))
+        return the_only(await self.release_many(worker, [Release(job_id, token, delay_seconds)]))
 
-    async def release_many(self, worker: str, items: list[Freed]) -> list[Settled | HoldfastError]:
+    async def release_many(self, worker: str, items: list[Release]) -> list[Settled | HoldfastError]:
         return await self.store.write(
             lambda tx: in_rounds(items, lambda batch: _release.release(tx, self.ctx, batch, worker=worker))
         )
@@ -308,15 +308,15 @@ class Engine(Component):
         *,
         context: dict[str, Any] | None = None,
     ) -> Settled:
-        verdict = Verdict(id=job_id, token=token, code=code, message=message, context=context)
+        verdict = Rejection(id=job_id, token=token, code=code, message=message, context=context)
         return the_only(await self.reject_many(worker, [verdict]))
 
-    async def reject_many(self, worker: str, verdicts: list[Verdict]) -> list[Settled | HoldfastError]:
+    async def reject_many(self, worker: str, verdicts: list[Rejection]) -> list[Settled | HoldfastError]:
         return await self.store.write(
             lambda tx: in_rounds(verdicts, lambda batch: _reject.reject(tx, self.ctx, batch, worker=worker))
         )
 
-    async def reject_queued(self, *verdicts: Verdict) -> list[str]:
+    async def reject_queued(self, *verdicts: Rejection) -> list[str]:
         return await self.store.write(lambda tx: _reject.reject_queued(tx, self.ctx, list(verdicts)))
 
     # -- operating --------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from holdfast.lifecycle import Actor, State
 from holdfast.model.json import encode, readable
 from holdfast.model.names import check_name
 from holdfast.model.numbers import check_number
-from holdfast.model.reports import CONTEXT_BYTES_MAX, Failure, Settled, Verdict
+from holdfast.model.reports import CONTEXT_BYTES_MAX, Fail, Rejection, Settled
 from holdfast.store import Row, Tx, q
 
 ADDED_BYTES_MAX = 200  # for what the engine adds to a context
@@ -24,14 +24,14 @@ ADDED_BYTES_MAX = 200  # for what the engine adds to a context
 Lost = tuple[Any, ...]  # a row for one of the statements that end an execution
 
 
-async def fail(tx: Tx, ctx: EngineContext, failures: list[Failure], *, worker: str) -> list[Settled | Refusal]:
+async def fail(tx: Tx, ctx: EngineContext, failures: list[Fail], *, worker: str) -> list[Settled | Refusal]:
     """Retry, bury or cancel each, as the policy it was created under says; a lost lease changes nothing."""
     check_worker(worker)
     for failure in failures:
         _check(failure)
     errors = {failure.id: failed_error(ctx, failure, worker) for failure in failures}
 
-    async def settle(which: Which, some: list[Failure]) -> dict[str, Settled]:
+    async def settle(which: Which, some: list[Fail]) -> dict[str, Settled]:
         decided = await _decide(tx, ctx, some, worker, which)
         return await _carry_out(tx, ctx, some, decided, errors, worker, which)
 
@@ -41,13 +41,13 @@ async def fail(tx: Tx, ctx: EngineContext, failures: list[Failure], *, worker: s
     ]
 
 
-async def _repeated(tx: Tx, ctx: EngineContext, failure: Failure, error: ErrorOf, worker: str) -> Settled | Refusal:
+async def _repeated(tx: Tx, ctx: EngineContext, failure: Fail, error: ErrorOf, worker: str) -> Settled | Refusal:
     same: Same = {"error": error}
     return await settle_or_refuse(tx, ctx, failure.held, worker, {"failed": same, "canceled": same})
 
 
 async def _decide(
-    tx: Tx, ctx: EngineContext, failures: list[Failure], worker: str, which: Which
+    tx: Tx, ctx: EngineContext, failures: list[Fail], worker: str, which: Which
 ) -> dict[str, tuple[Decision, int]]:
     """What is to become of each, and the number of the attempt that has failed."""
     by_id = {failure.id: failure for failure in failures}
@@ -73,7 +73,7 @@ async def _decide(
 async def _carry_out(
     tx: Tx,
     ctx: EngineContext,
-    failures: list[Failure],
+    failures: list[Fail],
     decided: dict[str, tuple[Decision, int]],
     errors: dict[str, ErrorOf],
     worker: str,
@@ -135,7 +135,7 @@ def shown(ctx: EngineContext, message: str) -> str:
     return text if len(text) <= ctx.limits.error_max_chars else text[: ctx.limits.error_max_chars - 1] + "…"
 
 
-def failed_error(ctx: EngineContext, said: Failure | Verdict, worker: str) -> ErrorOf:
+def failed_error(ctx: EngineContext, said: Fail | Rejection, worker: str) -> ErrorOf:
     """The error that an attempt of this number has ended with: its context names the attempt and the worker, too.
 
     What cannot be stored is refused now, before anything is written.
@@ -166,7 +166,7 @@ def check_words(code: str, message: str, context: dict[str, Any] | None) -> None
         raise InvalidField(f"an error context is a JSON object, got {type(context).__name__}", field="context")
 
 
-def _check(failure: Failure) -> None:
+def _check(failure: Fail) -> None:
     check_words(failure.code, failure.message, failure.context)
     if failure.retry_after_seconds is not None:
         check_number(failure.retry_after_seconds, "retry_after_seconds")

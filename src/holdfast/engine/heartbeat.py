@@ -9,12 +9,12 @@ from holdfast.errors import InvalidField, NotFound
 from holdfast.model import Liveness
 from holdfast.model.names import quoted
 from holdfast.model.numbers import check_count
-from holdfast.model.reports import Beat, Fleet, Held
+from holdfast.model.reports import Beat, Fleet, HeldLease
 from holdfast.store import Tx, q
 
 
 async def heartbeat(
-    tx: Tx, *, worker: str, leases: list[Held], liveness: Liveness | None = None, slots: int | None = None
+    tx: Tx, *, worker: str, leases: list[HeldLease], liveness: Liveness | None = None, slots: int | None = None
 ) -> Beat:
     """Renew what is still held. A token that is not current renews nothing: a late beat cannot steal a lease back."""
     check_worker(worker)
@@ -24,7 +24,7 @@ async def heartbeat(
     shown = _liveness(liveness, leases)
     held = token_rows(leases)
     rows = await tx.all(q.renew_leases, held=held, worker=worker) if held else []
-    renewed = {Held(row["id"], row["lease_token"]): row for row in rows}
+    renewed = {HeldLease(row["id"], row["lease_token"]): row for row in rows}
     known = await tx.one(q.beat_worker, worker=worker, liveness=shown.value, slots=slots)
     if known is None:
         raise NotFound(f"worker {worker} is not registered", code="worker_not_found")
@@ -40,11 +40,11 @@ async def heartbeat(
 def _check_leases(leases: Any) -> None:
     """One that is lost is answered with, one that cannot be a lease is a mistake."""
     for lease in leases if isinstance(leases, list) else [leases]:
-        if not (isinstance(lease, Held) and isinstance(lease.id, str) and isinstance(lease.token, str)):
-            raise InvalidField(f"leases must be a list of Held, got {quoted(lease)}", field="leases")
+        if not (isinstance(lease, HeldLease) and isinstance(lease.id, str) and isinstance(lease.token, str)):
+            raise InvalidField(f"leases must be a list of HeldLease, got {quoted(lease)}", field="leases")
 
 
-def _liveness(said: Liveness | None, leases: list[Held]) -> Liveness:
+def _liveness(said: Liveness | None, leases: list[HeldLease]) -> Liveness:
     """What the worker says of itself, else what its leases say."""
     if said is None:
         return Liveness.BUSY if leases else Liveness.IDLE

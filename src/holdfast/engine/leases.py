@@ -12,7 +12,7 @@ from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job
 from holdfast.model.names import quoted
-from holdfast.model.reports import Held, Settled
+from holdfast.model.reports import HeldLease, Settled
 from holdfast.store import Tx, q
 
 
@@ -30,7 +30,7 @@ def check_worker(worker: str) -> None:
         raise InvalidField(f"a worker id is a UUID, got {quoted(worker)}; register the worker first", field="worker_id")
 
 
-def token_rows(leases: list[Held]) -> list[tuple[str, str]]:
+def token_rows(leases: list[HeldLease]) -> list[tuple[str, str]]:
     """In the order of ids, so that two batches never wait for each other crosswise."""
     return sorted((lease.id, lease.token) for lease in leases if lease.plausible)
 
@@ -54,7 +54,7 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
     return [answers[place] for place in range(len(items))]
 
 
-async def holder_of(tx: Tx, ctx: EngineContext, lease: Held) -> str:
+async def holder_of(tx: Tx, ctx: EngineContext, lease: HeldLease) -> str:
     """The worker that holds the job under this lease; `LeaseLost` if none does. A look, without a lock."""
     job = await tx.one(q.job, id=lease.id) if lease.plausible else None
     if job is not None and job["state"] == State.RUNNING and job["lease_token"] == lease.token:
@@ -63,13 +63,13 @@ async def holder_of(tx: Tx, ctx: EngineContext, lease: Held) -> str:
     raise await _not_held(tx, ctx, lease)
 
 
-async def hold(tx: Tx, ctx: EngineContext, lease: Held) -> None:
+async def hold(tx: Tx, ctx: EngineContext, lease: HeldLease) -> None:
     """Lock the job until the transaction ends; `LeaseLost` if this lease does not hold it."""
     if not lease.plausible or await tx.one(q.hold_job, id=lease.id, token=lease.token) is None:
         raise await _not_held(tx, ctx, lease)
 
 
-async def _not_held(tx: Tx, ctx: EngineContext, lease: Held) -> HoldfastError:
+async def _not_held(tx: Tx, ctx: EngineContext, lease: HeldLease) -> HoldfastError:
     job = await tx.one(q.job, id=lease.id) if lease.plausible else None
     refusal = await settle_or_refuse(tx, ctx, lease, (job["lease_worker"] if job else None) or "", {})
     assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of this
@@ -82,7 +82,7 @@ Refusal = HoldfastError  # a lost lease, a guard that refuses, a hook that faile
 
 
 async def settle_or_refuse(
-    tx: Tx, ctx: EngineContext, lease: Held, worker: str, repeats: dict[str, Same]
+    tx: Tx, ctx: EngineContext, lease: HeldLease, worker: str, repeats: dict[str, Same]
 ) -> Settled | Refusal:
     """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost.
 
@@ -129,7 +129,7 @@ def _again(job: Job) -> bool:
     return job.state is State.RUNNING
 
 
-def _lost(lease: Held, why: str, *, reassigned: bool) -> LeaseLost:
+def _lost(lease: HeldLease, why: str, *, reassigned: bool) -> LeaseLost:
     whose = " and the job is with another worker" if reassigned else ""
     return LeaseLost(
         f"job {lease.id}: lease {str(lease.token)[:8]} is not current: {why}{whose}. Stop, and discard the result.",

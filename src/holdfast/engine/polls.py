@@ -8,7 +8,7 @@ from holdfast.engine.maintenance import open_work as _openings
 from holdfast.engine.maintenance import polls as _look
 from holdfast.model import Lease
 from holdfast.model.reports import (
-    Held,
+    HeldLease,
 )
 
 
@@ -19,15 +19,15 @@ class Polls(Component):
         """What a claim would find, in one query: an idle worker asks this first."""
         return await self.store.read(lambda tx: _look.look(tx, self.ctx, worker, queues, types))
 
-    async def to_stop(self, worker: str, leases: list[Held]) -> list[Held]:
+    async def to_stop(self, worker: str, leases: list[HeldLease]) -> list[HeldLease]:
         """Those that should not go on; a heartbeat then tells which are lost and which canceled."""
         return await self.store.read(lambda tx: _look.stops(tx, worker, leases))
 
-    async def held_by(self, worker: str, *instances: str) -> list[Held]:
+    async def held_by(self, worker: str, *instances: str) -> list[HeldLease]:
         """What one process of a worker holds, by its names: asked when the answer to its claim was lost."""
         return await self.store.read(lambda tx: _look.held_by(tx, worker, list(instances)))
 
-    async def leases(self, held: list[Held]) -> list[Lease]:
+    async def leases(self, held: list[HeldLease]) -> list[Lease]:
         """Those of them that are current, in full."""
         return await self.store.read(lambda tx: _look.leases(tx, held))
 

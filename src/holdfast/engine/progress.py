@@ -12,8 +12,7 @@ from holdfast.engine.leases import check_worker, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.errors import HoldfastError, Invalid, InvalidField
 from holdfast.lifecycle import Actor
-from holdfast.model import Part, PartStatus
-from holdfast.model.history import PART_BYTES_MAX
+from holdfast.model.history import PART_BYTES_MAX, PartReport, PartStatus
 from holdfast.model.json import check_object, decode_or_none, encode
 from holdfast.model.names import check_name, quoted
 from holdfast.model.numbers import check_count, check_number
@@ -70,7 +69,7 @@ async def _keep_parts(tx: Tx, ctx: EngineContext, reports: list[Progress], rows:
     await tx.all(q.tell_parts, said=[(report.id, _told(ctx, report.parts)) for report in reports])
 
 
-def _told(ctx: EngineContext, parts: list[Part]) -> str:
+def _told(ctx: EngineContext, parts: list[PartReport]) -> str:
     """What the log says of them: not their data."""
     lines = []
     for part in parts:
@@ -121,8 +120,8 @@ def _check(report: Progress) -> None:
         raise InvalidField("two parts in one report have the same name", field="parts")
 
 
-def _check_part(part: Part) -> None:
-    if not isinstance(part, Part):
+def _check_part(part: PartReport) -> None:
+    if not isinstance(part, PartReport):
         raise InvalidField(f"parts must be a list of Part, got {quoted(part)}", field="parts")
     check_name(part.name, "parts", "the name of each of ")
     if part.status not in list(PartStatus):
@@ -150,7 +149,7 @@ def _too_many(parts: int) -> Invalid:
     return Invalid(f"a job has at most {PARTS_MAX} parts, got {parts}; make them coarser", code="too_many_parts")
 
 
-def _part_row(ctx: EngineContext, job_id: str, place: int, part: Part) -> tuple[Any, ...]:
+def _part_row(ctx: EngineContext, job_id: str, place: int, part: PartReport) -> tuple[Any, ...]:
     data = None if part.data is None else encode(part.data, "part", max_bytes=PART_BYTES_MAX)
     return (
         *(job_id, place, part.name, str(part.status)),

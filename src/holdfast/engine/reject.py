@@ -9,18 +9,18 @@ from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, toke
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import movable, require_move
 from holdfast.lifecycle import Actor, State
-from holdfast.model.reports import Settled, Verdict
+from holdfast.model.reports import Rejection, Settled
 from holdfast.store import Row, Tx, q
 
 
-async def reject(tx: Tx, ctx: EngineContext, verdicts: list[Verdict], *, worker: str) -> list[Settled | Refusal]:
+async def reject(tx: Tx, ctx: EngineContext, verdicts: list[Rejection], *, worker: str) -> list[Settled | Refusal]:
     """The owner's verdict on jobs it runs."""
     check_worker(worker)
     for verdict in verdicts:
         check_words(verdict.code, verdict.message, verdict.context)
     errors = {v.id: failed_error(ctx, v, worker) for v in verdicts}
 
-    async def settle(which: Which, some: list[Verdict]) -> dict[str, Settled]:
+    async def settle(which: Which, some: list[Rejection]) -> dict[str, Settled]:
         held = await tx.all(which(q.held_jobs), held=token_rows([v.held for v in some]), worker=worker)
         by_id = {v.id: v for v in some}
         snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in held))
@@ -44,7 +44,7 @@ async def reject(tx: Tx, ctx: EngineContext, verdicts: list[Verdict], *, worker:
     ]
 
 
-async def reject_queued(tx: Tx, ctx: EngineContext, verdicts: list[Verdict]) -> list[str]:
+async def reject_queued(tx: Tx, ctx: EngineContext, verdicts: list[Rejection]) -> list[str]:
     """The system's verdict on jobs that nobody has started. Those that have left the queue are not touched."""
     by_id = {verdict.id: verdict for verdict in verdicts}
     errors = {verdict.id: _error(ctx, verdict) for verdict in verdicts}
@@ -60,6 +60,6 @@ async def reject_queued(tx: Tx, ctx: EngineContext, verdicts: list[Verdict]) -> 
     return [row["id"] for row in await moved_rows(tx, ctx, "reject", queued, settle)]
 
 
-def _error(ctx: EngineContext, verdict: Verdict) -> str:
+def _error(ctx: EngineContext, verdict: Rejection) -> str:
     check_words(verdict.code, verdict.message, verdict.context)
     return stored_error(ctx, verdict.code, verdict.message, verdict.context)

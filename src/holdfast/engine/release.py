@@ -9,17 +9,17 @@ from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, toke
 from holdfast.engine.move import move
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_number
-from holdfast.model.reports import Freed, Settled
+from holdfast.model.reports import Release, Settled
 from holdfast.store import Row, Tx, q
 
 
-async def release(tx: Tx, ctx: EngineContext, items: list[Freed], *, worker: str) -> list[Settled | Refusal]:
+async def release(tx: Tx, ctx: EngineContext, items: list[Release], *, worker: str) -> list[Settled | Refusal]:
     """Back to the queue, at once or after a delay. A job whose cancel was asked for ends here instead."""
     check_worker(worker)
     for item in items:
         check_number(item.delay_seconds, "delay_seconds")
 
-    async def settle(which: Which, some: list[Freed]) -> dict[str, Settled]:
+    async def settle(which: Which, some: list[Release]) -> dict[str, Settled]:
         return await _settle(tx, ctx, some, worker, which)
 
     settled = await in_two_passes(tx, ctx, "release", items, settle)
@@ -32,7 +32,7 @@ async def release(tx: Tx, ctx: EngineContext, items: list[Freed], *, worker: str
     ]
 
 
-async def _settle(tx: Tx, ctx: EngineContext, items: list[Freed], worker: str, which: Which) -> dict[str, Settled]:
+async def _settle(tx: Tx, ctx: EngineContext, items: list[Release], worker: str, which: Which) -> dict[str, Settled]:
     held = await tx.all(which(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
     if which == ctx.mine:
         await ask_guards(tx, ctx, "release", {item.id: item for item in items}, held)

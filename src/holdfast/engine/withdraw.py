@@ -18,7 +18,7 @@ from holdfast.errors import Forbidden, HoldfastError, LeaseLost
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import Actor, Machine, State
 from holdfast.model import Job
-from holdfast.model.reports import Failure, Withdrawal, Withdrawn
+from holdfast.model.reports import Fail, Withdrawal, Withdrawn
 from holdfast.store import Tx, q
 
 CONTROL = "system.cancel"  # the type of control jobs, and what a wish to cancel is called in the history of its job
@@ -72,7 +72,7 @@ async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, asked: Wi
     async def claim_and_fail(_: list[Job]) -> dict[str, bool]:
         query = (ctx.mine if job.needs else ctx.plain)(q.claim_found)
         [lease] = await move(tx, ctx, query, actor=Actor.WORKER, ids=[job.id], worker=worker, instance=None)
-        failure = Failure(
+        failure = Fail(
             id=job.id,
             token=lease["lease_token"],
             code=asked.reason,

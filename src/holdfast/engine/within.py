@@ -15,7 +15,7 @@ from holdfast.engine.insert import Created
 from holdfast.engine.leases import the_only
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob
-from holdfast.model.reports import Done, Held, Settled, Withdrawal, Withdrawn
+from holdfast.model.reports import Complete, HeldLease, Settled, Withdrawal, Withdrawn
 from holdfast.store import Tx
 
 
@@ -32,15 +32,15 @@ class Within(NamedTuple):
     async def wake(self, job_id: str, *, tenant: str | None = None) -> bool:
         return await _wake.wake(self.tx, self.ctx, job_id, tenant=tenant)
 
-    async def holder(self, lease: Held) -> str:
+    async def holder(self, lease: HeldLease) -> str:
         """The worker that holds the job of this lease."""
         return await _leases.holder_of(self.tx, self.ctx, lease)
 
-    async def hold(self, lease: Held) -> None:
+    async def hold(self, lease: HeldLease) -> None:
         """Lock the job of this lease until the transaction ends."""
         await _leases.hold(self.tx, self.ctx, lease)
 
-    async def complete(self, worker: str, item: Done) -> Settled:
+    async def complete(self, worker: str, item: Complete) -> Settled:
         return the_only(await _complete.complete(self.tx, self.ctx, [item], worker=worker))
 
     async def withdraw(self, worker: str, asked: Withdrawal) -> Withdrawn:

@@ -79,30 +79,37 @@ class PartStatus(StrEnum):
 PART_BYTES_MAX = 16 * 1024  # of its data, as JSON
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A named sub-unit of a job with its own status; a finished one is not done again on a retry.
-
-    `error`: why it failed or was skipped."""
+class PartReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A named sub-unit of a job, as its worker reports it. `error`: why it failed or was skipped."""
 
     name: str
-    status: PartStatus = PartStatus.PENDING
+    status: str = PartStatus.PENDING.value
     percent: float | None = None
     total: int | None = None
     done: int | None = None
     error: str | None = None
     data: Any = None
+    reopen: bool = False  # it may be finished, and is to be done again
+
+
+class Part(PartReport, frozen=True, kw_only=True):
+    """A part as it is stored, with its own status; a finished one is not done again on a retry."""
+
+    status: PartStatus = PartStatus.PENDING
     started_at: datetime | None = None
     completed_at: datetime | None = None
-    reopen: bool = False  # only in a report: it may be finished, and is to be done again
 
     @classmethod
     def from_row(cls, row: Any) -> Part:
-        values = {name: row[name] for name in cls.__struct_fields__[:-1]}
+        values = {name: row[name] for name in PART_COLUMNS}
         return cls(**{**values, "status": PartStatus(values["status"]), "data": decode_or_none(values["data"])})
 
     def fields(self) -> dict[str, Any]:
         """What is stored of it."""
-        return {name: getattr(self, name) for name in self.__struct_fields__[:-1]}
+        return {name: getattr(self, name) for name in PART_COLUMNS}
+
+
+PART_COLUMNS = tuple(name for name in Part.__struct_fields__ if name != "reopen")
 
 
 EVENT_COLUMNS = Event.__struct_fields__

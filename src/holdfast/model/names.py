@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from holdfast.errors import InvalidField
 from holdfast.ids import is_uuid
 
 NAME_MAX = 200
+Name = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_MAX})]  # `check_name` refuses the rest
 TAGS_MAX = 50
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from holdfast.errors import InvalidField
 from holdfast.model.names import quoted
 
 COUNT_MAX = 2**31 - 1
 SECONDS_MAX = 10**9  # thirty years
+Seconds = Annotated[float, Meta(extra_json_schema={"minimum": 0})]  # `check_number` refuses the rest
 
 
 def check_number(value: Any, field: str, *, most: float = SECONDS_MAX) -> None:

@@ -1,4 +1,5 @@
-"""What a worker says about the jobs it holds, and what it is told: plain data, the same in a process and over HTTP."""
+"""What a worker reports about the jobs it holds, and the answers: the same structs in a worker, over HTTP and in the
+engine."""
 
 from __future__ import annotations
 
@@ -9,15 +10,31 @@ import msgspec
 
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
-from holdfast.model.history import Part
+from holdfast.model.history import PartReport
+from holdfast.model.names import Name
+from holdfast.model.numbers import Seconds
 
 CONTEXT_BYTES_MAX = 16 * 1024  # of JSON that explains an error
 
 
 WAITING_FOR_CHILDREN = "waiting_for_children"
 
+# Over HTTP.
+_WIRE_NAMES = {
+    "id": "jobId",
+    "token": "leaseToken",
+    "code": "errorCode",
+    "step": "currentStep",
+    "percent": "progressPercent",
+    "children": "waitForChildren",
+    "target": "targetId",
+    "delay_seconds": "delaySeconds",
+    "eta_seconds": "etaSeconds",
+    "retry_after_seconds": "retryAfterSeconds",
+}
 
-class Held(msgspec.Struct, frozen=True):
+
+class HeldLease(msgspec.Struct, frozen=True, rename=_WIRE_NAMES, forbid_unknown_fields=True):
     """A job and the token it is held by."""
 
     id: str
@@ -33,16 +50,21 @@ def is_plausible(job_id: str, token: str) -> bool:
     return is_uuid(job_id) and is_uuid(token)
 
 
-class Done(msgspec.Struct, frozen=True):
-    """complete: the execution succeeded."""
+class _Report(msgspec.Struct, frozen=True, rename=_WIRE_NAMES, forbid_unknown_fields=True):
+    """The same struct in a worker, in the body of a request and in the engine."""
 
     id: str
     token: str
-    result: Any = None
 
     @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
+    def held(self) -> HeldLease:
+        return HeldLease(self.id, self.token)
+
+
+class Complete(_Report, frozen=True):
+    """The execution succeeded."""
+
+    result: Any = None
 
 
 # In the context of an error: the class of an exception that no code raised on purpose. Its text may hold addresses,
@@ -50,32 +72,21 @@ class Done(msgspec.Struct, frozen=True):
 RAISED = "raised"
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """fail: the execution ended with an error, whose code decides what happens next."""
+class Fail(_Report, frozen=True, kw_only=True):
+    """The execution ended with an error, whose code decides what happens next."""
 
-    id: str
-    token: str
-    code: str
+    code: Name
     message: str = ""
     context: dict[str, Any] | None = None
-    retry_after_seconds: float | None = None
+    retry_after_seconds: Seconds | None = None
     permanent: bool = False
 
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
 
+class Release(_Report, frozen=True, omit_defaults=True):
+    """The job is returned to the queue unfinished, to be claimed at once or after a delay."""
 
-class Freed(msgspec.Struct, frozen=True):
-    """release: handed back unfinished, to be claimed at once or after a delay.
-
-    `snoozed`: the handler asked for the delay. None: it did if there is one.
-    """
-
-    id: str
-    token: str
-    delay_seconds: float = 0
-    snoozed: bool | None = None
+    delay_seconds: Seconds = 0
+    snoozed: bool | None = None  # the handler asked for the delay; None: it did if there is one
     children: bool = False  # it waits until no job is unfinished whose parent it is
 
     @property
@@ -85,40 +96,24 @@ class Freed(msgspec.Struct, frozen=True):
         asked_for = self.delay_seconds > 0 if self.snoozed is None else self.snoozed
         return "snoozed" if asked_for else "released"
 
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
 
+class Rejection(_Report, frozen=True, kw_only=True):
+    """The job must not be done: a policy decision, not a failure."""  # of a queued job: with an empty token
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """reject: policy says no. Without a token it is about a job that nobody has started."""
-
-    id: str
-    code: str
+    code: Name
     message: str = ""
     context: dict[str, Any] | None = None
-    token: str = ""
-
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """progress: what is None stays as it was; counters are merged by name."""
+class Progress(_Report, frozen=True, kw_only=True):
+    """Fields that are left out stay as they are; counters are merged by name."""
 
-    id: str
-    token: str
     step: str | None = None
     percent: float | None = None
     counters: dict[str, Any] | None = None
     eta_seconds: float | None = None
+    parts: list[PartReport] = []
     checkpoint: Any = None
-    parts: list[Part] = []
-
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
 
 
 class Advanced(msgspec.Struct, frozen=True):
@@ -129,18 +124,12 @@ class Advanced(msgspec.Struct, frozen=True):
     cancel_requested: bool
 
 
-class Withdrawal(msgspec.Struct, frozen=True, kw_only=True):
-    """withdraw: the job that is held wants the waiting work of another one to end."""
+class Withdrawal(_Report, frozen=True, kw_only=True):
+    """The job that is held wants the waiting work of another one to end."""
 
-    id: str
-    token: str
     target: str
-    reason: str = "canceled"
+    reason: Name = "canceled"
     message: str = ""
-
-    @property
-    def held(self) -> Held:
-        return Held(self.id, self.token)
 
 
 class Withdrawn(msgspec.Struct, frozen=True):

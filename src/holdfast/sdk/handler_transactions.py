@@ -12,7 +12,7 @@ from holdfast.engine import Created, Engine
 from holdfast.errors import Invalid
 from holdfast.model import Job, Lease, NewJob
 from holdfast.model.enqueueable import MakesJobs, new_job_of
-from holdfast.model.reports import Done, Held, Withdrawal, Withdrawn
+from holdfast.model.reports import Complete, HeldLease, Withdrawal, Withdrawn
 from holdfast.sdk.definitions import JobCreator
 from holdfast.sdk.handle import JobHandle
 from holdfast.store import Row, Tx
@@ -48,7 +48,7 @@ class HandlerDatabase:
         """
         engine = await self._app.engine()
         async with transaction(engine.store) as tx:
-            worker = await engine.within(tx).holder(Held(lease.id, lease.token))
+            worker = await engine.within(tx).holder(HeldLease(lease.id, lease.token))
             job_tx = HandlerTransaction(self._app, engine, tx, lease, worker)
             yield job_tx
             await job_tx.end()
@@ -137,6 +137,6 @@ class HandlerTransaction:
         """The last statement before the commit: it completes the job, or makes sure of the lease."""
         job_id, token = self._lease.id, self._lease.token
         if self.completed is None:
-            await self._engine.within(self._tx).hold(Held(job_id, token))
+            await self._engine.within(self._tx).hold(HeldLease(job_id, token))
         else:
-            await self._engine.within(self._tx).complete(self._worker, Done(job_id, token, self.completed.result))
+            await self._engine.within(self._tx).complete(self._worker, Complete(job_id, token, self.completed.result))

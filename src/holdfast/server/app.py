@@ -7,6 +7,7 @@ from typing import Any
 from holdfast import wire
 from holdfast.errors import Malformed, NotFound
 from holdfast.model.key import Scope
+from holdfast.model.reports import Complete, Fail, Progress, Rejection, Release, Withdrawal
 from holdfast.server.api import (
     admin_bulk,
     admin_jobs,
@@ -76,19 +77,19 @@ ROUTES = (
     Route("POST", "/api/worker/claim", worker_api.claim, Scope.WORK, "Claim jobs, with an optional long poll.",
           body=wire.ClaimBody, answers={200: wire.ClaimAnswer, 204: None}, watched=True),
     Route("POST", "/api/worker/progress", worker_api.progress, Scope.WORK, "Report progress and renew the lease.",
-          body=wire.ProgressBody, answers={200: wire.ProgressAnswer}, refuses=(409,)),
+          body=Progress, answers={200: wire.ProgressAnswer}, refuses=(409,)),
     Route("POST", "/api/worker/complete", worker_api.complete, Scope.WORK, "Complete a job.",
-          body=wire.CompleteBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
+          body=Complete, answers={200: wire.SettledAnswer}, refuses=(409,)),
     Route("POST", "/api/worker/fail", worker_api.fail, Scope.WORK, "Report that a job failed.",
-          body=wire.FailBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
+          body=Fail, answers={200: wire.SettledAnswer}, refuses=(409,)),
     Route("POST", "/api/worker/release", worker_api.release, Scope.WORK,
           "Release a job unfinished, so that it can be claimed again.",
-          body=wire.ReleaseBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
+          body=Release, answers={200: wire.SettledAnswer}, refuses=(409,)),
     Route("POST", "/api/worker/reject", worker_api.reject, Scope.WORK, "Reject a job that a policy forbids.",
-          body=wire.RejectBody, answers={200: wire.SettledAnswer}, refuses=(409,)),
+          body=Rejection, answers={200: wire.SettledAnswer}, refuses=(409,)),
     Route("POST", "/api/worker/withdraw", worker_api.withdraw, Scope.WORK,
           "Withdraw another job: end its waiting work.",
-          body=wire.WithdrawBody, answers={200: wire.WithdrawnAnswer}, refuses=(404, 409)),
+          body=Withdrawal, answers={200: wire.WithdrawnAnswer}, refuses=(404, 409)),
     Route("POST", "/api/worker/report", worker_api.report, Scope.WORK,
           "Report several outcomes in one request; each is applied independently.",
           body=wire.ReportsBody, answers={200: wire.ReportsAnswer}),

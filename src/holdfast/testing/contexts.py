@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from holdfast.clock import Clock
 from holdfast.ids import Ids
@@ -59,7 +59,7 @@ class _Recorder:
         said.counters |= _as_json(report.counters or {}, "counters")
         if report.checkpoint is not None:
             said.checkpoints.append(_as_json(report.checkpoint, "checkpoint"))
-        said.parts.update({part.name: part for part in report.parts or ()})
+        said.parts.update({part.name: part for part in cast("list[Part]", report.parts)})
 
     async def parts(self, job_id: str) -> list[Part]:
         return list(self._recorded.parts.values())

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.model import Lease
-from holdfast.model.reports import Done, Failure, Freed, Verdict
+from holdfast.model.reports import Complete, Fail, Rejection, Release
 from holdfast.sdk.handle import failure_of
 from holdfast.testing.child import reference_for
 from holdfast.testing.source import MOVES_MAX, DrainSource, Report
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.sdk.app import App
     from holdfast.testing.clock import SharedClock
 
-VERBS: dict[type[Report], str] = {Done: "complete", Failure: "fail", Freed: "release", Verdict: "reject"}
+VERBS: dict[type[Report], str] = {Complete: "complete", Fail: "fail", Release: "release", Rejection: "reject"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class _Kept(AttemptLog):
     def ended(self, group: Sequence[tuple[Execution, Outcome]], answers: Answers) -> None:
         for run, outcome in group:
             if isinstance(outcome, Recorded):
-                self._source.ended.append((run.lease, Done(run.lease.id, run.lease.token, outcome.result)))
+                self._source.ended.append((run.lease, Complete(run.lease.id, run.lease.token, outcome.result)))
         super().ended(group, answers)
 
 
@@ -122,12 +122,12 @@ class _Errors(dict[str, BaseException]):
 
 
 async def _ran(engine: Engine, lease: Lease, report: Report, errors: _Errors) -> Ran:
-    result = report.result if isinstance(report, Done) else None
-    error = await _error(engine, report, errors) if isinstance(report, Failure | Verdict) else None
+    result = report.result if isinstance(report, Complete) else None
+    error = await _error(engine, report, errors) if isinstance(report, Fail | Rejection) else None
     return Ran(lease.id, lease.type, lease.payload, lease.attempt, VERBS[type(report)], result, error)
 
 
-async def _error(engine: Engine, report: Failure | Verdict, errors: _Errors) -> Exception:
+async def _error(engine: Engine, report: Fail | Rejection, errors: _Errors) -> Exception:
     """What the handler raised. `JobFailed` where that is not here, as after a timeout and from a child process, and for
     what would end the tests themselves, as `SystemExit` does."""
     cause = errors.get(report.token)

@@ -9,7 +9,7 @@ from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import Lease
-from holdfast.model.reports import Done, Failure, Freed, Settled, Verdict
+from holdfast.model.reports import Complete, Fail, Rejection, Release, Settled
 from holdfast.store.presence import Presence
 from holdfast.testing.clock import SharedClock
 from holdfast.worker.source import Answers, Claims
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOVES_MAX = 1000
 PAUSE_FIRST_SECONDS, PAUSE_SECONDS = 0.001, 0.02
 
-Report = Done | Failure | Freed | Verdict
+Report = Complete | Fail | Release | Rejection
 
 
 class DrainSource(DatabaseSource):
@@ -73,16 +73,16 @@ class DrainSource(DatabaseSource):
 
     # -- what the worker reports ------------------------------------------------------------------------------
 
-    async def complete(self, items: list[Done]) -> Answers:
+    async def complete(self, items: list[Complete]) -> Answers:
         return self._heard(items, await super().complete(items))
 
-    async def fail(self, items: list[Failure]) -> Answers:
+    async def fail(self, items: list[Fail]) -> Answers:
         return self._heard(items, await super().fail(items))
 
-    async def release(self, items: list[Freed]) -> Answers:
+    async def release(self, items: list[Release]) -> Answers:
         return self._heard(items, await super().release(items))
 
-    async def reject(self, items: list[Verdict]) -> Answers:
+    async def reject(self, items: list[Rejection]) -> Answers:
         return self._heard(items, await super().reject(items))
 
     def _heard(self, reports: Sequence[Report], answers: Answers) -> Answers:
@@ -95,7 +95,7 @@ class DrainSource(DatabaseSource):
 def _never_began(report: Report, answer: Settled) -> bool:
     """A worker that claimed more than it could start gives it back, to be claimed again at once."""
     return (
-        isinstance(report, Freed)
+        isinstance(report, Release)
         and report.delay_seconds == 0
         and not report.children
         and answer.state is not State.CANCELED

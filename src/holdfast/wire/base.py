@@ -10,11 +10,9 @@ from msgspec import Meta
 
 Time = Annotated[datetime, Meta(tz=True)]
 # These limits are only documented in the schema; the engine checks them and answers `invalid_field`.
-Name = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 200})]
 Key = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255})]
 Priority = Annotated[int, Meta(extra_json_schema={"minimum": -100, "maximum": 100})]
 Attempts = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": 1000})]
-Seconds = Annotated[float, Meta(extra_json_schema={"minimum": 0})]
 
 
 def camel(name: str) -> str:

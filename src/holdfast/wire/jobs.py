@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.wire.base import Attempts, Body, Key, Name, Priority, ResponseBody, Seconds, Time
+from holdfast.model.names import Name
+from holdfast.model.numbers import Seconds
+from holdfast.wire.base import Attempts, Body, Key, Priority, ResponseBody, Time
 
 
 class JobIntent(Body):

@@ -1,4 +1,4 @@
-"""Request and response bodies of the worker API."""
+"""Request and response bodies of the worker API. Those of reports are in `model/reports.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from holdfast.wire.base import Body, Name, ResponseBody, Seconds, Time
+from holdfast.model.reports import Complete, Fail, HeldLease, Progress, Rejection, Release
+from holdfast.wire.base import Body, ResponseBody, Time
 
 
 class WorkerRegistration(Body):
@@ -21,11 +22,6 @@ class WorkerRegistration(Body):
 class WorkerRegistered(ResponseBody):
     worker_id: str
     api_key: str
-
-
-class HeldLease(Body):
-    job_id: str
-    lease_token: str
 
 
 class HeartbeatBody(Body):
@@ -104,72 +100,10 @@ class ClaimAnswer(ResponseBody):
     jobs: list[ClaimedJob]
 
 
-class PartReport(Body):
-    name: str
-    status: str = "pending"
-    percent: float | None = None
-    total: int | None = None
-    done: int | None = None
-    error: str | None = None
-    data: Any = None
-    reopen: bool = False
-
-
-class ProgressBody(Body):
-    job_id: str
-    lease_token: str
-    current_step: str | None = None
-    progress_percent: float | None = None
-    counters: dict[str, Any] | None = None
-    eta_seconds: float | None = None
-    parts: list[PartReport] = []
-    checkpoint: Any = None
-
-
 class ProgressAnswer(ResponseBody):
     job_id: str
     lease_expires_at: Time
     cancel: bool
-
-
-class CompleteBody(Body):
-    job_id: str
-    lease_token: str
-    result: Any = None
-
-
-class FailBody(Body):
-    job_id: str
-    lease_token: str
-    error_code: Name
-    message: str = ""
-    context: dict[str, Any] | None = None
-    retry_after_seconds: Seconds | None = None
-    permanent: bool = False
-
-
-class ReleaseBody(Body, omit_defaults=True):
-    job_id: str
-    lease_token: str
-    delay_seconds: Seconds = 0
-    snoozed: bool | None = None
-    wait_for_children: bool = False
-
-
-class RejectBody(Body):
-    job_id: str
-    lease_token: str
-    error_code: Name
-    message: str = ""
-    context: dict[str, Any] | None = None
-
-
-class WithdrawBody(Body):
-    job_id: str
-    lease_token: str
-    target_id: str
-    reason: Name = "canceled"
-    message: str = ""
 
 
 class WithdrawnAnswer(ResponseBody):
@@ -192,14 +126,14 @@ class SettledAnswer(ResponseBody):
 class ReportsBody(Body):
     """Many words at once, for workers that hold many jobs: each is settled by itself."""
 
-    progress: list[ProgressBody] = []
-    complete: list[CompleteBody] = []
-    fail: list[FailBody] = []
-    release: list[ReleaseBody] = []
-    reject: list[RejectBody] = []
+    progress: list[Progress] = []
+    complete: list[Complete] = []
+    fail: list[Fail] = []
+    release: list[Release] = []
+    reject: list[Rejection] = []
 
 
-class Report(ResponseBody):
+class ReportResult(ResponseBody):
     """The answer to one of many: where the job went, or the problem's code, and what it says."""
 
     job_id: str
@@ -213,8 +147,8 @@ class Report(ResponseBody):
 
 
 class ReportsAnswer(ResponseBody):
-    progress: list[Report]
-    complete: list[Report]
-    fail: list[Report]
-    release: list[Report]
-    reject: list[Report]
+    progress: list[ReportResult]
+    complete: list[ReportResult]
+    fail: list[ReportResult]
+    release: list[ReportResult]
+    reject: list[ReportResult]

@@ -8,7 +8,18 @@ from typing import TypeVar
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import Liveness, Part
-from holdfast.model.reports import Advanced, Beat, Done, Failure, Freed, Held, Progress, Verdict, Withdrawal, Withdrawn
+from holdfast.model.reports import (
+    Advanced,
+    Beat,
+    Complete,
+    Fail,
+    HeldLease,
+    Progress,
+    Rejection,
+    Release,
+    Withdrawal,
+    Withdrawn,
+)
 from holdfast.worker.source import Answers, Claims, Source
 
 SLOW_SECONDS = 0.5  # whoever has not answered by then is away
@@ -64,25 +75,25 @@ class MonitoredSource:
     async def withdraw(self, asked: Withdrawal) -> Withdrawn:
         return await self._ask(self._source.withdraw(asked))
 
-    async def complete(self, items: list[Done]) -> Answers:
+    async def complete(self, items: list[Complete]) -> Answers:
         return await self._ask(self._source.complete(items))
 
-    async def fail(self, items: list[Failure]) -> Answers:
+    async def fail(self, items: list[Fail]) -> Answers:
         return await self._ask(self._source.fail(items))
 
-    async def release(self, items: list[Freed]) -> Answers:
+    async def release(self, items: list[Release]) -> Answers:
         return await self._ask(self._source.release(items))
 
-    async def reject(self, items: list[Verdict]) -> Answers:
+    async def reject(self, items: list[Rejection]) -> Answers:
         return await self._ask(self._source.reject(items))
 
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
         return await self._source.wait(seconds, queues, types)
 
-    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
+    async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat:
         return await self._source.heartbeat(leases, liveness=liveness, slots=slots)
 
-    async def stops(self, leases: list[Held]) -> list[Held]:
+    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]:
         return await self._source.stops(leases)
 
     async def close(self) -> None:

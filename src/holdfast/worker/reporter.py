@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
-from holdfast.model.reports import Done, Failure, Freed, Settled, Verdict
+from holdfast.model.reports import Complete, Fail, Rejection, Release, Settled
 from holdfast.outage_log import outage
 from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.execution import Execution
@@ -214,15 +214,15 @@ class Reporter:
 
 
 def _complete(source: Source, group: list[Ended]) -> Awaitable[Answers]:
-    return source.complete([Done(run.lease.id, run.lease.token, outcome.result) for run, outcome in group])  # type: ignore[union-attr]
+    return source.complete([Complete(run.lease.id, run.lease.token, outcome.result) for run, outcome in group])  # type: ignore[union-attr]
 
 
 def _fail(source: Source, group: list[Ended]) -> Awaitable[Answers]:
     return source.fail([_failure(run, outcome) for run, outcome in group if isinstance(outcome, Failed)])
 
 
-def _failure(run: Execution, outcome: Failed) -> Failure:
-    return Failure(
+def _failure(run: Execution, outcome: Failed) -> Fail:
+    return Fail(
         id=run.lease.id,
         token=run.lease.token,
         code=outcome.code,
@@ -236,7 +236,7 @@ def _failure(run: Execution, outcome: Failed) -> Failure:
 def _release(source: Source, group: list[Ended]) -> Awaitable[Answers]:
     return source.release(
         [
-            Freed(run.lease.id, run.lease.token, outcome.delay_seconds, outcome.snoozed, outcome.children)
+            Release(run.lease.id, run.lease.token, outcome.delay_seconds, outcome.snoozed, outcome.children)
             for run, outcome in group
             if isinstance(outcome, Released)
         ]
@@ -246,7 +246,7 @@ def _release(source: Source, group: list[Ended]) -> Awaitable[Answers]:
 def _reject(source: Source, group: list[Ended]) -> Awaitable[Answers]:
     return source.reject(
         [
-            Verdict(
+            Rejection(
                 id=run.lease.id,
                 token=run.lease.token,
                 code=outcome.code,

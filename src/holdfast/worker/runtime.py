@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock
 from holdfast.ids import Ids
-from holdfast.model.reports import Freed
+from holdfast.model.reports import Release
 from holdfast.outage_log import outage
 from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.claim_loop import ClaimLoop
@@ -115,7 +115,7 @@ class Worker:
     async def release_unfinished(self, delay_seconds: float) -> None:
         """Right before the process ends: release what still runs in it, to be claimed when the process is gone."""
         if leases := [run.lease for run in self.unfinished]:
-            await self._source.release([Freed(held.id, held.token, delay_seconds, snoozed=False) for held in leases])
+            await self._source.release([Release(held.id, held.token, delay_seconds, snoozed=False) for held in leases])
 
     # -- heartbeats -------------------------------------------------------------------------------------------
 

@@ -11,13 +11,13 @@ from holdfast.model import Lease, Liveness, Part
 from holdfast.model.reports import (
     Advanced,
     Beat,
-    Done,
-    Failure,
-    Freed,
-    Held,
+    Complete,
+    Fail,
+    HeldLease,
     Progress,
+    Rejection,
+    Release,
     Settled,
-    Verdict,
     Withdrawal,
     Withdrawn,
 )
@@ -34,21 +34,21 @@ class Source(Protocol):
 
     async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims: ...
 
-    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat: ...
+    async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat: ...
 
-    async def stops(self, leases: list[Held]) -> list[Held]:
+    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]:
         """Which of these should not go on: canceled, or not ours any more. A read; a beat then tells which is which."""
         ...
 
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]: ...
 
-    async def complete(self, items: list[Done]) -> Answers: ...
+    async def complete(self, items: list[Complete]) -> Answers: ...
 
-    async def fail(self, items: list[Failure]) -> Answers: ...
+    async def fail(self, items: list[Fail]) -> Answers: ...
 
-    async def release(self, items: list[Freed]) -> Answers: ...
+    async def release(self, items: list[Release]) -> Answers: ...
 
-    async def reject(self, items: list[Verdict]) -> Answers: ...
+    async def reject(self, items: list[Rejection]) -> Answers: ...
 
     async def parts(self, job_id: str) -> list[Part]: ...
 

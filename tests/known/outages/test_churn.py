@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import App, Context, SyncContext
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.model.reports import Fleet, Held
+from holdfast.model.reports import Fleet, HeldLease
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.prefetch import Prefetch
 from tests.engine.steps import ask
@@ -140,7 +140,7 @@ async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_work
             await until(lambda: at_work.worker.slots.buffer)
             [run] = at_work.worker.slots.buffer
             calls = len(at_work.source.calls)
-            at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, lost=[Held(run.lease.id, run.lease.token)]))
+            at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, lost=[HeldLease(run.lease.id, run.lease.token)]))
             await until(lambda: run.lease.token not in at_work.worker.slots.executions)
             assert "release" not in [verb for verb, _ in at_work.source.calls[calls:]]
             engine = await app.engine()

@@ -11,7 +11,7 @@ from holdfast import App
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.lifecycle import State
-from holdfast.model.reports import Freed
+from holdfast.model.reports import Release
 from holdfast.sdk.definitions import Definition
 from holdfast.settings import Settings
 from holdfast.store import PostgresStore
@@ -115,7 +115,7 @@ async def test_a_worker_cancelled_while_it_claims_can_learn_what_it_holds(
         await eventually(lambda: nobody_holds_more(source))
         held = await source.held()
         unheard += bool(held)
-        await source.release([Freed(one.id, one.token) for one in held])
+        await source.release([Release(one.id, one.token) for one in held])
     print(f"cancelled {cancelled} times, {unheard} of them after the claim had been made")
     assert cancelled >= 1
     await presence.close()

@@ -12,7 +12,7 @@ from holdfast.engine.leases import check_worker
 from holdfast.errors import NotFound
 from holdfast.model import Lease
 from holdfast.model.job import LEASE_COLUMNS, UnreadableJob
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 from holdfast.store import Tx, q
 
 
@@ -54,14 +54,14 @@ async def instances(tx: Tx) -> list[str]:
     return [row["lease_instance"] for row in await tx.all(q.instances)]
 
 
-async def held_by(tx: Tx, worker: str, instances: list[str]) -> list[Held]:
+async def held_by(tx: Tx, worker: str, instances: list[str]) -> list[HeldLease]:
     check_worker(worker)
     check_list(instances, "instances")
     rows = await tx.all(q.held_by, worker=worker, instances=instances)
-    return [Held(row["id"], row["lease_token"]) for row in rows]
+    return [HeldLease(row["id"], row["lease_token"]) for row in rows]
 
 
-async def leases(tx: Tx, held: list[Held]) -> list[Lease]:
+async def leases(tx: Tx, held: list[HeldLease]) -> list[Lease]:
     """Those of them that are current, in full, as the claim gave them."""
     tokens = {one.id: one.token for one in held}
     rows = await tx.all(q.jobs_by_id, ids=sorted(tokens)) if tokens else []
@@ -73,10 +73,10 @@ async def leases(tx: Tx, held: list[Held]) -> list[Lease]:
     return found
 
 
-async def stops(tx: Tx, worker: str, leases: list[Held]) -> list[Held]:
+async def stops(tx: Tx, worker: str, leases: list[HeldLease]) -> list[HeldLease]:
     """Which of these should not go on: cancel was asked for, or they are not this worker's any more."""
     check_worker(worker)
     ids = [lease.id for lease in leases if lease.plausible]
     rows = await tx.all(q.going_on, ids=ids, worker=worker) if ids else []
-    going_on = {Held(row["id"], row["lease_token"]) for row in rows}
+    going_on = {HeldLease(row["id"], row["lease_token"]) for row in rows}
     return [lease for lease in leases if lease not in going_on]

@@ -11,7 +11,7 @@ from holdfast.engine import NewWorker
 from holdfast.errors import Forbidden, HoldfastError, InvalidField
 from holdfast.model import Lease, Liveness
 from holdfast.model.names import check_name, quoted
-from holdfast.model.reports import Advanced, Held, Settled, Withdrawal
+from holdfast.model.reports import Advanced, HeldLease, Settled
 from holdfast.server.api import reports
 from holdfast.server.api.leases import jobs_of
 from holdfast.server.auth.authenticator import Caller
@@ -20,7 +20,6 @@ from holdfast.server.live.long_poll import Take
 from holdfast.server.live.waiting_claims import WaitingClaim
 from holdfast.server.state import ServerState
 
-Body = TypeVar("Body")
 Item = TypeVar("Item", bound=reports.NamedReport)
 Answer = TypeVar("Answer")
 Send = Callable[[str, list[Item]], Awaitable[Sequence[Answer | HoldfastError]]]  # a verb of the engine, for a worker
@@ -45,8 +44,9 @@ async def heartbeat(server: ServerState, request: HttpRequest) -> Reply:
     body: wire.HeartbeatBody = request.body
     if body.instance_id is not None:
         check_name(body.instance_id, "instance_id")
-    leases = [Held(lease.job_id, lease.lease_token) for lease in body.leases]
-    beat = await server.engine.heartbeat(_worker(request), leases, liveness=_liveness(body.status), slots=body.slots)
+    beat = await server.engine.heartbeat(
+        _worker(request), body.leases, liveness=_liveness(body.status), slots=body.slots
+    )
     answer = wire.HeartbeatAnswer(
         lost=beat.lost,
         cancel=beat.cancel,
@@ -99,7 +99,7 @@ def _taking(server: ServerState, request: HttpRequest, seat: WaitingClaim) -> Ta
 
 
 async def _give_back(server: ServerState, worker: str, leases: list[Lease], body: wire.ClaimBody) -> None:
-    held = [Held(lease.id, lease.token) for lease in leases]
+    held = [HeldLease(lease.id, lease.token) for lease in leases]
     await server.engine.give_back(worker, held, request=body.request_id)
 
 
@@ -107,33 +107,29 @@ async def _give_back(server: ServerState, worker: str, leases: list[Lease], body
 
 
 async def progress(server: ServerState, request: HttpRequest) -> Reply:
-    answer: Advanced = await server.report_batching.put("progress", _worker(request), reports.progress_of(request.body))
+    answer: Advanced = await server.report_batching.put("progress", _worker(request), request.body)
     return Reply(200, wire.ProgressAnswer(answer.id, answer.expires_at, answer.cancel_requested))
 
 
 async def complete(server: ServerState, request: HttpRequest) -> Reply:
-    return await _settle(server, request, "complete", reports.done_of)
+    return await _settle(server, request, "complete")
 
 
 async def fail(server: ServerState, request: HttpRequest) -> Reply:
-    return await _settle(server, request, "fail", reports.failure_of)
+    return await _settle(server, request, "fail")
 
 
 async def release(server: ServerState, request: HttpRequest) -> Reply:
-    return await _settle(server, request, "release", reports.freed_of)
+    return await _settle(server, request, "release")
 
 
 async def reject(server: ServerState, request: HttpRequest) -> Reply:
-    return await _settle(server, request, "reject", reports.verdict_of)
+    return await _settle(server, request, "reject")
 
 
 async def withdraw(server: ServerState, request: HttpRequest) -> Reply:
     """A key that is bound to some queues ends jobs of these alone."""
-    body: wire.WithdrawBody = request.body
-    wanted = Withdrawal(
-        id=body.job_id, token=body.lease_token, target=body.target_id, reason=body.reason, message=body.message
-    )
-    answer = await server.engine.withdraw(_worker(request), wanted, queues=request.caller.queues)
+    answer = await server.engine.withdraw(_worker(request), request.body, queues=request.caller.queues)
     [where] = await reports.went_to(server.policies, [Settled(answer.id, answer.state)])
     return Reply(200, wire.WithdrawnAnswer(where.job_id, where.status, where.state, answer.asked))
 
@@ -144,28 +140,24 @@ async def report(server: ServerState, request: HttpRequest) -> Reply:
     reports.check_number_of_words(body)
     worker, engine = _worker(request), server.engine
 
-    async def settled(send: Send[Item, Settled], read: Callable[[Body], Item], bodies: list[Body]) -> list[wire.Report]:
-        items = [read(body) for body in bodies]
+    async def settled(send: Send[Item, Settled], items: list[Item]) -> list[wire.ReportResult]:
         answers = await reports.told(partial(send, worker), items)
         return await reports.settled(server.policies, [item.id for item in items], answers)
 
-    moved = [reports.progress_of(said) for said in body.progress]
-    advanced = await reports.told(partial(engine.progress_many, worker), moved)
+    advanced = await reports.told(partial(engine.progress_many, worker), body.progress)
     answer = wire.ReportsAnswer(
-        progress=[reports.advanced(item.id, answer) for item, answer in zip(moved, advanced, strict=True)],
-        complete=await settled(engine.complete_many, reports.done_of, body.complete),
-        fail=await settled(engine.fail_many, reports.failure_of, body.fail),
-        release=await settled(engine.release_many, reports.freed_of, body.release),
-        reject=await settled(engine.reject_many, reports.verdict_of, body.reject),
+        progress=[reports.advanced(item.id, answer) for item, answer in zip(body.progress, advanced, strict=True)],
+        complete=await settled(engine.complete_many, body.complete),
+        fail=await settled(engine.fail_many, body.fail),
+        release=await settled(engine.release_many, body.release),
+        reject=await settled(engine.reject_many, body.reject),
     )
     server.metrics.refused.add(reports.lost_in(answer))
     return Reply(200, answer)
 
 
-async def _settle(
-    server: ServerState, request: HttpRequest, verb: str, read: Callable[[Any], reports.NamedReport]
-) -> Reply:
-    answer: Settled = await server.report_batching.put(verb, _worker(request), read(request.body))
+async def _settle(server: ServerState, request: HttpRequest, verb: str) -> Reply:
+    answer: Settled = await server.report_batching.put(verb, _worker(request), request.body)
     [where] = await reports.went_to(server.policies, [answer])
     return Reply(200, where)
 

@@ -114,13 +114,13 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("PartReport", "reopen"): "The part is done again, even if it was finished before.",
     ("PartReport", "status"): "`pending`, `in_progress`, `completed`, `failed` or `skipped`.",
     ("RedriveBody", "payload"): "Another payload for the new job; left out: that of the old one.",
-    ("ReleaseBody", "delaySeconds"): "Offer it to workers no sooner than after so many seconds.",
+    ("Release", "delaySeconds"): "Offer it to workers no sooner than after so many seconds.",
     (
-        "ReleaseBody",
+        "Release",
         "snoozed",
     ): "Whether the handler asked for the delay: the reason is then `snoozed`, else `released`. "
     "Left out: it did if there is a delay.",
-    ("ReleaseBody", "waitForChildren"): "Offer it to workers when none of its children is unfinished.",
+    ("Release", "waitForChildren"): "Offer it to workers when none of its children is unfinished.",
     ("ScaleQuery", "queue"): "Only these queues, separated by commas.",
     ("TenantQuery", "tenant"): "Whose queue it is.",
     ("WebhookSubscription", "tenant"): "Whose jobs the webhook is told of.",

@@ -134,7 +134,7 @@ LEFT_OUT: dict[str, set[str]] = {
     "BulkRedriveBody": {"status", "cursor"},
     "KeyIntent": {"workerId", "queues"},
     "KeyView": {"workerId", "queues", "revokedAt"},
-    "Report": {"code", "detail"},
+    "ReportResult": {"code", "detail"},
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.background import Loops
-from holdfast.model.reports import Fleet, Held
+from holdfast.model.reports import Fleet, HeldLease
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.processes.signal_mask import signals_blocked
 
@@ -29,8 +29,8 @@ class HeartbeatResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     sent: float = 0.0
     renewed: bool = False
-    lost: list[Held] = []
-    cancel: list[Held] = []
+    lost: list[HeldLease] = []
+    cancel: list[HeldLease] = []
     enabled: bool = True
     fleet: Fleet = Fleet()
     failed: str = ""

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from holdfast.model import Lease, Liveness
-from holdfast.model.reports import Held
+from holdfast.model.reports import HeldLease
 
 PLACES = 4096
 FULL = -1
@@ -47,7 +47,7 @@ class TableEntry(NamedTuple):
     `beat_seconds`: how often its policy wants a heartbeat, 0 if it does not mind."""
 
     slot: int
-    held: Held
+    held: HeldLease
     since: float
     renewed: float
     lease_seconds: float
@@ -82,7 +82,9 @@ class LeaseTable:
 
     # -- the worker writes ------------------------------------------------------------------------------------
 
-    def put(self, held: Held | Lease, lease_seconds: float, deadline: float = 0.0, *, beat_seconds: float = 0.0) -> int:
+    def put(
+        self, held: HeldLease | Lease, lease_seconds: float, deadline: float = 0.0, *, beat_seconds: float = 0.0
+    ) -> int:
         """From now on the keeper renews it. The answer is its slot, or FULL."""
         if not self._free:
             return FULL
@@ -155,7 +157,7 @@ class LeaseTable:
             place = self._entries + slot * _ENTRY_BYTES
             if again[_FLAGS + slot] and memory[place : place + _ENTRY_BYTES] == again[place : place + _ENTRY_BYTES]:
                 job_id, token, *numbers = _ENTRY.unpack_from(memory, place)
-                found.append(TableEntry(slot, Held(job_id.decode(), token.decode()), *numbers))
+                found.append(TableEntry(slot, HeldLease(job_id.decode(), token.decode()), *numbers))
             slot = memory.find(1, _FLAGS + slot + 1, _FLAGS + top)
         return found
 

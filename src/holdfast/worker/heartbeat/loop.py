@@ -16,7 +16,7 @@ from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.model import Liveness
-from holdfast.model.reports import Beat, Held
+from holdfast.model.reports import Beat, HeldLease
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable, TableEntry
 from holdfast.worker.heartbeat.watchdog import Watchdog
@@ -36,9 +36,9 @@ log = logging.getLogger("holdfast.keeper")
 class HeartbeatSource(Protocol):
     """What a keeper needs of a worker's source."""
 
-    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat: ...
+    async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat: ...
 
-    async def stops(self, leases: list[Held]) -> list[Held]: ...
+    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]: ...
 
 
 async def run_heartbeats(
@@ -117,7 +117,7 @@ class HeartbeatLoop:
         self._worker = table.header().worker
         self._sent = self._asked = self._retry_at = 0.0
         self._backoff = Backoff(ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)  # between tries
-        self._known: set[Held] = set()  # as lost or canceled, since the last beat
+        self._known: set[HeldLease] = set()  # as lost or canceled, since the last beat
 
     async def run(self) -> None:
         while True:
@@ -192,7 +192,7 @@ class HeartbeatLoop:
         self._watchdog.reached(sent)
         self._tell(news)
 
-    def _still_there(self, lost: list[TableEntry]) -> list[Held]:
+    def _still_there(self, lost: list[TableEntry]) -> list[HeldLease]:
         """A job that has ended while the beat was under way is no loss."""
         if not lost:
             return []

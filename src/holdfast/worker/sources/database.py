@@ -14,13 +14,13 @@ from holdfast.model import Lease, Liveness, Part
 from holdfast.model.reports import (
     Advanced,
     Beat,
-    Done,
-    Failure,
-    Freed,
-    Held,
+    Complete,
+    Fail,
+    HeldLease,
     Progress,
+    Rejection,
+    Release,
     Settled,
-    Verdict,
     Withdrawal,
     Withdrawn,
 )
@@ -147,27 +147,27 @@ class DatabaseSource:
     def _slower(self) -> float:
         return min(self._hints.floor_seconds, self._poll * 2)
 
-    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
+    async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat:
         return await self.engine.heartbeat(self.worker, leases, liveness=liveness, slots=slots)
 
-    async def stops(self, leases: list[Held]) -> list[Held]:
+    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]:
         return await self.engine.polls.to_stop(self.worker, leases)
 
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]:
         return await self.engine.progress_many(self.worker, reports)
 
-    async def complete(self, items: list[Done]) -> Sequence[Settled | HoldfastError]:
+    async def complete(self, items: list[Complete]) -> Sequence[Settled | HoldfastError]:
         return await self.engine.complete_many(self.worker, items)
 
-    async def fail(self, items: list[Failure]) -> Sequence[Settled | HoldfastError]:
+    async def fail(self, items: list[Fail]) -> Sequence[Settled | HoldfastError]:
         self._hints.given_up([item.id for item in items])
         return await self.engine.fail_many(self.worker, items)
 
-    async def release(self, items: list[Freed]) -> Sequence[Settled | HoldfastError]:
+    async def release(self, items: list[Release]) -> Sequence[Settled | HoldfastError]:
         self._hints.given_up([item.id for item in items])
         return await self.engine.release_many(self.worker, items)
 
-    async def reject(self, items: list[Verdict]) -> Sequence[Settled | HoldfastError]:
+    async def reject(self, items: list[Rejection]) -> Sequence[Settled | HoldfastError]:
         return await self.engine.reject_many(self.worker, items)
 
     async def parts(self, job_id: str) -> list[Part]:
@@ -176,7 +176,7 @@ class DatabaseSource:
     async def withdraw(self, asked: Withdrawal) -> Withdrawn:
         return await self.engine.withdraw(self.worker, asked)
 
-    async def held(self) -> list[Held]:
+    async def held(self) -> list[HeldLease]:
         return await self.engine.polls.held_by(self.worker, *self._presence.names)
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -22,14 +22,14 @@ from holdfast.model import Lease, Liveness, Part
 from holdfast.model.reports import (
     Advanced,
     Beat,
-    Done,
-    Failure,
+    Complete,
+    Fail,
     Fleet,
-    Freed,
-    Held,
+    HeldLease,
     Progress,
+    Rejection,
+    Release,
     Settled,
-    Verdict,
     Withdrawal,
     Withdrawn,
 )
@@ -44,7 +44,6 @@ PARTS_MAX = 10_000  # more jobs than a worker can hold
 POLICIES_MAX = 10_000
 
 Claims = list[tuple[Lease, Policy]]
-Item = TypeVar("Item")
 
 
 class HttpSource:
@@ -148,42 +147,40 @@ class HttpSource:
 
     # -- heartbeats -------------------------------------------------------------------------------------------
 
-    async def heartbeat(self, leases: list[Held], *, liveness: Liveness, slots: int) -> Beat:
+    async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat:
         with _in_our_words():
             answer = await self._client.heartbeat(
-                [words.held_lease(held) for held in leases],
+                leases,
                 status=liveness.value,
                 instance_id=self.instance,
                 slots=slots,
             )
         return Beat(answer.lost, answer.cancel, not answer.drain, answer.lease_expires_at, FLEET)
 
-    async def stops(self, leases: list[Held]) -> list[Held]:
+    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]:
         """A server is not asked between the beats, which come more often in return."""
         return []
 
     # -- reports ----------------------------------------------------------------------------------------------
 
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]:
-        answers = await self._report("progress", [words.progress_body(report) for report in reports])
+        answers = await self._report("progress", reports)
         return [refused(answer) if answer.code else words.advanced_of(answer) for answer in answers]
 
-    async def complete(self, items: list[Done]) -> Sequence[Settled | HoldfastError]:
-        return await self._settle("complete", items, words.complete_body)
+    async def complete(self, items: list[Complete]) -> Sequence[Settled | HoldfastError]:
+        return await self._settle("complete", items)
 
-    async def fail(self, items: list[Failure]) -> Sequence[Settled | HoldfastError]:
-        return await self._settle("fail", items, words.fail_body)
+    async def fail(self, items: list[Fail]) -> Sequence[Settled | HoldfastError]:
+        return await self._settle("fail", items)
 
-    async def release(self, items: list[Freed]) -> Sequence[Settled | HoldfastError]:
-        return await self._settle("release", items, words.release_body)
+    async def release(self, items: list[Release]) -> Sequence[Settled | HoldfastError]:
+        return await self._settle("release", items)
 
-    async def reject(self, items: list[Verdict]) -> Sequence[Settled | HoldfastError]:
-        return await self._settle("reject", items, words.reject_body)
+    async def reject(self, items: list[Rejection]) -> Sequence[Settled | HoldfastError]:
+        return await self._settle("reject", items)
 
-    async def _settle(
-        self, verb: str, items: list[Item], body_of: Callable[[Item], Any]
-    ) -> Sequence[Settled | HoldfastError]:
-        answers = await self._report(verb, [body_of(item) for item in items])
+    async def _settle(self, verb: str, items: Sequence[msgspec.Struct]) -> Sequence[Settled | HoldfastError]:
+        answers = await self._report(verb, items)
         settled: list[Settled | HoldfastError] = [
             refused(answer) if answer.code else words.settled_of(answer) for answer in answers
         ]
@@ -192,12 +189,12 @@ class HttpSource:
                 self._parts.pop(report.job_id, None)
         return settled
 
-    async def _report(self, verb: str, bodies: list[Any]) -> list[wire.Report]:
-        answers: list[wire.Report] = []
-        for portion in words.packed(bodies, most=REPORTS_MAX, most_bytes=REPORTS_BYTES_MAX):
+    async def _report(self, verb: str, reports: Sequence[msgspec.Struct]) -> list[wire.ReportResult]:
+        answers: list[wire.ReportResult] = []
+        for portion in words.packed(reports, most=REPORTS_MAX, most_bytes=REPORTS_BYTES_MAX):
             with _in_our_words():
                 answer = await self._client.report(wire.ReportsBody(**{verb: portion}))
-            told: list[wire.Report] = getattr(answer, verb)
+            told: list[wire.ReportResult] = getattr(answer, verb)
             if len(told) != len(portion):
                 raise unreadable(self._client.url)
             answers += told
@@ -226,7 +223,7 @@ class HttpSource:
             self._brought += await self._repeat(request, limit=1)  # the server may never have heard of it
         brought, self._brought = self._brought, []
         if brought:
-            await self.release([Freed(job.job_id, job.lease_token) for job in brought])
+            await self.release([Release(job.job_id, job.lease_token) for job in brought])
 
 
 @contextmanager
