@@ -64,7 +64,7 @@ def test_a_taken_port_is_a_sentence(folder: Path) -> None:
         port = taken.getsockname()[1]
         done = holdfast("serve", "--port", str(port), folder=folder)
     assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1 port {port}: somebody else does; choose another with --port" in done.stderr
+    assert f"cannot listen on 127.0.0.1 port {port}: the port is in use; choose another with --port" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -120,11 +120,11 @@ def test_a_worker_whose_port_is_taken_does_not_begin(folder: Path) -> None:
         done = holdfast("worker", "--app", "tasks:app", "--metrics-port", str(port), folder=folder)
     assert done.returncode == 2
     assert (
-        f"cannot listen on 0.0.0.0 port {port}: somebody else does; choose another with --metrics-port" in done.stderr
+        f"cannot listen on 0.0.0.0 port {port}: the port is in use; choose another with --metrics-port" in done.stderr
     )
     assert "ready" not in done.stderr
     done = holdfast("worker", "--app", "tasks:app", "--metrics-port", "-1", folder=folder)
-    assert (done.returncode, "there is no port -1" in done.stderr) == (2, True)
+    assert (done.returncode, "invalid port -1" in done.stderr) == (2, True)
 
 
 @pytest.mark.sqlite

@@ -186,9 +186,9 @@ async def test_a_job_is_not_lost_with_a_client_that_hangs_up_at_that_moment(
             patched.setattr(served.engine, name, held_up(getattr(served.engine, name), taken, go_on))
         line = await Caller(me).ask(**body)
         await taken.wait()
-        [gone] = served.server._waiting
+        [disconnected] = served.server._waiting
         line.transport.abort()
-        await gone.wait()
+        await disconnected.wait()
     go_on.set()
     job = await other.claim_one(waitSeconds=30)
     assert (job["jobId"], job["attempt"], job["epoch"]) == (made, 1, 2)

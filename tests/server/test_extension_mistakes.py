@@ -79,7 +79,7 @@ async def test_a_mistake_of_a_handler_is_a_problem_and_a_line_in_the_log(
     told = answer.json()
     assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
     assert (told["code"], told["requestId"]) == ("internal_error", answer.headers["x-request-id"])
-    assert told["detail"] == "something went wrong here; the log has it under this id"
+    assert told["detail"] == "internal error; the server log has the details under this request id"
     assert f"request {told['requestId']} (GET /broken/{{mistake}} {NAME}) failed" in caplog.text
     assert (await broken.http.get("/livez")).status_code == 200
 
@@ -90,7 +90,7 @@ async def test_an_answer_that_breaks_off_is_seen_as_that(
 ) -> None:
     with pytest.raises(httpx2.RemoteProtocolError):
         await broken.http.get(f"/broken/{stream.__name__}")
-    assert f"(GET /broken/{{mistake}} {NAME}) failed after its answer had begun" in caplog.text
+    assert f"(GET /broken/{{mistake}} {NAME}) failed after the response had started" in caplog.text
 
 
 async def mistaken(request: Request) -> Any:

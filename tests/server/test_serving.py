@@ -255,7 +255,7 @@ async def test_no_other_origin_is_let_in(patient: Served) -> None:
 def test_a_taken_port_is_a_sentence() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(Invalid, match=f"cannot listen on 127.0.0.1 port {port}: somebody else does") as refused:
+        with pytest.raises(Invalid, match=f"cannot listen on 127.0.0.1 port {port}: the port is in use") as refused:
             listen("127.0.0.1", port)
         assert refused.value.code == "cannot_listen"
 
@@ -270,9 +270,9 @@ def test_the_next_free_port_is_taken_where_that_is_wished() -> None:
 @pytest.mark.parametrize(
     ("host", "port", "says"),
     [
-        ("no such host.invalid", 0, "no address is called"),
-        ("192.0.2.1", 0, "no such address"),
-        ("127.0.0.1", 70_000, "no port 70000"),
+        ("no such host.invalid", 0, "unknown host"),
+        ("192.0.2.1", 0, "does not have that address"),
+        ("127.0.0.1", 70_000, "invalid port 70000"),
     ],
 )
 def test_an_address_that_cannot_be_is_a_sentence(host: str, port: int, says: str) -> None:

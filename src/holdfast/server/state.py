@@ -95,18 +95,18 @@ class ServerState:
         return f"{self._prefix}-{next(self._requests):x}"
 
     @contextmanager
-    def interruptible(self, gone: asyncio.Event) -> Iterator[None]:
+    def interruptible(self, disconnected: asyncio.Event) -> Iterator[None]:
         """While a request waits for something: when the server stops, it is as if the client had gone."""
         if self.stopping:
-            gone.set()
-        self._waiting.add(gone)
+            disconnected.set()
+        self._waiting.add(disconnected)
         try:
             yield
         finally:
-            self._waiting.discard(gone)
+            self._waiting.discard(disconnected)
 
     def stop(self) -> None:
         """Whoever waits is let go; what is being done is finished."""
         self.stopping = True
-        for gone in self._waiting:
-            gone.set()
+        for disconnected in self._waiting:
+            disconnected.set()

@@ -153,7 +153,7 @@ class AttemptView(ResponseBody):
     error: dict[str, Any] | None = None
 
 
-class AttemptsAnswer(ResponseBody):
+class AttemptsResponse(ResponseBody):
     attempts: list[AttemptView]
 
 
@@ -175,7 +175,7 @@ class AdminEvent(ResponseBody):
     data: Any = None
 
 
-class AdminEventsAnswer(ResponseBody):
+class AdminEventsResponse(ResponseBody):
     """`next` is the `after` of the next page."""
 
     events: list[AdminEvent]
@@ -188,7 +188,7 @@ class ClauseView(ResponseBody):
     says: str
 
 
-class WhyAnswer(ResponseBody):
+class WhyResponse(ResponseBody):
     """Why a job is not running: `answer` is the first condition that does not hold."""
 
     job_id: str
@@ -242,7 +242,7 @@ class BulkJob(ResponseBody):
     message: str | None = None
 
 
-class BulkAnswer(ResponseBody):
+class BulkResponse(ResponseBody):
     """`matched` counts all jobs that match the filter; the other numbers are of this request or dry run."""
 
     dry_run: bool
@@ -264,7 +264,7 @@ class QueueView(ResponseBody):
     paused_by: str | None = None
 
 
-class QueuesAnswer(ResponseBody):
+class QueuesResponse(ResponseBody):
     queues: list[QueueView]
 
 
@@ -295,7 +295,7 @@ class LoadView(ResponseBody):
     slots_wanted: int
 
 
-class ScaleAnswer(ResponseBody):
+class ScaleResponse(ResponseBody):
     """`slots`: of all live workers. An autoscaler reads a number by its path, such as `total.oldestWaitSeconds` or
     `queues.mail.backlog`."""
 
@@ -329,7 +329,7 @@ class WorkerView(ResponseBody):
     current_job_id: str | None = None
 
 
-class WorkersAnswer(ResponseBody):
+class WorkersResponse(ResponseBody):
     workers: list[WorkerView]
 
 
@@ -383,7 +383,7 @@ class KeyView(ResponseBody):
     used_at: Time | None = None
 
 
-class KeysAnswer(ResponseBody):
+class KeysResponse(ResponseBody):
     keys: list[KeyView]
 
 
@@ -424,7 +424,7 @@ class LifecycleView(ResponseBody):
     mermaid: str
 
 
-class LifecyclesAnswer(ResponseBody):
+class LifecyclesResponse(ResponseBody):
     lifecycles: list[LifecycleView]
 
 
@@ -435,7 +435,7 @@ class SettingView(ResponseBody):
     variable: str
 
 
-class SettingsAnswer(ResponseBody):
+class SettingsResponse(ResponseBody):
     settings: list[SettingView]
 
 
@@ -457,7 +457,7 @@ class AuditLine(ResponseBody):
     digest: str
 
 
-class AuditAnswer(ResponseBody):
+class AuditResponse(ResponseBody):
     lines: list[AuditLine]
     next_cursor: int | None
 
@@ -469,7 +469,7 @@ class VerifyQuery(Body):
     digest: str | None = None
 
 
-class VerifyAnswer(ResponseBody):
+class VerifyResponse(ResponseBody):
     """`seq` and `digest` of the last valid entry; `wrong` is the first invalid entry, `why` the reason."""
 
     valid: bool

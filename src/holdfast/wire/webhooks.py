@@ -49,7 +49,7 @@ class WebhookView(ResponseBody):
     failing_since: Time | None = None
 
 
-class WebhooksAnswer(ResponseBody):
+class WebhooksResponse(ResponseBody):
     webhooks: list[WebhookView]
 
 
@@ -89,7 +89,7 @@ class DeliveryView(ResponseBody):
     finished_at: Time | None = None
 
 
-class DeliveriesAnswer(ResponseBody):
+class DeliveriesResponse(ResponseBody):
     deliveries: list[DeliveryView]
     next_cursor: str | None
 

@@ -21,7 +21,7 @@ from holdfast.model.names import check_name
 from holdfast.server.api.admin import deed, filter_of
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
-from holdfast.wire import BulkAnswer, BulkBody, BulkJob, BulkRedriveBody, JobFilter, camel
+from holdfast.wire import BulkBody, BulkJob, BulkRedriveBody, BulkResponse, JobFilter, camel
 
 TOGETHER = 200  # jobs in one transaction
 SAMPLE = 20  # of what a rehearsal finds
@@ -110,9 +110,9 @@ async def _pages(
 _NOT_DONE = ("already_redriven", "refused")
 
 
-def _answer(body: BulkBody, matched: int, outcomes: list[Outcome], following: str | None) -> BulkAnswer:
+def _answer(body: BulkBody, matched: int, outcomes: list[Outcome], following: str | None) -> BulkResponse:
     counts = Counter(outcome.what for outcome in outcomes)
-    return BulkAnswer(
+    return BulkResponse(
         dry_run=body.dry_run,
         matched=matched,
         done=len(outcomes) - sum(counts[what] for what in _NOT_DONE),

@@ -21,14 +21,14 @@ from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
 from holdfast.store import Tx
 from holdfast.wire import (
-    AdminEventsAnswer,
+    AdminEventsResponse,
     AdminJobPage,
     AdminJobsQuery,
-    AttemptsAnswer,
+    AttemptsResponse,
     ClauseView,
     JobMoved,
     Redriven,
-    WhyAnswer,
+    WhyResponse,
 )
 
 # -- looking ---------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ async def attempts(server: ServerState, request: HttpRequest) -> Reply:
             raise
         machine = DEFAULT
     ended = await server.engine.reads.attempts(request.path["job_id"])
-    return Reply(200, AttemptsAnswer([attempt_view(attempt, machine) for attempt in ended]))
+    return Reply(200, AttemptsResponse([attempt_view(attempt, machine) for attempt in ended]))
 
 
 async def events(server: ServerState, request: HttpRequest) -> Reply:
@@ -80,14 +80,14 @@ async def events(server: ServerState, request: HttpRequest) -> Reply:
     limit = request.query.limit
     found = await server.engine.reads.history(job.id, after=request.query.after, limit=limit + 1)
     shown = [event_view(event, machine) for event in found[:limit]]
-    return Reply(200, AdminEventsAnswer(shown, shown[-1].seq if len(found) > limit else None))
+    return Reply(200, AdminEventsResponse(shown, shown[-1].seq if len(found) > limit else None))
 
 
 async def why(server: ServerState, request: HttpRequest) -> Reply:
     job_id = request.path["job_id"]
     clauses = await server.engine.reads.why(job_id)
     views = [ClauseView(clause.name, clause.holds, clause.says) for clause in clauses]
-    return Reply(200, WhyAnswer(job_id, in_short(clauses), views))
+    return Reply(200, WhyResponse(job_id, in_short(clauses), views))
 
 
 async def _known(server: ServerState, request: HttpRequest) -> tuple[Job, Machine]:

@@ -9,14 +9,14 @@ from holdfast.engine.admin.keys import Issued
 from holdfast.model.key import Key, Kind, NewKey, check_against
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
-from holdfast.wire import KeyIntent, KeyIssued, KeysAnswer, KeyView
+from holdfast.wire import KeyIntent, KeyIssued, KeysResponse, KeyView
 
 log = logging.getLogger(__name__)
 
 
 async def page(server: ServerState, request: HttpRequest) -> Reply:
     now = await server.engine.reads.now()
-    return Reply(200, KeysAnswer([_view(key, now) for key in await server.engine.keys.all()]))
+    return Reply(200, KeysResponse([_view(key, now) for key in await server.engine.keys.all()]))
 
 
 async def create(server: ServerState, request: HttpRequest) -> Reply:

@@ -8,11 +8,11 @@ from holdfast.model.hint import Hint
 from holdfast.server.api.admin import deed, operate
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
-from holdfast.wire import QueueMoved, QueuesAnswer, QueueView
+from holdfast.wire import QueueMoved, QueuesResponse, QueueView
 
 
 async def page(server: ServerState, request: HttpRequest) -> Reply:
-    return Reply(200, QueuesAnswer([_view(queue) for queue in await server.engine.queues.all()]))
+    return Reply(200, QueuesResponse([_view(queue) for queue in await server.engine.queues.all()]))
 
 
 def _view(queue: Queue) -> QueueView:

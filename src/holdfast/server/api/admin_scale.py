@@ -7,7 +7,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model.names import check_name
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
-from holdfast.wire import LoadView, ScaleAnswer
+from holdfast.wire import LoadView, ScaleResponse
 
 
 async def scale(server: ServerState, request: HttpRequest) -> Reply:
@@ -20,7 +20,7 @@ async def scale(server: ServerState, request: HttpRequest) -> Reply:
         found = {name: found.get(name, Depth()) for name in _names(listed)}
     total = sum(found.values(), Depth())
     queues = {name: _load(depth) for name, depth in found.items()}
-    return Reply(200, ScaleAnswer(depths.counted_at, depths.slots, _load(total), queues))
+    return Reply(200, ScaleResponse(depths.counted_at, depths.slots, _load(total), queues))
 
 
 def _names(listed: str) -> list[str]:

@@ -12,18 +12,18 @@ from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
 from holdfast.settings import shown
 from holdfast.wire import (
-    AuditAnswer,
     AuditLine,
-    LifecyclesAnswer,
+    AuditResponse,
+    LifecyclesResponse,
     LifecycleView,
-    SettingsAnswer,
+    SettingsResponse,
     SettingView,
-    VerifyAnswer,
+    VerifyResponse,
 )
 
 
 async def lifecycles(server: ServerState, request: HttpRequest) -> Reply:
-    return Reply(200, LifecyclesAnswer([_view(machine) for machine in await server.engine.reads.lifecycles()]))
+    return Reply(200, LifecyclesResponse([_view(machine) for machine in await server.engine.reads.lifecycles()]))
 
 
 async def lifecycle(server: ServerState, request: HttpRequest) -> Reply:
@@ -40,14 +40,14 @@ def _view(machine: Machine) -> LifecycleView:
 
 async def settings(server: ServerState, request: HttpRequest) -> Reply:
     rows = [*shown(server.settings), *server.extension_settings()]
-    return Reply(200, SettingsAnswer([SettingView(*setting) for setting in rows]))
+    return Reply(200, SettingsResponse([SettingView(*setting) for setting in rows]))
 
 
 async def audit(server: ServerState, request: HttpRequest) -> Reply:
     page = await server.engine.audit.page(before=request.query.cursor, limit=request.query.limit)
-    return Reply(200, AuditAnswer([AuditLine(**asdict(line)) for line in page.lines], page.next))
+    return Reply(200, AuditResponse([AuditLine(**asdict(line)) for line in page.lines], page.next))
 
 
 async def verify(server: ServerState, request: HttpRequest) -> Reply:
     found = await server.engine.audit.verify(seq=request.query.seq, digest=request.query.digest)
-    return Reply(200, VerifyAnswer(found.wrong is None, found.last, found.digest, found.wrong, found.why))
+    return Reply(200, VerifyResponse(found.wrong is None, found.last, found.digest, found.wrong, found.why))

@@ -26,7 +26,7 @@ async def subscribe(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def every(server: ServerState, request: HttpRequest) -> Reply:
-    return Reply(200, wire.WebhooksAnswer([_view(server, hook) for hook in await server.engine.webhooks.all()]))
+    return Reply(200, wire.WebhooksResponse([_view(server, hook) for hook in await server.engine.webhooks.all()]))
 
 
 async def get(server: ServerState, request: HttpRequest) -> Reply:
@@ -68,7 +68,7 @@ async def deliveries(server: ServerState, request: HttpRequest) -> Reply:
     page = await server.engine.webhooks.deliveries(
         request.path["webhook_id"], state=query.state, cursor=query.cursor, limit=query.limit
     )
-    return Reply(200, wire.DeliveriesAnswer([_delivery(each) for each in page.deliveries], page.next))
+    return Reply(200, wire.DeliveriesResponse([_delivery(each) for each in page.deliveries], page.next))
 
 
 async def replay(server: ServerState, request: HttpRequest) -> Reply:

@@ -8,7 +8,7 @@ from holdfast.model import WorkerRecord
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
 from holdfast.store import Row
-from holdfast.wire import HeldJob, WorkersAnswer, WorkerView, WorkerWhole
+from holdfast.wire import HeldJob, WorkersResponse, WorkerView, WorkerWhole
 
 _SAME = (
     *("status", "enabled", "liveness", "registered_at", "heartbeat_seconds", "offline_seconds", "name", "tenants"),
@@ -19,7 +19,7 @@ _SAME = (
 async def page(server: ServerState, request: HttpRequest) -> Reply:
     held = await server.engine.workers.holds()
     found = await server.engine.workers.all()
-    return Reply(200, WorkersAnswer([_view(worker, held.get(worker.id, 0)) for worker in found]))
+    return Reply(200, WorkersResponse([_view(worker, held.get(worker.id, 0)) for worker in found]))
 
 
 async def get(server: ServerState, request: HttpRequest) -> Reply:

@@ -36,15 +36,15 @@ async def look_until(
 ) -> JobSummary:
     """The job once it is as wanted; or as it is when time is up, the client has gone or the server stops."""
     until = server.clock.monotonic() + seconds
-    with server.interruptible(request.gone):
+    with server.interruptible(request.disconnected):
         while True:
             outline = await look(server, request, job_id)
             await server.auth.still(request.caller)  # it may have waited for long
             left = until - server.clock.monotonic()
-            if left <= 0 or enough(outline) or request.gone.is_set():
+            if left <= 0 or enough(outline) or request.disconnected.is_set():
                 return outline
             news = server.feed.changed(job_id, min(left, LOOK_SECONDS), seen=outline.version)
-            await _first_of(news, request.gone.wait())
+            await _first_of(news, request.disconnected.wait())
 
 
 async def _first_of(*events: Coroutine[Any, Any, bool]) -> None:

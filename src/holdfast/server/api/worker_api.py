@@ -67,9 +67,9 @@ async def claim(server: ServerState, request: HttpRequest) -> Reply:
         _worker(request), _queues(request.caller, body.queues or None), body.job_types or None, body.limit
     )
     await server.claim_scopes.note(seat)
-    with server.interruptible(request.gone):
+    with server.interruptible(request.disconnected):
         leases = await server.long_poll.claim(
-            _taking(server, request, seat), seat, seconds=body.wait_seconds, gone=request.gone
+            _taking(server, request, seat), seat, seconds=body.wait_seconds, disconnected=request.disconnected
         )
     if not leases:
         return Reply(204)
@@ -78,7 +78,7 @@ async def claim(server: ServerState, request: HttpRequest) -> Reply:
     except BaseException:
         await _give_back(server, seat.worker, leases, body)
         raise
-    if request.gone.is_set():
+    if request.disconnected.is_set():
         await _give_back(server, seat.worker, leases, body)
         return Reply(204)
     return Reply(200, wire.ClaimAnswer(jobs))

@@ -10,9 +10,15 @@ from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.server.api.metrics import HUNG_UP
 from holdfast.server.extensions.blocking import told_if_held_up
 from holdfast.server.extensions.routes import Mount
-from holdfast.server.http.endpoint import ANSWER_SECONDS_MAX, hang_up, internal_error, request_id_of, send_reply
+from holdfast.server.http.endpoint import (
+    ANSWER_SECONDS_MAX,
+    abort_connection,
+    internal_error,
+    request_id_of,
+    send_reply,
+)
 from holdfast.server.http.problems import problem
-from holdfast.server.http.request_body import in_one_line_each
+from holdfast.server.http.request_body import merge_headers
 from holdfast.server.http.starlette_response import ResponseSender
 from holdfast.server.http.streamed_body import StreamedBody
 from holdfast.server.state import ServerState
@@ -32,29 +38,29 @@ class MountedApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         began = self._server.clock.monotonic()
         request_id = request_id_of(dict(scope["headers"])) or self._server.request_id()
-        dressed = ResponseSender(scope, send, request_id)
+        sender = ResponseSender(scope, send, request_id)
         status = HUNG_UP
         try:
-            await self._answer(scope, receive, dressed)
-            status = dressed.status or HUNG_UP
+            await self._answer(scope, receive, sender)
+            status = sender.status or HUNG_UP
         except asyncio.CancelledError:
             pass
         except Exception as error:
-            status = await self._failed(error, dressed, receive, send, request_id)
+            status = await self._failed(error, sender, receive, send, request_id)
         took = self._server.clock.monotonic() - began
         self._server.metrics.requests.observe(took, scope["method"], self._template, str(status))
 
     async def _answer(self, scope: Any, receive: Any, send: ResponseSender) -> None:
-        headers = in_one_line_each(scope["headers"])
+        headers = merge_headers(scope["headers"])
         source = scope["client"][0] if scope.get("client") else ""
         caller = await self._server.auth.admit(headers, source, self._mount.scope, method=scope["method"])
-        arriving = StreamedBody(receive, headers, media_type="*/*", limit=self._mount.body_max)
+        streamed_body = StreamedBody(receive, headers, media_type="*/*", limit=self._mount.body_max)
         inner = {**scope, "root_path": scope.get("root_path", "") + self._mount.path, CALLER: caller}
         inner.pop("path_params", None)
         limit = asyncio.timeout(self._seconds)
         try:
             async with limit:
-                exchange = _Exchange(arriving, send, limit, self._seconds)
+                exchange = _Exchange(streamed_body, send, limit, self._seconds)
                 answering = _called(self._mount.app, inner, exchange)
                 await told_if_held_up(answering, self._server.clock, self._mount.extension, self._mount.name)
                 await exchange.finish()
@@ -65,17 +71,17 @@ class MountedApp:
                 f"there was no answer within {self._seconds:g} s; it may have happened: repeat the request"
             ) from None
 
-    async def _failed(self, error: Exception, dressed: ResponseSender, receive: Any, send: Any, request_id: str) -> int:
+    async def _failed(self, error: Exception, sender: ResponseSender, receive: Any, send: Any, request_id: str) -> int:
         """The status that goes into the metrics."""
-        told = error if isinstance(error, HoldfastError) and dressed.status is None else internal_error()
-        if told is not error and not dressed.unread:
-            when = "failed" if dressed.status is None else "failed after its answer had begun"
-            log.error("request %s (%s) %s", request_id, self._mount.told, when, exc_info=error)
-        if dressed.ended:
-            return dressed.status or HUNG_UP
-        if dressed.unread or dressed.status is not None:
-            await hang_up(receive, send)  # so that the client sees that the rest is missing
-            return dressed.status or HUNG_UP
+        told = error if isinstance(error, HoldfastError) and sender.status is None else internal_error()
+        if told is not error and not sender.unread:
+            when = "failed" if sender.status is None else "failed after its answer had begun"
+            log.error("request %s (%s) %s", request_id, self._mount.log_name, when, exc_info=error)
+        if sender.ended:
+            return sender.status or HUNG_UP
+        if sender.unread or sender.status is not None:
+            await abort_connection(receive, send)  # so that the client sees that the rest is missing
+            return sender.status or HUNG_UP
         reply = problem(told, request_id)
         await send_reply(reply, send, request_id)
         return reply.status
@@ -88,20 +94,22 @@ class _Exchange:
     the application has ended: frameworks send one with their own words, and then raise; the client gets ours instead.
     """
 
-    def __init__(self, arriving: StreamedBody, send: ResponseSender, limit: asyncio.Timeout, seconds: float) -> None:
-        self._arriving, self._send, self._limit, self._seconds = arriving, send, limit, seconds
+    def __init__(
+        self, streamed_body: StreamedBody, send: ResponseSender, limit: asyncio.Timeout, seconds: float
+    ) -> None:
+        self._streamed_body, self._send, self._limit, self._seconds = streamed_body, send, limit, seconds
         self._held: list[Any] = []
         self._held_bytes = 0
 
     async def receive(self) -> Any:
-        message = await self._arriving.message()
+        message = await self._streamed_body.message()
         if self._limit.when() is not None:
             self._allow(asyncio.get_running_loop().time() + self._seconds)
         return message
 
     async def send(self, message: Any) -> None:
-        if self._arriving.failure is not None and self._send.status is None:
-            raise self._arriving.failure  # a body that was refused has its answer, whatever the application makes of it
+        if self._streamed_body.failure is not None and self._send.status is None:
+            raise self._streamed_body.failure  # also if the application handles the error
         if message["type"] == "http.response.start":
             self._allow(None)
         if message.get("status") == 500 or self._held:
@@ -119,7 +127,7 @@ class _Exchange:
 
     async def finish(self) -> None:
         await self._release()
-        if not self._send.ended and not self._arriving.gone:
+        if not self._send.ended and not self._streamed_body.disconnected:
             raise RuntimeError("the application ended before its answer did")
 
     async def _release(self) -> None:

@@ -41,17 +41,17 @@ class Request:
 
     def stream(self) -> AsyncIterator[bytes]:
         """The body, piece by piece, and no more than the route's limit."""
-        return self._arriving().stream()
+        return self._streamed_body().stream()
 
     async def form(self, *, max_files: int = 100, max_fields: int = 1000) -> FormData:
         """The fields of a form and its files. A file above 64 KiB is on disk and closed after the answer; the fields
         have room for 1 MiB together."""
-        return await self._arriving().form(self.headers, max_files=max_files, max_fields=max_fields)
+        return await self._streamed_body().form(self.headers, max_files=max_files, max_fields=max_fields)
 
-    def _arriving(self) -> StreamedBody:
-        if self._asked.arriving is None:
+    def _streamed_body(self) -> StreamedBody:
+        if self._asked.streamed_body is None:
             raise TypeError("this route takes a body of a type; declare a media type to read it piece by piece")
-        return self._asked.arriving
+        return self._asked.streamed_body
 
     # -- the database ---------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class Mount:
         return f"the mount {self.path}"
 
     @property
-    def told(self) -> str:
+    def log_name(self) -> str:
         """For the log."""
         return f"{self.name} of extension {self.extension}"
 
@@ -217,16 +217,18 @@ async def _handle(called: _HandlerCall, server: ServerState, request: HttpReques
             raise RuntimeError(f"extension {called.extension}: {called.name} ended itself without an answer") from error
         raise
     finally:
-        if request.arriving is not None:
-            for size, kind in request.arriving.uploads:
+        if request.streamed_body is not None:
+            for size, kind in request.streamed_body.uploads:
                 server.metrics.uploaded(size, kind)
-            await request.arriving.close()
+            await request.streamed_body.close()
 
 
 def _is_meant(request: HttpRequest) -> bool:
     """The client hung up, time is over, or the server stops."""
     task = asyncio.current_task()
-    return bool(task is not None and task.cancelling()) or (request.arriving is not None and request.arriving.gone)
+    return bool(task is not None and task.cancelling()) or (
+        request.streamed_body is not None and request.streamed_body.disconnected
+    )
 
 
 class _InvalidResponse(Exception):

@@ -1,1 +1,1 @@
-"""HTTP itself: sockets, limits, routing, request bodies, problems."""
+"""The HTTP layer: sockets, limits, routing, request bodies, error responses."""

@@ -1,4 +1,4 @@
-"""One route as an ASGI application: admit the caller, read the request, answer it; an error becomes a problem."""
+"""One route as an ASGI application: authenticate, parse the request, call the handler, send the response."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreError
 from holdfast.model.key import Scope
 from holdfast.server.api.metrics import HUNG_UP
 from holdfast.server.http.problems import problem
-from holdfast.server.http.request_body import decoded, in_one_line_each, query_of, read_body
+from holdfast.server.http.request_body import decode_body, merge_headers, parse_query, read_body
 from holdfast.server.http.route import (
+    BODY_COMPLETE,
     EVENT_STREAM,
     PREFER,
-    WHOLE,
     Headers,
     HttpRequest,
     HttpResponse,
@@ -34,24 +34,24 @@ from holdfast.server.http.streamed_body import StreamedBody
 from holdfast.server.state import ServerState
 
 ANSWER_SECONDS_MAX = 10.0
-UPLOAD_SECONDS_MAX = 3600.0  # where the handler reads the body while it arrives
-WAIT_SECONDS_MAX = 60.0  # for those who said that they wait
-SEND_SECONDS_MAX = 20.0  # a reader of a stream who takes nothing for so long is not waited for
-GOODBYE_SECONDS = 1.0  # for the end of a stream to be taken
+UPLOAD_SECONDS_MAX = 3600.0  # for handlers that stream the body
+WAIT_SECONDS_MAX = 60.0  # for `Prefer: wait` and long polls
+SEND_SECONDS_MAX = 20.0  # for a client to take a chunk of a stream
+STREAM_END_SECONDS = 1.0  # for a client to take the end of a stream
 
 log = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _NOSNIFF, _NO_STORE = (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")
 _encode = msgspec.json.Encoder().encode
-_NEVER = asyncio.Event()  # for requests during which nobody looks whether the client is there
+_NEVER = asyncio.Event()  # for requests whose connection is not watched
 
 
 class Endpoint:
     def __init__(self, server: ServerState, route: Route) -> None:
         self._server, self._route = server, route
         self._metrics, self.template = server.metrics, route.template
-        self._brings_jobs = route.scope is Scope.JOBS_CREATE
+        self._creates_jobs = route.scope is Scope.JOBS_CREATE
         self._shape = route.body if isinstance(route.body, type) else dict
         usual = UPLOAD_SECONDS_MAX if isinstance(route.body, str) else ANSWER_SECONDS_MAX
         self._seconds = usual if route.seconds is None else route.seconds
@@ -62,7 +62,7 @@ class Endpoint:
         request_id = request_id_of(headers) or self._server.request_id()
         try:
             if len(headers) < len(scope["headers"]):
-                headers = in_one_line_each(scope["headers"])
+                headers = merge_headers(scope["headers"])
             answer = await self._answer(scope, receive, headers, request_id)
         except HoldfastError as error:
             if isinstance(error, LeaseLost):
@@ -70,11 +70,11 @@ class Endpoint:
             if isinstance(error, StoreError):
                 self._server.store_errors.note(error, request_id, self._route.name)
             answer = problem(error, request_id)
-        except asyncio.CancelledError:  # the client hung up, or the server stops
+        except asyncio.CancelledError:  # the client disconnected, or the server is stopping
             self._note(scope, HUNG_UP, began)
             return
         except Exception:
-            log.exception("request %s (%s) failed", request_id, self._route.told)
+            log.exception("request %s (%s) failed", request_id, self._route.log_name)
             answer = problem(internal_error(), request_id)
         if isinstance(answer, Response):
             await self._send_response(answer, scope, receive, send, began, request_id)
@@ -93,97 +93,97 @@ class Endpoint:
         server, route = self._server, self._route
         source = scope["client"][0] if scope.get("client") else ""
         caller = await server.auth.admit(headers, source, route.scope, local=route.local, method=scope["method"])
-        query = query_of(scope["query_string"], route.query) if route.query is not None else None
-        body = arriving = None
+        query = parse_query(scope["query_string"], route.query) if route.query is not None else None
+        body = streamed_body = None
         if isinstance(route.body, str):
-            arriving = StreamedBody(receive, headers, media_type=route.body, limit=route.body_max)
+            streamed_body = StreamedBody(receive, headers, media_type=route.body, limit=route.body_max)
         elif route.body is not None:
             body = await self._body(scope, receive, headers)
-        patient = route.watched or (b"prefer" in headers and PREFER in route.headers)
-        gone = asyncio.Event() if patient else _NEVER
+        watched = route.watched or (b"prefer" in headers and PREFER in route.headers)
+        disconnected = asyncio.Event() if watched else _NEVER
         request = HttpRequest(
-            caller, headers, scope.get("path_params", {}), query, body, request_id, gone, arriving, source
+            caller, headers, scope.get("path_params", {}), query, body, request_id, disconnected, streamed_body, source
         )
-        if not patient:
-            return await _in_time(route.handler(server, request), self._seconds)
-        watching = asyncio.create_task(_watch(receive, gone))
+        if not watched:
+            return await _with_timeout(route.handler(server, request), self._seconds)
+        watching = asyncio.create_task(_wait_for_disconnect(receive, disconnected))
         try:
-            with server.interruptible(gone):
-                return await _in_time(route.handler(server, request), WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX)
+            with server.interruptible(disconnected):
+                return await _with_timeout(route.handler(server, request), WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX)
         finally:
             watching.cancel()
 
     async def _body(self, scope: Any, receive: Any, headers: Headers) -> Any:
-        data = await read_body(receive, headers, whole=WHOLE in scope, limit=self._route.body_max)
-        if self._brings_jobs:
+        data = await read_body(receive, headers, whole=BODY_COMPLETE in scope, limit=self._route.body_max)
+        if self._creates_jobs:
             self._metrics.uploaded(len(data), headers.get(b"content-type", b"application/json").decode("latin-1"))
-        return decoded(data, self._shape)
+        return decode_body(data, self._shape)
 
     async def _send_response(
         self, response: Response, scope: Any, receive: Any, send: Any, began: float, request_id: str
     ) -> None:
-        dressed = ResponseSender(scope, send, request_id, partial(self._note, scope, began=began))
+        sender = ResponseSender(scope, send, request_id, partial(self._note, scope, began=began))
         try:
-            await send_response(response, scope, receive, dressed)
+            await send_response(response, scope, receive, sender)
         except Exception:
-            if not dressed.unread:
-                when = "failed" if dressed.status is None else "failed after its answer had begun"
-                log.exception("request %s (%s) %s", request_id, self._route.told, when)
-            if dressed.ended:
+            if not sender.unread:
+                when = "failed" if sender.status is None else "failed after the response had started"
+                log.exception("request %s (%s) %s", request_id, self._route.log_name, when)
+            if sender.ended:
                 return
-            if dressed.unread or dressed.status is not None:
-                await hang_up(receive, send)  # so that the client sees that the rest is missing
+            if sender.unread or sender.status is not None:
+                await abort_connection(receive, send)  # so that the client notices the truncated response
                 return
             reply = problem(internal_error(), request_id)
             self._note(scope, reply.status, began)
             await send_reply(reply, send, request_id)
 
     async def _send_stream(self, stream: Stream, scope: Any, receive: Any, send: Any, request_id: str) -> None:
-        """Until the stream ends, the client goes or stops reading, or the server stops."""
-        gone = asyncio.Event()
-        watching = asyncio.create_task(_watch(receive, gone))
-        await _begin_stream(stream, send, request_id)  # before anything can end it: there is no end without a beginning
+        """Until the stream ends, the client disconnects or stops reading, or the server stops."""
+        disconnected = asyncio.Event()
+        watching = asyncio.create_task(_wait_for_disconnect(receive, disconnected))
+        await _begin_stream(stream, send, request_id)  # before anything can end it: an end needs a start
         sending = asyncio.create_task(_send_chunks(stream, scope, send))
-        sending.add_done_callback(lambda _: gone.set())
+        sending.add_done_callback(lambda _: disconnected.set())
         try:
-            with self._server.interruptible(gone):
-                await gone.wait()
+            with self._server.interruptible(disconnected):
+                await disconnected.wait()
         finally:
             watching.cancel()
             sending.cancel()
             [failure, _] = await asyncio.gather(sending, watching, return_exceptions=True)
-            await stream.chunks.aclose()  # type: ignore[attr-defined]  # also one that never began
+            await stream.chunks.aclose()  # type: ignore[attr-defined]  # also a stream that never started
         if isinstance(failure, Exception) and not isinstance(failure, HoldfastError | TimeoutError):
-            log.error("stream %s (%s) failed", request_id, self._route.told, exc_info=failure)
+            log.error("stream %s (%s) failed", request_id, self._route.log_name, exc_info=failure)
         if isinstance(failure, TimeoutError) or not await _end_stream(send):
-            await hang_up(receive, send)
+            await abort_connection(receive, send)
 
 
 def internal_error() -> HoldfastError:
-    return HoldfastError("something went wrong here; the log has it under this id", code="internal_error")
+    return HoldfastError("internal error; the server log has the details under this request id", code="internal_error")
 
 
-async def _in_time(answer: Awaitable[HttpResponse], seconds: float) -> HttpResponse:
-    """A database that hangs does not keep its clients waiting for ever; what was begun may still happen."""
+async def _with_timeout(answer: Awaitable[HttpResponse], seconds: float) -> HttpResponse:
+    """Bound the wait for a database that hangs; the operation may still complete."""
     try:
         async with asyncio.timeout(seconds):
             return await answer
     except TimeoutError:
         raise OutcomeUnknown(
-            f"the database has not answered within {seconds:g} s; it may have happened: repeat the request"
+            f"no response from the database within {seconds:g} s; the request may have been applied: repeat it"
         ) from None
 
 
 def request_id_of(headers: Headers) -> str | None:
-    """The caller's own, where it can stand in a log as it is."""
+    """The id that the client sent, if it is safe to log."""
     given = headers.get(b"x-request-id")
     return given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else None
 
 
-async def _watch(receive: Any, gone: asyncio.Event) -> None:
+async def _wait_for_disconnect(receive: Any, disconnected: asyncio.Event) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
-    gone.set()
+    disconnected.set()
 
 
 def _headers_of(answer: Reply | Stream, request_id: str) -> list[tuple[bytes, bytes]]:
@@ -220,17 +220,17 @@ async def _send_chunks(stream: Stream, scope: Any, send: Any) -> None:
 
 
 async def _end_stream(send: Any) -> bool:
-    """So that the client sees an end and no accident; False if it does not even take that."""
+    """End the response properly; False if the client does not take the end."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(GOODBYE_SECONDS):
+        async with asyncio.timeout(STREAM_END_SECONDS):
             await send({"type": "http.response.body", "body": b""})
             return True
     return False
 
 
-async def hang_up(receive: Any, send: Any) -> None:
-    """ASGI has no word for it, and an orderly end would wait until the client has read what it does not read."""
+async def abort_connection(receive: Any, send: Any) -> None:
+    """ASGI cannot abort a connection, and a graceful close would wait for a client that does not read."""
     transport = getattr(getattr(send, "__self__", None), "transport", None)
     if transport is not None:
         transport.abort()
-        await _watch(receive, asyncio.Event())
+        await _wait_for_disconnect(receive, asyncio.Event())

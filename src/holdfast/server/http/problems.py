@@ -1,4 +1,4 @@
-"""An error becomes an answer: RFC 9457, with a stable code, the request's id, and nothing of our insides."""
+"""Maps errors to HTTP statuses and to RFC 9457 problem responses, without internal details."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from holdfast.wire import camel
 PROBLEM = b"application/problem+json"
 RETRY_AFTER_SECONDS = 1
 
-# Where the class alone does not say it.
+# Statuses that do not follow from the class.
 _BY_CODE = {
     "unsupported_media_type": 415,
     "method_not_allowed": 405,
@@ -46,7 +46,15 @@ _BY_CODE = {
     "internal_error": 500,
 }
 _TOO_LARGE = "_too_large"
-_SHOWN = ("job_id", "reassigned", "limit", "bytes", "name", "field", "extension")  # of an error's fields
+_SHOWN = (
+    "job_id",
+    "reassigned",
+    "limit",
+    "bytes",
+    "name",
+    "field",
+    "extension",
+)  # fields of an error that are sent to clients
 
 
 def status_of(error: HoldfastError) -> int:

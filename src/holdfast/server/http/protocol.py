@@ -1,6 +1,6 @@
-"""One connection, within limits: how long a request's head may be and may take, and how long nobody need say anything.
+"""The HTTP connection on top of uvicorn: limits on the size and time of request heads, idle time and slow readers.
 
-uvicorn speaks HTTP; what it leaves open is here. A body's limits are in `reading.py`.
+The limits of request bodies are in `request_body.py`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from holdfast.errors import HoldfastError, Invalid, Malformed, TooMany
 from holdfast.server.http.endpoint import send_reply
 from holdfast.server.http.problems import problem
-from holdfast.server.http.route import WHOLE, Reply
+from holdfast.server.http.route import BODY_COMPLETE, Reply
 
 HEAD_BYTES_MAX = 16_384
 HEAD_SECONDS_MAX = 5.0
 KEEP_ALIVE_SECONDS = 30
-SEND_SECONDS_MAX = 30.0  # for an answer to be taken, once there is more of it than fits in between
-LINGER_SECONDS = 5.0  # for the rest of what was answered before it was read
-CROWDED_SECONDS = 1.0  # for a request where there are too many connections, so that it can be answered with that
+SEND_SECONDS_MAX = 30.0  # for a client to read a response that exceeds the write buffer
+LINGER_SECONDS = 5.0  # to drain a request that was answered before it was read
+OVERLOAD_SECONDS = 1.0  # to read a request that is answered with too_many_connections
 
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
-TurnedAway = Callable[[str, int], None]  # told of each request that does not come to the application: method, status
+OnRejected = Callable[[str, int], None]  # called for each request rejected before the application: method, status
 
 
 class ServerConfig(uvicorn.Config):
     connections_max: int
     request_id: Callable[[], str]
-    turned_away: TurnedAway
+    on_rejected: OnRejected
 
 
 class HeadBuffer:
-    """A transport that sends the head of an answer together with the beginning of its body: one system call less."""
+    """A transport that sends the head of a response together with the start of its body: one system call less."""
 
     __slots__ = ("_head", "_transport")
 
@@ -57,7 +57,7 @@ class HeadBuffer:
         self._transport.write(data)
 
     def flush(self) -> None:
-        """There is no body, as in the answer to a HEAD."""
+        """For a response without a body, as to HEAD."""
         if self._head:
             self.write(b"")
 
@@ -72,145 +72,145 @@ class HeadBuffer:
 class HttpProtocol(HttpToolsProtocol):
     transport: HeadBuffer  # type: ignore[assignment]
     config: ServerConfig
-    _heading = False  # a request has begun, and its head is not whole yet
-    _head_bytes = 0  # of its second chunk and those behind it
+    _reading_head = False  # a request has started, and its head is incomplete
+    _head_bytes = 0  # without the first chunk
     _chunk_bytes = 0
-    _refused = False
-    _complaint: HoldfastError | None = None
-    _stuck: asyncio.TimerHandle | None = None
-    _due: asyncio.TimerHandle | None = None  # whatever is waited for now, when it must have come
+    _rejected = False
+    _head_error: HoldfastError | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None  # the deadline of the current wait
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(HeadBuffer(transport))  # type: ignore[arg-type]
-        crowded = len(self.connections) > self.config.connections_max
-        if crowded:
+        overloaded = len(self.connections) > self.config.connections_max
+        if overloaded:
             self.app = self._too_many
-        self._wait(CROWDED_SECONDS if crowded else HEAD_SECONDS_MAX, self._head_is_late)
+        self._start_timer(OVERLOAD_SECONDS if overloaded else HEAD_SECONDS_MAX, self._head_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_more()
+        self._cancel_timer()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
-        if self._stuck is not None:
-            self._stuck.cancel()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
 
     # -- the head ---------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._rejected:
             return
         self._chunk_bytes = len(data)
-        if self._heading:
+        if self._reading_head:
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._heading and not self.transport.is_closing():
+        if self._reading_head and not self.transport.is_closing():
             if self._head_bytes > HEAD_BYTES_MAX:
-                self._refuse(_head_too_large())
-            elif self._due is None:
-                self._wait(HEAD_SECONDS_MAX, self._head_is_late)
+                self._reject(_head_too_large())
+            elif self._timer is None:
+                self._start_timer(HEAD_SECONDS_MAX, self._head_timeout)
 
     def on_message_begin(self) -> None:
-        self._heading, self._head_bytes = True, 0
+        self._reading_head, self._head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._heading = False
-        self._wait_no_more()
+        self._reading_head = False
+        self._cancel_timer()
         if self._chunk_bytes + self._head_bytes > HEAD_BYTES_MAX and self._head_size() > HEAD_BYTES_MAX:
-            self._complaint = _head_too_large()
-            raise self._complaint  # uvicorn asks for `send_400_response`
+            self._head_error = _head_too_large()
+            raise self._head_error  # uvicorn then calls `send_400_response`
         super().on_headers_complete()
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(self._complaint or Malformed("this is not HTTP as we know it", code="malformed_request"))
+        self._reject(self._head_error or Malformed("malformed HTTP request", code="malformed_request"))
 
-    def _head_is_late(self) -> None:
-        if self._heading:
-            message = f"the request's head did not arrive within {HEAD_SECONDS_MAX:g} s"
-            self._refuse(Malformed(message, code="head_timeout"))
+    def _head_timeout(self) -> None:
+        if self._reading_head:
+            message = f"the request head did not arrive within {HEAD_SECONDS_MAX:g} s"
+            self._reject(Malformed(message, code="head_timeout"))
         else:
             self.transport.close()
 
-    # -- after the answer -------------------------------------------------------------------------------------
+    # -- after the response -----------------------------------------------------------------------------------
 
     def on_response_complete(self) -> None:
         self.transport.flush()
         super().on_response_complete()
         if self.transport.is_closing():
             if self.transport.get_write_buffer_size():
-                self.loop.call_later(SEND_SECONDS_MAX, self._cut_off)
+                self.loop.call_later(SEND_SECONDS_MAX, self._abort)
         elif self.cycle.response_complete and self.cycle.more_body:
             self._unset_keepalive_if_required()
-            self._wait(LINGER_SECONDS, self._cut_off)
+            self._start_timer(LINGER_SECONDS, self._abort)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self.scope[WHOLE] = True  # type: ignore[literal-required]
-        if self._due is not None:  # the rest of a body has come after all
-            self._wait_no_more()
-            self._stay_a_while()
+        self.scope[BODY_COMPLETE] = True  # type: ignore[literal-required]
+        if self._timer is not None:  # the rest of the body has arrived
+            self._cancel_timer()
+            self._start_keep_alive()
 
     def timeout_keep_alive_handler(self) -> None:
-        """An orderly end would wait until the client has taken what it does not take."""
+        """A graceful close would wait for a client that does not read."""
         if self.transport.get_write_buffer_size():
-            self._cut_off()
+            self._abort()
         else:
             self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stuck = self.loop.call_later(SEND_SECONDS_MAX, self._cut_off)
+        self._write_timer = self.loop.call_later(SEND_SECONDS_MAX, self._abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._stuck is not None:
-            self._stuck.cancel()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
 
-    def _cut_off(self) -> None:
-        """Also what the kernel still holds for it."""
+    def _abort(self) -> None:
+        """Also drop what the kernel has buffered."""
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.transport.abort()
 
-    def _stay_a_while(self) -> None:
+    def _start_keep_alive(self) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
-    # -- refusing ---------------------------------------------------------------------------------------------
+    # -- rejecting --------------------------------------------------------------------------------------------
 
-    def _refuse(self, error: HoldfastError) -> None:
-        """Without the application: it has not been asked. Who is still sending gets to see it."""
+    def _reject(self, error: HoldfastError) -> None:
+        """Without calling the application. A client that is still sending can read the response."""
         if self.transport.is_closing() or not (self.cycle is None or self.cycle.response_complete):
             self.transport.close()
             return
-        self._refused, self._heading = True, False
+        self._rejected, self._reading_head = True, False
         request_id = self.config.request_id()
         reply = problem(error, request_id)
-        self.config.turned_away("", reply.status)
+        self.config.on_rejected("", reply.status)
         self.transport.write(_as_http(reply, request_id))
         self.transport.write_eof()
-        self._wait(LINGER_SECONDS, self._cut_off)
+        self._start_timer(LINGER_SECONDS, self._abort)
 
     async def _too_many(self, scope: Any, receive: Any, send: Any) -> None:
         request_id = self.config.request_id()
-        error = TooMany("there are too many connections to this server", retry_after=1, code="too_many_connections")
+        error = TooMany("this server has too many connections", retry_after=1, code="too_many_connections")
         reply = problem(error, request_id)
-        self.config.turned_away(scope["method"], reply.status)
+        self.config.on_rejected(scope["method"], reply.status)
         await send_reply(reply._replace(headers=(*reply.headers, (b"connection", b"close"))), send, request_id)
 
-    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
-        self._wait_no_more()
-        self._due = self.loop.call_later(seconds, then)
+    def _start_timer(self, seconds: float, then: Callable[[], None]) -> None:
+        self._cancel_timer()
+        self._timer = self.loop.call_later(seconds, then)
 
-    def _wait_no_more(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def _head_too_large() -> Invalid:
-    return Invalid(f"the request's head is longer than {HEAD_BYTES_MAX} bytes", code="head_too_large")
+    return Invalid(f"the request head is longer than {HEAD_BYTES_MAX} bytes", code="head_too_large")
 
 
 def _as_http(reply: Reply, request_id: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Reading a request within limits: size and time while it arrives, then shape."""
+"""Reads and parses request bodies and query strings: limits on size and time, JSON, validation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BODY_BYTES_MAX = 1_048_576
 BODY_SECONDS_MAX = 30.0
 QUERY_FIELDS_MAX = 50
 QUOTED_CHARS_MAX = 200
-# Whoever stands between us and the client may believe the first of two; we must not believe the last.
-SAID_ONCE = frozenset(
+# Repeated, these are rejected: a proxy may use the first value where the server would use the last.
+SINGLE_HEADERS = frozenset(
     (
         b"authorization",
         b"x-admin-secret",
@@ -35,22 +35,22 @@ SAID_ONCE = frozenset(
 T = TypeVar("T")
 
 
-def in_one_line_each(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Of headers that came in several lines: a list goes on, and what says one thing must not say two."""
-    said: dict[bytes, bytes] = {}
+def merge_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Join repeated headers with commas; reject headers that may occur only once."""
+    given: dict[bytes, bytes] = {}
     for name, value in headers:
-        if name in said and name in SAID_ONCE:
-            raise Malformed(f"the header {name.decode()} is there twice", code="conflicting_input")
-        said[name] = said[name] + b", " + value if name in said else value
-    return said
+        if name in given and name in SINGLE_HEADERS:
+            raise Malformed(f"the header {name.decode()} occurs twice", code="conflicting_input")
+        given[name] = given[name] + b", " + value if name in given else value
+    return given
 
 
 async def read_body(receive: Any, headers: Headers, *, whole: bool = False, limit: int = BODY_BYTES_MAX) -> bytes:
-    """Not one byte more than the limit: a body that says it is longer is not read at all.
+    """A body whose content-length exceeds the limit is not read at all.
 
-    `whole`: it has come with its head, and there is nothing to wait for.
+    `whole`: it has arrived with its head, so no timeout is needed.
     """
-    _check_kind(headers)
+    _check_content_type(headers)
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limit:
         raise too_large(limit)
@@ -78,8 +78,8 @@ async def _collect(receive: Any, limit: int) -> bytes:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _check_kind(headers: Headers) -> None:
-    """A form or plain text may be sent by any web page from its visitor's browser; JSON may not."""
+def _check_content_type(headers: Headers) -> None:
+    """Browsers send forms and plain text across origins without asking, but not JSON."""
     kind = headers.get(b"content-type")
     if kind is not None and not _is_json(kind):
         raise Malformed(
@@ -105,9 +105,9 @@ def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(shape)
 
 
-def decoded(data: bytes, shape: type[T]) -> T:
-    """The body as a type of `wire`. Names in snake_case are taken too, at the price of a second look."""
-    if not data and _needs_nothing(shape):  # type: ignore[arg-type]
+def decode_body(data: bytes, shape: type[T]) -> T:
+    """The body as a type of `wire`. snake_case names are accepted in a second, slower pass."""
+    if not data and _all_optional(shape):  # type: ignore[arg-type]
         data = b"{}"
     try:
         found: T = _decoder(shape).decode(data)  # type: ignore[arg-type]
@@ -119,8 +119,8 @@ def decoded(data: bytes, shape: type[T]) -> T:
 
 
 @lru_cache(maxsize=256)
-def _needs_nothing(shape: Any) -> bool:
-    """Then no body is as good as an empty one."""
+def _all_optional(shape: Any) -> bool:
+    """Then an absent body counts as an empty object."""
     return _is_struct(shape) and not any(field.required for field in msgspec.structs.fields(shape))
 
 
@@ -132,26 +132,26 @@ def _parsed(data: bytes) -> Any:
 
 
 def _malformed(error: Exception) -> Malformed:
-    why = "it is nested too deeply" if isinstance(error, RecursionError) else _cut(str(error))
-    return Malformed(f"the body is no JSON that we can read: {why}", code="malformed_json")
+    why = "it is nested too deeply" if isinstance(error, RecursionError) else _shorten(str(error))
+    return Malformed(f"the body is not valid JSON: {why}", code="malformed_json")
 
 
-def _cut(why: str) -> str:
-    """It may quote what was sent, and that may be long."""
+def _shorten(why: str) -> str:
+    """Messages of msgspec may quote long input."""
     return why if len(why) <= QUOTED_CHARS_MAX else why[: QUOTED_CHARS_MAX - 1] + "…"
 
 
 def _converted(value: Any, shape: type[T]) -> T:
-    value = _in_camel(value, shape)
+    value = _to_camel(value, shape)
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
-        why = _cut(_of_one(value, shape) or str(error))
-        raise Invalid(f"the body is not what this route takes: {why}", code="invalid_body") from None
+        why = _shorten(_first_invalid_item(value, shape) or str(error))
+        raise Invalid(f"invalid request body: {why}", code="invalid_body") from None
 
 
-def _of_one(value: Any, shape: Any) -> str | None:
-    """Where one of many is wrong: which, and what is wrong with it."""
+def _first_invalid_item(value: Any, shape: Any) -> str | None:
+    """For a list of items: the index of the first invalid one, and the reason."""
     for field in msgspec.structs.fields(shape) if isinstance(value, dict) and _is_struct(shape) else ():
         inner, items = _item_of(field.type), value.get(field.encode_name)
         for place, item in enumerate(items if inner is not None and isinstance(items, list) else ()):
@@ -165,21 +165,21 @@ def _of_one(value: Any, shape: Any) -> str | None:
 _SNAKE = re.compile(r"_([a-z0-9])")
 
 
-def _in_camel(value: Any, shape: Any) -> Any:
-    """Its own names in camelCase, and those of the structs inside it; what users name themselves is left alone."""
+def _to_camel(value: Any, shape: Any) -> Any:
+    """Convert field names of structs to camelCase, recursively; keys of user data stay as they are."""
     if isinstance(value, list):
         inner = _item_of(shape)
-        return [_in_camel(item, inner) for item in value] if inner is not None else value
+        return [_to_camel(item, inner) for item in value] if inner is not None else value
     if not isinstance(value, dict) or not _is_struct(shape):
         return value
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(shape)}
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name, inner_value in value.items():
         camel = _SNAKE.sub(lambda found: found[1].upper(), name)
-        if camel in said:
-            raise Malformed(f"{_cut(camel)} is said twice, in two spellings", code="conflicting_input")
-        said[camel if camel in fields else name] = _in_camel(inner_value, fields.get(camel))
-    return said
+        if camel in given:
+            raise Malformed(f"{_shorten(camel)} is given twice, in two spellings", code="conflicting_input")
+        given[camel if camel in fields else name] = _to_camel(inner_value, fields.get(camel))
+    return given
 
 
 def _is_struct(shape: Any) -> bool:
@@ -191,27 +191,27 @@ def _item_of(shape: Any) -> Any:
     return next((inner for inner in arguments if _is_struct(inner)), None)
 
 
-def query_of(raw: bytes, shape: type[T]) -> T:
-    """The query as a struct: each name at most once, and none that the route does not know."""
+def parse_query(raw: bytes, shape: type[T]) -> T:
+    """The query string as a struct; repeated and unknown parameters are rejected."""
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="strict")
     except ValueError as error:
-        raise Malformed(f"the query cannot be read: {error}", code="malformed_query") from None
-    said: dict[str, str] = {}
+        raise Malformed(f"malformed query string: {error}", code="malformed_query") from None
+    given: dict[str, str] = {}
     for name, value in pairs:
-        if name in said:
-            raise Malformed(f"the query says {name!r:.80} twice", code="conflicting_input")
-        said[name] = value
-    return _query(said, shape)
+        if name in given:
+            raise Malformed(f"the query parameter {name!r:.80} occurs twice", code="conflicting_input")
+        given[name] = value
+    return _query(given, shape)
 
 
-def _query(said: Mapping[str, str], shape: type[T]) -> T:
-    named = _in_camel(dict(said), shape)
+def _query(given: Mapping[str, str], shape: type[T]) -> T:
+    named = _to_camel(dict(given), shape)
     try:
         found = msgspec.convert(named, shape, strict=False)
     except msgspec.ValidationError as error:
-        raise Invalid(f"the query is not what this route takes: {_cut(str(error))}", code="invalid_query") from None
+        raise Invalid(f"invalid query: {_shorten(str(error))}", code="invalid_query") from None
     for field, name in zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True):  # type: ignore[attr-defined]
-        if name in named and getattr(found, field) is None:  # a query has no null, but msgspec reads one
-            raise Invalid(f"the query says {name}=null: leave out what has no value", code="invalid_query")
+        if name in named and getattr(found, field) is None:  # msgspec reads null, which a query string does not have
+            raise Invalid(f"invalid query: {name}=null; leave the parameter out", code="invalid_query")
     return found

@@ -1,4 +1,4 @@
-"""A route is data: who may call it, what goes in, what comes out. Server, OpenAPI page and tests are made from it."""
+"""Routes as data (scope, body, query, responses), and the request and response types that handlers use."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from holdfast.server.http.streamed_body import StreamedBody
     from holdfast.server.state import ServerState
 
-Headers = Mapping[bytes, bytes]  # names in lower case; what came in several lines is one list
+Headers = Mapping[bytes, bytes]  # names in lower case; repeated headers are joined with commas
 JSON = b"application/json"
 EVENT_STREAM = "text/event-stream"
 _PARAMETER = re.compile(r"\{(\w+)\}")
-WHOLE = "holdfast.whole"  # in the scope of a request whose body has come with its head
+BODY_COMPLETE = "holdfast.whole"  # in the ASGI scope: the whole body has arrived with the head
 
 
 class Reply(NamedTuple):
-    """An answer as a whole: `body` becomes JSON, unless it is bytes already."""
+    """A complete response: `body` is encoded as JSON, unless it is bytes."""
 
     status: int
     body: Any = None
@@ -34,7 +34,7 @@ class Reply(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """An answer that goes on: each chunk is sent when it comes, until the iterator ends or the client goes."""
+    """A streamed response: chunks are sent as they come, until the iterator ends or the client disconnects."""
 
     chunks: AsyncIterator[bytes]
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -42,7 +42,7 @@ class Stream(NamedTuple):
 
 @dataclass(slots=True)
 class HttpRequest:
-    """A request, read and checked."""
+    """A request that was authenticated, parsed and validated."""
 
     caller: Caller
     headers: Headers
@@ -50,28 +50,28 @@ class HttpRequest:
     query: Any
     body: Any
     request_id: str
-    gone: asyncio.Event  # set when the client hangs up; only while somebody watches (`watched`)
-    arriving: StreamedBody | None = None  # the body, where the handler reads it itself
-    source: str = ""  # the address it comes from
+    disconnected: asyncio.Event  # set when the client disconnects; only on routes with `watched`
+    streamed_body: StreamedBody | None = None  # for handlers that read the body themselves
+    source: str = ""  # the client's IP address
 
 
 class Header(NamedTuple):
-    """A header that a route takes, besides those that all take."""
+    """A request header that a route documents."""
 
     name: str
     about: str
     example: str
 
 
-IDEMPOTENCY_KEY = Header("Idempotency-Key", "The same request with the same key is one job.", "order-4711")
-PREFER = Header("Prefer", "`wait=N`: answer when the job has ended, or after N seconds (60 at most).", "wait=10")
-IF_NONE_MATCH = Header("If-None-Match", "The `ETag` of what is known already: 304 while it has not changed.", '"1-5"')
+IDEMPOTENCY_KEY = Header("Idempotency-Key", "Requests with the same key create one job.", "order-4711")
+PREFER = Header("Prefer", "`wait=N`: respond when the job has ended, or after N seconds (at most 60).", "wait=10")
+IF_NONE_MATCH = Header("If-None-Match", "The `ETag` of an earlier response: 304 if nothing has changed.", '"1-5"')
 TRACEPARENT = Header(
     "traceparent",
-    "Where the job comes from, in the words of W3C Trace Context; kept with it, and `tracestate` too.",
+    "W3C Trace Context; stored with the job, together with `tracestate`.",
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 )
-LAST_EVENT_ID = Header("Last-Event-ID", "The id of the last event seen: the stream goes on behind it.", "1")
+LAST_EVENT_ID = Header("Last-Event-ID", "The id of the last event received: the stream continues after it.", "1")
 
 HttpResponse = Reply | Stream | Response
 Handler = Callable[["ServerState", HttpRequest], Awaitable[HttpResponse]]
@@ -82,36 +82,37 @@ class Route:
     method: str
     path: str
     handler: Handler
-    scope: str | None  # of `Scope`, or `NAME:verb` of an extension; None: open to anybody
+    scope: str | None  # of `Scope`, or `NAME:verb` of an extension; None: no key needed
     about: str
-    body: type | str | None = None  # a type, or the media type of what the handler reads piece by piece
+    body: type | str | None = None  # a type, or the media type of a body that the handler streams
     query: type | None = None
     headers: tuple[Header, ...] = ()
-    answers: Mapping[int, Any] = field(default_factory=lambda: {200: None})  # a type of `wire`, or a media type
-    refuses: tuple[int, ...] = ()  # besides what every route may answer
-    watched: bool = False  # it may take long: `gone` is set when the client hangs up
+    answers: Mapping[int, Any] = field(
+        default_factory=lambda: {200: None}
+    )  # by status: a type of `wire`, or a media type
+    refuses: tuple[int, ...] = ()  # error statuses besides those of every route
+    watched: bool = False  # long-running: `disconnected` is set when the client disconnects
     hidden: bool = False  # not in the OpenAPI document
-    local: bool = False  # on a loopback address it is open to whoever is on this machine
-    tag: str = ""  # the section of the documentation
-    extension: str = ""  # whose it is; empty: the core's
+    local: bool = False  # on a loopback address no key is needed
+    tag: str = ""  # of the OpenAPI document
+    extension: str = ""  # empty: a route of the core
     body_max: int = 1_048_576  # bytes
-    seconds: float | None = None  # how long an answer may take; None: as usual
+    seconds: float | None = None  # response timeout; None: the default
 
     @property
     def name(self) -> str:
         return f"{self.method} {self.path}"
 
     @property
-    def told(self) -> str:
-        """For the log."""
+    def log_name(self) -> str:
         return f"{self.name} of extension {self.extension}" if self.extension else self.name
 
     @property
     def template(self) -> str:
-        """The path as others know it: `/jobs/{jobId}`."""
+        """The path in camelCase: `/jobs/{jobId}`."""
         return _PARAMETER.sub(lambda found: f"{{{wire.camel(found[1])}}}", self.path)
 
 
 def tagged(tag: str, *routes: Route) -> tuple[Route, ...]:
-    """Routes that stand together in the documentation."""
+    """Routes with one tag in the OpenAPI document."""
     return tuple(replace(route, tag=tag) for route in routes)

@@ -1,4 +1,4 @@
-"""What stands at a path: found word by word, in the same time however many paths there are."""
+"""Finds the route of a path: a prefix tree of path segments, independent of the number of routes."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ T = TypeVar("T")
 
 
 class Router(Generic[T]):
-    """`/jobs/{job_id}` stands for every `/jobs/...` of two words that is not written out as another path."""
+    """`/jobs/{job_id}` matches every path of two segments under `/jobs/` that is not itself a route."""
 
-    def __init__(self, things: Mapping[str, T]) -> None:
-        self._written = {path: thing for path, thing in things.items() if "{" not in path}
+    def __init__(self, routes: Mapping[str, T]) -> None:
+        self._static = {path: route for path, route in routes.items() if "{" not in path}
         self._root: _Node[T] = _Node()
-        for path, thing in things.items():
-            self._root.grow(path.split("/")).thing = thing
+        for path, route in routes.items():
+            self._root.insert(path.split("/")).route = route
 
     def find(self, path: str) -> tuple[T, dict[str, str]] | None:
-        """The thing, and what the path says where it has names."""
-        if (thing := self._written.get(path)) is not None:
-            return thing, {}
-        branch, said = self._root, {}
-        for word in path.split("/"):
-            if (next_one := branch.words.get(word)) is None:
-                if branch.other is None or not word:
+        """The route and its path parameters."""
+        if (route := self._static.get(path)) is not None:
+            return route, {}
+        node, parameters = self._root, {}
+        for segment in path.split("/"):
+            if (child := node.children.get(segment)) is None:
+                if node.wildcard is None or not segment:
                     return None
-                next_one, said[branch.name] = branch.other, word
-            branch = next_one
-        return None if branch.thing is None else (branch.thing, said)
+                child, parameters[node.parameter] = node.wildcard, segment
+            node = child
+        return None if node.route is None else (node.route, parameters)
 
 
 class _Node(Generic[T]):
-    __slots__ = ("name", "other", "thing", "words")
+    __slots__ = ("children", "parameter", "route", "wildcard")
 
     def __init__(self) -> None:
-        self.words: dict[str, _Node[T]] = {}
-        self.name = ""
-        self.other: _Node[T] | None = None  # where any other word leads, which is called `name`
-        self.thing: T | None = None
+        self.children: dict[str, _Node[T]] = {}
+        self.parameter = ""
+        self.wildcard: _Node[T] | None = None  # for any other segment; its value is `parameter`
+        self.route: T | None = None
 
-    def grow(self, words: list[str]) -> _Node[T]:
-        branch = self
-        for word in words:
-            if not word.startswith("{"):
-                branch = branch.words.setdefault(word, _Node())
+    def insert(self, segments: list[str]) -> _Node[T]:
+        node = self
+        for segment in segments:
+            if not segment.startswith("{"):
+                node = node.children.setdefault(segment, _Node())
                 continue
-            if branch.name not in ("", word[1:-1]):
-                raise ValueError(f"one place in the paths has two names: {branch.name} and {word}")
-            branch.other = branch.other or _Node()
-            branch.name, branch = word[1:-1], branch.other
-        return branch
+            if node.parameter not in ("", segment[1:-1]):
+                raise ValueError(f"a path segment has two parameter names: {node.parameter} and {segment}")
+            node.wildcard = node.wildcard or _Node()
+            node.parameter, node = segment[1:-1], node.wildcard
+        return node

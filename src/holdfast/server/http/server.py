@@ -1,4 +1,4 @@
-"""A server process: its socket, its start and its end."""
+"""Runs the HTTP server: listening socket, uvicorn, start and graceful stop."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import uvicorn
 
 from holdfast.errors import Invalid
 from holdfast.server.app import UNKNOWN, HttpApp
-from holdfast.server.http.protocol import KEEP_ALIVE_SECONDS, HttpProtocol, ServerConfig, TurnedAway
+from holdfast.server.http.protocol import KEEP_ALIVE_SECONDS, HttpProtocol, OnRejected, ServerConfig
 from holdfast.server.state import ServerState
 
 BACKLOG = 2048
 CONNECTIONS_MAX = 10_000
-FILES_OF_OUR_OWN = 200  # descriptors that are no client's: the database's, logs, files of the program
+RESERVED_FILES = 200  # file descriptors for the database, logs and other files
 STOP_SECONDS = 10
 
 
 async def serve(
     server: ServerState, *, host: str, port: int, stop: asyncio.Event, on_ready: Callable[[str], None]
 ) -> None:
-    """Answer until `stop` is set."""
+    """Serve until `stop` is set."""
     async with served(server, host=host, port=port) as url:
         on_ready(url)
         await stop.wait()
@@ -42,18 +42,18 @@ async def served(
     ports: int = 1,
     connections_max: int | None = None,
 ) -> AsyncIterator[str]:
-    """Answer for a while, at the address that is handed out. In the end whoever waits is let go, the rest finished.
+    """Serve at the URL that is yielded. On exit long polls end at once, and running requests finish.
 
-    `ports`: how many to try, from `port` on, until one is free.
+    `ports`: number of ports to try, starting at `port`.
     """
     app = HttpApp(server)
     listening = listen(host, port, ports)
-    limit = connections_max or room_for_connections()
+    limit = connections_max or connection_limit()
 
-    def turned_away(method: str, status: int) -> None:
+    def on_rejected(method: str, status: int) -> None:
         server.metrics.rejected_early(method, UNKNOWN, status)
 
-    async with answering(app, listening, request_id=server.request_id, connections_max=limit, turned_away=turned_away):
+    async with answering(app, listening, request_id=server.request_id, connections_max=limit, on_rejected=on_rejected):
         try:
             yield address(listening)
         finally:
@@ -67,11 +67,11 @@ async def answering(
     *,
     request_id: Callable[[], str],
     connections_max: int = CONNECTIONS_MAX,
-    turned_away: TurnedAway = lambda method, status: None,
+    on_rejected: OnRejected = lambda method, status: None,
 ) -> AsyncIterator[None]:
-    """Any ASGI application on any socket, within the same limits."""
+    """Serve any ASGI application on a socket, with the same limits."""
     config = _config(app)
-    config.request_id, config.connections_max, config.turned_away = request_id, connections_max, turned_away
+    config.request_id, config.connections_max, config.on_rejected = request_id, connections_max, on_rejected
     running = uvicorn.Server(config)
     running.config.load()
     running.lifespan = running.config.lifespan_class(running.config)
@@ -93,7 +93,7 @@ def _config(app: Any) -> ServerConfig:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="error",  # what clients do wrong is told to them
+        log_level="error",  # errors of clients are in the response
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -104,16 +104,16 @@ def _config(app: Any) -> ServerConfig:
 
 
 def listen(host: str, port: int, ports: int = 1, *, option: str = "--port") -> socket.socket:
-    """A socket on the first of these ports that is free. Port 0: on any. `option`: what to choose another with."""
+    """A socket on the first free port of the range; port 0: any. `option`: the command-line option for the message."""
     if not 0 <= port < 65_536:
-        raise Invalid(f"there is no port {port}; give one from 0 to 65535", code="cannot_listen")
+        raise Invalid(f"invalid port {port}; give one from 0 to 65535", code="cannot_listen")
     for number in range(port, min(port + ports, 65_536) if port else 1):
         try:
             return _bound(host, number)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or number == port + ports - 1:
                 raise _cannot_listen(host, number, error, option) from None
-    raise Invalid(f"every port from {port} on is taken; choose another with {option}", code="cannot_listen")
+    raise Invalid(f"all ports from {port} on are in use; choose another with {option}", code="cannot_listen")
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -124,7 +124,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(where)
-        found.listen(BACKLOG)  # two may bind one port with this option, but only one may listen
+        found.listen(BACKLOG)  # with SO_REUSEADDR two sockets may bind one port, but only one may listen
     except OSError:
         found.close()
         raise
@@ -134,13 +134,13 @@ def _bound(host: str, port: int) -> socket.socket:
 def _cannot_listen(host: str, port: int, error: OSError, option: str) -> Invalid:
     match error:
         case socket.gaierror():
-            why = f"no address is called {host!r}"
+            why = f"unknown host {host!r}"
         case OSError(errno=errno.EADDRINUSE):
-            why = f"somebody else does; choose another with {option}"
+            why = f"the port is in use; choose another with {option}"
         case OSError(errno=errno.EACCES):
-            why = "this user may not; choose a port from 1024 on, and let a proxy take the others"
+            why = "permission denied; choose a port from 1024 on, and put a proxy in front"
         case OSError(errno=errno.EADDRNOTAVAIL):
-            why = "this machine has no such address"
+            why = "this machine does not have that address"
         case _:
             why = os.strerror(error.errno or 0)
     return Invalid(f"cannot listen on {host} port {port}: {why}", code="cannot_listen")
@@ -151,11 +151,11 @@ def address(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def room_for_connections() -> int:
-    """As many as this process may have open, which is raised as far as it may raise it."""
+def connection_limit() -> int:
+    """The connections that fit the limit of open files, which is raised as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS_MAX + FILES_OF_OUR_OWN
+    wanted = CONNECTIONS_MAX + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(16, min(CONNECTIONS_MAX, soft - FILES_OF_OUR_OWN))
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(16, min(CONNECTIONS_MAX, soft - RESERVED_FILES))

@@ -1,4 +1,4 @@
-"""An answer of Starlette's goes out as ours do: with the request's id, and with what browsers must be told."""
+"""Sends Starlette responses with the request id, security headers and 304 handling of the core."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-SEND_SECONDS_MAX = 20.0  # a reader who takes nothing for so long is not waited for
+SEND_SECONDS_MAX = 20.0  # for a client to take a chunk
 STRICT_POLICY = (
     b"default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; font-src 'self'; "
     b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-# For XML, such as a picture in SVG: it may carry scripts, and come from an upload.
+# For XML such as SVG, which may contain scripts and come from an upload.
 PICTURE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
 _PAGES = (b"text/html", b"application/xhtml+xml")
 _NOT_WITH_304 = (b"content-length", b"content-type", b"content-range")
@@ -22,31 +22,31 @@ _NAME, _CONTROL = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(rb"[\x
 
 
 def check_head(status: Any, headers: Iterable[Any]) -> None:
-    """Nothing has been sent yet: the mistake of a handler can still be told as one."""
+    """Before anything is sent, so that a mistake of the handler becomes an error response."""
     if type(status) is not int or not 200 <= status <= 599:
-        raise TypeError(f"an answer has a status from 200 to 599, not {status!r}")
+        raise TypeError(f"a response status is 200 to 599, not {status!r}")
     for name, value in headers:
         if not isinstance(name, bytes) or not isinstance(value, bytes):
-            raise TypeError(f"name and value of a header are bytes, not {name!r} and {value!r}")
+            raise TypeError(f"header name and value must be bytes, not {name!r} and {value!r}")
         if not _NAME.fullmatch(name) or _CONTROL.search(value):
-            raise TypeError(f"{name!r}: {value!r} cannot be a header")
+            raise TypeError(f"invalid header {name!r}: {value!r}")
 
 
 class ResponseSender:
-    """`send`, for an application that need not know of us. An answer that the client has already is 304."""
+    """Wraps ASGI `send`: adds headers, and answers 304 if the client has the ETag."""
 
     def __init__(
         self, scope: Any, send: Any, request_id: str, begins: Callable[[int], None] = lambda status: None
     ) -> None:
         self._scope, self._send, self._request_id, self._begins = scope, send, request_id, begins
-        self.status: int | None = None  # None: the answer has not begun
+        self.status: int | None = None  # None: the response has not started
         self.ended = False
-        self.unread = False  # the client takes nothing any more
+        self.unread = False  # the client has stopped reading
         self._silent = False
 
     async def __call__(self, message: Any) -> None:
         if message["type"] == "http.response.start":
-            message = self._begun(message)
+            message = self._start(message)
         elif self._silent:
             if message.get("more_body"):
                 return
@@ -59,35 +59,35 @@ class ResponseSender:
             raise
         self.ended = message["type"] == "http.response.body" and not message.get("more_body")
 
-    def _begun(self, message: Any) -> Any:
+    def _start(self, message: Any) -> Any:
         headers, status = list(message.get("headers", ())), message["status"]
         check_head(status, headers)
-        said = {name.lower(): value for name, value in headers}
-        if self._is_known(said.get(b"etag"), status):
+        given = {name.lower(): value for name, value in headers}
+        if self._not_modified(given.get(b"etag"), status):
             status, self._silent = 304, True
             headers = [(name, value) for name, value in headers if name.lower() not in _NOT_WITH_304]
-        for name, value in self._added(said):
-            if name not in said:
+        for name, value in self._extra_headers(given):
+            if name not in given:
                 headers.append((name, value))
         self.status = status
         self._begins(status)
         return {**message, "status": status, "headers": headers}
 
-    def _added(self, said: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    def _extra_headers(self, given: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         added = [
             (b"x-content-type-options", b"nosniff"),
             (b"x-request-id", self._request_id.encode()),
-            (b"cache-control", b"no-cache" if b"etag" in said else b"no-store"),
+            (b"cache-control", b"no-cache" if b"etag" in given else b"no-store"),
         ]
-        kind = said.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        kind = given.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind in _PAGES:
             added += [(b"content-security-policy", STRICT_POLICY), (b"referrer-policy", b"no-referrer")]
         elif kind.endswith((b"/xml", b"+xml")):
             added.append((b"content-security-policy", PICTURE_POLICY))
         return added
 
-    def _is_known(self, etag: bytes | None, status: int) -> bool:
-        """Before any range: nothing is sent of what the client has (RFC 9110)."""
+    def _not_modified(self, etag: bytes | None, status: int) -> bool:
+        """If-None-Match comes before Range (RFC 9110)."""
         if etag is None or status not in (200, 206) or self._scope["method"] not in ("GET", "HEAD"):
             return False
         known = b",".join(value for name, value in self._scope["headers"] if name == b"if-none-match")

@@ -1,4 +1,4 @@
-"""A request's body that a handler reads while it arrives: within the route's limit, and not slower than it may be."""
+"""A request body that a handler reads while it arrives, as a stream or a form, with limits on size and speed."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from holdfast.errors import HoldfastError, Malformed
 from holdfast.server.http.request_body import BODY_SECONDS_MAX, too_large
 from holdfast.server.http.route import Headers
 
-BYTES_PER_SECOND_MIN = 4096.0  # a sender who is slower than this for long keeps a connection for nothing
+BYTES_PER_SECOND_MIN = 4096.0  # slower uploads time out
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
-FIELDS_BYTES_MAX = 1_048_576  # of a form, in memory: its fields without its files
+FIELDS_BYTES_MAX = 1_048_576  # of a form in memory, without files
 FILE_BYTES_IN_MEMORY = 65_536
 
 
 class StreamedBody:
-    """Once read, it is gone."""
+    """It can be read once."""
 
     def __init__(self, receive: Any, headers: Headers, *, media_type: str, limit: int) -> None:
         self._receive, self._limit = receive, limit
         self._size, self._over, self._waited = 0, False, 0.0
         self.failure: HoldfastError | None = None
-        self.gone = False  # the client has hung up
+        self.disconnected = False  # the client has disconnected
         self._form: FormData | None = None
         self._kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
         if not _fits(self._kind, media_type):
-            raise Malformed(f"send {media_type}: content-type: {media_type}", code="unsupported_media_type")
+            raise Malformed(f"send the content-type {media_type}", code="unsupported_media_type")
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             raise too_large(limit)
@@ -42,11 +42,11 @@ class StreamedBody:
                 yield chunk
 
     async def _next(self) -> bytes:
-        """Not longer than a sender may take who is slow and honest."""
+        """With a timeout that allows for the minimum upload rate."""
         asked = asyncio.get_running_loop().time()
-        patience = BODY_SECONDS_MAX + self._size / BYTES_PER_SECOND_MIN - self._waited
+        allowed = BODY_SECONDS_MAX + self._size / BYTES_PER_SECOND_MIN - self._waited
         try:
-            async with asyncio.timeout(min(patience, BODY_SECONDS_MAX)):
+            async with asyncio.timeout(min(allowed, BODY_SECONDS_MAX)):
                 return await self._received()
         except TimeoutError:
             self.failure = _too_slow()
@@ -57,7 +57,7 @@ class StreamedBody:
     async def _received(self) -> bytes:
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            self.gone = True
+            self.disconnected = True
             raise asyncio.CancelledError
         chunk: bytes = message.get("body", b"")
         self._size += len(chunk)
@@ -68,10 +68,10 @@ class StreamedBody:
         return chunk
 
     async def message(self) -> Any:
-        """`receive`, for an application that reads the body itself."""
+        """ASGI `receive`, for a mounted application."""
         if self._over:
             message = await self._receive()
-            self.gone = message["type"] == "http.disconnect"
+            self.disconnected = message["type"] == "http.disconnect"
             return message
         chunk = await self._next()
         return {"type": "http.request", "body": chunk, "more_body": not self._over}
@@ -82,8 +82,8 @@ class StreamedBody:
                 self._form = await self._parsed(headers, max_files, max_fields)
             except MultiPartException as error:
                 raise _malformed(error.message) from None
-            except ValueError:  # of python-multipart, or of a character set that decodes nothing
-                raise _malformed("it is not encoded as it says") from None
+            except ValueError:  # from python-multipart or an unknown character set
+                raise _malformed("its encoding does not match its content-type") from None
         return self._form
 
     async def _parsed(self, headers: StarletteHeaders, max_files: int, max_fields: int) -> FormData:
@@ -91,12 +91,12 @@ class StreamedBody:
             self._limit = min(self._limit, FIELDS_BYTES_MAX)
             return await FormParser(headers, self.stream(), max_fields=max_fields).parse()
         if self._kind != MULTIPART:
-            raise Malformed(f"send a form: content-type: {MULTIPART}", code="unsupported_media_type")
+            raise Malformed(f"send a form with the content-type {MULTIPART}", code="unsupported_media_type")
         return await _Parts(headers, self.stream(), max_files=max_files, max_fields=max_fields).parse()
 
     @property
     def uploads(self) -> list[tuple[int, str]]:
-        """How much of what kind has come: each file of a form, else the whole body."""
+        """Size and type of each file of a form, else of the whole body."""
         if self._form is not None:
             files = [value for _, value in self._form.multi_items() if isinstance(value, UploadFile)]
             return [(file.size or 0, file.content_type or "") for file in files]
@@ -108,7 +108,7 @@ class StreamedBody:
 
 
 class _Parts(MultiPartParser):
-    """However many fields there are, they take little memory together."""
+    """Bounds the memory of all fields together."""
 
     spool_max_size = FILE_BYTES_IN_MEMORY
     _kept = 0
@@ -117,7 +117,7 @@ class _Parts(MultiPartParser):
         if self._current_part.file is None:
             self._kept += end - start
             if self._kept > FIELDS_BYTES_MAX:
-                raise MultiPartException(f"its fields, without the files, are longer than {FIELDS_BYTES_MAX} bytes")
+                raise MultiPartException(f"its fields without files are longer than {FIELDS_BYTES_MAX} bytes")
         super().on_part_data(data, start, end)
 
 
@@ -127,9 +127,9 @@ def _fits(kind: str, wanted: str) -> bool:
 
 
 def _malformed(why: str) -> Malformed:
-    return Malformed(f"the form cannot be read: {why}", code="malformed_form")
+    return Malformed(f"malformed form: {why}", code="malformed_form")
 
 
 def _too_slow() -> Malformed:
-    slow = f"it comes slower than {BYTES_PER_SECOND_MIN:g} bytes a second"
-    return Malformed(f"nothing of the body arrived for {BODY_SECONDS_MAX:g} s, or {slow}", code="body_timeout")
+    rate = f"the upload was slower than {BYTES_PER_SECOND_MIN:g} bytes a second"
+    return Malformed(f"no part of the body arrived for {BODY_SECONDS_MAX:g} s, or {rate}", code="body_timeout")

@@ -45,17 +45,19 @@ class LongPoll:
         self._failures = LoopFailures("look for jobs for waiting claims", log)
         self._floor_at = 0.0
 
-    async def claim(self, take: Take, seat: WaitingClaim, *, seconds: float, gone: asyncio.Event) -> list[Lease]:
+    async def claim(
+        self, take: Take, seat: WaitingClaim, *, seconds: float, disconnected: asyncio.Event
+    ) -> list[Lease]:
         """What `take` finds: now, or within so many seconds. Whoever has `gone` takes nothing."""
         if seconds <= 0:
-            return [] if gone.is_set() else await take() or []
+            return [] if disconnected.is_set() else await take() or []
         until = self._clock.monotonic() + seconds
         self._enter(seat)
-        leaving = asyncio.create_task(gone.wait())
+        leaving = asyncio.create_task(disconnected.wait())
         leaving.add_done_callback(lambda _: seat.stirred.set())
         try:
-            found = None if gone.is_set() else await take()
-            while found is None and await self._is_called(seat, until, gone):
+            found = None if disconnected.is_set() else await take()
+            while found is None and await self._is_called(seat, until, disconnected):
                 found = await take()
                 seat.answer(found=found is not None)
             return found or []
@@ -63,8 +65,8 @@ class LongPoll:
             leaving.cancel()
             self._leave(seat)
 
-    async def _is_called(self, seat: WaitingClaim, until: float, gone: asyncio.Event) -> bool:
-        while not gone.is_set():
+    async def _is_called(self, seat: WaitingClaim, until: float, disconnected: asyncio.Event) -> bool:
+        while not disconnected.is_set():
             left = until - self._clock.monotonic()
             if seat.called or left <= 0:
                 return seat.called
