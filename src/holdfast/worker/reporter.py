@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.errors import (
@@ -24,6 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
+from holdfast.model import Lease
 from holdfast.model.reports import Complete, Fail, Rejection, Release, Settled
 from holdfast.outage_log import outage
 from holdfast.worker.attempt_log import AttemptLog
@@ -133,7 +136,8 @@ class Reporter:
 
     async def _deliver_group(self, kind: type[Any], group: list[Ended], *, apart: bool) -> list[Ended]:
         try:
-            answers = await _REPORTS[kind](self._source, group)
+            report_of, send = _REPORTS[kind]
+            answers = await send(self._source, [report_of(run.lease, outcome) for run, outcome in group])
         except HoldfastError as error:
             if isinstance(error, _REFUSALS) or error.code in _REFUSAL_CODES:
                 if len(group) == 1:
@@ -213,55 +217,18 @@ class Reporter:
             self._settled(run)
 
 
-def _complete(source: Source, group: list[Ended]) -> Awaitable[Answers]:
-    return source.complete([Complete(run.lease.id, run.lease.token, outcome.result) for run, outcome in group])  # type: ignore[union-attr]
+def _complete(lease: Lease, outcome: Completed) -> Complete:
+    return Complete(lease.id, lease.token, outcome.result)
 
 
-def _fail(source: Source, group: list[Ended]) -> Awaitable[Answers]:
-    return source.fail([_failure(run, outcome) for run, outcome in group if isinstance(outcome, Failed)])
+def _of(report: type[Any]) -> Callable[[Lease, Any], Any]:
+    """It has the fields of the outcome, and says which lease it is about."""
+    return lambda lease, outcome: report(lease.id, lease.token, **asdict(outcome))
 
 
-def _failure(run: Execution, outcome: Failed) -> Fail:
-    return Fail(
-        id=run.lease.id,
-        token=run.lease.token,
-        code=outcome.code,
-        message=outcome.message,
-        context=outcome.context,
-        retry_after_seconds=outcome.retry_after_seconds,
-        permanent=outcome.permanent,
-    )
-
-
-def _release(source: Source, group: list[Ended]) -> Awaitable[Answers]:
-    return source.release(
-        [
-            Release(run.lease.id, run.lease.token, outcome.delay_seconds, outcome.snoozed, outcome.children)
-            for run, outcome in group
-            if isinstance(outcome, Released)
-        ]
-    )
-
-
-def _reject(source: Source, group: list[Ended]) -> Awaitable[Answers]:
-    return source.reject(
-        [
-            Rejection(
-                id=run.lease.id,
-                token=run.lease.token,
-                code=outcome.code,
-                message=outcome.message,
-                context=outcome.context,
-            )
-            for run, outcome in group
-            if isinstance(outcome, Rejected)
-        ]
-    )
-
-
-_REPORTS: dict[type[Any], Callable[[Source, list[Ended]], Awaitable[Answers]]] = {
-    Completed: _complete,
-    Failed: _fail,
-    Released: _release,
-    Rejected: _reject,
+_REPORTS: dict[type[Any], tuple[Callable[[Lease, Any], Any], Callable[[Source, list[Any]], Awaitable[Answers]]]] = {
+    Completed: (_complete, lambda source, reports: source.complete(reports)),
+    Failed: (_of(Fail), lambda source, reports: source.fail(reports)),
+    Released: (_of(Release), lambda source, reports: source.release(reports)),
+    Rejected: (_of(Rejection), lambda source, reports: source.reject(reports)),
 }
