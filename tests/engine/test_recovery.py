@@ -176,7 +176,7 @@ async def test_an_error_in_between_starts_from_the_beginning(
     watching.presence.cut = True
     running = asyncio.create_task(watching.watch.run())
     await until(watching.have_passed(10))
-    assert caplog.text.count("cannot look for crashed workers, trying again") == 1
+    assert caplog.text.count("cannot look for crashed workers, retrying") == 1
     running.cancel()
     await asyncio.wait([running])
     watching.presence.cut = False

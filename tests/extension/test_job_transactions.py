@@ -109,7 +109,7 @@ async def test_what_a_handler_does_after_it_has_completed_its_job_changes_nothin
         job = await done_early.enqueue()
         assert await job.result(20) == "done"
         [run] = at_work.worker.running()
-        at_work.worker._lose(run)  # as its keeper says, whose next beat does not find the lease
+        at_work.worker.executor.lose(run)  # as a heartbeat does that does not find the lease
         later.set()
         await until(lambda: not at_work.worker.held)
     assert at_work.source.calls.count(("fail", 1)) == 0

@@ -141,7 +141,7 @@ async def test_the_heartbeat_process_holds_the_lock_of_its_worker_from_its_first
     await engine.close()
     lost = asyncio.Event()
     spec = HeartbeatSpec(
-        table=0, heartbeat_seconds=1, watchdog_seconds=1, settings=settings, worker=worker, presence=name
+        lease_table=0, heartbeat_seconds=1, watchdog_seconds=1, settings=settings, worker=worker, presence=name
     )
     source = await _source(spec, lost)
     await source.heartbeat([], liveness=Liveness.IDLE, slots=1)

@@ -138,8 +138,8 @@ class Lease:
 class Run:
     lease, span = Lease(), None
 
-    def __init__(self, ran: float | None = 1.5) -> None:
-        self.ran = ran
+    def __init__(self, seconds: float | None = 1.5) -> None:
+        self.seconds = seconds
 
 
 def attempt(folder: Path, outcome: Any, answer: Any, level: int = logging.INFO, **run: Any) -> list[dict[str, Any]]:
@@ -234,7 +234,7 @@ def test_a_lease_that_was_lost_is_told_once_as_a_warning(tmp_path: Path) -> None
 
 
 def test_what_never_began_was_no_attempt(tmp_path: Path) -> None:
-    assert attempt(tmp_path, Released(), Settled("j", State.QUEUED), ran=None) == []
+    assert attempt(tmp_path, Released(), Settled("j", State.QUEUED), seconds=None) == []
 
 
 def test_a_level_above_info_leaves_only_failures(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_an_attempt_has_the_fields_of_the_page(tmp_path: Path) -> None:
         id, type, queue, tenant, lifecycle, attempt, max_attempts = "j", "t", "q", "t", "images", 1, 5
 
     class Run:
-        lease, ran, span = Lease(), 1.0, Span()
+        lease, seconds, span = Lease(), 1.0, Span()
 
     with hearing(tmp_path) as heard:
         AttemptLog(heard.log).ended([(Run(), Failed("E", "", {"traceback": "T"}))], [Settled("j", State.DEAD)])  # type: ignore[list-item]

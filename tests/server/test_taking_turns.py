@@ -10,7 +10,7 @@ from holdfast.engine import Engine
 from holdfast.errors import StoreUnavailable
 from holdfast.model.reports import Fleet
 from holdfast.server.health_monitor import HealthMonitor
-from tests.worker.holder import until
+from tests.worker.lease_holder import until
 
 
 async def test_a_server_is_one_more_and_the_last_of_them(engine: Engine, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.app.steps import drained
 from tests.server.steps import ADMIN, Served, serving
 from tests.server.watching import watching
 from tests.webhooks.steps import sent_to, subscribe
-from tests.worker.test_remote import source_at, working
+from tests.worker.test_http_source import source_at, working
 
 SECRET = "could not connect to 10.1.2.3:5432 as admin, see /srv/app/secrets.toml"
 PURPOSE = {

@@ -17,7 +17,7 @@ from holdfast.observe.worker_metrics import WorkerMetrics
 from tests.worker.counted_app import app as counted
 from tests.worker.stories.conftest import stage
 from tests.worker.stories.stage import Command, Stage, eventually
-from tests.worker.test_remote import remote
+from tests.worker.test_http_source import remote
 
 __all__ = ["stage"]
 

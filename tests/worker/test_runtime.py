@@ -605,7 +605,7 @@ class TestClocks:
 
 
 class TestCancel:
-    async def test_a_running_job_is_canceled_when_the_keeper_hears_of_it(self, app: App) -> None:
+    async def test_a_running_job_is_canceled_when_the_heartbeat_process_hears_of_it(self, app: App) -> None:
         @app.job()
         async def endless() -> None:
             await asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""When the keeper gives a worker process up, and when its silence is excused."""
+"""When the watchdog kills a worker process, and which time does not count."""
 
 import pytest
 
@@ -23,10 +23,10 @@ def start(table: LeaseTable) -> float:
 
 
 def watched(watchdog: Watchdog, table: LeaseTable, start: float, seconds: float) -> str | None:
-    """The first complaint in so many seconds of looking."""
+    """The first reason in so many seconds of looking."""
     for look in range(1, int(seconds) + 1):
-        if (complaint := watchdog.complaint(table, start + look)) is not None:
-            return complaint
+        if (reason := watchdog.reason_to_kill(table, start + look)) is not None:
+            return reason
     return None
 
 
@@ -50,8 +50,8 @@ def test_a_loop_that_runs_is_left_alone(table: LeaseTable, start: float) -> None
 def test_a_job_over_its_time_in_a_blocked_loop_is_not_waited_for(table: LeaseTable, start: float) -> None:
     table.put(JOB, 30, start + 10)
     assert watched(Watchdog(1000, start), table, start, 15) is None
-    complaint = watched(Watchdog(1000, start), table, start, 16)
-    assert complaint == f"job {JOB.id} is 6 s over its time and the event loop has not run for 16 s"
+    reason = watched(Watchdog(1000, start), table, start, 16)
+    assert reason == f"job {JOB.id} timed out 6 s ago and the event loop has not run for 16 s"
 
 
 def test_a_job_without_a_deadline_is_never_over_its_time(table: LeaseTable, start: float) -> None:
@@ -62,7 +62,7 @@ def test_a_job_without_a_deadline_is_never_over_its_time(table: LeaseTable, star
 def test_what_a_stopped_worker_did_not_do_is_excused(table: LeaseTable, start: float) -> None:
     watchdog = Watchdog(30, start)
     assert watched(watchdog, table, start, 20) is None
-    watchdog.excuse(start + 20)
+    watchdog.restart(start + 20)
     assert watched(watchdog, table, start + 20, 30) is None
     assert watched(watchdog, table, start + 50, 1) is not None
 
@@ -70,8 +70,8 @@ def test_what_a_stopped_worker_did_not_do_is_excused(table: LeaseTable, start: f
 def test_what_nobody_watched_is_excused(table: LeaseTable, start: float) -> None:
     """The machine slept, or somebody stopped worker and keeper together and let both go on."""
     watchdog = Watchdog(30, start)
-    assert watchdog.complaint(table, start + 1) is None
-    assert watchdog.complaint(table, start + 1000) is None
+    assert watchdog.reason_to_kill(table, start + 1) is None
+    assert watchdog.reason_to_kill(table, start + 1000) is None
     assert watched(watchdog, table, start + 1000, 30) is None
 
 
@@ -89,25 +89,25 @@ class TestAWorkerThatDoesNotPoll:
 
     def test_is_complained_of_while_the_database_answers(self, table: LeaseTable, start: float) -> None:
         watchdog = Watchdog(30, start)
-        watchdog.reached(start)
+        watchdog.database_reached(start)
         assert watched(watchdog, table, start, 30) is None
-        assert "has not looked for work for 31 s" in (watched(watchdog, table, start + 30, 1) or "")
+        assert "has not claimed for 31 s" in (watched(watchdog, table, start + 30, 1) or "")
 
     def test_cannot_do_so_while_the_database_is_away(self, table: LeaseTable, start: float) -> None:
         assert watched(Watchdog(30, start), table, start, 900) is None
 
     def test_gets_its_time_anew_when_the_database_is_back(self, table: LeaseTable, start: float) -> None:
         watchdog = Watchdog(30, start)
-        watchdog.reached(start)
-        watchdog.unreached()
+        watchdog.database_reached(start)
+        watchdog.database_unreachable()
         assert watched(watchdog, table, start, 100) is None
-        watchdog.reached(start + 100)
+        watchdog.database_reached(start + 100)
         assert watched(watchdog, table, start + 100, 30) is None
         assert watched(watchdog, table, start + 130, 1) is not None
 
     def test_need_not_when_it_is_stopping(self, table: LeaseTable, start: float) -> None:
         watchdog = Watchdog(30, start)
-        watchdog.reached(start)
+        watchdog.database_reached(start)
         table.stop()
         assert watched(watchdog, table, start, 900) is None
 
@@ -115,6 +115,6 @@ class TestAWorkerThatDoesNotPoll:
         self, table: LeaseTable, start: float
     ) -> None:
         watchdog = Watchdog(1, start)
-        watchdog.reached(start)
+        watchdog.database_reached(start)
         assert watched(watchdog, table, start, 10) is None
         assert watched(watchdog, table, start + 10, 1) is not None

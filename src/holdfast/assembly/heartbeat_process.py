@@ -1,4 +1,4 @@
-"""The heartbeat process, `python -m holdfast.assembly.heartbeat_process`: started by its worker, arguments on stdin."""
+"""The heartbeat process, `python -m holdfast.assembly.heartbeat_process`: its worker starts it, arguments on stdin."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from holdfast.worker.source import Source
 
 CLOSE_SECONDS = 0.5
 
-log = logging.getLogger("holdfast.keeper")
+log = logging.getLogger("holdfast.heartbeat")
 
 
 class HeartbeatSpec(msgspec.Struct, frozen=True):
     """The first line of the input."""
 
-    table: int  # the descriptor of its memory
+    lease_table: int  # the descriptor of its memory
     heartbeat_seconds: float
     watchdog_seconds: float
     settings: Settings
-    idle_seconds: float = 0.0  # between beats while it holds nothing; 0 for the same as ever
+    idle_seconds: float = 0.0  # between heartbeats while the worker holds no job; 0: as always
     worker: str = ""
-    server: str = ""  # instead of the database; then the key in the settings says which worker it is
+    server: str = ""  # its URL, instead of the database; the key in the settings identifies the worker
     instance: str = ""
-    presence: str = ""  # the name of the worker process whose lock we hold on the connection that renews its leases
-    logs: Logs | None = None  # as the worker does
+    presence: str = ""  # the presence lock of the worker process, held on the connection that renews its leases
+    logs: Logs | None = None  # the logging of the worker
 
 
 class _NoPresence:
-    """A keeper claims nothing, so it needs no name and waits for no work."""
+    """The heartbeat process claims nothing: it needs no instance name and waits for no hint."""
 
-    instance = "keeper"
+    instance = "heartbeat"
     exact = True
 
     @property
@@ -61,62 +61,64 @@ class _NoPresence:
 
 
 def main() -> None:
-    for stop in STOPS:  # may be meant for every process of a service; it ends with its worker
+    for stop in STOPS:  # they may be sent to the whole process group; this process ends with its worker
         signal.signal(stop, signal.SIG_IGN)
     unblock_signals()
     name_process("worker heartbeat")
     try:
         asyncio.run(_main())
     except HoldfastError as error:
-        log.error("holdfast keeper: %s", error)
+        log.error("heartbeat process failed: %s", error)
         sys.exit(1)
 
 
 async def _main() -> None:
-    said = await _input()
-    if not (line := await said.readline()):
+    commands = await _input()
+    if not (line := await commands.readline()):
         return
     spec = msgspec.json.decode(line, type=HeartbeatSpec)
     if spec.logs is not None:
         configure(spec.logs)
-    table = LeaseTable(spec.table)
+    table = LeaseTable(spec.lease_table)
     die_with_parent(parent=table.header().worker)
-    poked = asyncio.Event()
-    source = await _source(spec, poked)
-    keeping = run_heartbeats(
+    triggered = asyncio.Event()
+    source = await _source(spec, triggered)
+    heartbeats = run_heartbeats(
         source,
         table,
         heartbeat_seconds=spec.heartbeat_seconds,
         watchdog_seconds=spec.watchdog_seconds,
         idle_seconds=spec.idle_seconds,
-        tell=await _output(),
-        poked=poked,
+        on_result=await _output(),
+        triggered=triggered,
     )
-    await _first([asyncio.create_task(keeping), asyncio.create_task(_hear_out(said, poked))])
+    await _first([asyncio.create_task(heartbeats), asyncio.create_task(_read_commands(commands, triggered))])
     with suppress(Exception):
         await asyncio.wait_for(source.close(), CLOSE_SECONDS)
-    os._exit(0)  # an answer of the database that never comes must not hold it up
+    os._exit(0)  # do not wait for a database that does not respond
 
 
-async def _source(spec: HeartbeatSpec, poked: asyncio.Event) -> Source:
-    """Loaded as needed: it is a process for each worker process, and should be small."""
+async def _source(spec: HeartbeatSpec, triggered: asyncio.Event) -> Source:
+    """Imports only what is needed: each worker process has one, so it should be small."""
     if spec.server:
         from holdfast.client.client import Client
         from holdfast.worker.sources.http import HttpSource
 
-        client = Client(spec.server, spec.settings.worker_key, retries=0)  # a beat that fails is followed by another
+        client = Client(spec.server, spec.settings.worker_key, retries=0)  # a failed heartbeat is followed by another
         return HttpSource(client, Clock(), Ids(), instance=spec.instance)
     from holdfast.assembly.engine import open_engine
     from holdfast.worker.sources.database import DatabaseSource
 
-    # It creates no jobs, and does not know the lifecycles of the app that such settings may be for.
+    # It creates no jobs, and does not know the lifecycles of the app to which such settings may apply.
     engine = await open_engine(msgspec.structs.replace(spec.settings, lifecycles={}))
     if spec.presence:
         from holdfast.store.postgres import PostgresStore
         from holdfast.store.presence import key_of
 
         assert isinstance(engine.store, PostgresStore)  # noqa: S101
-        engine.store.hold(key_of(spec.presence), lost=poked.set)  # a beat then opens the next connection at once
+        engine.store.hold(
+            key_of(spec.presence), lost=triggered.set
+        )  # a heartbeat then opens the next connection at once
     return DatabaseSource(engine, _NoPresence(), Clock(), worker=spec.worker)
 
 
@@ -126,10 +128,10 @@ async def _first(tasks: list[asyncio.Task[None]]) -> None:
         task.result()
 
 
-async def _hear_out(said: asyncio.StreamReader, poked: asyncio.Event) -> None:
-    """Every further line asks for a beat; the end of the input is the end."""
-    while await said.readline():
-        poked.set()
+async def _read_commands(commands: asyncio.StreamReader, triggered: asyncio.Event) -> None:
+    """Each line asks for a heartbeat; the end of the input ends the process."""
+    while await commands.readline():
+        triggered.set()
 
 
 async def _input() -> asyncio.StreamReader:
@@ -139,15 +141,15 @@ async def _input() -> asyncio.StreamReader:
 
 
 async def _output() -> Callable[[HeartbeatResult], None]:
-    """News that would have to wait are dropped: the next beat says again what still holds."""
+    """Results that the worker does not read in time are dropped: the next heartbeat repeats what still holds."""
     pipe: Any
     pipe, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
 
-    def tell(news: HeartbeatResult) -> None:
+    def write(result: HeartbeatResult) -> None:
         if not pipe.get_write_buffer_size():
-            pipe.write(msgspec.json.encode(news) + b"\n")
+            pipe.write(msgspec.json.encode(result) + b"\n")
 
-    return tell
+    return write
 
 
 if __name__ == "__main__":

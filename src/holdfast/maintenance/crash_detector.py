@@ -106,5 +106,5 @@ class CrashDetector:
         if isinstance(error, StoreError):
             outage.failed("look for crashed workers", error, often=False)
         elif not self._failing:
-            log.warning("cannot look for crashed workers, trying again: %s", error, exc_info=error)
+            log.warning("cannot look for crashed workers, retrying: %s", error, exc_info=error)
         self._failing = True

@@ -1,4 +1,4 @@
-"""One job type as an app defines it: the function, its signature, and how it wants to be run."""
+"""A handler: the function of a job type, its signature and isolation, and how it is called."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Handler:
     codes: Mapping[type[BaseException], str] = field(default_factory=dict)
     memory_bytes: int | None = None
     cpu_seconds: float | None = None
-    metrics: Metrics = NO_METRICS  # of the extension that defines it
-    extension: str = ""  # its name; empty: the app itself defines it
+    metrics: Metrics = NO_METRICS  # those of the extension that defines it
+    extension: str = ""  # the name of the extension; empty: the app itself defines it
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class Handler:
 
     @functools.cached_property
     def job_type(self) -> JobType:
-        """What is declared, with the schema of the payload: made when needed, since models may come after the job."""
+        """The declaration with the payload's schema. Built when needed: models may be defined after the job."""
         return msgspec.structs.replace(self.declared, schema=self.signature.schema)
 
     @functools.cached_property
@@ -55,7 +55,7 @@ class Handler:
 
 @dataclass(frozen=True)
 class MiddlewareStack:
-    """What an app puts around every handler: middleware, the first outermost, and a hook that hears of errors."""
+    """The middleware of an app, the first one outermost, and its error hook."""
 
     middleware: tuple[Middleware, ...] = ()
     on_error: ErrorHook | None = None
@@ -68,20 +68,20 @@ async def invoke(
     handler: Handler,
     context: Context,
     payload: Any,
-    around: MiddlewareStack,
+    stack: MiddlewareStack,
     threads: Executor | None = None,
     returned: Callable[[], None] | None = None,
 ) -> Outcome:
-    """Run the handler to its end, and say how it ended. Only cancellation gets through.
+    """Run the handler and return its outcome; only cancellation is raised.
 
-    `returned` is called in the handler's thread as soon as it has returned: the event loop may be busy then. With
+    `returned` is called in the handler's thread as soon as it returns: the event loop may be blocked then. With
     middleware it is not called, because the attempt goes on after the handler.
     """
     context.metrics = handler.metrics
     try:
         arguments = handler.signature.arguments(payload)
-        if around.middleware:
-            value = await _through(handler, context, arguments, around.middleware, threads)
+        if stack.middleware:
+            value = await _call_through(handler, context, arguments, stack.middleware, threads)
         else:
             value = await _call(handler, context, arguments, threads, returned)
         if context.recorded_as is not None:
@@ -91,15 +91,17 @@ async def invoke(
         return Completed(handler.signature.result(value))
     except (asyncio.CancelledError, GeneratorExit):
         raise
-    except BaseException as error:  # also SystemExit: a handler does not end its worker
-        if around.on_error is not None and not isinstance(error, Snooze):
-            await _tell(around.on_error, context, error)
+    except BaseException as error:  # also SystemExit: a handler must not end its worker
+        if stack.on_error is not None and not isinstance(error, Snooze):
+            await _call_error_hook(stack.on_error, context, error)
         if context.recorded_as is not None:
-            context.log.warning("the handler failed after it had completed the job: %s", error, exc_info=error)
+            context.log.warning(
+                "the handler failed after it had completed the job in its transaction: %s", error, exc_info=error
+            )
             return context.recorded_as
         outcome = of_error(error, handler.codes, given_back=context.lease.epoch - context.lease.attempt)
         if isinstance(outcome, Released) and not isinstance(error, Snooze):
-            context.log.warning("the handler met an outage of the database and is tried again soon: %s", error)
+            context.log.warning("the handler failed because of a database outage; retrying soon: %s", error)
         return outcome
 
 
@@ -126,14 +128,14 @@ def _in_thread(
 ) -> Any:
     try:
         return function(**arguments)
-    except StopIteration as error:  # the one exception that cannot be handed to whoever awaits it
+    except StopIteration as error:  # a future cannot raise this exception
         raise RuntimeError("the handler raised StopIteration") from error
     finally:
         if returned is not None:
             returned()
 
 
-async def _through(
+async def _call_through(
     handler: Handler,
     context: Context,
     arguments: dict[str, Any],
@@ -149,10 +151,10 @@ async def _through(
     return await call()
 
 
-async def _tell(hook: ErrorHook, context: Context, error: BaseException) -> None:
+async def _call_error_hook(hook: ErrorHook, context: Context, error: BaseException) -> None:
     try:
-        told = hook(context, error)
-        if inspect.isawaitable(told):
-            await told
+        result = hook(context, error)
+        if inspect.isawaitable(result):
+            await result
     except Exception:
-        log.exception("the app's error hook failed itself")
+        log.exception("the app's error hook failed")

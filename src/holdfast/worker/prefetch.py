@@ -1,40 +1,40 @@
-"""How many jobs a worker may hold ahead of need: as many as its slots start in a moment, if jobs stay as they are."""
+"""How many jobs a worker prefetches: as many as its slots will start in a moment, by the mean duration of past jobs."""
 
 from __future__ import annotations
 
 AHEAD_SECONDS = 0.1
 AHEAD_MAX = 1000
-WEIGHT = 1 / 16  # of the last job in the mean
+WEIGHT = 1 / 16  # of the last job in the moving average
 SHORTEST_SECONDS = 1e-6
-RESTS_MAX = 255
+HOLDS_MAX = 255
 
 
 class Prefetch:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._mean: float | None = None
-        self._most = AHEAD_MAX
-        self._rests = self._resting = 0  # claims for which it stays as low as it is, and how many of them are left
+        self._limit = AHEAD_MAX
+        self._hold_length = self._hold_left = 0  # claims for which the limit is not raised, and how many are left
 
     def ended(self, seconds: float) -> None:
-        """A job took that long."""
+        """A job ran for so long."""
         self._mean = seconds if self._mean is None else self._mean + (seconds - self._mean) * WEIGHT
 
     def ahead(self) -> int:
         if self._mean is None:
             return 0
-        return min(self._most, int(AHEAD_SECONDS * self._slots / max(self._mean, SHORTEST_SECONDS)))
+        return min(self._limit, int(AHEAD_SECONDS * self._slots / max(self._mean, SHORTEST_SECONDS)))
 
     def claimed(self, jobs: int, *, back: int) -> None:
-        """Some had to be given back, because they may not wait in here: fewer next time, and more again bit by bit. If
-        that was too many again, it takes twice as long until the next try."""
+        """Where jobs had to be released (`back`), the limit is lowered, then raised step by step. If it was too high
+        again, the next raise comes after twice as many claims."""
         if back:
-            self._most = 0 if back * 2 >= jobs else self._most // 2
-            self._resting = self._rests
-            self._rests = min(RESTS_MAX, self._rests * 2 + 1)
-        elif self._resting:
-            self._resting -= 1
+            self._limit = 0 if back * 2 >= jobs else self._limit // 2
+            self._hold_left = self._hold_length
+            self._hold_length = min(HOLDS_MAX, self._hold_length * 2 + 1)
+        elif self._hold_left:
+            self._hold_left -= 1
         else:
-            self._most = min(AHEAD_MAX, self._most + self._most // 4 + 1)
-            if self._most == AHEAD_MAX:
-                self._rests = 0
+            self._limit = min(AHEAD_MAX, self._limit + self._limit // 4 + 1)
+            if self._limit == AHEAD_MAX:
+                self._hold_length = 0

@@ -1,4 +1,4 @@
-"""What running handlers report, on its way to the database. An outage is waited out here: no handler hears of it."""
+"""Sends the progress of running handlers to the database, and waits out outages, so that handlers do not see them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.worker.execution import Execution, StopReason
 from holdfast.worker.source import Source
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 1.0
-SLOW_SECONDS = 0.5  # a report that has no answer by then waits for the database; less is the handler's own time
+SLOW_SECONDS = 0.5  # a report that takes longer waits for the database; its time does not count against the handler
 
 log = logging.getLogger("holdfast.worker")
 _T = TypeVar("_T")
@@ -28,18 +28,17 @@ _T = TypeVar("_T")
 
 @dataclass
 class _Wait:
-    """Of one run: since when, and for which of its reports."""
+    """How long one execution waits for the database, and for which of its reports."""
 
     since: float
     reports: set[object] = field(default_factory=set)
 
 
 class ProgressReporter:
-    """`waiting`: the runs whose handlers wait for the database: a report failed, or has no answer for `SLOW_SECONDS`.
-    That time is not the handler's: no clock of the job's policy may run out meanwhile, and it is added to them
-    afterwards.
+    """`waiting`: the executions whose handlers wait for the database: a report failed, or took `SLOW_SECONDS`. No
+    timeout of the job can end it meanwhile, and all of them are extended by that time afterwards.
 
-    `fence`: for how many seconds a report is tried at most where no keeper says that the lease is lost.
+    `fence`: for how many seconds a report is retried at most where no heartbeat tells that the lease is lost.
     """
 
     def __init__(self, source: Source, clock: Clock, ids: Ids, *, fence: Callable[[Execution], float | None]) -> None:
@@ -53,47 +52,45 @@ class ProgressReporter:
         return self._waits.keys()
 
     async def progress(self, run: Execution, report: Progress) -> Advanced:
-        """To be called for one report of a run at a time, so that what was said last is stored last."""
-        return await self._insist(run, lambda: self._batches.put(report), lambda: self._alone(report))
+        """Call it for one report of an execution at a time, so that the newest is stored last."""
+        return await self._send(run, lambda: self._batches.put(report), lambda: self._send_alone(report))
 
     async def parts(self, run: Execution) -> list[Part]:
         def ask() -> Awaitable[list[Part]]:
             return self._source.parts(run.lease.id)
 
-        return await self._insist(run, ask, ask)
+        return await self._send(run, ask, ask)
 
     async def withdraw(self, run: Execution, asked: Withdrawal) -> Withdrawn:
         def ask() -> Awaitable[Withdrawn]:
             return self._source.withdraw(asked)
 
-        return await self._insist(run, ask, ask)
+        return await self._send(run, ask, ask)
 
-    async def _alone(self, report: Progress) -> Advanced:
-        """Not with others: whatever made their batch fail need not be about this one."""
+    async def _send_alone(self, report: Progress) -> Advanced:
+        """Not in a batch: another report may have made that fail."""
         [answer] = await self._source.progress([report])
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
 
-    async def _insist(
-        self, run: Execution, first: Callable[[], Awaitable[_T]], again: Callable[[], Awaitable[_T]]
-    ) -> _T:
-        """Until it is answered, or the job is not ours to speak for any more. A report may be repeated: it has a token,
-        and to store it twice is to store it once."""
+    async def _send(self, run: Execution, first: Callable[[], Awaitable[_T]], again: Callable[[], Awaitable[_T]]) -> _T:
+        """Retries until it is stored, or the lease is lost. A retry does no harm: the report carries its token, and
+        storing it twice changes nothing."""
         report, began = object(), self._clock.monotonic()
         slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._wait_begins, run, report)
         try:
             try:
                 return await first()
-            except RowRefused:  # to send it again will not help
+            except RowRefused:  # a retry cannot help
                 raise
             except StoreError as error:
                 self._wait_begins(run, report)
                 if isinstance(error, StoreUnavailable):
                     outage.failed(f"report the progress of job {run.lease.id}", error, often=False)
                 else:
-                    log.info("job %s: a report waits for the database: %s", run.lease.id, error)
-            return await self._repeat(run, again, began)
+                    log.info("job %s: progress report failed, retrying: %s", run.lease.id, error)
+            return await self._retry(run, again, began)
         finally:
             slow.cancel()
             self._wait_ends(run, report)
@@ -103,7 +100,7 @@ class ProgressReporter:
         wait.reports.add(report)
 
     def _wait_ends(self, run: Execution, report: object) -> None:
-        """The clocks of the run go on when none of its reports waits any more."""
+        """Its timeouts go on when none of its reports waits any more."""
         if (wait := self._waits.get(run)) is None:
             return
         wait.reports.discard(report)
@@ -111,7 +108,7 @@ class ProgressReporter:
             del self._waits[run]
             run.extend_timeouts(self._clock.monotonic() - wait.since)
 
-    async def _repeat(self, run: Execution, again: Callable[[], Awaitable[_T]], began: float) -> _T:
+    async def _retry(self, run: Execution, again: Callable[[], Awaitable[_T]], began: float) -> _T:
         backoff, fence = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS), self._fence(run)
         while True:
             await self._clock.sleep(backoff.next())
@@ -128,7 +125,4 @@ class ProgressReporter:
 
 
 def _lost(run: Execution) -> LeaseLost:
-    return LeaseLost(
-        f"job {run.lease.id}: the database could not be reached until the lease was over; stop, and leave the job to "
-        "its next worker"
-    )
+    return LeaseLost(f"job {run.lease.id}: the lease expired while the database could not be reached; stop the handler")

@@ -1,4 +1,4 @@
-"""How executions ended, on its way to the database: in batches when busy, at once when idle, until it has arrived."""
+"""Reports how executions ended: in batches when the worker is busy, at once when it is idle, retried until stored."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from holdfast.worker.metrics import WorkerCounters
 
 BATCH_MAX = 1000
-LINGER_SECONDS = 0.002  # while other jobs are about to end too; a lone one does not wait
+LINGER_SECONDS = 0.002  # to collect a batch, while other jobs run; a lone report is sent at once
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
-REPORT = "report how jobs ended"
-PIECES = 32  # into which a batch with an unknown outcome is cut
-APART_MAX = 4  # of these under way at once
+REPORT = "report outcomes"
+PIECES = 32  # into which a batch that failed is split
+PIECES_AT_ONCE = 4
 
-# Refused for what the report says: no other error changes an outcome.
-_REFUSALS, _REFUSAL_CODES = (Invalid, Refused, Conflict, RowRefused), ("constraint_violated", "rolled_back")
-_NOTHING_DONE = (StoreUnavailable, SchemaStale)
+# The database rejects the report itself. No other error changes an outcome.
+_REJECTIONS, _REJECTION_CODES = (Invalid, Refused, Conflict, RowRefused), ("constraint_violated", "rolled_back")
+_NOT_REPORTED = (StoreUnavailable, SchemaStale)
 
 log = logging.getLogger("holdfast.worker")
 
@@ -70,38 +70,38 @@ class Reporter:
         self._clock, self._ids = clock, ids
         self._busy, self._settled = busy, settled
         self._waiting: list[Ended] = []
-        self._apart: set[asyncio.Task[None]] = set()
-        self._error: BaseException | None = None  # that ended one of these: a mistake, since outages end none
+        self._pieces: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None  # that ended a piece: a bug, since outages do not
         self.closed = False
-        self._turns = asyncio.Semaphore(APART_MAX)
-        self._some = asyncio.Event()
+        self._piece_slots = asyncio.Semaphore(PIECES_AT_ONCE)
+        self._not_empty = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
 
     def put(self, run: Execution, outcome: Outcome) -> None:
         self._waiting.append((run, outcome))
         self._empty.clear()
-        self._some.set()
+        self._not_empty.set()
 
     async def empty(self) -> None:
-        while self._apart or not self._empty.is_set():
+        while self._pieces or not self._empty.is_set():
             await self._empty.wait()
-            if self._apart:
-                await asyncio.wait(self._apart)
+            if self._pieces:
+                await asyncio.wait(self._pieces)
 
     async def run(self) -> None:
-        """Never ends by itself. What could not be delivered is tried again: every report carries its token."""
+        """Until cancelled. Reports that could not be delivered are retried: every report carries its token."""
         try:
             await self._run()
         finally:
             self.closed = True
-            for task in self._apart:
+            for task in self._pieces:
                 task.cancel()
 
     async def _run(self) -> None:
         backoff = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
         while True:
-            await self._some.wait()
+            await self._not_empty.wait()
             if self._error is not None:
                 raise self._error
             if len(self._waiting) < BATCH_MAX and self._busy():
@@ -114,100 +114,100 @@ class Reporter:
                 continue
             backoff.reset()
             if not self._waiting and self._error is None:
-                self._some.clear()
+                self._not_empty.clear()
                 self._empty.set()
 
-    async def _deliver(self, batch: list[Ended], *, apart: bool = False) -> list[Ended]:
+    async def _deliver(self, batch: list[Ended], *, in_piece: bool = False) -> list[Ended]:
         by_kind: dict[type[Any], list[Ended]] = {}
         for ended in batch:
             by_kind.setdefault(type(ended[1]), []).append(ended)
         undelivered: list[Ended] = []
         for kind, group in by_kind.items():
-            if kind is Abandoned:  # there is nothing to say
+            if kind is Abandoned:  # nothing to report
                 if self._metrics is not None:
                     self._metrics.abandoned(group)
                 self._attempt_log.abandoned(group)
                 self._done(group)
             elif kind is Recorded:
-                self._over(group, [Settled(run.lease.id, State.SUCCEEDED) for run, _ in group])
+                self._stored(group, [Settled(run.lease.id, State.SUCCEEDED) for run, _ in group])
             else:
-                undelivered += await self._deliver_group(kind, group, apart=apart)
+                undelivered += await self._deliver_group(kind, group, in_piece=in_piece)
         return undelivered
 
-    async def _deliver_group(self, kind: type[Any], group: list[Ended], *, apart: bool) -> list[Ended]:
+    async def _deliver_group(self, kind: type[Any], group: list[Ended], *, in_piece: bool) -> list[Ended]:
         try:
             report_of, send = _REPORTS[kind]
             answers = await send(self._source, [report_of(run.lease, outcome) for run, outcome in group])
         except HoldfastError as error:
-            if isinstance(error, _REFUSALS) or error.code in _REFUSAL_CODES:
+            if isinstance(error, _REJECTIONS) or error.code in _REJECTION_CODES:
                 if len(group) == 1:
-                    return self._reworded(group[0], error)
-                return [one for alone in group for one in await self._deliver_group(kind, [alone], apart=apart)]
+                    return self._as_failure(group[0], error)
+                return [left for one in group for left in await self._deliver_group(kind, [one], in_piece=in_piece)]
             outage.failed(REPORT, error)
-            if len(group) == 1 or not isinstance(error, StoreError) or isinstance(error, _NOTHING_DONE):
+            if len(group) == 1 or not isinstance(error, StoreError) or isinstance(error, _NOT_REPORTED):
                 return group
-            self._settle_apart(group)
+            self._split(group)
             return []
         outage.succeeded(REPORT)
-        return self._answered(group, answers, apart=apart)
+        return self._settle(group, answers, in_piece=in_piece)
 
-    def _answered(self, group: list[Ended], answers: Answers, *, apart: bool) -> list[Ended]:
-        """What is to be reported again: in other words, or later, when a hook that failed may work."""
-        over: list[tuple[Ended, Settled | HoldfastError]] = []
+    def _settle(self, group: list[Ended], answers: Answers, *, in_piece: bool) -> list[Ended]:
+        """Returns what to report again: as a failure instead, or the same later, after a hook failed."""
+        stored: list[tuple[Ended, Settled | HoldfastError]] = []
         again: list[Ended] = []
         later: list[Ended] = []
         for ended, answer in zip(group, answers, strict=True):
             if isinstance(answer, HookFailed):
                 later.append(ended)
             elif isinstance(answer, HoldfastError) and not isinstance(answer, LeaseLost | ExtensionMissing):
-                again += self._reworded(ended, answer)
+                again += self._as_failure(ended, answer)
             else:
-                over.append((ended, answer))
-        self._over([ended for ended, _ in over], [answer for _, answer in over])
-        if later and not apart:
-            self._settle_apart(later)
+                stored.append((ended, answer))
+        self._stored([ended for ended, _ in stored], [answer for _, answer in stored])
+        if later and not in_piece:
+            self._split(later)
             later = []
         return again + later
 
-    def _over(self, group: list[Ended], answers: Answers) -> None:
+    def _stored(self, group: list[Ended], answers: Answers) -> None:
         for (run, _), answer in zip(group, answers, strict=True):
             if isinstance(answer, HoldfastError):
-                log.warning("job %s: its end was refused: %s", run.lease.id, answer)
+                log.warning("job %s: its outcome was rejected: %s", run.lease.id, answer)
         if self._metrics is not None:
             self._metrics.ended(group, answers)
         self._attempt_log.ended(group, answers)
         self._done(group)
 
-    def _settle_apart(self, group: list[Ended]) -> None:
-        """Nobody knows what became of this batch: one of it may hold up all the others each time, as a row does that
-        somebody has locked. In pieces, and those in pieces again, it holds up nothing but itself."""
+    def _split(self, group: list[Ended]) -> None:
+        """It is not known what became of this batch. One report may delay all others each time, as a locked row does.
+        Split into pieces, and those again, it delays only itself."""
         size = -(-len(group) // PIECES)
         for start in range(0, len(group), size):
-            task = asyncio.create_task(self._insist(group[start : start + size]))
-            self._apart.add(task)
-            task.add_done_callback(self._ended_apart)
+            task = asyncio.create_task(self._deliver_piece(group[start : start + size]))
+            self._pieces.add(task)
+            task.add_done_callback(self._piece_ended)
 
-    def _ended_apart(self, task: asyncio.Task[None]) -> None:
-        """An error that is not expected ends the worker: its jobs would otherwise be renewed and never reported."""
-        self._apart.discard(task)
+    def _piece_ended(self, task: asyncio.Task[None]) -> None:
+        """An unexpected error ends the worker: its jobs would otherwise be renewed and never reported."""
+        self._pieces.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("how jobs ended cannot be reported; this worker ends", exc_info=error)
+            log.error("outcomes cannot be reported; stopping this worker", exc_info=error)
             self._error = error
-            self._some.set()
+            self._not_empty.set()
 
-    async def _insist(self, piece: list[Ended]) -> None:
+    async def _deliver_piece(self, piece: list[Ended]) -> None:
         backoff = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
         while piece:
-            async with self._turns:
-                piece = await self._deliver(piece, apart=True)
+            async with self._piece_slots:
+                piece = await self._deliver(piece, in_piece=True)
             if piece:
                 await self._clock.sleep(backoff.next())
 
-    def _reworded(self, ended: Ended, error: HoldfastError) -> list[Ended]:
-        """The database will not have it in these words: a guard said no, or the lifecycle has no such move."""
+    def _as_failure(self, ended: Ended, error: HoldfastError) -> list[Ended]:
+        """A guard rejected the report, or the lifecycle has no such transition: report a failure instead."""
         run, outcome = ended
         if isinstance(outcome, Failed) and outcome.code == error.code:
-            log.error("job %s: neither its end nor its failure could be recorded: %s", run.lease.id, error)
+            log.error("job %s: neither its outcome nor its failure could be reported: %s", run.lease.id, error)
             self._done([ended])
             return []
         return [(run, Failed(error.code, error.message, permanent=isinstance(outcome, Rejected)))]

@@ -56,7 +56,7 @@ class Slots:
         self.prefetch = Prefetch(self.free())
 
     def add(self, lease: Lease, policy: Policy, now: float) -> Execution:
-        slot = self.lease_table.put(lease, policy.lease_seconds, beat_seconds=policy.heartbeat_seconds)
+        slot = self.lease_table.put(lease, policy.lease_seconds, heartbeat_seconds=policy.heartbeat_seconds)
         run = Execution(lease, policy, self._handlers[lease.type], now=now, slot=slot)
         self.executions[lease.token] = run
         return run

@@ -1,4 +1,4 @@
-"""Where a worker's jobs come from and where its reports go: the database itself, or a server over HTTP."""
+"""`Source`: where a worker claims jobs and sends its reports. It is the database itself, or a server over HTTP."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from holdfast.model.reports import (
 )
 
 Answers = Sequence[Settled | HoldfastError]
-Claims = list[tuple[Lease, Policy]]  # each lease with the clocks its job was created under
+Claims = list[tuple[Lease, Policy]]  # each lease with the policy of its job
 
 
 class Source(Protocol):
-    """Every call is about the one worker and instance that the source was opened for.
+    """Opened for one worker and one instance of it.
 
-    A call that could not reach the database raises `StoreError` and may be repeated: every report carries its token.
+    A call that could not reach the database raises `StoreError` and can be retried: every report carries its token.
     """
 
     async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims: ...
 
     async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat: ...
 
-    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]:
-        """Which of these should not go on: canceled, or not ours any more. A read; a beat then tells which is which."""
+    async def stop_requests(self, leases: list[HeldLease]) -> list[HeldLease]:
+        """Which of these are canceled or lost. A read; the next heartbeat tells which is which."""
         ...
 
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]: ...
@@ -53,18 +53,18 @@ class Source(Protocol):
     async def parts(self, job_id: str) -> list[Part]: ...
 
     async def withdraw(self, asked: Withdrawal) -> Withdrawn:
-        """End the waiting work of another job."""
+        """End another job that waits to run."""
         ...
 
     async def recover_claims(self, known: set[str]) -> Claims:
-        """What the database thinks this instance holds, but for those tokens: asked when a claim's answer was lost.
+        """The leases of this instance, except those with a known token: for a claim whose response was lost.
 
-        Their leases are renewed, and as good as those of a claim.
+        They are renewed, as if they had just been claimed.
         """
         ...
 
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
-        """True as soon as there may be something to claim; False when the time is up."""
+        """True as soon as there may be a job to claim; False after `seconds`."""
         ...
 
     async def close(self) -> None: ...

@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError, StoreError
 from holdfast.lifecycle import State
 from tests.client.between import Gate, Impatient
 from tests.server.steps import Served, serving
-from tests.worker.test_remote import source_at, working
+from tests.worker.test_http_source import source_at, working
 
 GATEWAY = json.dumps({"code": "forbidden", "detail": "the gateway says no", "type": "about:blank"})
 ANSWERS = [

@@ -70,7 +70,7 @@ class Command:
         return self.pids("--supervised")
 
     @property
-    def keepers(self) -> set[int]:
+    def heartbeat_processes(self) -> set[int]:
         return self.pids("holdfast.assembly.heartbeat_process")
 
     @property
@@ -160,7 +160,7 @@ class Stage:
         return await app.engine()
 
     async def all_kept(self) -> bool:
-        """Has the keeper of every worker begun? With short leases, a slow machine must wait for that."""
+        """Has the heartbeat process of every worker begun? With short leases, a slow machine must wait for that."""
         return all(worker.last_heartbeat_at is not None for worker in await (await self.engine()).workers.all())
 
     async def started(self, job: JobHandle[Any], epoch: int = 1) -> int:

@@ -34,7 +34,7 @@ async def test_a_killed_worker_costs_a_few_seconds_and_one_attempt_and_leaves_no
     await asyncio.sleep(WATCHED_SECONDS)
     assert [await on.outcomes(job) for job in running] == [[], [], []]  # K21: it has left the live leases alone
 
-    assert [len(doomed.workers), len(doomed.keepers), len(doomed.children)] == [1, 1, 1]
+    assert [len(doomed.workers), len(doomed.heartbeat_processes), len(doomed.children)] == [1, 1, 1]
     killed_at = time.time()
     doomed.signal(signal.SIGKILL)
     await eventually(lambda: not doomed.pids(), SURVIVAL_SECONDS)
@@ -58,7 +58,7 @@ async def test_a_worker_process_killed_alone_is_replaced_and_its_job_starts_agai
     busy = {await on.started(inside), parent(await on.started(beside))}
     by_themselves = [await jobs.killed_before_start.enqueue(), await jobs.killed_after_return.enqueue()]
     with_them = set().union(*(command.kin(pid) for pid in busy))
-    assert (len(busy), len(with_them)) == (2, 3)  # two keepers and a child
+    assert (len(busy), len(with_them)) == (2, 3)  # two heartbeat processes and a child
     killed_at = time.time()
     command.signal(signal.SIGKILL, busy)
     await eventually(lambda: not with_them & command.pids(), SURVIVAL_SECONDS)

@@ -47,7 +47,7 @@ async def blockers(on: Stage, queue: str) -> None:
     done = await on.final(job)
     assert (done.state, done.error["code"], await executions(on, job)) == (State.DEAD, "E_TIMEOUT", ["lost"])
     await all_done(on, around)
-    assert "holdfast keeper: killing worker process" in command.log
+    assert "killing unresponsive worker process" in command.log
     assert deaths(command) == 1
 
 

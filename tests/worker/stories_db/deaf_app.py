@@ -1,4 +1,4 @@
-"""An app whose first worker process never gets an answer to a claim, while its keeper goes on renewing leases."""
+"""An app whose first worker process never gets a response to a claim, while its heartbeats go on."""
 
 import asyncio
 import os

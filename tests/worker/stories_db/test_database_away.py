@@ -81,7 +81,7 @@ async def away(server: PostgresServer, *, kill: bool) -> float:
 async def test_connections_that_are_ended_ten_times_a_second_cost_no_job(
     fresh_postgres_url: str, stage: OpenStage
 ) -> None:
-    """F5: of the workers, of their keepers and of those who hand jobs in."""
+    """F5: of the workers, of their heartbeat processes and of those who hand jobs in."""
     on = await stage(fresh_postgres_url)
     command = await on.start("--processes", "2", ready=2)
     workers = command.workers

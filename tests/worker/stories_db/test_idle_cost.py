@@ -23,7 +23,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 async def test_an_idle_worker_asks_seldom_and_costs_little(
     fresh_postgres_url: str, fresh_sqlite_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Generous: 2 questions a second and 1 % of a core are the aim, and printed. Parent, worker and keeper together."""
+    """Generous: 2 questions a second and 1 % of a core are the aim, and printed. All its processes together."""
     async with AsyncExitStack() as stack:
         wire = await stack.enter_async_context(CountingWire.to(fresh_postgres_url))
         commands = {

@@ -1,4 +1,4 @@
-"""A worker's keeper: a small process that renews the worker's leases, so that no handler can starve them."""
+"""The worker's side of the heartbeat process, which renews the leases even while a handler blocks the worker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from holdfast.worker.processes.signal_mask import signals_blocked
 
 CLOSE_SECONDS = 2.0
 LINE_BYTES_MAX = 1 << 20
-POKE = b"beat\n"
+HEARTBEAT_NOW = b"beat\n"
 
 log = logging.getLogger("holdfast.worker")
 
 
 class HeartbeatResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """After each beat: when it was sent, and what the database said; or why it could not be asked."""
+    """What one heartbeat found out: which leases are lost and which jobs are canceled; or why it failed."""
 
     sent: float = 0.0
     renewed: bool = False
@@ -37,28 +37,29 @@ class HeartbeatResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class Heartbeater:
-    """Started from a thread that stays: on Linux the process ends with the thread that started it."""
+    """Starts the heartbeat process and restarts it. Use it in a thread that stays: on Linux the process ends with the
+    thread that started it."""
 
-    def __init__(self, table: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None]) -> None:
+    def __init__(self, table: LeaseTable, spec: dict[str, Any], on_result: Callable[[HeartbeatResult], None]) -> None:
         self._table, self._spec = table, spec
-        self._on_news = on_news
+        self._on_result = on_result
         self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
-        cls, table: LeaseTable, spec: dict[str, Any], on_news: Callable[[HeartbeatResult], None], loops: Loops
+        cls, table: LeaseTable, spec: dict[str, Any], on_result: Callable[[HeartbeatResult], None], loops: Loops
     ) -> Heartbeater:
         """`spec`: worker, heartbeat_seconds, watchdog_seconds, and the settings that name the database."""
-        keeper = cls(table, spec, on_news)
-        keeper._process = await keeper._spawn()
-        keeper._running = loops.start("heartbeat process", keeper._run)
-        return keeper
+        heartbeater = cls(table, spec, on_result)
+        heartbeater._process = await heartbeater._spawn()
+        heartbeater._running = loops.start("heartbeat process", heartbeater._run)
+        return heartbeater
 
-    def poke(self) -> None:
-        """Beat now."""
+    def trigger(self) -> None:
+        """Send a heartbeat now."""
         if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.write(POKE)
+            self._process.stdin.write(HEARTBEAT_NOW)
 
     async def close(self) -> None:
         if self._running is not None:
@@ -68,15 +69,15 @@ class Heartbeater:
             await _end(self._process)
 
     async def _run(self) -> None:
-        """As long as the process does. Restarted, it starts another; until then the leases last as long as they do."""
+        """Until the process ends; the restarted loop starts another. Until then no lease is renewed."""
         if self._process is None or self._process.returncode is not None:
             self._process = await self._spawn()
         await self._listen(self._process)
         await _end(self._process)
-        raise RuntimeError(f"the process ended with {self._process.returncode}")
+        raise RuntimeError(f"the heartbeat process exited with {self._process.returncode}")
 
     async def _spawn(self) -> Process:
-        """In a session of its own, so that a Ctrl-C for the worker does not reach it."""
+        """In its own session, so that a Ctrl-C for the worker does not reach it."""
         with signals_blocked():
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "holdfast.assembly.heartbeat_process"),
@@ -87,7 +88,7 @@ class Heartbeater:
                 limit=LINE_BYTES_MAX,
             )
         assert process.stdin is not None  # noqa: S101
-        process.stdin.write(msgspec.json.encode({**self._spec, "table": self._table.fd}) + b"\n")
+        process.stdin.write(msgspec.json.encode({**self._spec, "lease_table": self._table.fd}) + b"\n")
         return process
 
     async def _listen(self, process: Process) -> None:
@@ -95,13 +96,13 @@ class Heartbeater:
         with contextlib.suppress(OSError):
             while line := await process.stdout.readline():
                 try:
-                    self._on_news(msgspec.json.decode(line, type=HeartbeatResult))
+                    self._on_result(msgspec.json.decode(line, type=HeartbeatResult))
                 except Exception:
-                    log.exception("cannot make use of the keeper's news %.200r", line)
+                    log.exception("cannot handle the heartbeat result %.200r", line)
 
 
 async def _end(process: Process) -> None:
-    """The end of its input tells it to close; it gets a moment for that."""
+    """The end of its input tells it to exit; it is killed if that takes too long."""
     if process.stdin is not None:
         process.stdin.close()
     try:

@@ -1,7 +1,7 @@
-"""What a worker process holds, in memory that its keeper reads however busy the worker is.
+"""The leases that a worker process holds, in shared memory that its heartbeat process reads even if the worker blocks.
 
-The worker alone writes entries, the keeper alone writes when each was renewed, and nobody waits for a lock. A torn read
-does not matter: an entry is marked used last and unused first, a reader takes only what two copies agree on, and a
+Only the worker writes entries, only the heartbeat process writes when each was renewed, and there are no locks. A torn
+read does no harm: an entry is marked used last and unused first, a reader takes only what two copies agree on, and a
 token that was read wrong renews nothing.
 """
 
@@ -17,10 +17,10 @@ from typing import NamedTuple
 from holdfast.model import Lease, Liveness
 from holdfast.model.reports import HeldLease
 
-PLACES = 4096
+SIZE = 4096
 FULL = -1
 
-_HEADER = Struct("@qqqddqqq")  # the numbers of a TableHeader, in its order, but for `places` in front
+_HEADER = Struct("@qqqddqqq")  # the numbers of a TableHeader, in its order, but for `size` in front
 _NUMBER, _TIME, _TIMES = Struct("@q"), Struct("@d"), Struct("@dd")
 _TOP, _TICK, _POLLED, _STATE = 16, 24, 32, Struct("@qq")
 _BUSY, _STOPPING = 40, 56
@@ -31,7 +31,7 @@ _SINCE, _RENEWED, _DEADLINE, _EXECUTOR = 72, 80, 96, 104
 
 
 class TableHeader(NamedTuple):
-    """`tick`: when the event loop last ran. `polled`: when the worker last could have found work."""
+    """`tick`: when the event loop last ran. `polled`: when the worker last claimed, or had no free slot."""
 
     worker: int
     top: int
@@ -43,8 +43,8 @@ class TableHeader(NamedTuple):
 
 
 class TableEntry(NamedTuple):
-    """`deadline`: when the attempt must be over, 0 for never. `executor`: its process, 0 for the worker's own.
-    `beat_seconds`: how often its policy wants a heartbeat, 0 if it does not mind."""
+    """`deadline`: when the attempt times out, 0 for never. `executor`: the process that runs it, 0 for the worker.
+    `heartbeat_seconds`: the heartbeat interval of its policy, 0 for none."""
 
     slot: int
     held: HeldLease
@@ -53,27 +53,27 @@ class TableEntry(NamedTuple):
     lease_seconds: float
     deadline: float
     executor: int
-    beat_seconds: float
+    heartbeat_seconds: float
 
 
 class LeaseTable:
-    """Times are monotonic seconds, which are the same in every process of a machine. One thread writes."""
+    """Times are monotonic seconds, which are the same in all processes of a machine. Only one thread writes."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._memory = mmap.mmap(fd, 0)
-        self._places: int = _NUMBER.unpack_from(self._memory)[0]
-        self._entries = _FLAGS + self._places
-        self._free = list(range(self._places - 1, -1, -1))
+        self._size: int = _NUMBER.unpack_from(self._memory)[0]
+        self._entries = _FLAGS + self._size
+        self._free = list(range(self._size - 1, -1, -1))
         self._top = 0
 
     @classmethod
-    def create(cls, places: int = PLACES) -> LeaseTable:
-        """Of this process. The memory has no name: only who inherits the descriptor can see it."""
-        places += -places % 8  # the entries stay aligned
+    def create(cls, size: int = SIZE) -> LeaseTable:
+        """For this process. The memory has no name: only a process that inherits the descriptor can map it."""
+        size += -size % 8  # the entries stay aligned
         fd = _memory_file()
-        os.ftruncate(fd, _FLAGS + places + places * _ENTRY_BYTES)
-        os.pwrite(fd, _HEADER.pack(places, os.getpid(), 0, monotonic(), monotonic(), 0, 0, 0), 0)
+        os.ftruncate(fd, _FLAGS + size + size * _ENTRY_BYTES)
+        os.pwrite(fd, _HEADER.pack(size, os.getpid(), 0, monotonic(), monotonic(), 0, 0, 0), 0)
         return cls(fd)
 
     def close(self) -> None:
@@ -83,9 +83,9 @@ class LeaseTable:
     # -- the worker writes ------------------------------------------------------------------------------------
 
     def put(
-        self, held: HeldLease | Lease, lease_seconds: float, deadline: float = 0.0, *, beat_seconds: float = 0.0
+        self, held: HeldLease | Lease, lease_seconds: float, deadline: float = 0.0, *, heartbeat_seconds: float = 0.0
     ) -> int:
-        """From now on the keeper renews it. The answer is its slot, or FULL."""
+        """From now on the heartbeat process renews it. Returns its slot, or FULL."""
         if not self._free:
             return FULL
         slot = self._free.pop()
@@ -99,7 +99,7 @@ class LeaseTable:
             lease_seconds,
             deadline,
             0,
-            beat_seconds,
+            heartbeat_seconds,
         )
         self._memory[_FLAGS + slot] = 1
         if slot >= self._top:
@@ -108,7 +108,7 @@ class LeaseTable:
         return slot
 
     def executor(self, slot: int, pid: int) -> None:
-        """This process runs it: while that is dead or stopped, the lease is not renewed."""
+        """This process runs the job: the lease is not renewed while it is dead or stopped."""
         _NUMBER.pack_into(self._memory, self._entries + slot * _ENTRY_BYTES + _EXECUTOR, pid)
 
     def deadline(self, slot: int, at: float) -> None:
@@ -123,7 +123,7 @@ class LeaseTable:
         return len(self._free)
 
     def valid_since(self, slot: int) -> float:
-        """When the lease last began for certain: put here, or renewed by a beat that was sent at that time."""
+        """When the lease was claimed or last renewed: the time at which that heartbeat was sent."""
         times: tuple[float, float] = _TIMES.unpack_from(self._memory, self._entries + slot * _ENTRY_BYTES + _SINCE)
         return max(times)
 
@@ -132,17 +132,17 @@ class LeaseTable:
         _TIME.pack_into(self._memory, _TICK, monotonic())
 
     def polled(self) -> None:
-        """The worker claimed or looked with success, or had no need to because it has no slot free."""
+        """The worker claimed successfully, or has no free slot to claim for."""
         _TIME.pack_into(self._memory, _POLLED, monotonic())
 
     def show(self, liveness: Liveness, slots: int) -> None:
         _STATE.pack_into(self._memory, _BUSY, liveness is Liveness.BUSY, slots)
 
     def stop(self) -> None:
-        """From now on the worker claims nothing, and that is no fault."""
+        """The worker shuts down: the watchdog no longer expects claims."""
         _NUMBER.pack_into(self._memory, _STOPPING, 1)
 
-    # -- the keeper reads, and writes what it renewed ---------------------------------------------------------
+    # -- the heartbeat process reads, and writes what it renewed ----------------------------------------------
 
     def header(self) -> TableHeader:
         return TableHeader._make(_HEADER.unpack_from(self._memory)[1:])
@@ -162,12 +162,12 @@ class LeaseTable:
         return found
 
     def renewed(self, slot: int, sent: float) -> None:
-        """If another lease has come to this slot meanwhile, it came after `sent`, and `valid_since` does not mind."""
+        """A lease that took this slot meanwhile came after `sent`, so `valid_since` stays right."""
         _TIME.pack_into(self._memory, self._entries + slot * _ENTRY_BYTES + _RENEWED, sent)
 
 
 def _memory_file() -> int:
-    """Closed on exec; whoever is to have it inherits it by name."""
+    """Closed on exec, unless it is passed on explicitly."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("holdfast-lease-table")
     with tempfile.TemporaryFile() as file:

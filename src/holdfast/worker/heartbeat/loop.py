@@ -1,4 +1,4 @@
-"""What the keeper does: renew, in one beat, every lease whose executor lives, and hear what is lost or canceled."""
+"""The loop of the heartbeat process: renews leases whose executors are alive, and learns what is lost or canceled."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from holdfast.worker.processes.process_state import ProcessState, state_of
 
 WATCH_SECONDS = 0.5
 LOOK_SECONDS = 0.5
-STOPS_SECONDS = 1.0
-SETTLED_SECONDS = 1.0  # most jobs are over sooner, and need no renewal
+CANCEL_CHECK_SECONDS = 1.0
+NEW_LEASE_SECONDS = 1.0  # most jobs finish sooner, and need no renewal
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 2.0
-ANSWER_MIN_SECONDS, ANSWER_MAX_SECONDS = 2.0, 10.0
+RESPONSE_MIN_SECONDS, RESPONSE_MAX_SECONDS = 2.0, 10.0
 
 _T = TypeVar("_T")
-log = logging.getLogger("holdfast.keeper")
+log = logging.getLogger("holdfast.heartbeat")
 
 
 class HeartbeatSource(Protocol):
-    """What a keeper needs of a worker's source."""
+    """The part of a worker's source that heartbeats need."""
 
     async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat: ...
 
-    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]: ...
+    async def stop_requests(self, leases: list[HeldLease]) -> list[HeldLease]: ...
 
 
 async def run_heartbeats(
@@ -47,46 +47,46 @@ async def run_heartbeats(
     *,
     heartbeat_seconds: float,
     watchdog_seconds: float,
-    tell: Callable[[HeartbeatResult], None],
+    on_result: Callable[[HeartbeatResult], None],
     idle_seconds: float = 0.0,
     clock: Clock | None = None,
     ids: Ids | None = None,
-    poked: asyncio.Event | None = None,
+    triggered: asyncio.Event | None = None,
 ) -> None:
-    """Until the worker is gone. One that holds nothing, and has said so, beats only every `idle_seconds`, if longer."""
+    """Until the worker process is gone. While it is idle, one heartbeat every `idle_seconds` is enough, if longer."""
     clock = clock or Clock()
     watchdog = Watchdog(watchdog_seconds, clock.monotonic())
-    beats = HeartbeatLoop(
+    heartbeats = HeartbeatLoop(
         source,
         table,
         watchdog,
         heartbeat_seconds,
         max(idle_seconds, heartbeat_seconds),
-        tell,
+        on_result,
         clock=clock,
         ids=ids or Ids(),
-        poked=poked or asyncio.Event(),
+        triggered=triggered or asyncio.Event(),
     )
-    beating = asyncio.create_task(beats.run())
-    guarding = asyncio.create_task(run_watchdog(table, watchdog, clock))
+    renewing = asyncio.create_task(heartbeats.run())
+    watching = asyncio.create_task(run_watchdog(table, watchdog, clock))
     try:
-        [first, *_], _ = await asyncio.wait({beating, guarding}, return_when=asyncio.FIRST_COMPLETED)
+        [first, *_], _ = await asyncio.wait({renewing, watching}, return_when=asyncio.FIRST_COMPLETED)
         first.result()
     finally:
-        for task in (beating, guarding):
+        for task in (renewing, watching):
             task.cancel()
-        await asyncio.gather(beating, guarding, return_exceptions=True)
+        await asyncio.gather(renewing, watching, return_exceptions=True)
 
 
 async def run_watchdog(table: LeaseTable, watchdog: Watchdog, clock: Clock) -> None:
-    """Apart from the beats: a database that does not answer must not hold it up."""
+    """Apart from the heartbeats: a database that does not respond must not delay it."""
     worker = table.header().worker
     while (state := state_of(worker)) is not ProcessState.GONE:
         now = clock.monotonic()
         if state is ProcessState.STOPPED:
-            watchdog.excuse(now)
-        elif (complaint := watchdog.complaint(table, now)) is not None:
-            log.error("holdfast keeper: killing worker process %d: %s", worker, complaint)
+            watchdog.restart(now)
+        elif (reason := watchdog.reason_to_kill(table, now)) is not None:
+            log.error("killing unresponsive worker process %d: %s", worker, reason)
             with suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
             return
@@ -101,125 +101,127 @@ class HeartbeatLoop:
         watchdog: Watchdog,
         heartbeat_seconds: float,
         idle_seconds: float,
-        tell: Callable[[HeartbeatResult], None],
+        on_result: Callable[[HeartbeatResult], None],
         *,
         clock: Clock,
         ids: Ids,
-        poked: asyncio.Event,
+        triggered: asyncio.Event,
     ) -> None:
         self._source, self._table, self._watchdog = source, table, watchdog
         self._heartbeat_seconds, self._idle_seconds = heartbeat_seconds, idle_seconds
-        self._at_rest = False  # the last beat said that nothing runs, and heard that the worker may claim
-        self._tell = tell
+        self._idle = False  # the last heartbeat reported no job, and the worker is enabled
+        self._on_result = on_result
         self._clock, self._ids = clock, ids
-        self._poked = poked  # set: a beat is wanted now
-        self._poked.set()
+        self._triggered = triggered  # set: send a heartbeat now
+        self._triggered.set()
         self._worker = table.header().worker
-        self._sent = self._asked = self._retry_at = 0.0
+        self._sent_at = self._checked_at = self._retry_at = 0.0
         self._backoff = Backoff(ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)  # between tries
-        self._known: set[HeldLease] = set()  # as lost or canceled, since the last beat
+        self._known: set[HeldLease] = set()  # reported as lost or canceled by the last heartbeat
 
     async def run(self) -> None:
         while True:
             if state_of(self._worker) is not ProcessState.RUNNING:
                 await self._clock.sleep(WATCH_SECONDS)
-                self._poked.set()  # what it lost meanwhile it should hear at once when it goes on
+                self._triggered.set()  # when it runs again, tell it at once what it lost meanwhile
                 continue
-            await self._look(self._table.entries())
+            await self._step(self._table.entries())
 
-    async def _look(self, entries: list[TableEntry]) -> None:
+    async def _step(self, entries: list[TableEntry]) -> None:
         now = self._clock.monotonic()
         due = self._due(entries)
         if now >= due:
-            await self._beat(entries)
-        elif now >= max(self._asked, self._sent) + STOPS_SECONDS and not self._backoff.failures:
-            await self._ask_for_stops(entries)
+            await self._send(entries)
+        elif now >= max(self._checked_at, self._sent_at) + CANCEL_CHECK_SECONDS and not self._backoff.failures:
+            await self._check_for_cancels(entries)
         else:
-            await self._clock.within(self._poked, min(LOOK_SECONDS, due - now))
+            await self._clock.within(self._triggered, min(LOOK_SECONDS, due - now))
 
     def _due(self, entries: list[TableEntry]) -> float:
         if self._backoff.failures:
             return self._retry_at
-        return 0.0 if self._poked.is_set() else self._sent + self._interval(entries)
+        return 0.0 if self._triggered.is_set() else self._sent_at + self._interval(entries)
 
     def _interval(self, entries: list[TableEntry]) -> float:
-        if self._at_rest and not entries and not self._table.header().busy:
+        if self._idle and not entries and not self._table.header().busy:
             return self._idle_seconds
-        wanted = (min(entry.lease_seconds / 3, entry.beat_seconds or math.inf) for entry in entries)
+        wanted = (min(entry.lease_seconds / 3, entry.heartbeat_seconds or math.inf) for entry in entries)
         return min([self._heartbeat_seconds, *wanted])
 
-    # -- beating ----------------------------------------------------------------------------------------------
+    # -- renewing ---------------------------------------------------------------------------------------------
 
-    async def _beat(self, entries: list[TableEntry]) -> None:
-        self._poked.clear()
+    async def _send(self, entries: list[TableEntry]) -> None:
+        self._triggered.clear()
         header, sent = self._table.header(), self._clock.monotonic()
-        entries = [entry for entry in entries if self._should_go_on(entry, sent)]
-        answer = self._source.heartbeat(
+        entries = [entry for entry in entries if self._should_renew(entry, sent)]
+        response = self._source.heartbeat(
             [entry.held for entry in entries],
             liveness=Liveness.BUSY if header.busy else Liveness.IDLE,
             slots=header.slots,
         )
-        patience = min(max(self._interval(entries) / 2, ANSWER_MIN_SECONDS), ANSWER_MAX_SECONDS)
+        timeout = min(max(self._interval(entries) / 2, RESPONSE_MIN_SECONDS), RESPONSE_MAX_SECONDS)
         try:
-            beat = await _within(patience, answer)
-            self._at_rest = beat.enabled and not header.busy
-            self._heard(sent, entries, beat)
+            heartbeat = await _within(timeout, response)
+            self._idle = heartbeat.enabled and not header.busy
+            self._renewed(sent, entries, heartbeat)
         except Exception as error:
             self._failed(str(error) or type(error).__name__)
 
-    def _should_go_on(self, entry: TableEntry, now: float) -> bool:
-        if now - entry.since < min(SETTLED_SECONDS, entry.lease_seconds / 6):
+    def _should_renew(self, entry: TableEntry, now: float) -> bool:
+        if now - entry.since < min(NEW_LEASE_SECONDS, entry.lease_seconds / 6):
             return False
         return not entry.executor or state_of(entry.executor, child_of=self._worker) is ProcessState.RUNNING
 
-    def _heard(self, sent: float, entries: list[TableEntry], beat: Beat) -> None:
-        lost = _lost(entries, beat)
+    def _renewed(self, sent: float, entries: list[TableEntry], heartbeat: Beat) -> None:
+        lost = _lost(entries, heartbeat)
         for entry in entries:
             if entry not in lost:
                 self._table.renewed(entry.slot, sent)
-        canceled = set(beat.cancel)
-        news = HeartbeatResult(
+        canceled = set(heartbeat.cancel)
+        result = HeartbeatResult(
             sent=sent,
             renewed=True,
-            lost=self._still_there(lost),
+            lost=self._still_held(lost),
             cancel=[entry.held for entry in entries if entry.held.id in canceled and entry not in lost],
-            enabled=beat.enabled,
-            fleet=beat.fleet,
+            enabled=heartbeat.enabled,
+            fleet=heartbeat.fleet,
         )
-        self._sent = sent
+        self._sent_at = sent
         self._backoff.reset()
-        self._known = {*news.lost, *news.cancel}
-        self._watchdog.reached(sent)
-        self._tell(news)
+        self._known = {*result.lost, *result.cancel}
+        self._watchdog.database_reached(sent)
+        self._on_result(result)
 
-    def _still_there(self, lost: list[TableEntry]) -> list[HeldLease]:
-        """A job that has ended while the beat was under way is no loss."""
+    def _still_held(self, lost: list[TableEntry]) -> list[HeldLease]:
+        """A job that finished while the heartbeat was under way is not lost."""
         if not lost:
             return []
-        now_there = {entry.held for entry in self._table.entries()}
-        return [entry.held for entry in lost if entry.held in now_there]
+        held = {entry.held for entry in self._table.entries()}
+        return [entry.held for entry in lost if entry.held in held]
 
     def _failed(self, message: str) -> None:
         self._retry_at = self._clock.monotonic() + self._backoff.next()
-        self._watchdog.unreached()
-        self._tell(HeartbeatResult(failed=message))
+        self._watchdog.database_unreachable()
+        self._on_result(HeartbeatResult(failed=message))
 
-    # -- between the beats ------------------------------------------------------------------------------------
+    # -- between heartbeats -----------------------------------------------------------------------------------
 
-    async def _ask_for_stops(self, entries: list[TableEntry]) -> None:
-        """Cheaper than a beat, and so more often."""
-        self._asked = now = self._clock.monotonic()
-        leases = [entry.held for entry in entries if now - entry.since >= SETTLED_SECONDS]
+    async def _check_for_cancels(self, entries: list[TableEntry]) -> None:
+        """A read, cheaper than a heartbeat and so more frequent."""
+        self._checked_at = now = self._clock.monotonic()
+        leases = [entry.held for entry in entries if now - entry.since >= NEW_LEASE_SECONDS]
         try:
-            if leases and not self._known.issuperset(await _within(ANSWER_MIN_SECONDS, self._source.stops(leases))):
-                self._poked.set()
+            if leases:
+                stops = await _within(RESPONSE_MIN_SECONDS, self._source.stop_requests(leases))
+                if not self._known.issuperset(stops):
+                    self._triggered.set()
         except Exception:
-            self._poked.set()  # the beat will say what is wrong
+            self._triggered.set()  # the heartbeat reports the error
 
 
-def _lost(entries: list[TableEntry], beat: Beat) -> list[TableEntry]:
-    """The answer names jobs. If a job is here twice, under an old token and a new one, the old one was lost first."""
-    losses = Counter(beat.lost)
+def _lost(entries: list[TableEntry], heartbeat: Beat) -> list[TableEntry]:
+    """The response names jobs. If a job is held twice, under an old and a new token, the old lease was lost first."""
+    losses = Counter(heartbeat.lost)
     lost = []
     for entry in sorted(entries, key=lambda entry: entry.since) if losses else ():
         if losses[entry.held.id]:
@@ -228,14 +230,14 @@ def _lost(entries: list[TableEntry], beat: Beat) -> list[TableEntry]:
     return lost
 
 
-async def _within(seconds: float, answer: Awaitable[_T]) -> _T:
-    """Whoever does not answer in time is left behind, and not waited for either: its connection may be half dead."""
-    asking = asyncio.ensure_future(answer)
+async def _within(seconds: float, response: Awaitable[_T]) -> _T:
+    """Does not wait for the cancellation of a request that timed out: its connection may be half dead."""
+    asking = asyncio.ensure_future(response)
     asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
     try:
         done, _ = await asyncio.wait({asking}, timeout=seconds)
         if not done:
-            raise TimeoutError(f"the database did not answer within {seconds:g} s")
+            raise TimeoutError(f"the database did not respond within {seconds:g} s")
         return asking.result()
     finally:
         asking.cancel()

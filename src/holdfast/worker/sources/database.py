@@ -150,7 +150,7 @@ class DatabaseSource:
     async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat:
         return await self.engine.heartbeat(self.worker, leases, liveness=liveness, slots=slots)
 
-    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]:
+    async def stop_requests(self, leases: list[HeldLease]) -> list[HeldLease]:
         return await self.engine.polls.to_stop(self.worker, leases)
 
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]:

@@ -157,8 +157,8 @@ class HttpSource:
             )
         return Beat(answer.lost, answer.cancel, not answer.drain, answer.lease_expires_at, FLEET)
 
-    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]:
-        """A server is not asked between the beats, which come more often in return."""
+    async def stop_requests(self, leases: list[HeldLease]) -> list[HeldLease]:
+        """Not asked between heartbeats, which are more frequent over HTTP."""
         return []
 
     # -- reports ----------------------------------------------------------------------------------------------

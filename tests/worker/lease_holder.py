@@ -33,7 +33,7 @@ class Holder:
     @classmethod
     async def start(cls, leases: list[HeldLease], lease_seconds: float, **spec: Any) -> "Holder":
         told = json.dumps({"leases": msgspec.to_builtins(leases), "lease_seconds": lease_seconds, "spec": spec})
-        program = (sys.executable, "-m", "tests.worker.holder", told)
+        program = (sys.executable, "-m", "tests.worker.lease_holder", told)
         pipe = asyncio.subprocess.PIPE
         holder = cls(await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, stderr=pipe))
         await until(lambda: any(news.renewed for news in holder.news))
@@ -59,7 +59,7 @@ class Holder:
         return self.said[answer]
 
     async def end(self) -> str:
-        """What it and its keeper complained about."""
+        """What it and its heartbeat process logged."""
         if self.process.returncode is None:
             self.process.kill()
         _, complaints = await self._hearing
@@ -87,7 +87,7 @@ def say(**answer: Any) -> None:
 async def hold(told: dict[str, Any]) -> None:
     table = LeaseTable.create()
     slots = [table.put(msgspec.convert(lease, HeldLease), told["lease_seconds"]) for lease in told["leases"]]
-    keeper: Any = await Heartbeater.start(table, told["spec"], lambda news: say(news=news), Loops(Clock(), Ids()))
+    heartbeater: Any = await Heartbeater.start(table, told["spec"], lambda news: say(news=news), Loops(Clock(), Ids()))
     ticking = asyncio.create_task(tick(table))
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
@@ -95,30 +95,30 @@ async def hold(told: dict[str, Any]) -> None:
         match json.loads(line):
             case {"hold_the_gil": seconds}:
                 ctypes.PyDLL(None).sleep(seconds)
-                say(ages=[time.monotonic() - table.kept_since(slot) for slot in slots])
+                say(ages=[time.monotonic() - table.valid_since(slot) for slot in slots])
             case {"block_the_loop": seconds, "over_after": over}:
                 table.deadline(slots[0], time.monotonic() + over)
                 time.sleep(seconds)  # noqa: ASYNC251
             case {"stop_polling": _}:
                 ticking.cancel()
-                ticking = asyncio.create_task(tick(table, deaf=True))
+                ticking = asyncio.create_task(tick(table, silent=True))
             case {"run_in_child": place}:
                 child = await asyncio.create_subprocess_exec("sleep", "100", **QUIET)
                 table.executor(slots[place], child.pid)
                 say(child=child.pid)
-            case {"poke": _}:
-                keeper.poke()
-            case {"keeper": _}:
-                say(keeper=keeper._process.pid)
+            case {"trigger": _}:
+                heartbeater.trigger()
+            case {"heartbeater": _}:
+                say(heartbeater=heartbeater._process.pid)
             case {"close": _}:
-                await keeper.close()
-                say(closed=keeper._process.returncode)
+                await heartbeater.close()
+                say(closed=heartbeater._process.returncode)
 
 
-async def tick(table: LeaseTable, *, deaf: bool = False) -> None:
+async def tick(table: LeaseTable, *, silent: bool = False) -> None:
     while True:
         table.tick()
-        if not deaf:
+        if not silent:
             table.polled()
         await asyncio.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""The keeper as a process: leases live exactly as long as whoever works on them, whatever the worker is busy with."""
+"""The heartbeat process: renews the leases of its worker whatever the worker does, and ends with it."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.worker.processes.process_state import ProcessState, state_of
 from tests.servers.postgres import running
-from tests.worker.holder import PATIENCE_SECONDS, Holder, until
+from tests.worker.lease_holder import PATIENCE_SECONDS, Holder, until
 
 LEASE_SECONDS = 2.0
 pytestmark = pytest.mark.slow
@@ -125,11 +125,11 @@ async def test_a_stopped_executor_is_as_good_as_dead(ground: Ground) -> None:
     assert (await ground.engine.reads.get(other.id)).state is State.RUNNING
 
 
-async def test_the_keeper_is_gone_as_soon_as_its_worker_is_killed(ground: Ground) -> None:
+async def test_the_heartbeat_process_is_gone_as_soon_as_its_worker_is_killed(ground: Ground) -> None:
     holder, [lease] = await ground.hold()
-    keeper = await holder.ask("keeper", keeper=True)
+    heartbeater = await holder.ask("heartbeater", heartbeater=True)
     holder.process.kill()
-    took = await until(lambda: state_of(keeper) is ProcessState.GONE)
+    took = await until(lambda: state_of(heartbeater) is ProcessState.GONE)
     assert took < 5  # seconds; it takes milliseconds, even if the machine is slow
     await ground.reap_until(lease.id)
 
@@ -146,31 +146,31 @@ async def test_a_worker_that_an_operator_disabled_is_told(ground: Ground) -> Non
     await until(lambda: not holder.news[-1].enabled)
 
 
-async def test_a_keeper_that_dies_is_replaced(ground: Ground) -> None:
+async def test_a_heartbeat_process_that_dies_is_replaced(ground: Ground) -> None:
     holder, [lease] = await ground.hold()
-    first = await holder.ask("keeper", keeper=True)
+    first = await holder.ask("heartbeater", heartbeater=True)
     os.kill(first, signal.SIGKILL)
     died = len(holder.news)
     await until(lambda: any(news.renewed for news in holder.news[died:]))
-    assert await holder.ask("keeper", keeper=True) != first
+    assert await holder.ask("heartbeater", heartbeater=True) != first
     await ground.engine.complete(ground.worker, lease.id, lease.token)
 
 
-async def test_signals_for_the_whole_group_do_not_end_the_keeper(ground: Ground) -> None:
+async def test_signals_for_the_whole_group_do_not_end_the_heartbeat_process(ground: Ground) -> None:
     holder, _ = await ground.hold()
-    keeper = await holder.ask("keeper", keeper=True)
+    heartbeater = await holder.ask("heartbeater", heartbeater=True)
     for number in (signal.SIGINT, signal.SIGTERM):
-        os.kill(keeper, number)
+        os.kill(heartbeater, number)
     beats = len(holder.news)
     await until(lambda: len(holder.news) > beats + 1)
-    assert await holder.ask("keeper", keeper=True) == keeper
+    assert await holder.ask("heartbeater", heartbeater=True) == heartbeater
 
 
-async def test_a_closed_keeper_ends_well_and_renews_no_more(ground: Ground) -> None:
+async def test_a_closed_heartbeat_process_ends_well_and_renews_no_more(ground: Ground) -> None:
     holder, [lease] = await ground.hold()
-    keeper = await holder.ask("keeper", keeper=True)
+    heartbeater = await holder.ask("heartbeater", heartbeater=True)
     assert await holder.ask("closed", close=True) == 0
-    assert state_of(keeper) is ProcessState.GONE
+    assert state_of(heartbeater) is ProcessState.GONE
     await ground.reap_until(lease.id)
 
 
@@ -178,22 +178,22 @@ async def test_a_closed_keeper_ends_well_and_renews_no_more(ground: Ground) -> N
 
 
 @pytest.mark.parametrize(
-    ("watchdog_seconds", "command", "complaint"),
+    ("watchdog_seconds", "command", "reason"),
     [
-        (60, {"block_the_loop": 50, "over_after": 0.5}, "over its time and the event loop has not run"),
-        (2, {"block_the_loop": 50, "over_after": 1000}, "its event loop has not run for 2 s"),
-        (2, {"stop_polling": True}, "has not looked for work for 10 s although the database answers"),
+        (60, {"block_the_loop": 50, "over_after": 0.5}, "s ago and the event loop has not run"),
+        (2, {"block_the_loop": 50, "over_after": 1000}, "its event loop has not run for"),
+        (2, {"stop_polling": True}, "s although the database is reachable"),
     ],
 )
 async def test_a_worker_beyond_help_is_killed_and_its_job_goes_to_another(
-    fresh_sqlite_url: str, open_ground: Open, watchdog_seconds: float, command: dict[str, Any], complaint: str
+    fresh_sqlite_url: str, open_ground: Open, watchdog_seconds: float, command: dict[str, Any], reason: str
 ) -> None:
     ground = await open_ground(fresh_sqlite_url)
     holder, [lease] = await ground.hold(watchdog_seconds=watchdog_seconds)
     holder.tell(**command)
     await asyncio.wait_for(holder.process.wait(), 40)
     assert holder.process.returncode == -signal.SIGKILL
-    assert complaint in await holder.end()
+    assert reason in await holder.end()
     await ground.reap_until(lease.id)
 
 
@@ -201,7 +201,7 @@ async def test_without_a_watchdog_a_blocked_loop_is_let_be(fresh_sqlite_url: str
     ground = await open_ground(fresh_sqlite_url)
     holder, [lease] = await ground.hold(watchdog_seconds=0)
     holder.tell(block_the_loop=7, over_after=0.1)
-    await holder.ask("keeper", keeper=True)
+    await holder.ask("heartbeater", heartbeater=True)
     await ground.engine.complete(ground.worker, lease.id, lease.token)
 
 

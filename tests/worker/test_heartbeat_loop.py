@@ -13,7 +13,7 @@ from holdfast.model.reports import Beat, Fleet, HeldLease
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.heartbeat.loop import run_heartbeats
-from tests.worker.holder import until
+from tests.worker.lease_holder import until
 
 
 def lease(number: int, token: int = 0) -> HeldLease:
@@ -41,7 +41,7 @@ class Database:
             await waiting
         return Beat(self.lost, self.cancel, self.enabled, {}, self.fleet)
 
-    async def stops(self, leases: list[HeldLease]) -> list[HeldLease]:
+    async def stop_requests(self, leases: list[HeldLease]) -> list[HeldLease]:
         self.looks += 1
         return [held for held in leases if held in self.stopped]
 
@@ -68,18 +68,18 @@ async def start(database: Database, table: LeaseTable) -> AsyncIterator[Start]:
 
     def start(heartbeat_seconds: float = 3600, idle_seconds: float = 0) -> tuple[list[HeartbeatResult], asyncio.Event]:
         news: list[HeartbeatResult] = []
-        poked = asyncio.Event()
+        triggered = asyncio.Event()
         keeping = run_heartbeats(
             database,
             table,
             heartbeat_seconds=heartbeat_seconds,
             watchdog_seconds=0,
             idle_seconds=idle_seconds,
-            tell=news.append,
-            poked=poked,
+            on_result=news.append,
+            triggered=triggered,
         )
         tasks.append(asyncio.create_task(keeping))
-        return news, poked
+        return news, triggered
 
     yield start
     for task in tasks:
@@ -121,13 +121,13 @@ async def test_the_shortest_lease_sets_the_pace(database: Database, table: Lease
 
 async def test_so_does_a_policy_that_wants_more_heartbeats(database: Database, table: LeaseTable, start: Start) -> None:
     """R003-136: as its lifecycle's setting or its job type says; never fewer than the worker's own setting."""
-    table.put(lease(1), 3600.0, beat_seconds=1800)
-    slot = table.put(lease(2), 3600.0, beat_seconds=0.1)
+    table.put(lease(1), 3600.0, heartbeat_seconds=1800)
+    slot = table.put(lease(2), 3600.0, heartbeat_seconds=0.1)
     table.show(Liveness.BUSY, 12)
     start(heartbeat_seconds=900)
     await until(lambda: len(database.beats) >= 4)
     table.clear(slot)
-    assert {entry.beat_seconds for entry in table.entries()} == {1800}
+    assert {entry.heartbeat_seconds for entry in table.entries()} == {1800}
 
 
 async def test_a_worker_that_holds_nothing_beats_seldom_and_soon_again_when_it_takes_a_job(
@@ -165,9 +165,9 @@ async def test_a_worker_that_was_switched_off_goes_on_asking_whether_it_still_is
 
 
 async def test_a_poke_is_answered_with_a_beat(database: Database, start: Start) -> None:
-    _, poked = start()
+    _, triggered = start()
     await until(lambda: len(database.beats) == 1)
-    poked.set()
+    triggered.set()
     await until(lambda: len(database.beats) == 2)
 
 
@@ -297,5 +297,5 @@ async def test_a_beat_without_an_answer_is_left_behind(database: Database, start
     database.before_answer = lambda: asyncio.Event().wait() if len(database.beats) == 1 else None
     news, _ = start(heartbeat_seconds=1)
     await until(lambda: len(news) >= 2)
-    assert news[0].failed == "the database did not answer within 2 s"
+    assert news[0].failed == "the database did not respond within 2 s"
     assert news[1].renewed

@@ -1,4 +1,4 @@
-"""A worker process hears from its keeper with how many others it shares what all of them do."""
+"""A worker process hears from its heartbeat process with how many others it shares what all of them do."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ from holdfast.sdk.app import App
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from holdfast.store.presence import Presence
-from tests.worker.holder import until
+from tests.worker.lease_holder import until
 
 pytestmark = pytest.mark.slow
 
