@@ -53,13 +53,13 @@ def _with(page: str, mark: str, generated: str) -> str:
 def describe(machine: Machine) -> str:
     parts = [f"### {machine.name}", machine.about, _words(machine), _moves(machine), _policy(machine)]
     if machine.accept_separately:
-        parts.append("Accepting a job is a commit of its own, after the one that stores it.")
+        parts.append("A job is accepted in a separate commit, after the one that stores it.")
     return "\n\n".join([*parts, f"```mermaid\n{mermaid(machine)}```"]) + "\n"
 
 
 def _words(machine: Machine) -> str:
     rows = [f"| `{state}` | `{word}` | {'final' if state in FINAL else ''} |" for state, word in machine.words.items()]
-    return "\n".join(["| stored state | its word here | |", "|---|---|---|", *rows])
+    return "\n".join(["| stored state | name in this lifecycle | |", "|---|---|---|", *rows])
 
 
 def _moves(machine: Machine) -> str:
@@ -68,7 +68,7 @@ def _moves(machine: Machine) -> str:
         f"| `{move.verb}` | {words[move.source]} -> {words[move.target]} | {', '.join(sorted(move.actors))} |"
         for move in machine.moves
     ]
-    return "\n".join(["| verb | move | who may make it |", "|---|---|---|", *rows])
+    return "\n".join(["| verb | transition | actors |", "|---|---|---|", *rows])
 
 
 def _policy(machine: Machine) -> str:
@@ -79,7 +79,7 @@ def _policy(machine: Machine) -> str:
     for code, treatment in own.pop("errors", {}).items():
         errors.setdefault(treatment, []).append(f"`{code}`")
     said = [f"`{name}` = {_shown(value)}" for name, value in own.items()]
-    lines = ["Policy: " + (", ".join(said) + "; the rest is standard." if said else "the standard one.")]
+    lines = ["Policy: " + (", ".join(said) + "; defaults otherwise." if said else "the defaults.")]
     lines += [f"- {treatment}: {', '.join(codes)}" for treatment, codes in errors.items()]
     return "\n\n".join([lines[0], "\n".join(lines[1:])]).rstrip()
 

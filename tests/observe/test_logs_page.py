@@ -32,7 +32,7 @@ async def test_a_move_has_the_fields_of_the_page(engine: Engine, clock: MovableC
         engine.ctx.observers.append(TransitionLog(heard.log, engine.ctx.lifecycles))
         await engine.create(NewJob(type="j", tenant="t", lifecycle="images"))
         [line] = heard.lines
-    assert line.keys() == COMMON | fields("field of a move")
+    assert line.keys() == COMMON | fields("field of a transition")
 
 
 def test_an_attempt_has_the_fields_of_the_page(tmp_path: Path) -> None:
@@ -59,5 +59,5 @@ def test_the_examples_are_lines_as_they_are() -> None:
     assert len(EXAMPLES) == 4
     for example in EXAMPLES:
         assert list(example)[:5] == ["time", "level", "logger", "message", "pid"]
-        known = COMMON | fields("field of a move") | fields("field of an attempt") | {"dropped"}
+        known = COMMON | fields("field of a transition") | fields("field of an attempt") | {"dropped"}
         assert example.keys() <= known
