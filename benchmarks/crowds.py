@@ -67,10 +67,10 @@ async def _multiply(database: Database, count: int) -> None:
     async with database.without_triggers():
         await database.run("BEGIN")
         for table, key in (("jobs", "id"), ("events", "job_id"), ("attempts", "job_id")):
-            kept = [name for name in await database.columns(table) if name not in (key, "pos")]
+            kept = [name for name in await database.columns(f"holdfast_{table}") if name not in (key, "pos")]
             await database.run(
-                f"INSERT INTO {table} ({key}, {', '.join(kept)})"
+                f"INSERT INTO holdfast_{table} ({key}, {', '.join(kept)})"
                 f" WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})"
-                f" SELECT {_ID[database.dialect]}, {', '.join(kept)} FROM numbers CROSS JOIN {table}"
+                f" SELECT {_ID[database.dialect]}, {', '.join(kept)} FROM numbers CROSS JOIN holdfast_{table}"
             )
         await database.run("COMMIT")

@@ -85,9 +85,9 @@ class PostgresDatabase:
     @asynccontextmanager
     async def without_triggers(self) -> AsyncIterator[None]:
         """The database refuses to be given finished jobs. Only as a backdrop, a million at once, it must take them."""
-        await self.run("ALTER TABLE jobs DISABLE TRIGGER USER")
+        await self.run("ALTER TABLE holdfast_jobs DISABLE TRIGGER USER")
         yield
-        await self.run("ALTER TABLE jobs ENABLE TRIGGER USER")
+        await self.run("ALTER TABLE holdfast_jobs ENABLE TRIGGER USER")
 
     async def close(self) -> None:
         await self.connection.close()
@@ -128,7 +128,9 @@ class SqliteDatabase:
 
     @asynccontextmanager
     async def without_triggers(self) -> AsyncIterator[None]:
-        triggers = await self.rows("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'jobs'")
+        triggers = await self.rows(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'holdfast_jobs'"
+        )
         for name, _ in triggers:
             await self.run(f"DROP TRIGGER {name}")
         yield

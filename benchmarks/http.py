@@ -138,7 +138,7 @@ async def measure(machine: Host, sizes: Sizes) -> dict[str, list[dict[str, Any]]
                 }
                 found = {name: await asyncio.to_thread(run) for name, run in turn.items()}
                 found["inserts"] = await inserts(raw, sizes.seconds)
-                await database.settle("jobs", "events", "raw_jobs")
+                await database.settle("holdfast_jobs", "holdfast_events", "raw_jobs")
                 if number or sizes.rounds == 1:
                     for name, each in found.items():
                         taken.setdefault(name, []).append(each)

@@ -70,7 +70,9 @@ def idle_workers(url: str, count: int, **environment: str) -> Iterator[None]:
 
 async def until_all_beat(connection: Any, count: int) -> None:
     give_up = time.monotonic() + START_SECONDS
-    while await connection.fetchval("SELECT count(*) FROM workers WHERE last_heartbeat_at IS NOT NULL") < count:
+    while (
+        await connection.fetchval("SELECT count(*) FROM holdfast_workers WHERE last_heartbeat_at IS NOT NULL") < count
+    ):
         if time.monotonic() > give_up:
             raise RuntimeError(f"not all of {count} workers are up after {START_SECONDS:g} s")
         await asyncio.sleep(1)

@@ -115,7 +115,7 @@ async def install(way: Way, database: Database) -> None:
     """Take away what the schema does about updates, and put this way in its place."""
     shipped = await _triggers(database)
     for name, _ in shipped:
-        await database.run(f"DROP TRIGGER {name}" + (" ON jobs" if database.dialect == "postgres" else ""))
+        await database.run(f"DROP TRIGGER {name}" + (" ON holdfast_jobs" if database.dialect == "postgres" else ""))
     if way.shipped:
         for _, sql in shipped:
             await database.run(re.sub(r"(BEFORE|AFTER) UPDATE", f"{way.timing} UPDATE", sql))
@@ -126,17 +126,16 @@ async def install(way: Way, database: Database) -> None:
 async def _triggers(database: Database) -> list[tuple[str, str]]:
     if database.dialect == "postgres":
         sql = """SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger
-                  WHERE tgrelid = 'jobs'::regclass AND NOT tgisinternal AND tgtype & 16 <> 0"""
+                  WHERE tgrelid = 'holdfast_jobs'::regclass AND NOT tgisinternal AND tgtype & 16 <> 0"""
     else:
-        sql = (
-            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'jobs' AND sql LIKE '% UPDATE %'"
-        )
+        sql = """SELECT name, sql FROM sqlite_master
+                  WHERE type = 'trigger' AND tbl_name = 'holdfast_jobs' AND sql LIKE '% UPDATE %'"""
     return [(name, made) for name, made in await database.rows(sql)]
 
 
 async def _install_postgres(way: Way, database: Database) -> None:
     if way.check:
-        await database.run(f"ALTER TABLE jobs ADD CONSTRAINT jobs_kept_pair CHECK ({way.check})")
+        await database.run(f"ALTER TABLE holdfast_jobs ADD CONSTRAINT jobs_kept_pair CHECK ({way.check})")
     elif way.when or way.lookup:
         illegal = f"{_FINISHED} OR {_LOOK_UP}" if way.lookup else "TRUE"
         if way.lookup:
@@ -147,7 +146,8 @@ async def _install_postgres(way: Way, database: Database) -> None:
         )
         when = way.when or f"{_FINISHED} OR {_MOVED}"
         await database.run(
-            f"CREATE TRIGGER refuse {way.timing} UPDATE ON jobs FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()"
+            f"CREATE TRIGGER refuse {way.timing} UPDATE ON holdfast_jobs FOR EACH ROW WHEN ({when})"
+            " EXECUTE FUNCTION refuse()"
         )
 
 
@@ -159,7 +159,7 @@ async def _install_sqlite(way: Way, database: Database) -> None:
             await _make_legal_moves(database)
         when = way.when or f"{_FINISHED} OR {_MOVED} AND {_LOOK_UP}"
         await database.run(
-            f"CREATE TRIGGER refuse {way.timing} UPDATE ON jobs WHEN {when}"
+            f"CREATE TRIGGER refuse {way.timing} UPDATE ON holdfast_jobs WHEN {when}"
             " BEGIN SELECT RAISE(ABORT, 'no such move'); END"
         )
 
@@ -167,11 +167,11 @@ async def _install_sqlite(way: Way, database: Database) -> None:
 async def _make_jobs_again(check: str, database: Database) -> None:
     """SQLite adds no constraint to a table that exists."""
     made = await database.rows(
-        "SELECT sql FROM sqlite_master WHERE tbl_name = 'jobs' AND sql IS NOT NULL ORDER BY rowid"
+        "SELECT sql FROM sqlite_master WHERE tbl_name = 'holdfast_jobs' AND sql IS NOT NULL ORDER BY rowid"
     )
     [table, *others] = [sql for (sql,) in made]
     body, end, options = table.rpartition(")")
-    await database.run("DROP TABLE jobs")
+    await database.run("DROP TABLE holdfast_jobs")
     for sql in [f"{body}, CONSTRAINT jobs_kept_pair CHECK ({check}){end}{options}", *others]:
         await database.run(sql)
 
@@ -193,16 +193,23 @@ _INSTALL = {"postgres": _install_postgres, "sqlite": _install_sqlite}
 
 _ENDED = "due = NULL, finished_at = run_at"
 ATTACKS = {
-    "no lifecycle's": [f"UPDATE jobs SET came_from = state, state = 'succeeded', {_ENDED} WHERE state = 'queued'"],
-    "not this one's": [f"UPDATE jobs SET came_from = state, state = 'canceled', {_ENDED} WHERE state = 'queued'"],
-    "with a lie": [f"UPDATE jobs SET came_from = 'running', state = 'succeeded', {_ENDED} WHERE state = 'queued'"],
-    "leave granted": [
-        f"UPDATE jobs SET moves = {DEFAULT.mask}, lifecycle = 'default' WHERE state = 'queued'",
-        f"UPDATE jobs SET came_from = state, state = 'canceled', {_ENDED} WHERE state = 'queued'",
+    "no lifecycle's": [
+        f"UPDATE holdfast_jobs SET came_from = state, state = 'succeeded', {_ENDED} WHERE state = 'queued'"
     ],
-    "after the end": ["UPDATE jobs SET result = '1' WHERE state = 'succeeded'"],
+    "not this one's": [
+        f"UPDATE holdfast_jobs SET came_from = state, state = 'canceled', {_ENDED} WHERE state = 'queued'"
+    ],
+    "with a lie": [
+        f"UPDATE holdfast_jobs SET came_from = 'running', state = 'succeeded', {_ENDED} WHERE state = 'queued'"
+    ],
+    "leave granted": [
+        f"UPDATE holdfast_jobs SET moves = {DEFAULT.mask}, lifecycle = 'default' WHERE state = 'queued'",
+        f"UPDATE holdfast_jobs SET came_from = state, state = 'canceled', {_ENDED} WHERE state = 'queued'",
+    ],
+    "after the end": ["UPDATE holdfast_jobs SET result = '1' WHERE state = 'succeeded'"],
     "end undone": [
-        "UPDATE jobs SET came_from = NULL, state = 'queued', due = TRUE, finished_at = NULL WHERE state = 'succeeded'"
+        "UPDATE holdfast_jobs SET came_from = NULL, state = 'queued', due = TRUE, finished_at = NULL"
+        " WHERE state = 'succeeded'"
     ],
 }
 
@@ -238,7 +245,7 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
             await install(way, database)
             sides[way.name] = raw_side(
                 database,
-                table="jobs",
+                table="holdfast_jobs",
                 ready="due AND lane = 1",
                 also="came_from = state",
                 lifecycle=MINE.name,

@@ -39,7 +39,7 @@ class Side(Protocol):
 class Ours:
     """The engine as an embedding program calls it."""
 
-    tables: tuple[str, ...] = ("jobs", "events", "attempts", "sweeps")
+    tables: tuple[str, ...] = ("holdfast_jobs", "holdfast_events", "holdfast_attempts", "holdfast_sweeps")
 
     def __init__(self, database: Database, engine: Engine, worker: str) -> None:
         self.database = database
@@ -168,7 +168,7 @@ class RawPostgres(Raw):
          RETURNING id"""
 
     async def prepare(self) -> None:
-        await self.database.run(f"CREATE TABLE {self.table} (LIKE jobs INCLUDING DEFAULTS, PRIMARY KEY (id))")
+        await self.database.run(f"CREATE TABLE {self.table} (LIKE holdfast_jobs INCLUDING DEFAULTS, PRIMARY KEY (id))")
         await self.database.run(
             f"CREATE INDEX {self.table}_claim ON {self.table} (priority DESC, id) WHERE state = 'queued'"
         )
@@ -227,7 +227,7 @@ class RawSqlite(Raw):
          RETURNING id"""
 
     async def prepare(self) -> None:
-        columns = await self.database.rows("SELECT name, type, dflt_value FROM pragma_table_info('jobs')")
+        columns = await self.database.rows("SELECT name, type, dflt_value FROM pragma_table_info('holdfast_jobs')")
         declared = [f"{name} {kind}" + (f" DEFAULT {default}" if default else "") for name, kind, default in columns]
         await self.database.run(f"CREATE TABLE {self.table} ({', '.join(declared)}, PRIMARY KEY (id)) STRICT")
         await self.database.run(

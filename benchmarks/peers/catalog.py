@@ -25,7 +25,7 @@ class Peer:
 
 
 ALL_WAYS = ("one", "bulk", "crowd")
-HOLDFAST_PENDING = "SELECT 1 FROM jobs WHERE state IN ('created', 'queued', 'running', 'retrying')"
+HOLDFAST_PENDING = "SELECT 1 FROM holdfast_jobs WHERE state IN ('created', 'queued', 'running', 'retrying')"
 GRAPHILE_PENDING = "SELECT 1 FROM graphile_worker._private_jobs"
 
 PEERS = [

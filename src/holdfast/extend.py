@@ -90,7 +90,8 @@ __all__ = [
 
 AUDIT_BYTES_MAX = 4096  # of one line
 NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
-# Beginnings of the platform's own settings, metrics, scopes and tables, and of variables that are not ours.
+# Beginnings of the platform's own settings, metrics and scopes, and of variables that are not ours. `holdfast_` begins
+# the names of its tables.
 RESERVED = key.RESERVED.union(
     NAMES, {"queue", "queues", "events", "database", "http", "lifecycle", "test", "service", "port"}
 )
@@ -122,8 +123,9 @@ class Extension(Definitions):
         lifecycles: Iterable[Machine] = (),
         package: str | None = None,
     ) -> None:
-        if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED:
-            taken = " and not a word of Holdfast's own" if name in RESERVED else ""
+        reserved = name in RESERVED or str(name).startswith("holdfast_")
+        if not isinstance(name, str) or not NAME.fullmatch(name) or reserved:
+            taken = " and not a word of Holdfast's own" if reserved else ""
             raise Invalid(
                 f"the name of an extension is a lower-case identifier of at most 31 characters{taken}, "
                 f"got {quoted(name)}",

@@ -72,7 +72,7 @@ class TestEnqueue:
             async def number(n: int) -> None: ...
 
             await asyncio.gather(*(number.enqueue(n) for n in range(400)))
-            [row] = await ask(await app.engine(), "SELECT count(DISTINCT pos) AS commits FROM events")
+            [row] = await ask(await app.engine(), "SELECT count(DISTINCT pos) AS commits FROM holdfast_events")
             assert row["commits"] <= 10
 
     async def test_a_mistake_fails_alone(self, app: App, number: Definition[[int], int]) -> None:

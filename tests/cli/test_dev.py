@@ -109,7 +109,7 @@ def test_the_example_hands_in_its_jobs_once(tmp_path: Path) -> None:
     assert not re.search(r"retrying +attempt", dev.said)  # as the narrator tells it, who was asked to be quiet
 
 
-CHECKPOINT = "SELECT checkpoint FROM jobs WHERE id = ?"
+CHECKPOINT = "SELECT checkpoint FROM holdfast_jobs WHERE id = ?"
 
 
 @pytest.mark.slow

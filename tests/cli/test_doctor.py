@@ -134,22 +134,24 @@ def test_a_broker_that_cannot_be_is_a_failure_and_one_that_is_away_a_warning(
 
 def test_an_index_that_is_gone_is_a_failure(holdfast: Holdfast, store_url: str) -> None:
     holdfast("migrate")
-    execute(store_url, "DROP INDEX jobs_claim")
+    execute(store_url, "DROP INDEX holdfast_jobs_claim")
     answer = holdfast("doctor")
     assert answer.code == 1
-    assert finding(answer, "indexes")[1].startswith("missing: jobs_claim; ")
+    assert finding(answer, "indexes")[1].startswith("missing: holdfast_jobs_claim; ")
 
 
 def test_an_index_that_is_not_valid_is_a_failure(on_postgres: Holdfast, fresh_postgres_url: str) -> None:
-    execute(fresh_postgres_url, "UPDATE pg_index SET indisvalid = FALSE WHERE indexrelid = 'jobs_claim'::regclass")
+    execute(
+        fresh_postgres_url, "UPDATE pg_index SET indisvalid = FALSE WHERE indexrelid = 'holdfast_jobs_claim'::regclass"
+    )
     level, says = finding(on_postgres("doctor"), "indexes")
-    assert (level, says.startswith("not valid: jobs_claim")) == ("fail", True)
+    assert (level, says.startswith("not valid: holdfast_jobs_claim")) == ("fail", True)
 
 
 def test_a_table_that_is_never_vacuumed_is_a_failure(on_postgres: Holdfast, fresh_postgres_url: str) -> None:
-    execute(fresh_postgres_url, "ALTER TABLE jobs SET (autovacuum_enabled = false)")
+    execute(fresh_postgres_url, "ALTER TABLE holdfast_jobs SET (autovacuum_enabled = false)")
     level, says = finding(on_postgres("doctor"), "autovacuum")
-    assert (level, says.startswith("is off for jobs; ")) == ("fail", True)
+    assert (level, says.startswith("is off for holdfast_jobs; ")) == ("fail", True)
 
 
 def test_a_clock_that_is_an_hour_off_is_a_warning(on_postgres: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +333,7 @@ def test_maintenance_that_has_nothing_to_do_may_rest(
 def test_another_loops_sweep_is_not_maintenance(holdfast: Holdfast, store_url: str) -> None:
     holdfast("jobs", "create", "later", "--delay", "1h")
     now = "9999999999999999" if store_url.startswith("sqlite") else "now()"
-    execute(store_url, f"INSERT INTO sweeps (name, swept_at) VALUES ('another', {now})")
+    execute(store_url, f"INSERT INTO holdfast_sweeps (name, swept_at) VALUES ('another', {now})")
     level, says = finding(holdfast("doctor"), "maintenance")
     assert (level, says.startswith("has never run: ")) == ("warn", True)
 

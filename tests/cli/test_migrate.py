@@ -21,7 +21,7 @@ def holdfast(*arguments: str, folder: Path, url: str = "") -> subprocess.Complet
 
 def test_migrating_twice_is_harmless(tmp_path: Path) -> None:
     first, second = (holdfast("migrate", folder=tmp_path) for _ in range(2))
-    assert (first.returncode, first.stdout) == (0, "applied 0001_core, 0002_wire, 0003_seen\n")
+    assert (first.returncode, first.stdout) == (0, "applied 0001_core\n")
     assert (second.returncode, second.stdout) == (0, "the schema is current\n")
     assert (tmp_path / ".holdfast" / "holdfast.db").stat().st_mode & 0o077 == 0, "payloads are nobody else's business"
 

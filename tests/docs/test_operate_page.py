@@ -85,8 +85,11 @@ async def test_every_verb_works_on_partitioned_history(january: Engine, connecti
     assert [attempt.outcome for attempt in await january.reads.attempts(lease.id)] == [
         *("failed", "lost", "released", "succeeded")
     ]
-    assert await partitions(connection, "events", lease.id) == ["events_2026_02", "events_before_2026_02"]
-    assert await partitions(connection, "attempts", lease.id) == ["attempts_2026_02"]
+    assert await partitions(connection, "holdfast_events", lease.id) == [
+        "holdfast_events_2026_02",
+        "holdfast_events_before_2026_02",
+    ]
+    assert await partitions(connection, "holdfast_attempts", lease.id) == ["holdfast_attempts_2026_02"]
 
 
 async def test_partitioned_history_is_still_append_only(january: Engine, connection: Any, clock: MovableClock) -> None:
@@ -96,7 +99,7 @@ async def test_partitioned_history_is_still_append_only(january: Engine, connect
     clock.advance(MONTH)
     after = await finish(january, worker)
     for job in (before, after):
-        for table in ("events", "attempts"):
+        for table in ("holdfast_events", "holdfast_attempts"):
             with pytest.raises(asyncpg.PostgresError, match="append-only") as refused:
                 await connection.execute(f"UPDATE {table} SET tenant = 'other' WHERE job_id = $1", job.id)
             assert refused.value.sqlstate == "HF002"
@@ -125,8 +128,8 @@ async def test_nothing_fails_when_nobody_made_the_next_partition(
     await connection.execute(PARTITION.text)
     clock.advance(6 * MONTH)
     late = await finish(january, worker)
-    assert await partitions(connection, "events", late.id) == ["events_later"]
-    assert await partitions(connection, "attempts", late.id) == ["attempts_later"]
+    assert await partitions(connection, "holdfast_events", late.id) == ["holdfast_events_later"]
+    assert await partitions(connection, "holdfast_attempts", late.id) == ["holdfast_attempts_later"]
 
 
 async def test_the_printed_sql_makes_the_schema_on_postgresql(fresh_postgres_url: str, connection: Any) -> None:

@@ -8,8 +8,8 @@ from holdfast.store.queries import Query
 
 _SETTLED = Query(
     "settled",
-    "SELECT (SELECT coalesce(max(pos), 0) FROM events) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint + base"
-    " AS settled FROM event_log",
+    "SELECT (SELECT coalesce(max(pos), 0) FROM holdfast_events)"
+    " < pg_snapshot_xmin(pg_current_snapshot())::text::bigint + base AS settled FROM holdfast_event_log",
 )
 
 

@@ -22,11 +22,11 @@ async def ask(engine: Engine, sql: str, **params: Any) -> list[Row]:
 async def stored(engine: Engine, job_id: str) -> tuple[Any, ...]:
     """The whole row of a job and how much history it has: equal before and after means that nothing happened."""
     sql = """
-        SELECT jobs.*,
-               (SELECT count(*) FROM events WHERE job_id = jobs.id),
-               (SELECT count(*) FROM attempts WHERE job_id = jobs.id),
-               (SELECT count(*) FROM parts WHERE job_id = jobs.id)
-          FROM jobs WHERE id = :id"""
+        SELECT holdfast_jobs.*,
+               (SELECT count(*) FROM holdfast_events WHERE job_id = holdfast_jobs.id),
+               (SELECT count(*) FROM holdfast_attempts WHERE job_id = holdfast_jobs.id),
+               (SELECT count(*) FROM holdfast_parts WHERE job_id = holdfast_jobs.id)
+          FROM holdfast_jobs WHERE id = :id"""
     [row] = await engine.store.read(lambda tx: tx.all(Query("stored", sql), id=job_id))
     return tuple(row)
 

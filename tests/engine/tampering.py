@@ -5,8 +5,8 @@ from holdfast.store import Row, Tx
 from holdfast.store.queries import Query
 
 WEAKER = {
-    "postgres": ["ALTER TABLE audit DISABLE TRIGGER ALL"],
-    "sqlite": ["DROP TRIGGER audit_append_only", "DROP TRIGGER audit_kept"],
+    "postgres": ["ALTER TABLE holdfast_audit DISABLE TRIGGER ALL"],
+    "sqlite": ["DROP TRIGGER holdfast_audit_append_only", "DROP TRIGGER holdfast_audit_kept"],
 }
 
 

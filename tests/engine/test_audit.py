@@ -53,16 +53,20 @@ async def test_an_untouched_audit_is_right(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("change", "wrong", "why"),
     [
-        ("UPDATE audit SET actor = 'mallory' WHERE seq = 2", 2, "its text was changed"),
-        ("UPDATE audit SET action = 'nothing' WHERE seq = 2", 2, "its text was changed"),
-        ("UPDATE audit SET subject = NULL WHERE seq = 2", 2, "its text was changed"),
-        ("UPDATE audit SET detail = 'no json' WHERE seq = 2", 2, "its text was changed"),
-        ("UPDATE audit SET at = (SELECT min(at) FROM audit) WHERE seq = 2", 2, "its text was changed"),
-        ("UPDATE audit SET previous = 'x' WHERE seq = 2", 2, "it does not continue the line before"),
-        ("UPDATE audit SET digest = 'x' WHERE seq = 2", 2, "its text was changed"),
-        ("DELETE FROM audit WHERE seq = 2", 3, "a line before it is missing: 1 is followed by 3"),
-        ("DELETE FROM audit WHERE seq = 1", 2, "a line before it is missing: 0 is followed by 2"),
-        ("UPDATE audit SET seq = 9 WHERE seq = 3", 9, "a line before it is missing: 2 is followed by 9"),
+        ("UPDATE holdfast_audit SET actor = 'mallory' WHERE seq = 2", 2, "its text was changed"),
+        ("UPDATE holdfast_audit SET action = 'nothing' WHERE seq = 2", 2, "its text was changed"),
+        ("UPDATE holdfast_audit SET subject = NULL WHERE seq = 2", 2, "its text was changed"),
+        ("UPDATE holdfast_audit SET detail = 'no json' WHERE seq = 2", 2, "its text was changed"),
+        (
+            "UPDATE holdfast_audit SET at = (SELECT min(at) FROM holdfast_audit) WHERE seq = 2",
+            2,
+            "its text was changed",
+        ),
+        ("UPDATE holdfast_audit SET previous = 'x' WHERE seq = 2", 2, "it does not continue the line before"),
+        ("UPDATE holdfast_audit SET digest = 'x' WHERE seq = 2", 2, "its text was changed"),
+        ("DELETE FROM holdfast_audit WHERE seq = 2", 3, "a line before it is missing: 1 is followed by 3"),
+        ("DELETE FROM holdfast_audit WHERE seq = 1", 2, "a line before it is missing: 0 is followed by 2"),
+        ("UPDATE holdfast_audit SET seq = 9 WHERE seq = 3", 9, "a line before it is missing: 2 is followed by 9"),
     ],
 )
 async def test_whatever_is_changed_shows(engine: Engine, clock: Any, change: str, wrong: int, why: str) -> None:
@@ -85,7 +89,7 @@ async def test_a_line_that_somebody_wrote_anew_with_all_that_follow_shows_agains
     await tell(engine, "c")
     assert (await engine.audit.verify(seq=kept.last, digest=kept.digest)).wrong is None
     assert (await engine.audit.verify(seq=kept.last, digest="0" * 64)).why == "it is not the line that was there"
-    await tamper(engine, "DELETE FROM audit WHERE seq > 1")
+    await tamper(engine, "DELETE FROM holdfast_audit WHERE seq > 1")
     assert (await engine.audit.verify()).wrong is None, "a chain does not know how long it was"
     gone = await engine.audit.verify(seq=kept.last, digest=kept.digest)
     assert (gone.wrong, gone.why) == (2, "the lines after 1 are gone")
@@ -95,7 +99,10 @@ async def test_a_line_that_somebody_wrote_anew_with_all_that_follow_shows_agains
 
 async def test_the_database_itself_refuses_to_rewrite_the_audit(engine: Engine) -> None:
     await tell(engine, "a")
-    for sql in ("UPDATE audit SET actor = 'mallory' RETURNING seq", "DELETE FROM audit RETURNING seq"):
+    for sql in (
+        "UPDATE holdfast_audit SET actor = 'mallory' RETURNING seq",
+        "DELETE FROM holdfast_audit RETURNING seq",
+    ):
         with pytest.raises(HoldfastError, match="append-only"):
             await ask(engine, sql)
     assert (await engine.audit.verify()).wrong is None

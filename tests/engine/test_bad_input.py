@@ -31,7 +31,7 @@ LIMITS = [0, -1, True, "5", 1.0, HUGE, [1]]
 
 async def everything(engine: Engine) -> tuple[int, ...]:
     """How many rows there are in each table."""
-    sql = "SELECT " + ", ".join(f"(SELECT count(*) FROM {table}) AS {table}" for table in TABLES)
+    sql = "SELECT " + ", ".join(f"(SELECT count(*) FROM holdfast_{table}) AS {table}" for table in TABLES)
     [row] = await engine.store.read(lambda tx: tx.all(Query("everything", sql)))
     return tuple(row)
 
@@ -278,7 +278,7 @@ async def test_a_time_that_somebody_wrote_by_hand_does_not_stop_reads(fresh_sqli
     engine = Engine(await open_store(fresh_sqlite_url))
     job = await engine.create(NewJob(type="echo", delay_seconds=60))
     for micros in (2**63 - 1, -(2**62)):
-        await ask(engine, "UPDATE jobs SET eta_at = :at WHERE id = :id RETURNING id", id=job.id, at=micros)
+        await ask(engine, "UPDATE holdfast_jobs SET eta_at = :at WHERE id = :id RETURNING id", id=job.id, at=micros)
         assert (await engine.reads.page()).jobs == [await engine.reads.get(job.id)]
     await engine.close()
 
@@ -345,7 +345,7 @@ async def test_a_url_that_cannot_be_read_is_a_sentence_without_the_password(url:
 
 async def test_a_migration_that_the_database_refuses_is_named(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     await migrate(store_url)
-    broken = Migration(9001, "9001_broken", "CREATE TABLE half (a integer);\nCREATE TABLE jobs (a integer);")
+    broken = Migration(9001, "9001_broken", "CREATE TABLE half (a integer);\nCREATE TABLE holdfast_jobs (a integer);")
     monkeypatch.setattr(migrating, "migrations", lambda dialect, _=(): [*migrations(dialect), broken])
     with pytest.raises(StoreUnavailable, match=r"9001_broken could not be applied and is undone: .*jobs") as caught:
         await migrate(store_url)

@@ -40,7 +40,7 @@ async def test_that_nobody_has_swept_for_half_an_interval_is_seen(engine: Engine
 
 
 async def test_a_sweep_of_another_kind_is_none_of_ours(engine: Engine, clock: MovableClock) -> None:
-    await ask(engine, "UPDATE sweeps SET name = 'another' RETURNING name")
+    await ask(engine, "UPDATE holdfast_sweeps SET name = 'another' RETURNING name")
     assert await seen(engine) == {"unswept"}
     await engine.maintenance.record_sweep()
     assert await seen(engine) == set()

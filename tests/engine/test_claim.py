@@ -168,7 +168,7 @@ async def test_nobody_defers_to_a_preferred_worker_that_cannot_take_the_job(
         case "leaving":
             await engine.heartbeat(gpu, [], liveness=Liveness.OFFLINE)
         case "absent":
-            await ask(engine, "DELETE FROM workers WHERE id = :id RETURNING id", id=gpu)
+            await ask(engine, "DELETE FROM holdfast_workers WHERE id = :id RETURNING id", id=gpu)
     await engine.create(job("cut", prefers=["gpu"], requires=["big"]))
 
     assert names(await engine.claim(able)) == ["cut"]

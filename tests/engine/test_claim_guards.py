@@ -91,7 +91,7 @@ async def test_a_verdict_that_cannot_be_carried_out_is_a_failure_of_its_extensio
     odd, fine = await engine.create_many([job("odd", lifecycle), job("allow", lifecycle)])
 
     assert [lease.id for lease in await engine.claim(worker, limit=2)] == [fine.id]
-    [failure] = await ask(engine, "SELECT job_id, verb, extension, failures FROM hook_failures")
+    [failure] = await ask(engine, "SELECT job_id, verb, extension, failures FROM holdfast_hook_failures")
     assert tuple(failure) == (odd.id, "claim", "toy", 1)
     assert (await engine.reads.get(odd.id)).state is State.QUEUED
 
@@ -106,7 +106,7 @@ async def test_a_guard_that_refuses_puts_the_job_off(engine: Engine, worker: str
 
 
 async def put_off(engine: Engine) -> dict[str, tuple[Any, ...]]:
-    sql = "SELECT job_id, verb, extension, failures, error, next_at, {now} AS now_at FROM hook_failures"
+    sql = "SELECT job_id, verb, extension, failures, error, next_at, {now} AS now_at FROM holdfast_hook_failures"
     rows = await ask(engine, sql)
     return {row["job_id"]: (*tuple(row)[1:5], (row["next_at"] - row["now_at"]).total_seconds()) for row in rows}
 
@@ -184,7 +184,7 @@ async def test_a_waiting_retry_cannot_be_rejected(engine: Engine, worker: str) -
     assert await engine.claim(worker) == []
     waits = await engine.reads.get(made.id)
     assert (waits.state, waits.due, waits.reason) == (State.RETRYING, False, "E"), "why it is tried again stays"
-    assert len(await ask(engine, "SELECT job_id FROM hook_failures")) == 1
+    assert len(await ask(engine, "SELECT job_id FROM holdfast_hook_failures")) == 1
 
 
 async def test_a_claim_with_hooks_finds_the_jobs_that_a_claim_without_would(
@@ -194,7 +194,7 @@ async def test_a_claim_with_hooks_finds_the_jobs_that_a_claim_without_would(
     and with hooks of ours."""
     plain = await engine.create(job("allow"))
     await answering(engine)
-    await ask(engine, "UPDATE jobs SET needs = NULL WHERE id = :id RETURNING id", id=plain.id)
+    await ask(engine, "UPDATE holdfast_jobs SET needs = NULL WHERE id = :id RETURNING id", id=plain.id)
     found, spoilt, _late, _low, _other = await engine.create_many(
         [
             job("allow"),
@@ -205,7 +205,7 @@ async def test_a_claim_with_hooks_finds_the_jobs_that_a_claim_without_would(
         ]
     )
     await spoil(engine, store_url, spoilt.id)
-    [lane] = await ask(engine, "SELECT lane FROM jobs WHERE id = :id", id=found.id)
+    [lane] = await ask(engine, "SELECT lane FROM holdfast_jobs WHERE id = :id", id=found.id)
 
     async def claimable(waits: float) -> list[str]:
         query, wanted = q.claimable_jobs.with_hooks(("toy",)), {"lane": lane["lane"], "floor": 0, "most": 9}
@@ -223,7 +223,7 @@ async def test_only_waiting_jobs_with_our_hooks_are_put_off(engine: Engine, work
     waits, other, runs = await engine.create_many([job("allow") for _ in range(3)])
     plain = await engine.create(NewJob(type="plain"))
     before = [await stored(engine, one.id) for one in (other, plain)]
-    await ask(engine, "UPDATE jobs SET priority = 9 WHERE id = :id RETURNING id", id=runs.id)
+    await ask(engine, "UPDATE holdfast_jobs SET priority = 9 WHERE id = :id RETURNING id", id=runs.id)
     [lease] = await engine.claim(worker, types=["n"])
     assert lease.id == runs.id
     query, seconds = q.defer_jobs.with_hooks(("toy",)), [(one.id, 5.0, "x") for one in (waits, runs, plain)]

@@ -8,7 +8,9 @@ from tests.engine.steps import NOBODYS, ask
 
 
 async def requests(engine: Engine) -> list[str]:
-    return [row["request_id"] for row in await ask(engine, "SELECT request_id FROM claims ORDER BY request_id")]
+    return [
+        row["request_id"] for row in await ask(engine, "SELECT request_id FROM holdfast_claims ORDER BY request_id")
+    ]
 
 
 async def test_a_request_gets_the_leases_that_it_got_before(engine: Engine, worker: str) -> None:
@@ -56,7 +58,7 @@ async def test_answers_are_kept_for_a_while_and_not_for_ever(engine: Engine, wor
         assert await engine.claim_once(worker, request)
         clock.advance(1800)
     assert await engine.maintenance.prune_claim_requests(3600) == 1
-    assert [row["request_id"] for row in await ask(engine, "SELECT request_id FROM claims")] == ["new"]
+    assert [row["request_id"] for row in await ask(engine, "SELECT request_id FROM holdfast_claims")] == ["new"]
     assert await engine.maintenance.prune_claim_requests(3600) == 0
 
 

@@ -22,7 +22,7 @@ DAY = 86_400
 
 
 async def jobs_in(engine: Engine) -> int:
-    [row] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
+    [row] = await ask(engine, "SELECT count(*) AS jobs FROM holdfast_jobs")
     return int(row["jobs"])
 
 

@@ -152,13 +152,13 @@ async def test_who_read_old_figures_and_comes_late_does_not_count_again(engine: 
 async def test_what_else_is_counted_is_left_alone(engine: Engine) -> None:
     at = await engine.reads.now()
     for name in ("another", "zebra"):
-        sql = (
-            "INSERT INTO counted (name, taken_at, asked_at, figures) VALUES (:name, :at, :at, 'theirs') RETURNING name"
-        )
-        await ask(engine, sql, name=name, at=at)
+        row = "(name, taken_at, asked_at, figures) VALUES (:name, :at, :at, 'theirs') RETURNING name"
+        await ask(engine, f"INSERT INTO holdfast_counted {row}", name=name, at=at)
     await engine.create(NewJob(type="echo"))
     assert (await engine.reads.queue_stats()).types["echo"].waiting == 1
-    rows = await ask(engine, "SELECT name, figures FROM counted WHERE name <> :name ORDER BY name", name=counting.NAME)
+    rows = await ask(
+        engine, "SELECT name, figures FROM holdfast_counted WHERE name <> :name ORDER BY name", name=counting.NAME
+    )
     assert [(row["name"], row["figures"]) for row in rows] == [("another", "theirs"), ("zebra", "theirs")]
 
 
@@ -281,5 +281,5 @@ async def test_made_up_names_do_not_make_the_figures_grow(engine: Engine) -> Non
     assert (next(iter(found.queues)), len(found.queues)) == ("large", NAMES_MAX + 1)
     assert found.queues["other"] == Depth(waiting=21)
     assert found.types == {"echo": Depth(waiting=NAMES_MAX + 23)}
-    [row] = await ask(engine, "SELECT figures FROM counted")
+    [row] = await ask(engine, "SELECT figures FROM holdfast_counted")
     assert len(row["figures"]) < 100_000

@@ -92,7 +92,7 @@ async def test_an_explicit_key_wins_over_a_derived_one(engine: Engine, clock: Mo
     clock.advance(3600)
     assert (await engine.create(image(idempotency_key="click-1"))).id == first.id
     assert (await engine.create(image(idempotency_key="click-2"))).id != first.id
-    [row] = await ask(engine, "SELECT idempotency_key FROM jobs WHERE id = :id", id=first.id)
+    [row] = await ask(engine, "SELECT idempotency_key FROM holdfast_jobs WHERE id = :id", id=first.id)
     assert row["idempotency_key"] == "click-1"
 
 

@@ -56,12 +56,12 @@ async def test_what_is_known_of_each(app: Engine, worker: str, clock: MovableClo
     await app.complete(worker, lease.id, lease.token)
     began = clock.now()
     clock.advance(MISSING_SECONDS)
-    await ask(app, "UPDATE extensions SET seen_at = {now} WHERE name = 'pay' RETURNING name")
+    await ask(app, "UPDATE holdfast_extensions SET seen_at = {now} WHERE name = 'pay' RETURNING name")
     assert await app.extensions.all() == [
         KnownExtension("pay", True, clock.now(), {"b": ["shop"], "p": ["shop"]}, 3),
         KnownExtension("toy", False, began, {"b": ["shop"], "n": ["shop"]}, 2),
     ]
-    await ask(app, "DELETE FROM extensions RETURNING name")
+    await ask(app, "DELETE FROM holdfast_extensions RETURNING name")
     assert [(one.name, one.live, one.seen_at) for one in await app.extensions.all()] == [
         ("pay", False, None),
         ("toy", False, None),
@@ -99,8 +99,8 @@ async def test_jobs_go_on_without_the_one_that_is_forgotten(
     changed = {"n": None, "b": ["pay"], "p": ["pay"], "plain": None, runs: None, waits: None, both: ["pay"]}
     assert await needs(plain) == changed | {done: ["toy"], pays: ["pay"], free: None}
     assert [(one.name, one.seen_at is not None) for one in await plain.extensions.all()] == [("pay", True)]
-    assert {row["extension"] for row in await ask(plain, "SELECT extension FROM maintenance")} == {"pay"}
-    assert {row["extension"] for row in await ask(plain, "SELECT extension FROM hook_failures")} == {"pay"}
+    assert {row["extension"] for row in await ask(plain, "SELECT extension FROM holdfast_maintenance")} == {"pay"}
+    assert {row["extension"] for row in await ask(plain, "SELECT extension FROM holdfast_hook_failures")} == {"pay"}
     [line] = (await plain.audit.page()).lines
     assert (line.actor, line.action, line.subject) == ("alice", "extension.forget", "toy")
     assert line.detail == {"jobTypes": ["b", "n"], "jobs": 3}

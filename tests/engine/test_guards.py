@@ -245,13 +245,13 @@ async def test_a_finished_job_is_never_found_lost(engine: Engine, worker: str, c
 
 async def test_each_kind_of_sweep_keeps_its_own_time(engine: Engine, clock: MovableClock) -> None:
     """C-28: another kind that has not run for long says nothing about this one, and is not marked by it."""
-    await ask(engine, "INSERT INTO sweeps (name, swept_at) VALUES ('another', {now}) RETURNING name")
+    await ask(engine, "INSERT INTO holdfast_sweeps (name, swept_at) VALUES ('another', {now}) RETURNING name")
     await engine.maintenance.reap()
     clock.advance(10)
     await engine.maintenance.reap()
     [reaps] = await look(engine, q.sweep, pause=5.0)
     assert not reaps["stale"]
-    times = {row["name"]: row["swept_at"] for row in await ask(engine, "SELECT name, swept_at FROM sweeps")}
+    times = {row["name"]: row["swept_at"] for row in await ask(engine, "SELECT name, swept_at FROM holdfast_sweeps")}
     assert times["reap"] > times["another"]
 
 

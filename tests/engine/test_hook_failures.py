@@ -36,11 +36,11 @@ async def refuses(_tx: Tx) -> None:
 
 
 async def fails_in_sql(tx: Tx) -> None:
-    await tx.one(Query("broken", "INSERT INTO job_types (name) VALUES ('half') RETURNING name"))
+    await tx.one(Query("broken", "INSERT INTO holdfast_job_types (name) VALUES ('half') RETURNING name"))
 
 
 async def fails_in_sql_later(tx: Tx) -> None:
-    await tx.run(Query("broken", "INSERT INTO job_types (name) VALUES ('half') RETURNING name"))
+    await tx.run(Query("broken", "INSERT INTO holdfast_job_types (name) VALUES ('half') RETURNING name"))
 
 
 async def takes_too_long(tx: Tx) -> None:
@@ -95,7 +95,7 @@ def break_one(engine: Engine, way: str, *verbs: str) -> None:
 
     @effect(engine, *verbs)
     async def follow(tx: Tx, _verb: str, job: Job) -> None:
-        await tx.run(Query("note", "INSERT INTO secrets (name, value) VALUES (:id, 'x')"), id=job.id)
+        await tx.run(Query("note", "INSERT INTO holdfast_secrets (name, value) VALUES (:id, 'x')"), id=job.id)
         if job.payload["n"] == BAD:
             await (WAYS | ODD_WAYS)[way](tx)
 
@@ -110,9 +110,9 @@ async def test_of_a_hundred_completions_the_one_whose_effect_fails_waits(engine:
     assert sum(isinstance(answer, Settled) for answer in answers) == 99
     states = [(await engine.reads.get(lease.id)).state for lease in leases]
     assert (states.count(State.SUCCEEDED), states[bad]) == (99, State.RUNNING)
-    [row] = await ask(engine, "SELECT job_id, verb, extension, failures FROM hook_failures")
+    [row] = await ask(engine, "SELECT job_id, verb, extension, failures FROM holdfast_hook_failures")
     assert tuple(row) == (leases[bad].id, "complete", "toy", 1)
-    [noted] = await ask(engine, "SELECT count(*) AS n FROM secrets")
+    [noted] = await ask(engine, "SELECT count(*) AS n FROM holdfast_secrets")
     assert noted["n"] == 99, "what the effect of the bad one wrote is undone"
 
 
@@ -124,7 +124,7 @@ async def test_of_a_hundred_failures_the_one_whose_effect_fails_waits(engine: En
     answers = await engine.fail_many(worker, failures)
     assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
     assert len((await engine.reads.page(limit=200)).jobs) == 100
-    [dead] = await ask(engine, "SELECT count(*) AS n FROM jobs WHERE state = 'dead'")
+    [dead] = await ask(engine, "SELECT count(*) AS n FROM holdfast_jobs WHERE state = 'dead'")
     assert dead["n"] == 99
 
 
@@ -136,7 +136,7 @@ async def test_of_a_hundred_lost_jobs_the_one_whose_effect_fails_is_reaped_later
     break_one(engine, way, "reap")
     leases = await hundred(engine, worker)
     await sweep(engine, clock, 60)
-    [left] = await ask(engine, "SELECT id FROM jobs WHERE state = 'running'")
+    [left] = await ask(engine, "SELECT id FROM holdfast_jobs WHERE state = 'running'")
     assert left["id"] == next(lease.id for lease in leases if lease.payload["n"] == BAD)
     engine.ctx.hooks._effects.clear()
     assert await engine.maintenance.reap() == [], "not before its time"
@@ -150,7 +150,7 @@ async def test_of_a_hundred_cancellations_the_one_whose_effect_fails_is_refused(
     jobs = [job.id for job in await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(100)])]
     answers = await engine.cancel_many(jobs)
     assert [place for place, answer in enumerate(answers) if isinstance(answer, HookFailed)] == [BAD]
-    [canceled] = await ask(engine, "SELECT count(*) AS n FROM jobs WHERE state = 'canceled'")
+    [canceled] = await ask(engine, "SELECT count(*) AS n FROM holdfast_jobs WHERE state = 'canceled'")
     assert canceled["n"] == 99
 
 
@@ -198,7 +198,7 @@ async def test_a_claim_whose_effect_fails_gives_the_others_away(engine: Engine, 
     await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(100)])
     leases = await engine.claim(worker, limit=100)
     assert len(leases) == 99
-    [left] = await ask(engine, "SELECT due, state FROM jobs WHERE state <> 'running'")
+    [left] = await ask(engine, "SELECT due, state FROM holdfast_jobs WHERE state <> 'running'")
     assert (bool(left["due"]), left["state"]) == (False, "queued"), "it left the claim index for a while"
 
 
@@ -206,7 +206,7 @@ async def test_a_hook_that_writes_for_too_long_undoes_nothing_else(engine: Engin
     """SQLite would undo the work of all others with a write that it interrupts."""
     engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.2)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT max(i) FROM n"
-    write = Query("write", f"INSERT INTO secrets (name, value) VALUES (:name, ({numbers})) RETURNING name")
+    write = Query("write", f"INSERT INTO holdfast_secrets (name, value) VALUES (:name, ({numbers})) RETURNING name")
 
     @effect(engine, "complete", job_type="n")
     async def follow(tx: Tx, _verb: str, job: Job) -> None:
@@ -218,7 +218,7 @@ async def test_a_hook_that_writes_for_too_long_undoes_nothing_else(engine: Engin
     reports = [Complete(lease.id, lease.token) for lease in leases]
     answers, created = await asyncio.gather(engine.complete_many(worker, reports), engine.create(NewJob(type="plain")))
     assert [type(answer) for answer in answers] == [Settled, HookFailed]
-    assert await ask(engine, "SELECT name FROM secrets") == []
+    assert await ask(engine, "SELECT name FROM holdfast_secrets") == []
     assert (await engine.reads.get(created.id)).state is State.QUEUED
 
 
@@ -251,7 +251,7 @@ SOME_WAYS = pytest.mark.parametrize("way", ["raises", "sql later"])
 
 
 async def states(engine: Engine) -> dict[str, int]:
-    rows = await ask(engine, "SELECT state, count(*) AS jobs FROM jobs GROUP BY state")
+    rows = await ask(engine, "SELECT state, count(*) AS jobs FROM holdfast_jobs GROUP BY state")
     return {row["state"]: row["jobs"] for row in rows}
 
 
@@ -295,7 +295,7 @@ async def test_one_job_is_pruned_later(engine: Engine, worker: str, clock: Movab
     mend(engine)
     clock.advance(10)
     assert await engine.maintenance.prune(Retention(succeeded=10)) == 1
-    assert await ask(engine, "SELECT job_id FROM hook_failures") == []
+    assert await ask(engine, "SELECT job_id FROM holdfast_hook_failures") == []
 
 
 @SOME_WAYS
@@ -337,7 +337,7 @@ async def test_one_create_of_many_callers_is_refused(engine: Engine, way: str) -
     answers = await engine.create_each(ready)
     assert [place for place, answer in enumerate(answers) if isinstance(answer, HookFailed)] == [5]
     assert await states(engine) == {"queued": 9}
-    assert await ask(engine, "SELECT job_id FROM hook_failures") == []
+    assert await ask(engine, "SELECT job_id FROM holdfast_hook_failures") == []
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -453,7 +453,9 @@ async def test_a_failure_is_forgotten_when_that_move_of_that_job_works(
                 await report(worker, lease.id, lease.token)
 
     async def known() -> set[tuple[str, str]]:
-        return {(row["job_id"], row["verb"]) for row in await ask(engine, "SELECT job_id, verb FROM hook_failures")}
+        return {
+            (row["job_id"], row["verb"]) for row in await ask(engine, "SELECT job_id, verb FROM holdfast_hook_failures")
+        }
 
     engine.ctx.hooks._effects.clear()
     effect(engine, "complete")(follow_nothing)

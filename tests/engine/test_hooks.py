@@ -192,7 +192,7 @@ async def test_a_repeated_request_gets_its_job_though_the_guard_would_refuse_it_
 
     @guard(engine, "create")
     async def one_job_each(tx: Tx, request: CreateRequest) -> None:
-        sql = "SELECT count(*) AS jobs FROM jobs WHERE tenant = :tenant"
+        sql = "SELECT count(*) AS jobs FROM holdfast_jobs WHERE tenant = :tenant"
         if (await tx.all(Query("quota", sql), tenant=request.job.tenant))[0]["jobs"] >= 1:
             raise Refused("quota exceeded")
 

@@ -113,7 +113,7 @@ async def test_k5_the_lease_of_a_worker_whose_row_is_gone_still_expires(
 ) -> None:
     """K5 (rails/solid_queue#422, #542): jobs stayed claimed by a process row that no longer existed."""
     lease = await run(engine, worker, lifecycle=lifecycle, policy={"lease_seconds": 60})
-    await ask(engine, "DELETE FROM workers WHERE id = :id RETURNING id", id=worker)
+    await ask(engine, "DELETE FROM holdfast_workers WHERE id = :id RETURNING id", id=worker)
     assert await sweep(engine, clock, 59) == []
     [row] = await sweep(engine, clock, 1)
 
@@ -144,7 +144,7 @@ async def test_k9_a_dead_workers_row_may_go_before_or_after_its_jobs(
     """K9a (procrastinate#1518): the worker row was pruned first, and a join then missed its jobs."""
     lease = await run(engine, worker, lifecycle="transcode", policy={"lease_seconds": 60})
     steps: list[Callable[[], Awaitable[Any]]] = [
-        lambda: ask(engine, "DELETE FROM workers WHERE id = :id RETURNING id", id=worker),
+        lambda: ask(engine, "DELETE FROM holdfast_workers WHERE id = :id RETURNING id", id=worker),
         lambda: sweep(engine, clock, 300),
     ]
     for step in steps if first == "the row" else steps[::-1]:
@@ -350,7 +350,7 @@ async def test_k39_two_hundred_equal_first_requests_at_once_make_one_job(
     ones = [batch[-1] for batch in batches]
     assert len({one.id for one in ones}) == 1
     assert sum(not one.existed for one in ones) == 1
-    [counted] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
+    [counted] = await ask(engine, "SELECT count(*) AS jobs FROM holdfast_jobs")
     assert counted["jobs"] == 2
 
 
@@ -431,7 +431,9 @@ class BrittleConnection(Connection):
 async def everything(engine: Engine) -> list[tuple[Any, ...]]:
     tables = [("jobs", "id"), ("events", "job_id, seq"), ("attempts", "job_id, epoch"), ("parts", "job_id, name")]
     return [
-        tuple(row) for table, order in tables for row in await ask(engine, f"SELECT * FROM {table} ORDER BY {order}")
+        tuple(row)
+        for table, order in tables
+        for row in await ask(engine, f"SELECT * FROM holdfast_{table} ORDER BY {order}")
     ]
 
 

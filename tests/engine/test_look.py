@@ -105,7 +105,7 @@ async def test_what_a_worker_may_not_take_does_not_keep_it_awake(
 
 def conditions(query: Query) -> set[str]:
     """Those on a lane, one on each line."""
-    lines = [line.strip() for line in query.text.partition(" lanes l\n")[2].splitlines()]
+    lines = [line.strip() for line in query.text.partition(" holdfast_lanes l\n")[2].splitlines()]
     return {line for line in lines if re.match(r"AND .*\bl\.(queue|type|tenant|requires)\b", line)}
 
 

@@ -128,7 +128,7 @@ async def test_every_verb_in_every_state_does_what_the_lifecycle_says(
 
     taken = {
         (row["verb"], row["from_state"], row["to_state"])
-        for row in await ask(engine, "SELECT DISTINCT verb, from_state, to_state FROM events")
+        for row in await ask(engine, "SELECT DISTINCT verb, from_state, to_state FROM holdfast_events")
         if row["from_state"] is not None
     }
     assert taken == {move[:3] for move in machine.moves}, "each move at least once, and no other"
@@ -217,5 +217,10 @@ async def test_the_database_refuses_each_pair_of_states_that_the_lifecycle_lacks
             if source is target or machine.has(source, target):
                 continue
             with pytest.raises(IllegalMove):
-                await ask(engine, "UPDATE jobs SET state = :state WHERE id = :id RETURNING id", state=target, id=job.id)
+                await ask(
+                    engine,
+                    "UPDATE holdfast_jobs SET state = :state WHERE id = :id RETURNING id",
+                    state=target,
+                    id=job.id,
+                )
         assert await stored(engine, job.id) == before

@@ -39,7 +39,7 @@ async def test_it_is_there_while_a_process_says_that_it_has_it(engine: Engine, c
     await engine.maintenance.extension_tasks([])
     assert await engine.reads.missing_extensions() == {}
     clock.advance(MISSING_SECONDS - 1)
-    await ask(engine, "UPDATE extensions SET seen_at = {now} WHERE name = 'pages' RETURNING name")
+    await ask(engine, "UPDATE holdfast_extensions SET seen_at = {now} WHERE name = 'pages' RETURNING name")
     assert await engine.reads.missing_extensions() == {}
     clock.advance(1)
     assert await engine.reads.missing_extensions() == {"toy": 1}
@@ -54,7 +54,7 @@ async def test_one_that_no_job_needs_any_more_is_not_missed(engine: Engine, cloc
 async def test_a_type_that_needs_nothing_any_more_may_have_jobs_that_do(engine: Engine, clock: MovableClock) -> None:
     await engine.create(NewJob(type="n"))
     await engine.maintenance.extension_tasks([])
-    await ask(engine, "UPDATE job_types SET needs = NULL WHERE name = 'n' RETURNING name")
+    await ask(engine, "UPDATE holdfast_job_types SET needs = NULL WHERE name = 'n' RETURNING name")
     clock.advance(MISSING_SECONDS)
     assert await engine.reads.missing_extensions() == {"toy": 1}
 
@@ -70,7 +70,7 @@ async def test_one_that_only_finished_jobs_wait_for_is_known_to_be_needed(
     clock.advance(MISSING_SECONDS)
     assert await engine.reads.missing_extensions() == {}
     assert await engine.store.read(needed) == ["pages", "toy"]
-    await ask(engine, "UPDATE job_types SET needs = NULL WHERE name = 'n' RETURNING name")
+    await ask(engine, "UPDATE holdfast_job_types SET needs = NULL WHERE name = 'n' RETURNING name")
     assert await engine.store.read(needed) == ["pages"]
 
 

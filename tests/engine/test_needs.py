@@ -143,7 +143,7 @@ async def test_of_two_extensions_the_one_that_is_left_still_counts(opens: Opens,
 
 async def forget_needs(engine: Engine) -> None:
     """As if a process that had looked at the type before it had hooks has just committed."""
-    await engine.store.write(lambda tx: tx.all(Query("forget", "UPDATE jobs SET needs = NULL RETURNING id")))
+    await engine.store.write(lambda tx: tx.all(Query("forget", "UPDATE holdfast_jobs SET needs = NULL RETURNING id")))
 
 
 async def test_a_job_committed_after_the_adoption_is_claimed_with_hooks(opens: Opens) -> None:
@@ -224,14 +224,20 @@ async def test_jobs_in_every_state_but_the_last_are_adopted_and_freed(opens: Ope
     plain, app = await opens(), await opens("toy")
     await plain.job_types.declare(JobType(name="n"), JobType(name="m"))
     others, ours = await unfinished(plain, "m"), await unfinished(plain, "n")
-    await plain.store.write(lambda tx: tx.all(Query("need", "UPDATE job_types SET needs = '[]' RETURNING name")))
+    await plain.store.write(
+        lambda tx: tx.all(Query("need", "UPDATE holdfast_job_types SET needs = '[]' RETURNING name"))
+    )
     assert await one_at_a_time(app, _declare.adopt, job_type="n") == 4
     needing = {job.id for job in (await app.reads.page()).jobs if job.needs is not None}
     assert needing == set(ours)
 
-    await plain.store.write(lambda tx: tx.all(Query("free", "UPDATE job_types SET needs = NULL RETURNING name")))
     await plain.store.write(
-        lambda tx: tx.all(Query("need", "UPDATE jobs SET needs = '[1]' WHERE finished_at IS NULL RETURNING id"))
+        lambda tx: tx.all(Query("free", "UPDATE holdfast_job_types SET needs = NULL RETURNING name"))
+    )
+    await plain.store.write(
+        lambda tx: tx.all(
+            Query("need", "UPDATE holdfast_jobs SET needs = '[1]' WHERE finished_at IS NULL RETURNING id")
+        )
     )
     assert await one_at_a_time(app, _declare.free, job_types=["n"]) == 4
     needing = {job.id for job in (await app.reads.page()).jobs if job.needs is not None}
@@ -257,11 +263,11 @@ async def test_a_job_that_ends_meanwhile_is_left_as_it_is(fresh_postgres_url: st
     try:
         await engine.job_types.declare(JobType(name="n"))
         job = await engine.create(NewJob(type="n"))
-        await connection.execute("UPDATE jobs SET needs = $1", "[1]" if free else None)
-        await connection.execute("UPDATE job_types SET needs = $1", None if free else '["toy"]')
+        await connection.execute("UPDATE holdfast_jobs SET needs = $1", "[1]" if free else None)
+        await connection.execute("UPDATE holdfast_job_types SET needs = $1", None if free else '["toy"]')
         transaction = connection.transaction()
         await transaction.start()
-        await connection.execute("UPDATE jobs SET state = 'canceled', due = NULL, finished_at = now()")
+        await connection.execute("UPDATE holdfast_jobs SET state = 'canceled', due = NULL, finished_at = now()")
         step = partial(_declare.free, job_types=["n"]) if free else partial(_declare.adopt, job_type="n")
         waiting = asyncio.create_task(engine.store.write(lambda tx: step(tx, limit=10)))
         async with asyncio.timeout(60):

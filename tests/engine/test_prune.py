@@ -13,7 +13,7 @@ DAY = 86_400
 
 
 async def states(engine: Engine) -> list[str]:
-    return [row["state"] for row in await ask(engine, "SELECT state FROM jobs ORDER BY state")]
+    return [row["state"] for row in await ask(engine, "SELECT state FROM holdfast_jobs ORDER BY state")]
 
 
 async def test_each_final_state_has_a_time_of_its_own(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -52,7 +52,7 @@ async def test_a_job_leaves_with_its_history(engine: Engine, worker: str, clock:
     with pytest.raises(NotFound):
         await engine.reads.get(gone.id)
     for table in ("events", "parts"):
-        assert {row["job_id"] for row in await ask(engine, f"SELECT job_id FROM {table}")} == {kept.id}
+        assert {row["job_id"] for row in await ask(engine, f"SELECT job_id FROM holdfast_{table}")} == {kept.id}
 
 
 async def test_age_counts_from_the_end_not_from_the_creation(engine: Engine, worker: str, clock: MovableClock) -> None:

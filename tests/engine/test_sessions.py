@@ -11,7 +11,7 @@ from holdfast.model.key import digest_of
 from holdfast.store import Tx
 from holdfast.store.queries import Query
 
-ALL = Query("all_sessions", "SELECT digest, key_id, used_at FROM sessions ORDER BY expires_at")
+ALL = Query("all_sessions", "SELECT digest, key_id, used_at FROM holdfast_sessions ORDER BY expires_at")
 
 
 def digest(token: str) -> str:

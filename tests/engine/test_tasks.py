@@ -17,7 +17,7 @@ from holdfast.store import Tx, open_store
 from holdfast.store.queries import Query
 from tests.engine.steps import ask
 
-NOTE = Query("note", "INSERT INTO secrets (name, value) VALUES ('swept', 'x') RETURNING name")
+NOTE = Query("note", "INSERT INTO holdfast_secrets (name, value) VALUES ('swept', 'x') RETURNING name")
 FOREVER = Query(
     "forever", "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) AS all_of_them FROM n"
 )
@@ -70,7 +70,9 @@ async def other(store_url: str, clock: MovableClock, tasks: Tasks) -> AsyncItera
 
 
 async def rows(engine: Engine) -> dict[str, Any]:
-    found = await ask(engine, "SELECT extension, task, due_at, ran_at, failures, error FROM maintenance ORDER BY 1, 2")
+    found = await ask(
+        engine, "SELECT extension, task, due_at, ran_at, failures, error FROM holdfast_maintenance ORDER BY 1, 2"
+    )
     return {f"{row['extension']}.{row['task']}": row for row in found}
 
 
@@ -129,7 +131,7 @@ async def raises(_tx: Tx) -> None:
 
 
 async def fails_in_sql(tx: Tx) -> None:
-    await tx.one(Query("broken", "INSERT INTO job_types (name) VALUES ('half') RETURNING name"))
+    await tx.one(Query("broken", "INSERT INTO holdfast_job_types (name) VALUES ('half') RETURNING name"))
 
 
 async def takes_too_long(tx: Tx) -> None:
@@ -157,7 +159,7 @@ async def test_a_task_that_fails_is_undone_and_tried_again_and_the_others_run(
     for name in ("notes.tidy", "pages.sweep"):
         assert (found[name]["failures"], found[name]["error"]) == (0, None)
         assert found[name]["ran_at"] is not None
-    assert await ask(engine, "SELECT name FROM secrets WHERE name = 'swept'") == []
+    assert await ask(engine, "SELECT name FROM holdfast_secrets WHERE name = 'swept'") == []
     clock.advance(1.9)
     await upkeep.round()
     assert tasks.since() == []
@@ -176,7 +178,7 @@ async def test_the_pause_after_a_failure_grows_up_to_five_minutes(
 ) -> None:
     tasks.broken["pages.sweep"] = raises
     await upkeep.round()
-    await ask(engine, "UPDATE maintenance SET failures = 20 WHERE extension = 'pages' RETURNING task")
+    await ask(engine, "UPDATE holdfast_maintenance SET failures = 20 WHERE extension = 'pages' RETURNING task")
     await upkeep.round()
     row = (await rows(engine))["pages.sweep"]
     [now] = await ask(engine, "SELECT {now} AS at")
@@ -191,7 +193,7 @@ async def test_a_task_that_was_put_off_for_longer_than_it_ever_is_runs_at_once(
     for _ in range(2):
         await upkeep.round()
     tasks.since()
-    await ask(engine, "UPDATE maintenance SET due_at = {now+400} WHERE task = 'tidy' RETURNING task")
+    await ask(engine, "UPDATE holdfast_maintenance SET due_at = {now+400} WHERE task = 'tidy' RETURNING task")
     await upkeep.round()
     assert tasks.since() == ["notes.tidy"]
     await upkeep.round()
@@ -204,7 +206,7 @@ async def test_a_task_that_is_not_due_is_not_taken_though_another_of_its_name_is
     for _ in range(2):
         await upkeep.round()
     tasks.since()
-    await ask(engine, "UPDATE maintenance SET due_at = {now} WHERE extension = 'notes' RETURNING task")
+    await ask(engine, "UPDATE holdfast_maintenance SET due_at = {now} WHERE extension = 'notes' RETURNING task")
     assert not await engine.maintenance.run_extension_task(tasks.all[2])
     assert tasks.since() == []
     assert await engine.maintenance.run_extension_task(tasks.all[0])
@@ -215,7 +217,9 @@ async def test_a_process_says_which_extensions_it_has_and_not_too_often(
     engine: Engine, upkeep: ExtensionMaintainer, clock: MovableClock
 ) -> None:
     async def seen() -> dict[str, Any]:
-        return {row["name"]: row["seen_at"] for row in await ask(engine, "SELECT name, seen_at FROM extensions")}
+        return {
+            row["name"]: row["seen_at"] for row in await ask(engine, "SELECT name, seen_at FROM holdfast_extensions")
+        }
 
     await upkeep.round()
     first = await seen()
@@ -236,8 +240,8 @@ async def test_a_task_that_no_process_knows_any_more_is_forgotten(
     await upkeep.round()
     await ask(
         engine,
-        "INSERT INTO maintenance (extension, task, due_at) VALUES ('notes', 'gone', {now}), ('other', 'gone', {now})"
-        " RETURNING task",
+        "INSERT INTO holdfast_maintenance (extension, task, due_at)"
+        " VALUES ('notes', 'gone', {now}), ('other', 'gone', {now}) RETURNING task",
     )
     clock.advance(FORGET_SECONDS - 1)
     await upkeep.round()

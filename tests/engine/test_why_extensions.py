@@ -104,7 +104,7 @@ async def a_number(_tx: Tx, _job: Job) -> Any:
 @pytest.mark.parametrize("broken", [breaks, breaks_in_sql, a_number])
 async def test_what_extensions_say_of_their_job_types(engine: Engine, worker: str, broken: Any) -> None:
     async def quota(tx: Tx, job: Job) -> list[Clause]:
-        [row] = await tx.all(Query("one", "SELECT count(*) AS jobs FROM jobs WHERE id = :id"), id=job.id)
+        [row] = await tx.all(Query("one", "SELECT count(*) AS jobs FROM holdfast_jobs WHERE id = :id"), id=job.id)
         return [Clause("quota", False, f"{row['jobs']} of 1 is used")]
 
     async def text(_tx: Tx, _job: Job) -> str:

@@ -63,7 +63,7 @@ async def test_a_created_job_that_nothing_can_end_is_refused(engine: Engine, wor
 async def test_only_the_job_in_question_is_locked_and_claimed(engine: Engine, worker: str) -> None:
     first, second, canceled, hooked = await engine.create_many([NewJob(type="n") for _ in range(4)])
     await engine.cancel(canceled.id)
-    await ask(engine, "UPDATE jobs SET needs = '[\"toy\"]' WHERE id = :id RETURNING id", id=hooked.id)
+    await ask(engine, "UPDATE holdfast_jobs SET needs = '[\"toy\"]' WHERE id = :id RETURNING id", id=hooked.id)
     assert [row["id"] for row in await engine.store.write(lambda tx: tx.all(q.lock_job, id=first.id))] == [first.id]
     holder = {"actor": "worker", "worker": worker, "instance": None}
     ids = [first.id, canceled.id, hooked.id]

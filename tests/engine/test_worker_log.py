@@ -166,10 +166,11 @@ async def test_what_is_old_goes_a_part_at_a_time_and_jobs_keep_their_history(
     await ask(
         engine,
         """
-        INSERT INTO events (job_id, seq, tenant, at, verb, attempt, epoch, actor)
+        INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, attempt, epoch, actor)
         SELECT id, n, '*', registered_at, 'worker', 0, 0, 'system'
-          FROM workers, (WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < 250)
-                         SELECT n FROM counted) AS numbers
+          FROM holdfast_workers,
+               (WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < 250)
+                SELECT n FROM counted) AS numbers
         RETURNING job_id""",
     )
     clock.advance(2 * DAY)

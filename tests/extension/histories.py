@@ -37,7 +37,7 @@ LIFECYCLES = ("default", "generation", "orchestration")
 STEPS, TOGETHER = 25, 25  # in one history; histories in one database
 FAILS, DIES = 0.06, 0.04
 END = ("commit", "release", "forfeit")
-JOBS = Query("jobs", "SELECT id, type, state FROM jobs")
+JOBS = Query("jobs", "SELECT id, type, state FROM holdfast_jobs")
 
 
 class Died(BaseException):

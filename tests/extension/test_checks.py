@@ -54,7 +54,7 @@ async def test_doctor_names_the_migrations_that_are_missing(
     await asyncio.to_thread(main, ["migrate", *TOY])
     assert "applied notes 0001_ledger" in capsys.readouterr().out
     await asyncio.to_thread(main, ["doctor", *TOY])
-    assert "ok\tschema\t0003_seen is current, and notes 0001_ledger" in capsys.readouterr().out
+    assert "ok\tschema\t0001_core is current, and notes 0001_ledger" in capsys.readouterr().out
 
 
 async def test_a_server_adds_their_fields_to_health(store_url: str) -> None:

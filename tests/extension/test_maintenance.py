@@ -59,7 +59,7 @@ async def test_a_worker_does_it_and_doctor_tells_of_it(
         return capsys.readouterr().out
 
     assert "notes.sweep last ran at" in await said()
-    await ask(engine, "UPDATE maintenance SET failures = 3, error = 'ZeroDivisionError: oh' RETURNING task")
+    await ask(engine, "UPDATE holdfast_maintenance SET failures = 3, error = 'ZeroDivisionError: oh' RETURNING task")
     assert "maintenance notes.sweep\tfailed 3 times in a row, last ran at" in (text := await said())
     assert "ZeroDivisionError: oh" in text
     await engine.close()

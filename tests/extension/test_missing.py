@@ -40,7 +40,7 @@ async def test_what_is_missing_is_told(
         assert "extension notes\tno live process has extension notes, which 1 job needs" in capsys.readouterr().out
         await ask(
             served.engine,
-            "INSERT INTO extensions (name, seen_at) VALUES ('notes', {now}) ON CONFLICT (name) DO UPDATE"
+            "INSERT INTO holdfast_extensions (name, seen_at) VALUES ('notes', {now}) ON CONFLICT (name) DO UPDATE"
             " SET seen_at = {now} RETURNING name",
         )
 

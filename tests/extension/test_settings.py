@@ -224,7 +224,7 @@ def test_a_variable_that_is_taken_names_both() -> None:
         app.include(Extension("foo_bar", settings=BarDays, package="tests"))
 
 
-@pytest.mark.parametrize("name", ["traces", "test", "app"])
+@pytest.mark.parametrize("name", ["traces", "test", "app", "holdfast", "holdfast_notes"])
 def test_a_name_that_settings_already_have_is_refused(name: str) -> None:
     with pytest.raises(Invalid, match="not a word of Holdfast's own"):
         Extension(name, package="tests")

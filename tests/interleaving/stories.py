@@ -35,23 +35,23 @@ LOOK = """
 SELECT id::text, state, attempt, epoch, failures, lost, version, cancel_requested_at IS NOT NULL AS cancel_requested,
        lease_worker::text,
        (SELECT json_agg(json_build_array(seq, verb, from_state, to_state, epoch) ORDER BY seq)
-          FROM events WHERE job_id = jobs.id) AS events,
+          FROM holdfast_events WHERE job_id = holdfast_jobs.id) AS events,
        (SELECT coalesce(json_agg(json_build_array(epoch, outcome, to_state) ORDER BY epoch), '[]')
-          FROM attempts WHERE job_id = jobs.id) AS attempts
-  FROM jobs
+          FROM holdfast_attempts WHERE job_id = holdfast_jobs.id) AS attempts
+  FROM holdfast_jobs
  WHERE finished_at IS NULL OR id = ANY ($1::uuid[])
  ORDER BY priority DESC
 """
 
 # Everything of the story before is over and out of the way; nothing has been swept for a little more than an interval.
 CLEAR = """
-UPDATE jobs
+UPDATE holdfast_jobs
    SET state = 'canceled', due = NULL, lease_worker = NULL, lease_token = NULL, lease_instance = NULL,
        lease_expires_at = NULL, finished_at = updated_at
  WHERE finished_at IS NULL
 """
 SWEPT = """
-INSERT INTO sweeps (name, swept_at) VALUES ('reap', $1::timestamptz - interval '12 seconds')
+INSERT INTO holdfast_sweeps (name, swept_at) VALUES ('reap', $1::timestamptz - interval '12 seconds')
     ON CONFLICT (name) DO UPDATE SET swept_at = excluded.swept_at, grace_until = NULL
 """
 

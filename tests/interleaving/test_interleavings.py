@@ -70,7 +70,9 @@ async def test_a_worker_that_lost_its_lease_is_refused_while_others_take_the_job
 
 
 async def test_a_completion_that_ignores_the_token_is_noticed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    drop_guards(monkeypatch, "complete_jobs", "jobs.lease_token = done.token", "jobs.lease_worker = :worker")
+    drop_guards(
+        monkeypatch, "complete_jobs", "holdfast_jobs.lease_token = done.token", "holdfast_jobs.lease_worker = :worker"
+    )
     with pytest.raises(AssertionError, match="a lost lease was good enough"):
         await stage.all_orders("complete", "claim", job="lost")
 

@@ -123,7 +123,7 @@ async def test_work_that_failed_after_an_unconfirmed_commit_leaves_no_doubt_abou
     engine, admin, _ = server
 
     async def refused(tx: Tx) -> None:
-        await tx.all(Query("touch", "UPDATE lanes SET tenant = tenant RETURNING id"))
+        await tx.all(Query("touch", "UPDATE holdfast_lanes SET tenant = tenant RETURNING id"))
         raise Conflict("refused", code="refused")
 
     async def act() -> None:

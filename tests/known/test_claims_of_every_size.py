@@ -44,7 +44,7 @@ async def test_a_claim_of_two_leaves_the_third_job_to_others(engine: Engine, fre
 
     async def claim_and_look(tx: Tx) -> list[str]:
         leases = await claim(tx, engine.ctx, worker=worker, instance=None, queues=None, types=None, limit=2)
-        free = await other.fetch("SELECT id FROM jobs WHERE due ORDER BY id FOR UPDATE SKIP LOCKED")
+        free = await other.fetch("SELECT id FROM holdfast_jobs WHERE due ORDER BY id FOR UPDATE SKIP LOCKED")
         assert [str(row["id"]) for row in free] == [made[2].id]
         return [lease.id for lease in leases]
 

@@ -154,7 +154,7 @@ async def test_a_clock_that_goes_back_half_a_minute_corrects_each_delayed_job_on
         clock.advance(1)
     engine.ctx.limits = Limits()
     assert {lease.id for lease in await engine.claim(worker, limit=9)} == {job.id for job in delayed}
-    [row] = await ask(engine, "SELECT swept_at FROM sweeps WHERE name = 'reap'")
+    [row] = await ask(engine, "SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap'")
     assert row["swept_at"] <= clock.now(), "the correction came to its end"
 
 
@@ -194,13 +194,13 @@ async def test_webhooks_that_waited_for_their_next_try_are_sent_in_time(engine: 
     await ask(engine, _A_DELIVERY, id=_ID, next=clock.now() + timedelta(seconds=40), at=clock.now())
     await set_back(engine, clock)
     await maintain(engine, clock)
-    [row] = await ask(engine, "SELECT next_at FROM deliveries")
+    [row] = await ask(engine, "SELECT next_at FROM holdfast_deliveries")
     assert row["next_at"] == clock.now() + timedelta(seconds=40)
 
 
 _ID = "019b76da-a800-7001-b48f-c209128b2f33"
 _A_DELIVERY = """
-INSERT INTO deliveries (id, webhook_id, tenant, job_id, seq, event, body, state, log, created_at, next_at)
+INSERT INTO holdfast_deliveries (id, webhook_id, tenant, job_id, seq, event, body, state, log, created_at, next_at)
 VALUES (:id, :id, 'default', :id, 1, 'e', 'body', 'pending', '[]', :at, :next)
 RETURNING id
 """
@@ -232,7 +232,9 @@ async def put(engine: Engine, clock: MovableClock, table: str, key: str, /, **va
     }
     column = {"counted": "name"}.get(table, "id")
     setting = ", ".join(f"{name} = :{name}" for name in told)
-    [row] = await ask(engine, f"UPDATE {table} SET {setting} WHERE {column} = :key RETURNING {column}", key=key, **told)
+    [row] = await ask(
+        engine, f"UPDATE holdfast_{table} SET {setting} WHERE {column} = :key RETURNING {column}", key=key, **told
+    )
     return str(row[0])
 
 
@@ -241,10 +243,12 @@ async def corrected(engine: Engine, query: Query, **params: Any) -> set[str]:
 
 
 async def sweeps(engine: Engine, clock: MovableClock, **ahead: int) -> None:
-    await ask(engine, "DELETE FROM sweeps WHERE TRUE RETURNING name")
+    await ask(engine, "DELETE FROM holdfast_sweeps WHERE TRUE RETURNING name")
     for name, seconds in ahead.items():
         at = clock.now() + timedelta(seconds=seconds)
-        await ask(engine, "INSERT INTO sweeps (name, swept_at) VALUES (:name, :at) RETURNING name", name=name, at=at)
+        await ask(
+            engine, "INSERT INTO holdfast_sweeps (name, swept_at) VALUES (:name, :at) RETURNING name", name=name, at=at
+        )
 
 
 async def waiting(engine: Engine, worker: str, clock: MovableClock, **times: Any) -> str:
@@ -276,7 +280,7 @@ async def test_of_retries_those_are_corrected_that_were_written_ahead(
     retry = await waiting(engine, worker, clock, updated_at=6)
     await waiting(engine, worker, clock, updated_at=4)
     due = await waiting(engine, worker, clock, updated_at=6)
-    await ask(engine, "UPDATE jobs SET due = TRUE WHERE id = :id RETURNING id", id=due)
+    await ask(engine, "UPDATE holdfast_jobs SET due = TRUE WHERE id = :id RETURNING id", id=due)
     delayed = await engine.create(NewJob(type="echo", delay_seconds=9))
     await put(engine, clock, "jobs", delayed.id, updated_at=6)
     assert await corrected(engine, q.retries_set_back, limit=9) == {retry}
@@ -293,7 +297,7 @@ async def test_of_delays_those_are_over_that_ended_in_the_last_minute_of_the_old
     for run_at, updated_at in ((3590, -30), (3601, -100), (3539, -100)):
         await waiting(engine, worker, clock, run_at=run_at, updated_at=updated_at)
     due = await waiting(engine, worker, clock, run_at=3590, updated_at=-100)
-    await ask(engine, "UPDATE jobs SET due = TRUE WHERE id = :id RETURNING id", id=due)
+    await ask(engine, "UPDATE holdfast_jobs SET due = TRUE WHERE id = :id RETURNING id", id=due)
     assert await corrected(engine, q.delays_set_back, limit=9) == over
     assert await corrected(engine, q.delays_set_back, limit=9) == set()
 
@@ -316,7 +320,9 @@ async def test_of_workers_those_are_corrected_that_were_heard_ahead(engine: Engi
 
 
 async def test_of_counts_and_sweeps_those_are_corrected_that_lie_ahead(engine: Engine, clock: MovableClock) -> None:
-    insert = "INSERT INTO counted (name, taken_at, asked_at, figures) VALUES (:name, :at, :at, '') RETURNING name"
+    insert = (
+        "INSERT INTO holdfast_counted (name, taken_at, asked_at, figures) VALUES (:name, :at, :at, '') RETURNING name"
+    )
     for name in ("taken", "asked", "right"):
         await ask(engine, insert, name=name, at=clock.now())
     await put(engine, clock, "counted", "taken", taken_at=6)
@@ -337,7 +343,7 @@ async def test_of_deliveries_those_move_that_still_wait(engine: Engine, clock: M
     for id_, seconds in zip(ids, (1, 0, 1), strict=True):
         at = clock.now()
         await ask(engine, _A_DELIVERY, id=id_, next=at + timedelta(seconds=seconds), at=at)
-    await ask(engine, "UPDATE deliveries SET state = 'delivered' WHERE id = :id RETURNING id", id=ids[2])
+    await ask(engine, "UPDATE holdfast_deliveries SET state = 'delivered' WHERE id = :id RETURNING id", id=ids[2])
     assert await corrected(engine, q.deliveries_set_back) == {ids[0]}
 
 

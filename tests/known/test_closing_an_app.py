@@ -85,7 +85,7 @@ async def test_an_app_closed_at_any_moment_after_an_enqueue_warns_of_nothing(
     _, warned = await asyncio.to_thread(process.communicate)
     assert (process.returncode, warned) == (0, "")
     connection = await asyncpg.connect(fresh_postgres_url)
-    assert await connection.fetchval("SELECT count(*) FROM jobs") == 11
+    assert await connection.fetchval("SELECT count(*) FROM holdfast_jobs") == 11
     await connection.close()
 
 

@@ -29,7 +29,7 @@ async def hand_in(served: Served, **body: Any) -> tuple[int, str | None]:
 
 
 async def jobs_stored(engine: Engine) -> int:
-    [row] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
+    [row] = await ask(engine, "SELECT count(*) AS jobs FROM holdfast_jobs")
     return int(row["jobs"])
 
 
@@ -56,7 +56,7 @@ async def test_a_job_that_cannot_be_accepted_does_not_keep_its_neighbours_from_i
     accept_made, wrong = Engine.accept_created, set[str]()
 
     async def refusing_one(self: Engine, ids: list[str]) -> list[str]:
-        rows = await ask(self, "SELECT id FROM jobs WHERE type = 't4'")
+        rows = await ask(self, "SELECT id FROM holdfast_jobs WHERE type = 't4'")
         wrong.update(row["id"] for row in rows)
         if wrong.intersection(ids):
             raise Conflict("not this one")
@@ -65,7 +65,7 @@ async def test_a_job_that_cannot_be_accepted_does_not_keep_its_neighbours_from_i
     monkeypatch.setattr(Engine, "accept_created", refusing_one)
     answers = await engine.create_each(jobs)
     assert [isinstance(answer, HoldfastError) for answer in answers] == [n == 4 for n in range(9)]
-    states = await ask(engine, "SELECT state, count(*) AS jobs FROM jobs GROUP BY state ORDER BY state")
+    states = await ask(engine, "SELECT state, count(*) AS jobs FROM holdfast_jobs GROUP BY state ORDER BY state")
     assert [tuple(row) for row in states] == [(State.CREATED, 1), (State.QUEUED, 8)]
 
 
@@ -179,7 +179,7 @@ async def test_the_longest_capabilities_that_are_accepted_can_be_stored(engine: 
 async def test_a_row_that_the_database_cannot_store_is_refused_alone(fresh_postgres_url: str) -> None:
     """An operator's own index on the payload cannot hold every payload; other creates have nothing to do with it."""
     async with serving(fresh_postgres_url) as served:
-        await ask(served.engine, "CREATE INDEX operators_own ON jobs (payload)")
+        await ask(served.engine, "CREATE INDEX operators_own ON holdfast_jobs (payload)")
         too_long = {"text": secrets.token_hex(4000)}
         bodies: list[dict[str, Any]] = [{}, {}, {"payload": too_long}, {}, {}]
         answers = await asyncio.gather(*(hand_in(served, **body) for body in bodies))
@@ -188,7 +188,7 @@ async def test_a_row_that_the_database_cannot_store_is_refused_alone(fresh_postg
 
 async def test_a_row_that_a_constraint_refuses_is_refused_alone(fresh_postgres_url: str) -> None:
     async with serving(fresh_postgres_url) as served:
-        await ask(served.engine, "ALTER TABLE jobs ADD CONSTRAINT operators_own CHECK (priority < 50)")
+        await ask(served.engine, "ALTER TABLE holdfast_jobs ADD CONSTRAINT operators_own CHECK (priority < 50)")
         jobs = [ready(NewJob(type="t", priority=priority)) for priority in (0, 60, 10)]
         answers = await served.engine.create_each(jobs)
         assert [type(answer).__name__ for answer in answers] == ["Created", "RowRefused", "Created"]

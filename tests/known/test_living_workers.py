@@ -12,8 +12,9 @@ from holdfast.assembly.heartbeat_process import HeartbeatSpec, _source
 from holdfast.model import Liveness
 from holdfast.settings import Settings
 from holdfast.store import listen_connection
+from holdfast.store.advisory_locks import worker_lock
 from holdfast.store.migrate import migrate
-from holdfast.store.presence import key_of, open_presence
+from holdfast.store.presence import open_presence
 from tests.servers.postgres import running
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Stage, eventually
@@ -42,7 +43,7 @@ class Operator:
 
         [instance] = await eventually(instances)
         assert instance.endswith(".live")
-        return cls(await asyncpg.connect(url), key_of(instance))
+        return cls(await asyncpg.connect(url), worker_lock(instance))
 
     async def holders(self) -> set[int]:
         return {row["pid"] for row in await self._connection.fetch(_HOLDERS, self._key)}
@@ -145,7 +146,7 @@ async def test_the_heartbeat_process_holds_the_lock_of_its_worker_from_its_first
     )
     source = await _source(spec, lost)
     await source.heartbeat([], liveness=Liveness.IDLE, slots=1)
-    operator = Operator(await asyncpg.connect(fresh_postgres_url), key_of(name))
+    operator = Operator(await asyncpg.connect(fresh_postgres_url), worker_lock(name))
     assert len(await operator.holders()) == 1
     assert not lost.is_set()
     await operator.end()

@@ -19,7 +19,7 @@ async def ran(engine: Engine, name: str | None, worker: str | None = None) -> st
 
 async def forget(engine: Engine, clock: MovableClock) -> int:
     clock.advance(2 * DAY)
-    await ask(engine, "UPDATE workers SET liveness = 'offline' WHERE liveness <> 'offline' RETURNING id")
+    await ask(engine, "UPDATE holdfast_workers SET liveness = 'offline' WHERE liveness <> 'offline' RETURNING id")
     return await engine.maintenance.forget_workers(DAY)
 
 
@@ -33,7 +33,7 @@ async def test_attempts_name_their_worker_before_and_after_it_is_forgotten(engin
     assert await forget(engine, clock) == 3
     alive = await ran(engine, "press-3")
     assert await names(engine, first, second, nameless, alive) == ["press-1", "press-2", None, "press-3"]
-    kept = await ask(engine, "SELECT name FROM past_workers ORDER BY name")
+    kept = await ask(engine, "SELECT name FROM holdfast_past_workers ORDER BY name")
     assert [row["name"] for row in kept] == ["press-1", "press-2"], "of workers without a name there is nothing to keep"
 
 

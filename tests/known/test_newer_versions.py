@@ -20,10 +20,12 @@ NEWER = '{"lifecycle": {"name": "later", "states": ["parked"]}, "policy": {"max_
 async def change_policy(engine: Engine, job_id: str, change: Any) -> None:
     """As another version would have written it, or nobody."""
     [row] = await ask(
-        engine, "SELECT p.id, p.body FROM policies p JOIN jobs ON jobs.policy = p.id WHERE jobs.id = :id", id=job_id
+        engine,
+        "SELECT p.id, p.body FROM holdfast_policies p JOIN holdfast_jobs j ON j.policy = p.id WHERE j.id = :id",
+        id=job_id,
     )
     body = change if isinstance(change, str) else msgspec.json.encode(change(msgspec.json.decode(row["body"]))).decode()
-    await ask(engine, "UPDATE policies SET body = :body WHERE id = :id RETURNING id", body=body, id=row["id"])
+    await ask(engine, "UPDATE holdfast_policies SET body = :body WHERE id = :id RETURNING id", body=body, id=row["id"])
     engine.ctx.registry.forget()
 
 
@@ -100,10 +102,10 @@ async def test_a_job_type_declared_with_a_knob_of_a_newer_version_can_be_created
     )
     await ask(
         engine,
-        "UPDATE job_types SET policy = :policy WHERE name = 'mail' RETURNING name",
+        "UPDATE holdfast_job_types SET policy = :policy WHERE name = 'mail' RETURNING name",
         policy='{"max_attempts": 9, "parking_seconds": 5}',
     )
-    await ask(engine, "UPDATE job_types SET policy = 'no JSON' WHERE name = 'other' RETURNING name")
+    await ask(engine, "UPDATE holdfast_job_types SET policy = 'no JSON' WHERE name = 'other' RETURNING name")
     engine.ctx.registry.forget()
     job = await engine.reads.get((await engine.create(NewJob(type="mail"))).id)
     assert (job.queue, job.max_attempts) == ("post", 9)

@@ -165,7 +165,7 @@ async def test_a_schema_that_vanishes_is_named_too(fresh_postgres_url: str) -> N
 
     async with app:
         connection = await asyncpg.connect(fresh_postgres_url)
-        await connection.execute("ALTER TABLE jobs RENAME TO lost")
+        await connection.execute("ALTER TABLE holdfast_jobs RENAME TO lost")
         await connection.close()
         with pytest.raises(SchemaStale) as stale:
             await ship.enqueue(order=1)

@@ -19,7 +19,7 @@ async def test_a_payload_that_is_no_json_ends_its_own_job_and_no_claim(engine: E
     """Every claim failed, of all lanes: the jobs beside it were taken, and no worker was told."""
     jobs = [await engine.create(NewJob(type=f"t{n % 2}", payload={"n": n})) for n in range(6)]
     spoilt = jobs[2].id
-    await ask(engine, "UPDATE jobs SET payload = '{not json' WHERE id = :id RETURNING id", id=spoilt)
+    await ask(engine, "UPDATE holdfast_jobs SET payload = '{not json' WHERE id = :id RETURNING id", id=spoilt)
 
     leases = await engine.claim(worker, limit=10)
 
@@ -31,13 +31,13 @@ async def test_a_payload_that_is_no_json_ends_its_own_job_and_no_claim(engine: E
 
 async def test_behind_a_spoilt_job_a_claim_of_one_finds_the_next(engine: Engine, worker: str) -> None:
     spoilt, good = [await engine.create(NewJob(type="t")) for _ in range(2)]
-    await ask(engine, "UPDATE jobs SET tags = 'x' WHERE id = :id RETURNING id", id=spoilt.id)
+    await ask(engine, "UPDATE holdfast_jobs SET tags = 'x' WHERE id = :id RETURNING id", id=spoilt.id)
     assert [lease.id for lease in await engine.claim(worker)] == [good.id]
 
 
 async def test_a_spoilt_job_is_left_out_of_a_claim_over_http(engine: Engine, worker: str) -> None:
     spoilt, good = [await engine.create(NewJob(type="t")) for _ in range(2)]
-    await ask(engine, "UPDATE jobs SET payload = '[' WHERE id = :id RETURNING id", id=spoilt.id)
+    await ask(engine, "UPDATE holdfast_jobs SET payload = '[' WHERE id = :id RETURNING id", id=spoilt.id)
     for _ in range(2):  # the request and its repeat
         assert [lease.id for lease in await engine.claim_once(worker, "request", limit=5) or ()] == [good.id]
     assert (await engine.reads.get(spoilt.id)).reason == "unreadable_job"
@@ -45,7 +45,7 @@ async def test_a_spoilt_job_is_left_out_of_a_claim_over_http(engine: Engine, wor
 
 async def test_one_spoilt_row_does_not_hide_the_others_from_operators(engine: Engine) -> None:
     jobs = [await engine.create(NewJob(type="t")) for _ in range(3)]
-    await ask(engine, "UPDATE jobs SET payload = '[' WHERE id = :id RETURNING id", id=jobs[0].id)
+    await ask(engine, "UPDATE holdfast_jobs SET payload = '[' WHERE id = :id RETURNING id", id=jobs[0].id)
     assert len((await engine.reads.page()).jobs) == 3
 
 
@@ -57,7 +57,7 @@ async def test_a_waiting_job_cannot_be_left_without_an_attempt(engine: Engine, w
     queued = await engine.create(NewJob(type="t"))
     for job_id in (queued.id, retrying.id):
         with pytest.raises((RowRefused, IllegalMove)):
-            await ask(engine, f"UPDATE jobs SET {column} WHERE id = :id RETURNING id", id=job_id)
+            await ask(engine, f"UPDATE holdfast_jobs SET {column} WHERE id = :id RETURNING id", id=job_id)
     assert [lease.id for lease in await engine.claim(worker, limit=9)] == [queued.id]
 
 
@@ -91,14 +91,14 @@ async def spoil(engine: Engine, url: str, job_id: str) -> None:
     if engine.store.dialect == "sqlite":
         connection = sqlite3.connect(sqlite_path(url))
         connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute("DROP TRIGGER jobs_attempt_left")
-        connection.execute("UPDATE jobs SET max_attempts = attempt WHERE id = ?", (job_id,))
+        connection.execute("DROP TRIGGER holdfast_jobs_attempt_left")
+        connection.execute("UPDATE holdfast_jobs SET max_attempts = attempt WHERE id = ?", (job_id,))
         connection.commit()
         connection.close()
     else:
-        await ask(engine, "ALTER TABLE jobs DROP CONSTRAINT jobs_attempt_left")
-        await ask(engine, "DROP TRIGGER jobs_attempt_left ON jobs")
-        await ask(engine, "UPDATE jobs SET max_attempts = attempt WHERE id = :id RETURNING id", id=job_id)
+        await ask(engine, "ALTER TABLE holdfast_jobs DROP CONSTRAINT holdfast_jobs_attempt_left")
+        await ask(engine, "DROP TRIGGER holdfast_jobs_attempt_left ON holdfast_jobs")
+        await ask(engine, "UPDATE holdfast_jobs SET max_attempts = attempt WHERE id = :id RETURNING id", id=job_id)
 
 
 async def test_a_claim_passes_over_a_job_that_has_no_attempt_left(engine: Engine, worker: str, store_url: str) -> None:

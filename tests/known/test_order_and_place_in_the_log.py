@@ -31,7 +31,7 @@ from tests.servers.proxy import Proxy
 from tests.webhooks.steps import sent_to, subscribe
 
 BEGUN = Query("begun", "SELECT pg_current_xact_id()::text AS xid")
-AHEAD = Query("ahead", "UPDATE event_log SET base = base - 100000 RETURNING base")
+AHEAD = Query("ahead", "UPDATE holdfast_event_log SET base = base - 100000 RETURNING base")
 BURN = "DO $$ BEGIN FOR i IN 1..5000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
 
 FOR_EVER = Retention(succeeded=None, dead=None, canceled=None, rejected=None)
@@ -225,7 +225,7 @@ async def test_writers_queue_behind_the_lock_of_the_log_only_once_while_a_long_t
     written, over = asyncio.Event(), asyncio.Event()
 
     async def long_transaction(tx: Tx) -> None:
-        await tx.one(Query("read_base", "SELECT base FROM event_log"))
+        await tx.one(Query("read_base", "SELECT base FROM holdfast_event_log"))
         written.set()
         await over.wait()
 

@@ -45,7 +45,7 @@ def name_in(url: str) -> str:
 async def jobs_in(url: str) -> int:
     connection = await asyncpg.connect(url)
     try:
-        return int(await connection.fetchval("SELECT count(*) FROM jobs"))
+        return int(await connection.fetchval("SELECT count(*) FROM holdfast_jobs"))
     finally:
         await connection.close()
 

@@ -33,7 +33,7 @@ async def pruned(engine: Engine, clock: MovableClock) -> None:
     await engine.maintenance.prune(AT_ONCE)
     clock.advance(SEEN_SECONDS)
     await engine.maintenance.prune(AT_ONCE)
-    assert await ask(engine, "SELECT id FROM jobs") == []
+    assert await ask(engine, "SELECT id FROM holdfast_jobs") == []
 
 
 async def test_a_job_is_deleted_no_sooner_than_every_create_sees_its_kept_key(
@@ -50,10 +50,10 @@ async def test_a_job_is_deleted_no_sooner_than_every_create_sees_its_kept_key(
     keyless = await engine.create(NewJob(type="pay"))
     await finish(engine, worker)
     assert await engine.maintenance.prune(AT_ONCE) == 1
-    assert [row["id"] for row in await ask(engine, "SELECT id FROM jobs")] == [first.id] != [keyless.id]
+    assert [row["id"] for row in await ask(engine, "SELECT id FROM holdfast_jobs")] == [first.id] != [keyless.id]
     clock.advance(1)
     assert await engine.maintenance.prune(AT_ONCE) == 1
-    assert await ask(engine, "SELECT id FROM jobs") == []
+    assert await ask(engine, "SELECT id FROM holdfast_jobs") == []
 
 
 async def test_a_canceled_job_too_is_deleted_after_its_key_was_kept(engine: Engine, clock: MovableClock) -> None:
@@ -81,7 +81,7 @@ async def test_each_job_waits_for_its_own_key_to_be_kept(
     assert await engine.maintenance.prune(AT_ONCE) == 1
     clock.advance(1)
     assert await engine.maintenance.prune(AT_ONCE) == 1
-    assert [row["id"] for row in await ask(engine, "SELECT id FROM jobs")] == [second]
+    assert [row["id"] for row in await ask(engine, "SELECT id FROM holdfast_jobs")] == [second]
     clock.advance(SEEN_SECONDS)
     await engine.maintenance.prune(AT_ONCE)
     assert (await engine.create(request(idempotency_key="second"))).id == second
@@ -157,7 +157,7 @@ async def test_a_key_with_a_window_is_free_again_when_the_window_is_over(
     clock.advance(1)
     second = await engine.create(request(policy=policy))
     assert second.id != first.id
-    assert [row["job_id"] for row in await ask(engine, "SELECT job_id FROM kept_keys")] == [other.id]
+    assert [row["job_id"] for row in await ask(engine, "SELECT job_id FROM holdfast_kept_keys")] == [other.id]
 
 
 async def test_keys_whose_window_is_over_are_deleted(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -165,10 +165,10 @@ async def test_keys_whose_window_is_over_are_deleted(engine: Engine, worker: str
     await engine.create(request(policy=policy))
     await finish(engine, worker)
     await pruned(engine, clock)
-    assert len(await ask(engine, "SELECT job_id FROM kept_keys")) == 1
+    assert len(await ask(engine, "SELECT job_id FROM holdfast_kept_keys")) == 1
     clock.advance(DAY)
     await engine.maintenance.prune(AT_ONCE)
-    assert await ask(engine, "SELECT job_id FROM kept_keys") == []
+    assert await ask(engine, "SELECT job_id FROM holdfast_kept_keys") == []
 
 
 async def test_a_key_that_a_failure_frees_is_not_kept(engine: Engine, worker: str) -> None:
@@ -189,7 +189,7 @@ async def test_of_many_who_take_over_a_key_of_a_pruned_job_one_makes_a_job(
     clock.advance(DAY)
     made = await asyncio.gather(*(engine.create(request(policy=policy)) for _ in range(5)), return_exceptions=True)
     assert all(isinstance(one, Created | Locked) for one in made), "who waits too long for the others is told so"
-    assert len(await ask(engine, "SELECT id FROM jobs")) == 1
+    assert len(await ask(engine, "SELECT id FROM holdfast_jobs")) == 1
     assert len({one.id for one in made if isinstance(one, Created)}) == 1
 
 
@@ -242,10 +242,10 @@ async def test_what_is_said_to_be_pruned_never_goes_back(engine: Engine) -> None
     older, newer = [await engine.create(NewJob(type="pay")) for _ in range(2)]
     places = []
     for job in (newer, older):
-        [event] = await ask(engine, "SELECT pos FROM events WHERE job_id = :id", id=job.id)
+        [event] = await ask(engine, "SELECT pos FROM holdfast_events WHERE job_id = :id", id=job.id)
         places.append(event["pos"])
         await engine.store.write(lambda tx, pos=event["pos"]: tx.all(q.note_pruned, pos=pos))
-    [log] = await ask(engine, "SELECT pruned FROM event_log")
+    [log] = await ask(engine, "SELECT pruned FROM holdfast_event_log")
     assert places[1] < places[0] == log["pruned"]
 
 

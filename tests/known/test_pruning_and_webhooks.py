@@ -61,7 +61,7 @@ async def test_jobs_of_other_tenants_are_deleted_though_older_unread_ones_fill_a
         else:
             await complete(engine, worker, tenant=tenant)
     assert [await engine.maintenance.prune(AT_ONCE) for _ in range(3)] == [2, 1, 0]
-    assert {row["tenant"] for row in await ask(engine, "SELECT tenant FROM jobs")} == {"default"}
+    assert {row["tenant"] for row in await ask(engine, "SELECT tenant FROM holdfast_jobs")} == {"default"}
     await read(engine)
     assert [await engine.maintenance.prune(AT_ONCE) for _ in range(2)] == [2, 1]
 
@@ -96,7 +96,7 @@ async def test_a_backlog_of_finished_jobs_is_deleted_in_one_round_of_maintenance
     maintenance = Maintainer(engine, clock, SeededIds(1), every=10, retention=AT_ONCE)
     while await maintenance.sweep():
         continue
-    assert await ask(engine, "SELECT id FROM jobs") == []
+    assert await ask(engine, "SELECT id FROM holdfast_jobs") == []
 
 
 async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courier(
@@ -116,7 +116,7 @@ async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courie
         engine, clock, SeededIds(1), WebhookSender(Egress(private=True))
     ).prune_now_and_then()
 
-    assert await ask(engine, "SELECT id FROM deliveries") == []
+    assert await ask(engine, "SELECT id FROM holdfast_deliveries") == []
 
 
 async def test_what_should_have_been_deleted_is_counted(engine: Engine, worker: str, clock: MovableClock) -> None:

@@ -22,7 +22,7 @@ from tests.conftest import administer
 from tests.engine.steps import ask
 from tests.servers.postgres import running
 
-LANE = "SELECT lanes.tenant, lanes.queue, lanes.type FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE jobs.id = :id"
+LANE = "SELECT l.tenant, l.queue, l.type FROM holdfast_jobs j JOIN holdfast_lanes l ON l.id = j.lane WHERE j.id = :id"
 
 
 @asynccontextmanager
@@ -42,8 +42,8 @@ async def lane_of(engine: Engine, job_id: str) -> list[tuple[str, ...]]:
 async def lose(engine: Engine, *tables: str) -> None:
     """As if their first rows had never been committed; their ids then go to others. No connection notices."""
     for table in tables:
-        await ask(engine, f"UPDATE {table} SET digest = 'another one' WHERE id = 1 RETURNING id")
-    await ask(engine, "UPDATE lanes SET tenant = 'b' WHERE id = 1 AND digest = 'another one' RETURNING id")
+        await ask(engine, f"UPDATE holdfast_{table} SET digest = 'another one' WHERE id = 1 RETURNING id")
+    await ask(engine, "UPDATE holdfast_lanes SET tenant = 'b' WHERE id = 1 AND digest = 'another one' RETURNING id")
 
 
 def restore(backup: Path, path: Path) -> None:
@@ -63,7 +63,7 @@ async def test_no_job_goes_into_another_tenants_lane_though_the_lane_had_this_id
         await another.create(NewJob(type="echo", tenant="a"))
     made = await engine.create(NewJob(type="echo", tenant="a", idempotency_key=key))
     assert await lane_of(engine, made.id) == [("a", "default", "echo")]
-    [row] = await ask(engine, "SELECT lane, policy FROM jobs WHERE id = :id", id=made.id)
+    [row] = await ask(engine, "SELECT lane, policy FROM holdfast_jobs WHERE id = :id", id=made.id)
     assert (row["lane"] != 1, row["policy"] != 1) == (lost == "lanes", lost == "policies")
 
 
@@ -75,7 +75,7 @@ async def test_each_of_many_callers_gets_a_job_in_its_own_lane(engine: Engine, k
     jobs = [NewJob(type="echo", tenant=tenant, idempotency_key=key) for tenant, key in zip(tenants, keys, strict=True)]
     made = await engine.create_each([ready(job) for job in jobs])
     assert [(await lane_of(engine, one.id))[0][0] for one in made] == tenants  # type: ignore[union-attr]
-    [row] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
+    [row] = await ask(engine, "SELECT count(*) AS jobs FROM holdfast_jobs")
     assert row["jobs"] == 3, "none is stored twice"
 
 
@@ -84,7 +84,7 @@ async def test_a_batch_of_several_kinds_is_stored_whole_and_once(engine: Engine)
     await lose(engine, "lanes", "policies")
     made = await engine.create_many([NewJob(type="echo", tenant="a"), NewJob(type="other", tenant="a")])
     assert [(await lane_of(engine, one.id))[0][2] for one in made] == ["echo", "other"]
-    [row] = await ask(engine, "SELECT count(*) AS jobs FROM jobs")
+    [row] = await ask(engine, "SELECT count(*) AS jobs FROM holdfast_jobs")
     assert row["jobs"] == 3
 
 

@@ -26,7 +26,7 @@ async def shop_works(engine: Engine) -> Engine:
 
 
 async def written(engine: Engine) -> Any:
-    [row] = await ask(engine, "SELECT updated_at, queue, declared_by FROM job_types WHERE name = 'send'")
+    [row] = await ask(engine, "SELECT updated_at, queue, declared_by FROM holdfast_job_types WHERE name = 'send'")
     return tuple(row)
 
 
@@ -80,7 +80,7 @@ async def test_an_option_that_only_one_of_two_apps_sets_is_told_in_plain_words(s
 async def test_two_apps_that_say_the_same_are_no_contradiction(shop_works: Engine) -> None:
     await shop_works.job_types.declare(OF_BANK, app=BANK)
     assert await shop_works.job_types.declare(OF_SHOP, app=BANK) == []
-    [row] = await ask(shop_works, "SELECT conflict FROM job_types WHERE name = 'send'")
+    [row] = await ask(shop_works, "SELECT conflict FROM holdfast_job_types WHERE name = 'send'")
     assert row["conflict"] is None, "the bank has come round"
 
 

@@ -155,7 +155,7 @@ async def _make_the_last_sweep_old(engine: Engine, *, lock_timeout: str = "0") -
     store: Any = engine.store
     connection = await store._connections.take()
     await connection.execute(f"SET lock_timeout = '{lock_timeout}'")
-    await connection.execute("UPDATE sweeps SET swept_at = swept_at - interval '7 seconds'")
+    await connection.execute("UPDATE holdfast_sweeps SET swept_at = swept_at - interval '7 seconds'")
     store._connections.give(connection)
 
 
@@ -226,7 +226,7 @@ async def test_a_statement_that_the_server_works_on_is_waited_for(
     monkeypatch.setattr(dead_connections, "LOOK_SECONDS", 0.1)
     store: Any = await open_store(fresh_postgres_url)
     blocker = await asyncpg.connect(fresh_postgres_url)
-    await blocker.execute("BEGIN; LOCK TABLE sweeps IN ACCESS EXCLUSIVE MODE")
+    await blocker.execute("BEGIN; LOCK TABLE holdfast_sweeps IN ACCESS EXCLUSIVE MODE")
     looks: list[list[Any]] = []
     idle = store._half_open._idle
 

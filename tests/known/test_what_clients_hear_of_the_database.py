@@ -71,8 +71,8 @@ async def close_database(postgres: PostgresServer) -> None:
 
 async def take_rights_away(postgres: PostgresServer) -> None:
     connection = await asyncpg.connect(postgres.dsn(DATABASE))
-    await connection.execute("ALTER TABLE jobs OWNER TO postgres")
-    await connection.execute("ALTER TABLE keys OWNER TO postgres")
+    await connection.execute("ALTER TABLE holdfast_jobs OWNER TO postgres")
+    await connection.execute("ALTER TABLE holdfast_keys OWNER TO postgres")
     await connection.close()
 
 

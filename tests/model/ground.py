@@ -81,13 +81,13 @@ class SqliteWiper:
 
     def __init__(self, url: str) -> None:
         self._connection = sqlite3.connect(sqlite_path(url), isolation_level=None)
-        [(self._guard,)] = self._connection.execute("SELECT sql FROM sqlite_master WHERE name = 'jobs_kept'")
+        [(self._guard,)] = self._connection.execute("SELECT sql FROM sqlite_master WHERE name = 'holdfast_jobs_kept'")
 
     async def wipe(self) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.execute("DROP TRIGGER jobs_kept")
+        self._connection.execute("DROP TRIGGER holdfast_jobs_kept")
         for table in TABLES:
-            self._connection.execute(f"DELETE FROM {table}")
+            self._connection.execute(f"DELETE FROM holdfast_{table}")
         self._connection.execute(self._guard)
         self._connection.execute("COMMIT")
 

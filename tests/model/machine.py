@@ -25,12 +25,14 @@ QUEUES = ("mail", "media")
 JOBS = Query(
     "model_jobs",
     "SELECT id, state, due, attempt, epoch, failures, lost, version, run_at, lease_worker, lease_token, "
-    "lease_expires_at, cancel_requested_at, finished_at, redrive_of FROM jobs ORDER BY id",
+    "lease_expires_at, cancel_requested_at, finished_at, redrive_of FROM holdfast_jobs ORDER BY id",
 )
-EVENTS = Query("model_events", "SELECT job_id, seq, verb, from_state, to_state FROM events ORDER BY job_id, seq")
+EVENTS = Query(
+    "model_events", "SELECT job_id, seq, verb, from_state, to_state FROM holdfast_events ORDER BY job_id, seq"
+)
 ATTEMPTS = Query(
     "model_attempts",
-    "SELECT job_id, epoch, attempt, worker_id, token, outcome, to_state FROM attempts ORDER BY job_id, epoch",
+    "SELECT job_id, epoch, attempt, worker_id, token, outcome, to_state FROM holdfast_attempts ORDER BY job_id, epoch",
 )
 
 picks = st.integers(0, 1 << 12)

@@ -87,7 +87,7 @@ def _replacing_query(query: Query, text: str) -> Callable[[], None]:
 
 def _schema_mutants() -> Iterator[Mutant]:
     for dialect in DIALECTS:
-        [core] = [migration for migration in migrate.migrations(dialect) if migration.number == 1]
+        [core] = migrate.migrations(dialect)
         for name, changed in _weaker_schemas(core.sql):
             yield Mutant(
                 name=f"{dialect} schema: {name}",
@@ -148,7 +148,7 @@ def _replacing_schema(weakened: str, sql: str) -> Callable[[], None]:
 
         def mutated(dialect: str, extensions: Iterable[migrate.Tables] = ()) -> list[migrate.Migration]:
             found = original(dialect, extensions)
-            return [replace(m, sql=sql) if dialect == weakened and m.number == 1 else m for m in found]
+            return [replace(m, sql=sql) if dialect == weakened and m.extension == migrate.CORE else m for m in found]
 
         migrate.migrations = mutated
 

@@ -34,7 +34,7 @@ async def history(engine: Engine) -> list[tuple[Any, ...]]:
     rows = await ask(
         engine,
         "SELECT job_id, verb, from_state, to_state, e.reason, e.attempt, actor, lifecycle, type, queue "
-        "FROM events e JOIN jobs ON jobs.id = job_id WHERE to_state IS NOT NULL ORDER BY job_id, seq",
+        "FROM holdfast_events e JOIN holdfast_jobs j ON j.id = job_id WHERE to_state IS NOT NULL ORDER BY job_id, seq",
     )
     return [_told(engine, *row) for row in rows]
 

@@ -15,11 +15,13 @@ def test_a_file_holds_many_queries_each_with_its_header() -> None:
     first, second = parse(
         "-- Read this first.\n\n"
         "-- name: bury\n-- move: fail\n-- ends: failed\n-- data: error\n-- Why it is so.\n"
-        "UPDATE jobs\n-- kept\n   SET x = 1\n\n"
-        "-- name: born\n-- create\n-- gives: lease\nINSERT INTO jobs\n"
+        "UPDATE holdfast_jobs\n-- kept\n   SET x = 1\n\n"
+        "-- name: born\n-- create\n-- gives: lease\nINSERT INTO holdfast_jobs\n"
     )
-    assert first == Query("bury", "UPDATE jobs\n-- kept\n   SET x = 1", move="fail", ends="failed", data="error")
-    assert second == Query("born", "INSERT INTO jobs", create=True, gives="lease")
+    assert first == Query(
+        "bury", "UPDATE holdfast_jobs\n-- kept\n   SET x = 1", move="fail", ends="failed", data="error"
+    )
+    assert second == Query("born", "INSERT INTO holdfast_jobs", create=True, gives="lease")
     assert (first.recorded, second.recorded, Query("look", "SELECT 1").recorded) == (True, True, False)
 
 

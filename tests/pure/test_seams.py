@@ -72,7 +72,12 @@ def test_the_environment_is_found_under_any_name(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["x = 'SELECT id FROM jobs'", "x = f'UPDATE jobs SET a = {b}'", "run('BEGIN')", "x = '''\n  DELETE FROM jobs'''"],
+    [
+        "x = 'SELECT id FROM holdfast_jobs'",
+        "x = f'UPDATE holdfast_jobs SET a = {b}'",
+        "run('BEGIN')",
+        "x = '''\n  DELETE FROM holdfast_jobs'''",
+    ],
 )
 def test_sql_is_found_in_any_string(source: str) -> None:
     assert sql_in(source)

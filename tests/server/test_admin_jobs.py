@@ -180,7 +180,7 @@ async def test_an_attempt_names_its_worker_though_the_worker_was_forgotten(op: O
     await op.engine.create(NewJob(type="t"))
     [lease] = await op.engine.claim(worker)
     await op.engine.complete(worker, lease.id, lease.token)
-    await ask(op.engine, "UPDATE workers SET liveness = 'offline' RETURNING id")
+    await ask(op.engine, "UPDATE holdfast_workers SET liveness = 'offline' RETURNING id")
     assert await op.engine.maintenance.forget_workers(0) == 1
     [attempt] = (await op.get(f"/jobs/{lease.id}/attempts"))["attempts"]
     assert (attempt["workerId"], attempt["workerName"]) == (worker, "press-1")

@@ -103,7 +103,7 @@ async def test_a_changed_line_is_named(op: Operator) -> None:
     kept = await op.get("/audit/verify")
     await op.post("/queues/mail/resume")
     assert (await op.get("/audit/verify", seq=kept["seq"], digest=kept["digest"]))["valid"] is True
-    await tamper(op.engine, "UPDATE audit SET actor = 'nobody' WHERE seq = 2")
+    await tamper(op.engine, "UPDATE holdfast_audit SET actor = 'nobody' WHERE seq = 2")
     verified = await op.get("/audit/verify")
     assert (verified["valid"], verified["wrong"], verified["why"]) == (False, 2, "its text was changed")
     assert (verified["seq"], verified["digest"]) == (kept["seq"], kept["digest"])

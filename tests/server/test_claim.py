@@ -106,7 +106,7 @@ async def test_a_repeat_takes_nothing_new_when_all_of_it_is_done(served: Served)
 async def test_a_request_that_found_nothing_may_be_made_again(served: Served) -> None:
     me = await hand(served)
     assert await me.claim(requestId="r") == []
-    assert await ask(served.engine, "SELECT request_id FROM claims") == []
+    assert await ask(served.engine, "SELECT request_id FROM holdfast_claims") == []
     await create(served, "echo")
     assert len(await me.claim(requestId="r")) == 1
 

@@ -234,7 +234,7 @@ async def test_an_unknown_id_is_not_found_and_nothing_changes(served: Served) ->
         for answer in (await served.http.get(f"/jobs/{job_id}"), await served.http.post(f"/jobs/{job_id}/cancel")):
             assert answer.status_code == 404, job_id
             assert answer.json()["code"] in ("job_not_found", "route_not_found")
-    assert [row["n"] for row in await ask(served.engine, "SELECT count(*) AS n FROM jobs")] == [0]
+    assert [row["n"] for row in await ask(served.engine, "SELECT count(*) AS n FROM holdfast_jobs")] == [0]
 
 
 async def test_a_tag_spares_whoever_knows_the_view_already(served: Served, worker: str) -> None:

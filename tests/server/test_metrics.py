@@ -246,7 +246,7 @@ async def test_queries_and_deliveries_are_counted(seen: Served) -> None:
         receiver.answers = [OK, answer(503)]
         await send_two(seen, receiver.url)
     found = await scraped(seen)
-    queries = {"operation": "insert", "table": "jobs"}
+    queries = {"operation": "insert", "table": "holdfast_jobs"}
     assert value(found, "db_query_duration_seconds", "db_query_duration_seconds_count", **queries) >= 1
     sent = {"service": "webhook", "operation": "deliver"}
     assert value(found, "external_duration_seconds", "external_duration_seconds_count", **sent) == 2

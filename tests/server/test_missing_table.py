@@ -15,7 +15,7 @@ async def test_a_missing_table_does_not_show_the_database_url_to_clients(fresh_p
         key = await client_key(served, "a")
         connection = await asyncpg.connect(fresh_postgres_url)
         for table in ("jobs", "keys"):  # a lock on one table at a time: two could deadlock with the server
-            await connection.execute(f"ALTER TABLE {table} RENAME TO missing_{table}")
+            await connection.execute(f"ALTER TABLE holdfast_{table} RENAME TO missing_{table}")
         await connection.close()
         operator = await served.http.get("/api/admin/jobs", headers=ADMIN)
         client = await served.http.get("/jobs", headers=bearer(key))

@@ -109,7 +109,7 @@ async def dump(served: Process, url: str) -> str:
     try:
         rows: list[Any] = []
         for table in TABLES:
-            query = Query(f"dump_{table}", f"SELECT * FROM {table}")
+            query = Query(f"dump_{table}", f"SELECT * FROM holdfast_{table}")
             rows += await store.read(lambda tx, query=query: tx.all(query))  # type: ignore[misc]
         return "\n".join(str(list(row)) for row in rows)
     finally:

@@ -75,7 +75,7 @@ async def go_back(engine: Engine) -> None:
     """As if a backup had been restored."""
     await settled(engine)
     if engine.store.dialect == "postgres":
-        await ask(engine, "UPDATE event_log SET base = base - 1000000 RETURNING base")
+        await ask(engine, "UPDATE holdfast_event_log SET base = base - 1000000 RETURNING base")
     else:
-        await ask(engine, "DELETE FROM events RETURNING pos")
-        await ask(engine, "UPDATE sqlite_sequence SET seq = -2 WHERE name = 'events' RETURNING seq")
+        await ask(engine, "DELETE FROM holdfast_events RETURNING pos")
+        await ask(engine, "UPDATE sqlite_sequence SET seq = -2 WHERE name = 'holdfast_events' RETURNING seq")

@@ -125,22 +125,23 @@ def arriving(state: State) -> dict[str, str]:
 def insert(job: str, state: State = State.QUEUED, *, moves: int = 0, **columns: str) -> str:
     """A job in this state, as plain SQL; `columns` are SQL expressions."""
     row = {"id": f"'{job}'", "moves": str(moves), **PLAIN, **arriving(state), **columns}
-    return f"INSERT INTO jobs ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+    return f"INSERT INTO holdfast_jobs ({', '.join(row)}) VALUES ({', '.join(row.values())})"
 
 
 def move(job: str, target: State, **columns: str) -> str:
     """Bring a job to this state by hand, as a claim or an end would."""
     changes = {**arriving(target), "epoch": "epoch + 1" if target is State.RUNNING else "epoch", **columns}
-    return f"UPDATE jobs SET {', '.join(f'{name} = {value}' for name, value in changes.items())} WHERE id = '{job}'"
+    assignments = ", ".join(f"{name} = {value}" for name, value in changes.items())
+    return f"UPDATE holdfast_jobs SET {assignments} WHERE id = '{job}'"
 
 
 async def insert_anyhow(db: ByHand, rows: list[str]) -> None:
     """Rows in any state at all, by taking away for a moment the trigger that refuses such births."""
     if isinstance(db, _Sqlite):
-        [(trigger,)] = await db.run("SELECT sql FROM sqlite_master WHERE name = 'jobs_first_state'")
-        script = ["BEGIN", "DROP TRIGGER jobs_first_state", *rows, trigger, "COMMIT"]
+        [(trigger,)] = await db.run("SELECT sql FROM sqlite_master WHERE name = 'holdfast_jobs_first_state'")
+        script = ["BEGIN", "DROP TRIGGER holdfast_jobs_first_state", *rows, trigger, "COMMIT"]
     else:
-        script = ["BEGIN", "ALTER TABLE jobs DISABLE TRIGGER jobs_first_state", *rows]
-        script += ["ALTER TABLE jobs ENABLE TRIGGER jobs_first_state", "COMMIT"]
+        script = ["BEGIN", "ALTER TABLE holdfast_jobs DISABLE TRIGGER holdfast_jobs_first_state", *rows]
+        script += ["ALTER TABLE holdfast_jobs ENABLE TRIGGER holdfast_jobs_first_state", "COMMIT"]
     for statement in script:
         await db.run(statement)

@@ -6,8 +6,10 @@ from holdfast.store import Tx, q
 from holdfast.store.base import Store
 from holdfast.store.queries import Query
 
-COUNT_UP = Query("count_up", "UPDATE workers SET slots = coalesce(slots, 0) + 1 WHERE id = :id RETURNING slots")
-SET_SLOTS = Query("set_slots", "UPDATE workers SET slots = :slots WHERE id = :id RETURNING slots")
+COUNT_UP = Query(
+    "count_up", "UPDATE holdfast_workers SET slots = coalesce(slots, 0) + 1 WHERE id = :id RETURNING slots"
+)
+SET_SLOTS = Query("set_slots", "UPDATE holdfast_workers SET slots = :slots WHERE id = :id RETURNING slots")
 
 
 def counter_id(number: int = 1) -> str:

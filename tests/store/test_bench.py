@@ -88,10 +88,10 @@ async def test_the_ceiling_has_a_table_of_its_own_for_a_while(engine: Engine) ->
 
 async def test_a_run_leaves_the_history_of_other_jobs_as_it_was(engine: Engine, worker: str) -> None:
     await others(engine, worker)
-    before = await ask_by_hand(engine, "SELECT job_id FROM attempts ORDER BY job_id")
+    before = await ask_by_hand(engine, "SELECT job_id FROM holdfast_attempts ORDER BY job_id")
     await engine.create(NewJob(type=NAME))
     [lease] = await engine.claim(worker, types=[NAME])
     await engine.complete(worker, lease.id, lease.token)
     assert await remove_finished(engine, lease.id) == 1
-    assert before == await ask_by_hand(engine, "SELECT job_id FROM attempts ORDER BY job_id")
+    assert before == await ask_by_hand(engine, "SELECT job_id FROM holdfast_attempts ORDER BY job_id")
     assert before != []

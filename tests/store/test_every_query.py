@@ -57,7 +57,7 @@ async def test_every_query_answers_with_the_same_columns_on_both(
 
 
 def test_every_statement_that_moves_or_deletes_jobs_leaves_those_alone_whose_hooks_it_lacks() -> None:
-    moving = [query for query in q.all() if query.move or re.search(r"DELETE FROM jobs\b", query.text)]
+    moving = [query for query in q.all() if query.move or re.search(r"DELETE FROM holdfast_jobs\b", query.text)]
     assert len(moving) > 15
     for query in moving:
         assert "{mine}" in query.text or "{mine or freed}" in query.text, query.name

@@ -219,7 +219,7 @@ def test_what_a_worker_writes_names_running_token_and_worker(query: Query) -> No
 
 def test_a_transaction_of_a_handler_holds_what_runs_under_its_token() -> None:
     guard = render(q.hold_job, SQLITE).text.partition("WHERE")[2]
-    for predicate in ("jobs.id = :id", "state = 'running'", "lease_token = :token"):
+    for predicate in ("holdfast_jobs.id = :id", "state = 'running'", "lease_token = :token"):
         assert predicate in guard
 
 

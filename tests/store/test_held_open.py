@@ -9,8 +9,8 @@ from holdfast.store.open_transaction import transaction
 from holdfast.store.queries import Query
 from tests.worker.in_process import until
 
-PAUSE = Query("pause", "INSERT INTO queues (tenant, name) VALUES (:tenant, 'q') RETURNING name")
-PAUSED = Query("paused", "SELECT tenant FROM queues ORDER BY tenant")
+PAUSE = Query("pause", "INSERT INTO holdfast_queues (tenant, name) VALUES (:tenant, 'q') RETURNING name")
+PAUSED = Query("paused", "SELECT tenant FROM holdfast_queues ORDER BY tenant")
 
 OPEN = Query(
     "open", "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"

@@ -26,7 +26,7 @@ LONG = 10_000  # seconds
 
 
 async def need_hooks(engine: Engine, job_id: str) -> None:
-    await ask(engine, """UPDATE jobs SET needs = '["notes"]' WHERE id = :id RETURNING id""", id=job_id)
+    await ask(engine, """UPDATE holdfast_jobs SET needs = '["notes"]' WHERE id = :id RETURNING id""", id=job_id)
 
 
 async def run(engine: Engine, query: Query, **params: Any) -> list[Row]:
@@ -90,7 +90,7 @@ async def ripe(engine: Engine, worker: str, clock: MovableClock) -> tuple[str, d
 
 async def due(engine: Engine, worker: str, _: MovableClock) -> tuple[str, dict[str, Any]]:
     made = await engine.create(NewJob(type="n"))
-    lane = (await ask(engine, "SELECT lane FROM jobs WHERE id = :id", id=made.id))[0]["lane"]
+    lane = (await ask(engine, "SELECT lane FROM holdfast_jobs WHERE id = :id", id=made.id))[0]["lane"]
     return made.id, {"lane": lane, "floor": -100, "waits": 0.0, "most": 9}
 
 
@@ -125,13 +125,13 @@ async def check_failed(engine: Engine, query: Query, job_id: str, verb: str, par
     for failed, found in ((verb, []), ("claim", [job_id])):
         await ask(
             engine,
-            "INSERT INTO hook_failures (job_id, verb, extension, failures, error, next_at)"
+            "INSERT INTO holdfast_hook_failures (job_id, verb, extension, failures, error, next_at)"
             " VALUES (:id, :verb, 'notes', 1, 'boom', {now+60}) RETURNING job_id",
             id=job_id,
             verb=failed,
         )
         assert [row["id"] for row in await run(engine, ours, **params)] == found
-        await ask(engine, "DELETE FROM hook_failures WHERE job_id = :id RETURNING job_id", id=job_id)
+        await ask(engine, "DELETE FROM holdfast_hook_failures WHERE job_id = :id RETURNING job_id", id=job_id)
 
 
 async def test_an_idle_worker_sees_nothing_to_do(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -189,7 +189,7 @@ async def test_prune_jobs(engine: Engine, worker: str) -> None:
 async def declare(engine: Engine, name: str, needs: str | None) -> None:
     await ask(
         engine,
-        """INSERT INTO job_types (name, lifecycle, queue, policy, requires, prefers, needs, updated_at)
+        """INSERT INTO holdfast_job_types (name, lifecycle, queue, policy, requires, prefers, needs, updated_at)
            VALUES (:name, 'default', 'default', :policy, '[]', '[]', :needs, {now}) RETURNING name""",
         name=name,
         needs=needs,

@@ -114,11 +114,11 @@ async def test_a_table_that_vanished_is_reported_as_a_stale_schema(store_url: st
     store = await open_store(store_url)
     if dialect_of(store_url) == "sqlite":
         connection = sqlite3.connect(sqlite_path(store_url))
-        connection.execute("DROP TABLE parts")
+        connection.execute("DROP TABLE holdfast_parts")
         connection.close()
     else:
         session = await asyncpg.connect(store_url)
-        await session.execute("DROP TABLE parts")
+        await session.execute("DROP TABLE holdfast_parts")
         await session.close()
     try:
         with pytest.raises(SchemaStale, match="run `holdfast migrate`"):
@@ -148,7 +148,7 @@ async def test_a_migration_that_fails_undoes_itself_alone_and_can_be_tried_again
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = migrations(dialect_of(empty_url))
-    broken = Migration(9001, "9001_broken", "CREATE TABLE half (a integer);\nCREATE TABLE jobs (a integer);")
+    broken = Migration(9001, "9001_broken", "CREATE TABLE half (a integer);\nCREATE TABLE holdfast_jobs (a integer);")
     mended = Migration(9001, "9001_mended", "CREATE TABLE half (a integer);")
     monkeypatch.setattr(migrating, "migrations", lambda _dialect, _=(): [*real, broken])
     with pytest.raises(StoreUnavailable, match="9001_broken"):

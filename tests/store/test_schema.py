@@ -87,36 +87,36 @@ async def test_both_have_the_same_tables_and_columns_of_the_same_kind(
 async def test_both_have_the_same_keys_and_indexes(postgres: asyncpg.Connection, sqlite: sqlite3.Connection) -> None:
     """R001-58: uniqueness is the database's own."""
     on_postgres, on_sqlite = await postgres_indexes(postgres), sqlite_indexes(sqlite)
-    assert on_postgres - on_sqlite == {("events", ("pos", "job_id", "seq"), False, None)}
-    assert on_sqlite - on_postgres == {("events", ("pos",), True, None)}, "on SQLite `pos` alone is the order"
+    assert on_postgres - on_sqlite == {("holdfast_events", ("pos", "job_id", "seq"), False, None)}
+    assert on_sqlite - on_postgres == {("holdfast_events", ("pos",), True, None)}, "on SQLite `pos` alone is the order"
     assert {
-        ("jobs", ("id",), True, None),
-        ("jobs", ("tenant", "idempotency_key"), True, "key_live"),
-        ("events", ("job_id", "seq"), True, None),
-        ("attempts", ("job_id", "epoch"), True, None),
+        ("holdfast_jobs", ("id",), True, None),
+        ("holdfast_jobs", ("tenant", "idempotency_key"), True, "key_live"),
+        ("holdfast_events", ("job_id", "seq"), True, None),
+        ("holdfast_attempts", ("job_id", "epoch"), True, None),
     } <= on_postgres
 
 
 async def test_the_tenant_is_on_every_row_that_belongs_to_one(postgres: asyncpg.Connection) -> None:
     having = {table for table, column in await postgres_columns(postgres) if column == "tenant"}
     assert having == {
-        "jobs",
-        "lanes",
-        "queues",
-        "events",
-        "attempts",
-        "parts",
-        "keys",
-        "webhooks",
-        "deliveries",
-        "kept_keys",
+        "holdfast_jobs",
+        "holdfast_lanes",
+        "holdfast_queues",
+        "holdfast_events",
+        "holdfast_attempts",
+        "holdfast_parts",
+        "holdfast_keys",
+        "holdfast_webhooks",
+        "holdfast_deliveries",
+        "holdfast_kept_keys",
     }
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
 def test_the_checked_states_are_those_of_the_lifecycle(dialect: str) -> None:
     """C-31."""
-    shape = as_sql(dialect).partition("CONSTRAINT jobs_shape")[2].partition("END)")[0]
+    shape = as_sql(dialect).partition("CONSTRAINT holdfast_jobs_shape")[2].partition("END)")[0]
     arms = re.findall(r"WHEN state (?:= '(\w+)'|IN \(([^)]*)\))\s+THEN ([^W]*)", shape)
     rules = {State(word.strip(" '")): rule for one, many, rule in arms for word in (one or many).split(",")}
     assert rules.keys() == set(State)
@@ -127,11 +127,11 @@ def test_the_checked_states_are_those_of_the_lifecycle(dialect: str) -> None:
 @pytest.mark.parametrize(
     ("table", "columns"),
     [
-        ("jobs", COLUMNS),
-        ("jobs", LEASE_COLUMNS),
-        ("events", EVENT_COLUMNS),
-        ("attempts", ATTEMPT_COLUMNS),
-        ("workers", WORKER_COLUMNS),
+        ("holdfast_jobs", COLUMNS),
+        ("holdfast_jobs", LEASE_COLUMNS),
+        ("holdfast_events", EVENT_COLUMNS),
+        ("holdfast_attempts", ATTEMPT_COLUMNS),
+        ("holdfast_workers", WORKER_COLUMNS),
     ],
     ids=["job", "lease", "event", "attempt", "worker"],
 )

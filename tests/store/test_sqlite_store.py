@@ -88,7 +88,7 @@ async def test_a_piece_that_fails_does_not_harm_its_neighbours(store: SqliteStor
 
     async def is_refused(tx: Tx) -> None:
         await count_up(tx)
-        await tx.all(Query("wrong", "INSERT INTO queues (tenant, name) VALUES (NULL, NULL) RETURNING name"))
+        await tx.all(Query("wrong", "INSERT INTO holdfast_queues (tenant, name) VALUES (NULL, NULL) RETURNING name"))
 
     before = commits(path)
     with write_lock(path):
@@ -114,7 +114,7 @@ async def test_a_caller_that_is_cancelled_leaves_no_open_transaction(store: Sqli
     last = await store.write(count_up)
     assert last == await counted(store) >= 6
     with write_lock(path) as other:
-        assert other.execute("SELECT max(slots) FROM workers").fetchone() == (last,)
+        assert other.execute("SELECT max(slots) FROM holdfast_workers").fetchone() == (last,)
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
@@ -136,7 +136,8 @@ async def test_a_write_waits_for_another_process_and_then_succeeds(store: Sqlite
     """F34: SQLITE_BUSY is waited out, with jitter."""
     script = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"
-        "c.execute('UPDATE workers SET slots = 100'); print('held', flush=True); sys.stdin.read(); c.execute('COMMIT')"
+        "c.execute('UPDATE holdfast_workers SET slots = 100'); print('held', flush=True); sys.stdin.read();"
+        "c.execute('COMMIT')"
     )
     holder = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", script, path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -194,7 +195,9 @@ async def test_a_full_disk_harms_whoever_shared_the_commit_but_says_so(fresh_sql
     store = await open_store(fresh_sqlite_url)
     await add_counters(store)
     await store.write(lambda tx: tx.all(Query("cap", "PRAGMA max_page_count = 1")))
-    grow = Query("grow", "INSERT INTO queues (tenant, name) VALUES ('t', hex(zeroblob(500000))) RETURNING tenant")
+    grow = Query(
+        "grow", "INSERT INTO holdfast_queues (tenant, name) VALUES ('t', hex(zeroblob(500000))) RETURNING tenant"
+    )
     try:
         with write_lock(path):
             works = [count_up, lambda tx: tx.all(grow), count_up]
@@ -225,7 +228,7 @@ async def test_four_processes_share_one_file_and_nothing_is_lost_or_done_twice(
     assert len(created) == 100
     assert claimed == Counter(created), "every job was claimed once"
     connection = sqlite3.connect(path)
-    ended = connection.execute("SELECT state, epoch, count(*) FROM jobs GROUP BY 1, 2").fetchall()
+    ended = connection.execute("SELECT state, epoch, count(*) FROM holdfast_jobs GROUP BY 1, 2").fetchall()
     assert ended == [("succeeded", 1, 100)]
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()

@@ -76,16 +76,16 @@ async def test_writers_at_once_all_get_through(store: Store) -> None:
 
 
 REFUSED: list[tuple[str, type[HoldfastError], str]] = [
-    ("UPDATE jobs SET state = 'succeeded', due = NULL, finished_at = {now}", IllegalMove, "illegal_move"),
-    ("UPDATE jobs SET epoch = 7", IllegalMove, "illegal_move"),
-    ("DELETE FROM jobs", IllegalMove, "illegal_move"),
-    ("UPDATE events SET reason = 'rewritten'", Conflict, "append_only"),
-    ("UPDATE events SET actor = 'nobody'", Conflict, "append_only"),
-    ("UPDATE jobs SET priority = 101", StoreError, "constraint_violated"),
-    ("INSERT INTO queues (tenant, name) VALUES (NULL, 'x')", StoreError, "constraint_violated"),
+    ("UPDATE holdfast_jobs SET state = 'succeeded', due = NULL, finished_at = {now}", IllegalMove, "illegal_move"),
+    ("UPDATE holdfast_jobs SET epoch = 7", IllegalMove, "illegal_move"),
+    ("DELETE FROM holdfast_jobs", IllegalMove, "illegal_move"),
+    ("UPDATE holdfast_events SET reason = 'rewritten'", Conflict, "append_only"),
+    ("UPDATE holdfast_events SET actor = 'nobody'", Conflict, "append_only"),
+    ("UPDATE holdfast_jobs SET priority = 101", StoreError, "constraint_violated"),
+    ("INSERT INTO holdfast_queues (tenant, name) VALUES (NULL, 'x')", StoreError, "constraint_violated"),
     (
-        "INSERT INTO events (job_id, seq, tenant, at, verb, to_state, attempt, epoch, actor)"
-        " SELECT id, 99, tenant, {now}, 'claim', 'running', 0, 0, 'api' FROM jobs",
+        "INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, to_state, attempt, epoch, actor)"
+        " SELECT id, 99, tenant, {now}, 'claim', 'running', 0, 0, 'api' FROM holdfast_jobs",
         IllegalMove,
         "actor_not_allowed",
     ),
@@ -141,7 +141,7 @@ async def test_a_bad_request_writes_nothing_at_all(engine: Engine, fields: dict[
     with pytest.raises(Invalid):
         await engine.create(NewJob(**{"type": "echo", **fields}))
     for table in ("jobs", "events", "lanes", "policies"):
-        count = Query(f"count_{table}", f"SELECT count(*) AS n FROM {table}")
+        count = Query(f"count_{table}", f"SELECT count(*) AS n FROM holdfast_{table}")
         row = await engine.store.read(lambda tx, count=count: tx.one(count))
         assert row is not None
         assert row["n"] == 0, table

@@ -159,14 +159,14 @@ async def test_ended_is_newest_first_and_only_what_ended(engine: Engine, worker:
 
 FEW_DUE = """
 SET session_replication_role = replica;
-INSERT INTO jobs (id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, epoch,
-                  max_attempts, run_at, created_at, updated_at, finished_at, lease_seconds, late_writes, payload)
+INSERT INTO holdfast_jobs (id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version,
+                  epoch, max_attempts, run_at, created_at, updated_at, finished_at, lease_seconds, late_writes, payload)
 SELECT gen_random_uuid(), 'default', 'a', 'default', 1, 'default', 1, 32767,
        CASE WHEN n % 1000 = 0 THEN 'queued' ELSE 'succeeded' END, CASE WHEN n % 1000 = 0 THEN TRUE END, 0, 1, 1, 5,
        now(), now(), now(), CASE WHEN n % 1000 <> 0 THEN now() END, 30, TRUE, '{}'
   FROM generate_series(1, 50000) AS n;
-INSERT INTO events (job_id, seq, pos, tenant, at, verb, attempt, epoch, actor)
-SELECT id, 1, row_number() OVER (), 'default', now(), 'create', 0, 0, 'client' FROM jobs;
+INSERT INTO holdfast_events (job_id, seq, pos, tenant, at, verb, attempt, epoch, actor)
+SELECT id, 1, row_number() OVER (), 'default', now(), 'create', 0, 0, 'client' FROM holdfast_jobs;
 SET session_replication_role = DEFAULT;
 ANALYZE;
 """
@@ -206,4 +206,4 @@ def test_on_sqlite_no_table_is_read_whole(sqlite: sqlite3.Connection, query: Que
     statement = render(query, SQLITE, 100)
     plan = sqlite.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params, 0)).fetchall()
     steps = [detail for *_, detail in plan if detail.startswith(("SCAN jobs", "SCAN events"))]
-    assert [step for step in steps if "USING INDEX jobs_claim" not in step] == []
+    assert [step for step in steps if "USING INDEX holdfast_jobs_claim" not in step] == []

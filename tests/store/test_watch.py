@@ -109,12 +109,12 @@ def test_each_query_names_what_it_does_and_where() -> None:
 @pytest.mark.parametrize(
     ("name", "operation", "table"),
     [
-        ("claim_jobs", "update", "jobs"),
-        ("open_lanes", "select", "workers"),
-        ("insert_jobs", "insert", "jobs"),
-        ("forget_workers", "delete", "workers"),
-        ("say_workers", "insert", "events"),
-        ("not_yet_open", "select", "jobs"),
+        ("claim_jobs", "update", "holdfast_jobs"),
+        ("open_lanes", "select", "holdfast_workers"),
+        ("insert_jobs", "insert", "holdfast_jobs"),
+        ("forget_workers", "delete", "holdfast_workers"),
+        ("say_workers", "insert", "holdfast_events"),
+        ("not_yet_open", "select", "holdfast_jobs"),
         ("clock", "select", "none"),
     ],
 )

@@ -49,7 +49,9 @@ async def test_a_job_enqueued_in_the_tests_own_transaction_runs_after_the_commit
         await transaction.rollback()
         assert not jobs.enqueued(ship)
         await connection.close()
-    await administer(shop_url, "CREATE TABLE nothing_ran_here AS SELECT count(*) FROM jobs HAVING count(*) = 0")
+    await administer(
+        shop_url, "CREATE TABLE nothing_ran_here AS SELECT count(*) FROM holdfast_jobs HAVING count(*) = 0"
+    )
 
 
 async def test_each_test_begins_with_what_the_database_held(shop_url: str) -> None:
@@ -59,7 +61,7 @@ async def test_each_test_begins_with_what_the_database_held(shop_url: str) -> No
             await ship.enqueue(order=1)
             assert len(jobs.enqueued(ship)) == 1
     rest = await asyncpg.connect(shop_url)
-    assert await rest.fetchval("SELECT count(*) FROM jobs") == 0
+    assert await rest.fetchval("SELECT count(*) FROM holdfast_jobs") == 0
     assert await rest.fetchval("SELECT count(*) FROM pg_database WHERE datname LIKE 'holdfast\\_test\\_%'") == 0
     await rest.close()
 

@@ -49,7 +49,7 @@ async def say_worker(engine: Engine, worker: str, seq: int, status: str, was: st
     now = "{now}"
     await ask(
         engine,
-        "INSERT INTO events (job_id, seq, tenant, at, verb, attempt, epoch, actor, reason, data)"
+        "INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, attempt, epoch, actor, reason, data)"
         f" VALUES (:id, :seq, '*', {now}, 'worker', 0, 0, 'system', :reason, :data) RETURNING seq",
         id=worker,
         seq=seq,
@@ -254,7 +254,7 @@ async def test_without_a_url_there_are_no_alerts(engine: Engine, couriers: Couri
     assert not await courier.fan_out()
     await fail(engine, worker, max_attempts=1)
     assert await deliver(courier) == 0
-    assert await ask(engine, "SELECT id FROM deliveries") == []
+    assert await ask(engine, "SELECT id FROM holdfast_deliveries") == []
 
 
 async def test_an_alert_waits_ten_seconds_for_its_answer(
@@ -276,7 +276,7 @@ async def test_an_alert_waits_ten_seconds_for_its_answer(
     await fail(engine, worker, max_attempts=1)
     assert await deliver(courier) == 1
     assert (waited, len(receiver.got)) == ([10], 1)
-    [delivery] = await ask(engine, "SELECT state, tries, log FROM deliveries")
+    [delivery] = await ask(engine, "SELECT state, tries, log FROM holdfast_deliveries")
     assert (delivery["state"], delivery["tries"]) == ("pending", 1), "it is sent again"
     assert "0.2 s" in delivery["log"]
     await courier.close()
@@ -331,7 +331,7 @@ async def test_what_is_remembered_of_failures_does_not_grow_for_ever(
     for number in range(6):
         await fail(engine, worker, type=f"T{number}")
         await engine.webhooks.fan_out(Watch(ALL))
-    [row] = await ask(engine, "SELECT memory FROM alerts")
+    [row] = await ask(engine, "SELECT memory FROM holdfast_alerts")
     assert len(msgspec.json.decode(row["memory"])) <= 4
 
 
@@ -387,7 +387,7 @@ async def test_an_extension_that_no_live_process_has_is_told_once_per_cooldown(
     assert kinds(receiver) == ["extension_missing"] * 2
     await engine.maintenance.extension_tasks([])
     clock.advance(0.9 * MISSING_SECONDS)
-    await ask(engine, "UPDATE alerts SET sent_at = {now-1000} RETURNING kind")
+    await ask(engine, "UPDATE holdfast_alerts SET sent_at = {now-1000} RETURNING kind")
     await alarm.look_for_extensions()
     assert await deliver(alarm) == 0
 

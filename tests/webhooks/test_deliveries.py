@@ -90,7 +90,7 @@ async def test_what_another_courier_is_claiming_is_skipped(fresh_postgres_url: s
     try:
         webhook = await made(engine, count=2)
         async with other.transaction():
-            await other.execute("SELECT 1 FROM deliveries ORDER BY id LIMIT 1 FOR UPDATE")
+            await other.execute("SELECT 1 FROM holdfast_deliveries ORDER BY id LIMIT 1 FOR UPDATE")
             assert len(await claim(engine, webhook)) == 1
         assert len(await claim(engine, webhook)) == 1
     finally:
@@ -282,7 +282,7 @@ async def test_what_nobody_comes_for_leaves_too(engine: Engine, clock: MovableCl
     assert await engine.webhooks.prune_deliveries() == 1
     clock.advance(LEASE_SECONDS)
     assert await engine.webhooks.prune_deliveries() == 1
-    assert await ask(engine, "SELECT id FROM deliveries") == []
+    assert await ask(engine, "SELECT id FROM holdfast_deliveries") == []
 
 
 async def test_a_week_old_message_that_is_claimed_again_stays(engine: Engine, clock: MovableClock) -> None:

@@ -139,10 +139,10 @@ async def test_with_nobody_listening_the_reader_only_goes_to_the_end(engine: Eng
     assert (first.listening, first.full, first.made) == (False, False, 0)
     await create(engine)
     await engine.webhooks.fan_out()
-    [reader] = await ask(engine, "SELECT pos, job_id, seq FROM readers WHERE name = 'webhooks'")
+    [reader] = await ask(engine, "SELECT pos, job_id, seq FROM holdfast_readers WHERE name = 'webhooks'")
     end = await engine.reads.feed_end()
     assert (reader["pos"], reader["job_id"], reader["seq"]) == (end.pos, end.job_id, end.seq)
-    assert await ask(engine, "SELECT id FROM deliveries") == []
+    assert await ask(engine, "SELECT id FROM holdfast_deliveries") == []
 
 
 async def test_who_subscribes_while_nobody_listens_yet_misses_nothing(engine: Engine) -> None:
@@ -177,19 +177,17 @@ async def test_who_subscribes_while_a_page_is_read_misses_nothing(engine: Engine
 
 async def test_another_reader_stays_where_it_is(engine: Engine) -> None:
     await subscribe(engine)
-    other = "SELECT 'other', 0, job_id, 0, read_at FROM readers"
-    await ask(engine, f"INSERT INTO readers (name, pos, job_id, seq, read_at) {other} RETURNING name")
+    other = "SELECT 'other', 0, job_id, 0, read_at FROM holdfast_readers"
+    await ask(engine, f"INSERT INTO holdfast_readers (name, pos, job_id, seq, read_at) {other} RETURNING name")
     await create(engine)
     assert (await engine.webhooks.fan_out()).made == 1
-    [row] = await ask(engine, "SELECT pos FROM readers WHERE name = 'other'")
+    [row] = await ask(engine, "SELECT pos FROM holdfast_readers WHERE name = 'other'")
     assert row["pos"] == 0
 
 
 async def test_a_reader_that_is_far_ahead_is_not_ours(engine: Engine, clock: MovableClock) -> None:
-    ahead = (
-        "INSERT INTO readers (name, pos, job_id, seq, read_at) VALUES ('ahead', 1000000000, :id, 0, :at) RETURNING name"
-    )
-    await ask(engine, ahead, id=NOBODYS, at=clock.now())
+    ahead = "(name, pos, job_id, seq, read_at) VALUES ('ahead', 1000000000, :id, 0, :at) RETURNING name"
+    await ask(engine, f"INSERT INTO holdfast_readers {ahead}", id=NOBODYS, at=clock.now())
     await subscribe(engine)
     await create(engine)
     assert (await engine.webhooks.fan_out()).made == 1
@@ -207,7 +205,7 @@ async def test_pruned_events_do_not_turn_the_reader_back(engine: Engine, worker:
     await create(engine, type="B")
     assert len(await told(engine, webhook)) == 1
     await engine.webhooks.change(webhook, enabled=False)
-    await ask(engine, "DELETE FROM events WHERE pos = (SELECT max(pos) FROM events) RETURNING job_id")
+    await ask(engine, "DELETE FROM holdfast_events WHERE pos = (SELECT max(pos) FROM holdfast_events) RETURNING job_id")
     await engine.webhooks.fan_out()
     await engine.webhooks.change(webhook, enabled=True)
     assert (await engine.webhooks.fan_out()).made == 0
@@ -229,7 +227,7 @@ async def test_a_message_is_made_once_even_if_the_log_is_read_again(engine: Engi
     webhook, other = await subscribe(engine), await subscribe(engine)
     await create(engine)
     await engine.webhooks.fan_out()
-    await ask(engine, "UPDATE readers SET pos = 0 WHERE name = 'webhooks' RETURNING name")
+    await ask(engine, "UPDATE holdfast_readers SET pos = 0 WHERE name = 'webhooks' RETURNING name")
     await engine.webhooks.fan_out()
     assert [len(await sent_to(engine, each)) for each in (webhook, other)] == [1, 1]
 
@@ -252,7 +250,7 @@ async def test_no_event_is_lost_or_doubled_under_concurrent_writers(engine: Engi
     writing = False
     await asyncio.gather(*readers)
     await engine.webhooks.fan_out()
-    delivered = Counter(row["job_id"] for row in await ask(engine, "SELECT job_id FROM deliveries"))
+    delivered = Counter(row["job_id"] for row in await ask(engine, "SELECT job_id FROM holdfast_deliveries"))
     assert delivered == Counter(made)
     assert len(made) == 180
     assert webhook
@@ -285,7 +283,7 @@ async def test_while_another_server_reads_nobody_waits(fresh_postgres_url: str) 
         await subscribe(engine)
         await create(engine)
         async with other.transaction():
-            await other.execute("SELECT 1 FROM readers WHERE name = 'webhooks' FOR UPDATE")
+            await other.execute("SELECT 1 FROM holdfast_readers WHERE name = 'webhooks' FOR UPDATE")
             async with asyncio.timeout(20):
                 assert (await engine.webhooks.fan_out()).made == 0
         assert (await engine.webhooks.fan_out()).made == 1

@@ -257,7 +257,7 @@ async def test_a_query_of_a_worker_that_fails_is_counted(engine: Engine, worker:
     measure(engine, figures)
     await engine.claim(worker)
     assert told(figures.registry)["db_query_errors_total"] == {}
-    await ask(engine, "ALTER TABLE lanes RENAME TO elsewhere")
+    await ask(engine, "ALTER TABLE holdfast_lanes RENAME TO elsewhere")
     with pytest.raises(StoreError):
         await engine.claim(worker)
     error = "42P01" if isinstance(engine.store, PostgresStore) else "SQLITE_ERROR"

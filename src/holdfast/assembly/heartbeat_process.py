@@ -112,13 +112,12 @@ async def _source(spec: HeartbeatSpec, triggered: asyncio.Event) -> Source:
     # It creates no jobs, and does not know the lifecycles of the app to which such settings may apply.
     engine = await open_engine(msgspec.structs.replace(spec.settings, lifecycles={}))
     if spec.presence:
+        from holdfast.store.advisory_locks import worker_lock
         from holdfast.store.postgres import PostgresStore
-        from holdfast.store.presence import key_of
 
         assert isinstance(engine.store, PostgresStore)  # noqa: S101
-        engine.store.hold(
-            key_of(spec.presence), lost=triggered.set
-        )  # a heartbeat then opens the next connection at once
+        # A heartbeat then opens the next connection at once.
+        engine.store.hold(worker_lock(spec.presence), lost=triggered.set)
     return DatabaseSource(engine, _NoPresence(), Clock(), worker=spec.worker)
 
 

@@ -43,9 +43,13 @@ class SqliteState(msgspec.Struct, frozen=True, kw_only=True):
 
 # The tables that grow, and their partitions.
 _TABLES = """
-    SELECT to_regclass(name)::oid FROM unnest(ARRAY['jobs', 'events', 'attempts', 'parts']) AS name
+    SELECT to_regclass(name)::oid FROM unnest(ARRAY[
+        'holdfast_jobs', 'holdfast_events', 'holdfast_attempts', 'holdfast_parts'
+    ]) AS name
     UNION
-    SELECT inhrelid FROM pg_inherits WHERE inhparent IN (to_regclass('events'), to_regclass('attempts'))
+    SELECT inhrelid FROM pg_inherits WHERE inhparent IN (
+        to_regclass('holdfast_events'), to_regclass('holdfast_attempts')
+    )
 """
 _SERVER = Query(
     "checkup_server",
@@ -60,7 +64,7 @@ _POSTGRES_INDEXES = Query(
     "checkup_indexes",
     """SELECT c.relname, i.indisvalid
           FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-         WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('jobs'))""",
+         WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('holdfast_jobs'))""",
 )
 _GROWTH = Query(
     "checkup_growth",

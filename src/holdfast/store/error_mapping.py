@@ -81,7 +81,7 @@ def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | 
             "the database has no Holdfast schema, or an old one; run `holdfast migrate`",
             full=f"{named.database} has no Holdfast schema, or an old one ({message}); run `{named.migrate}`",
         )
-    if "events_actor" in message:
+    if "holdfast_events_actor" in message:
         return IllegalMove("this actor may not make this move", code="actor_not_allowed")
     if code == "constraint":
         return RowRefused(

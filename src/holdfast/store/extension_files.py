@@ -11,7 +11,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from holdfast.errors import Invalid
-from holdfast.store.migrate import Migration, migrations, migrations_in
+from holdfast.store.migrate import Migration, migrations_in
 from holdfast.store.queries import Queries, Query, parse
 from holdfast.store.render import render
 
@@ -77,7 +77,6 @@ class ExtensionFiles:
 
     def _check_tables(self, others: Iterable[ExtensionFiles]) -> None:
         taken = {table: f"extension {each.extension!r}" for each in others for table in each.tables()}
-        taken |= dict.fromkeys(_tables(one for dialect in DIALECTS for one in migrations(dialect)), "Holdfast itself")
         for table, name in self.tables().items():
             if not table.startswith(f"{self.extension}_"):
                 raise self._invalid(f"{name} makes table {table!r}; its tables begin with {self.extension}_")
@@ -86,7 +85,8 @@ class ExtensionFiles:
 
     def tables(self) -> dict[str, str]:
         """Those that its migrations make, and in which migration."""
-        return _tables(one for dialect in DIALECTS for one in self.migrations(dialect))
+        made_by = [one for dialect in DIALECTS for one in self.migrations(dialect)]
+        return {table.lower(): one.name for one in made_by for table in _TABLE.findall(_COMMENT.sub("", one.sql))}
 
     def _check_queries(self) -> None:
         for query in self.queries.all():
@@ -110,7 +110,3 @@ class ExtensionFiles:
             return None
         folder = root.joinpath(*path)
         return folder if folder.is_dir() else None
-
-
-def _tables(made_by: Iterable[Migration]) -> dict[str, str]:
-    return {table.lower(): one.name for one in made_by for table in _TABLE.findall(_COMMENT.sub("", one.sql))}

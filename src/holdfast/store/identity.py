@@ -88,10 +88,10 @@ def other_database(theirs: str, ours: str) -> OtherDatabase:
 # The timeline changes when a standby takes over and when a backup is restored to a point in time. The table changes
 # when it is restored or emptied; also when it is rewritten, which does no harm.
 _WHERE = """
-SELECT (SELECT id FROM database_identity) AS id,
+SELECT (SELECT id FROM holdfast_database_identity) AS id,
        (SELECT oid::bigint FROM pg_database WHERE datname = current_database()) AS database,
-       'lanes'::regclass::oid::bigint AS lanes,
-       pg_relation_filenode('lanes')::bigint AS filenode,
+       'holdfast_lanes'::regclass::oid::bigint AS lanes,
+       pg_relation_filenode('holdfast_lanes')::bigint AS filenode,
        current_database()::text || ' on ' || coalesce(host(inet_server_addr()) || ':' || inet_server_port(),
                                                       'a local socket, port ' || current_setting('port')) AS name"""
 _POSTGRES = Query(
@@ -134,7 +134,7 @@ def of_row(row: Any) -> Identity | None:
 # -- SQLite -------------------------------------------------------------------------------------------------------
 
 FILE = Query("file", "SELECT file FROM pragma_database_list WHERE name = 'main'")
-_SQLITE = "SELECT id, file FROM database_identity, pragma_database_list AS listed WHERE listed.name = 'main'"
+_SQLITE = "SELECT id, file FROM holdfast_database_identity, pragma_database_list AS listed WHERE listed.name = 'main'"
 
 
 def of_file(connection: sqlite3.Connection) -> Identity | None:

@@ -19,12 +19,12 @@ import asyncpg
 from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.redaction import without_password
+from holdfast.store.advisory_locks import MIGRATION
 from holdfast.store.connect import open_connection, transaction_settings
 from holdfast.store.error_mapping import Named, unreachable
 from holdfast.store.postgres import FAILED
 from holdfast.store.sqlite import BUSY_SECONDS, connect
 
-_LOCK = 0x686F6C64  # "hold": any two migrators of one database meet here
 CORE = "holdfast"  # in the place of an extension's name, for the tables of the platform itself
 _TABLE = (
     f"CREATE TABLE IF NOT EXISTS holdfast_migrations (extension text NOT NULL DEFAULT '{CORE}', "
@@ -203,7 +203,7 @@ async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) 
         async with connection.transaction():
             for setting in transaction_settings():  # a migrator that vanishes must not keep the tables locked
                 await connection.execute(f"SET LOCAL {setting}")
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION)
             await connection.execute(_TABLE)
             if await connection.fetchval(_APPLIED.format("$1", "$2"), *migration.key):
                 return False

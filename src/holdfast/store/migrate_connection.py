@@ -7,7 +7,8 @@ from typing import Any
 
 from holdfast.errors import Invalid
 from holdfast.model.names import kind_of
-from holdfast.store.migrate import _LOCK, _TABLE, Tables, migrations, note, statements
+from holdfast.store.advisory_locks import MIGRATION
+from holdfast.store.migrate import _TABLE, Tables, migrations, note, statements
 
 Run = Callable[[str], Any]
 
@@ -20,7 +21,7 @@ def migrate_connection(connection: Any, extensions: Iterable[Tables] = ()) -> li
     """
     dialect, run = _dialect_of(connection), _runner(connection)
     if dialect == "postgres":
-        run(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        run(f"SELECT pg_advisory_xact_lock({MIGRATION})")
     run(_TABLE)
     done = {tuple(row) for row in run("SELECT extension, number FROM holdfast_migrations").fetchall()}
     left = [migration for migration in migrations(dialect, extensions) if migration.key not in done]

@@ -18,7 +18,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import connect
 
-CHANNEL = "holdfast"
+CHANNEL = "holdfast_hints"
 ANY = "*"
 PAYLOAD_BYTES_MAX = 7900  # PostgreSQL takes less than 8000
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.005, 0.025  # between two notices: what comes meanwhile goes together

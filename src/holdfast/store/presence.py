@@ -8,12 +8,12 @@ import os
 import re
 import socket
 from collections.abc import Collection, Iterable
-from hashlib import sha256
 from pathlib import Path
 
 from holdfast.background import Loops
 from holdfast.clock import Clock
 from holdfast.ids import Ids
+from holdfast.store.advisory_locks import worker_lock
 from holdfast.store.listen_connection import Session
 from holdfast.store.lock_files import LockFiles
 from holdfast.store.migrate import dialect_of, sqlite_path
@@ -145,7 +145,7 @@ class SessionPresence(Presence):
         cls, url: str, clock: Clock, ids: Ids, queues: Collection[str] | None, loops: Loops
     ) -> SessionPresence:
         presence = cls(ids, queues)
-        key = key_of(presence._plain + _SEEN)
+        key = worker_lock(presence._plain + _SEEN)
 
         def heard(payload: str) -> None:
             presence.heard(read(payload))
@@ -168,7 +168,7 @@ class SessionPresence(Presence):
         return 0 if self._session is None else self._session.number
 
     async def dead(self, instances: Iterable[str]) -> set[str]:
-        names = {key_of(name): name for name in set(instances) - self.names if _NAME.fullmatch(name)}
+        names = {worker_lock(name): name for name in set(instances) - self.names if _NAME.fullmatch(name)}
         if self._session is None or not names:
             return set()
         held = {row["key"] for row in await self._session.rows(_LOCKS_HELD, list(names))}
@@ -200,7 +200,3 @@ async def open_presence(
 
 def _host() -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname())[:60] or "host"
-
-
-def key_of(name: str) -> int:
-    return int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)

@@ -2,7 +2,7 @@
 
     -- name: complete_jobs      what the engine calls it
     -- move: complete           it changes states: its rows go into the history under this verb
-    -- ends: succeeded          it also ends an execution: a row of `attempts` with this outcome
+    -- ends: succeeded          it also ends an execution: a row of `holdfast_attempts` with this outcome
     -- data: error              the column that explains the event, or a literal
     -- gives: lease             it answers with the columns of a lease
     -- (anything else)          for the reader
@@ -105,7 +105,7 @@ class Queries:
             return self._queries[name]
         except KeyError:
             near = get_close_matches(name, self._queries)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise AttributeError(f"no query is called {name!r}{hint}") from None
 
     def all(self) -> list[Query]:

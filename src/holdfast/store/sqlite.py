@@ -455,7 +455,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def prepare(connection: sqlite3.Connection, ids: Ids) -> None:
-    connection.create_function("new_token", 0, ids.token)
+    connection.create_function("holdfast_new_token", 0, ids.token)
 
 
 def finish(work: Coroutine[Any, Any, T] | Any) -> T:

@@ -113,7 +113,7 @@ async def test_a_claimed_job_that_cannot_be_read_does_not_end_the_worker(app: Ap
         at_work.source.broken["recover_claims"] = OutcomeUnknown("away again, on purpose")
         await until(lambda: "recover_claims" in [verb for verb, _ in at_work.source.calls])
         engine = await app.engine()
-        await ask(engine, "UPDATE jobs SET payload = '{not json' WHERE id = :id RETURNING id", id=spoilt.id)
+        await ask(engine, "UPDATE holdfast_jobs SET payload = '{not json' WHERE id = :id RETURNING id", id=spoilt.id)
         at_work.source.broken.clear()
         assert await good.result(30) == "ran"
         assert await (await quick.enqueue()).result(30) == "ran"

@@ -30,7 +30,7 @@ async def test_a_batch_of_results_that_times_out_is_settled_in_pieces(
         async with working(app, concurrency=20) as at_work:
             await until(lambda: at_work.worker.slots_used == 20)
             await holder.execute("BEGIN")
-            await holder.execute("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", jobs[7].id)
+            await holder.execute("SELECT 1 FROM holdfast_jobs WHERE id = $1 FOR UPDATE", jobs[7].id)
             together.set()
             others = [job for job in jobs if job is not jobs[7]]
             assert [await job.result(60) for job in others] == [n for n in range(20) if n != 7]

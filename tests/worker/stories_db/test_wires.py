@@ -19,7 +19,7 @@ OpenStage = Callable[..., Awaitable[Stage]]
 SOON_SECONDS = 10  # generous, and still far less than the lease of 30 s that a job would have to wait for
 
 UNTROUBLED = ["claim", "complete"]
-A_POLICY = b"SELECT body, moves FROM policies"
+A_POLICY = b"SELECT body, moves FROM holdfast_policies"
 TRIES = 15  # to connect: more than one claim makes
 
 

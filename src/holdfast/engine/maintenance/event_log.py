@@ -13,7 +13,7 @@ from holdfast.store.queries import Query
 
 JUMP = 2**32  # more transactions than a server that was lost may have had since its dump was taken
 
-_LOCK = Query("lock_event_log", "LOCK TABLE event_log IN ACCESS EXCLUSIVE MODE")
+_LOCK = Query("lock_event_log", "LOCK TABLE holdfast_event_log IN ACCESS EXCLUSIVE MODE")
 
 log = logging.getLogger(__name__)
 

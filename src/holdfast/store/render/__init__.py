@@ -81,7 +81,7 @@ FILTERS = {
     " OR '* ' || state {in:lifecycle_states text})",
     "types": "type {in:types text}",
     "queues": "queue {in:queues text}",
-    "tag": "EXISTS (SELECT 1 FROM {items:jobs.tags} AS t WHERE t.value = :tag)",
+    "tag": "EXISTS (SELECT 1 FROM {items:holdfast_jobs.tags} AS t WHERE t.value = :tag)",
     "before": "id < :before",
     "created_after": "created_at >= :created_after",
     "created_before": "created_at < :created_before",
@@ -138,7 +138,7 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
             return str(int(limit))
         if word == "moved":
             wanted = given(query) + ((*TOLD, *KEPT, "pos") if dialect == POSTGRES else ("rowid",))
-            return ", ".join(f"jobs.{name}" for name in dict.fromkeys(wanted))
+            return ", ".join(f"holdfast_jobs.{name}" for name in dict.fromkeys(wanted))
         if word in _HOOKED:
             return _MARKER.sub(expanded, _HOOKED[word](query.mine, rest))
         if word.startswith(("now+", "now-")):
@@ -191,7 +191,7 @@ class Insert:
 
     def placed(self) -> Insert:
         """An event with the position that its job's row has (PostgreSQL)."""
-        if self.table != "events":
+        if self.table != "holdfast_events":
             return self
         return replace(self, columns=(*self.columns, "pos"), values=(*self.values, "pos"))
 
@@ -221,7 +221,8 @@ def history_of(query: Query) -> tuple[Insert, ...]:
 @lru_cache(maxsize=256)
 def history_afterwards(query: Query) -> tuple[str, ...]:
     """What SQLite runs after the query, on the rows that it moved."""
-    return tuple(insert.sql("jobs", "rowid IN (SELECT value FROM json_each(:moved))") for insert in history_of(query))
+    moved = "rowid IN (SELECT value FROM json_each(:moved))"
+    return tuple(insert.sql("holdfast_jobs", moved) for insert in history_of(query))
 
 
 def _event(
@@ -254,7 +255,7 @@ def _event(
         values |= {"step": "step", "percent": "percent"}
     if data != "NULL":
         values["data"] = data
-    return Insert("events", tuple(values), tuple(values.values()), where)
+    return Insert("holdfast_events", tuple(values), tuple(values.values()), where)
 
 
 def _attempt(query: Query) -> Insert:
@@ -275,7 +276,7 @@ def _attempt(query: Query) -> Insert:
     }
     if query.data:
         values["error"] = query.data
-    return Insert("attempts", tuple(values), tuple(values.values()))
+    return Insert("holdfast_attempts", tuple(values), tuple(values.values()))
 
 
 # -- markers ---------------------------------------------------------------------------------------------------
@@ -314,7 +315,7 @@ def _bit(pair: str) -> str:
 
 
 def _mine(extensions: tuple[str, ...], alias: str) -> str:
-    table = alias or "jobs"
+    table = alias or "holdfast_jobs"
     if not extensions:
         return f"{table}.needs IS NULL"
     lacking = f"SELECT 1 FROM {{items:{table}.needs}} AS need WHERE need.value NOT IN ({_names(extensions)})"
@@ -329,11 +330,12 @@ def _mine_or_plain(extensions: tuple[str, ...], alias: str) -> str:
 def _mine_or_freed(extensions: tuple[str, ...], _: str) -> str:
     """A finished row never changes, so it cannot follow a type whose hooks are gone."""
     still = "SELECT value FROM {items:t.needs} AS still"
-    freed = f"EXISTS (SELECT 1 FROM job_types AS t WHERE t.name = jobs.type AND need.value NOT IN ({still}))"
-    lacking = f"SELECT 1 FROM {{items:jobs.needs}} AS need WHERE NOT {freed}"
+    same_type = "t.name = holdfast_jobs.type"
+    freed = f"EXISTS (SELECT 1 FROM holdfast_job_types AS t WHERE {same_type} AND need.value NOT IN ({still}))"
+    lacking = f"SELECT 1 FROM {{items:holdfast_jobs.needs}} AS need WHERE NOT {freed}"
     if not extensions:
-        return f"(jobs.needs IS NULL OR NOT EXISTS ({lacking}))"
-    return f"jobs.needs IS NOT NULL AND NOT EXISTS ({lacking} AND need.value NOT IN ({_names(extensions)}))"
+        return f"(holdfast_jobs.needs IS NULL OR NOT EXISTS ({lacking}))"
+    return f"holdfast_jobs.needs IS NOT NULL AND NOT EXISTS ({lacking} AND need.value NOT IN ({_names(extensions)}))"
 
 
 def _names(extensions: tuple[str, ...]) -> str:
@@ -344,7 +346,7 @@ def _not_held_back(extensions: tuple[str, ...], verb: str) -> str:
     """Asked only of jobs that need hooks: all others cannot have failed one."""
     if not extensions:
         return "TRUE"
-    failed = "SELECT 1 FROM hook_failures AS failed WHERE failed.job_id = jobs.id"
+    failed = "SELECT 1 FROM holdfast_hook_failures AS failed WHERE failed.job_id = holdfast_jobs.id"
     return f"NOT EXISTS ({failed} AND failed.verb = '{verb}' AND failed.next_at > {{now}})"
 
 
@@ -444,14 +446,15 @@ _LOCK_TIMEOUT = (
 
 # The transaction's own number, or higher where the job's last event has a higher one: see `{next version}`. A reader
 # stays below the oldest transaction still open, so it has not passed what that one writes, at its number or above it.
-_POSTGRES_POS = "(SELECT pg_current_xact_id()::text::bigint + base FROM event_log)"
-_POSTGRES_HORIZON = "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint + base FROM event_log)"
+_POSTGRES_POS = "(SELECT pg_current_xact_id()::text::bigint + base FROM holdfast_event_log)"
+_POSTGRES_HORIZON = "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint + base FROM holdfast_event_log)"
+_POSTGRES_CEILING = "(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + base FROM holdfast_event_log)"
 
 
 def _log_end(greatest: str) -> str:
     return (
-        f"{greatest}(coalesce((SELECT pos FROM events ORDER BY pos DESC LIMIT 1), 0), "
-        "coalesce((SELECT max(pos) FROM readers), 0), (SELECT pruned FROM event_log))"
+        f"{greatest}(coalesce((SELECT pos FROM holdfast_events ORDER BY pos DESC LIMIT 1), 0), "
+        "coalesce((SELECT max(pos) FROM holdfast_readers), 0), (SELECT pruned FROM holdfast_event_log))"
     )
 
 
@@ -460,10 +463,10 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "now": lambda _: _POSTGRES_NOW,
         # Said so that no partial index fits. Between two vacuums the index of running jobs is mostly of those that ran,
         # and the planner, who believes it to be empty, would read all of it instead of looking up a few ids.
-        "running": lambda _: "jobs.state || '' = 'running'",
+        "running": lambda _: "holdfast_jobs.state || '' = 'running'",
         "skip_locked": lambda _: "FOR UPDATE SKIP LOCKED",
-        "skip_locked of jobs": lambda _: "FOR UPDATE OF jobs SKIP LOCKED",
-        "locked": lambda _: "FOR UPDATE OF jobs",
+        "skip_locked of jobs": lambda _: "FOR UPDATE OF holdfast_jobs SKIP LOCKED",
+        "locked": lambda _: "FOR UPDATE OF holdfast_jobs",
         "lock_timeout": lambda _: _LOCK_TIMEOUT,
         "token": lambda _: "gen_random_uuid()",
         "rows": _postgres_rows,
@@ -474,25 +477,30 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "items": lambda column: f"json_array_elements_text({column}::json)",
         "horizon": lambda _: _POSTGRES_HORIZON,
         "beyond": lambda _: f"{_POSTGRES_HORIZON} + 1",
-        "ceiling": lambda _: "(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + base FROM event_log)",
+        "ceiling": lambda _: _POSTGRES_CEILING,
         "log end": lambda _: _log_end("greatest"),
         "pos": lambda _: _POSTGRES_POS,
         "pos column": lambda _: "pos, ",
-        "pos of said": lambda _: f"greatest({_POSTGRES_POS}, (SELECT max(pos) FROM events WHERE job_id = said.id)), ",
+        "pos of said": lambda _: (
+            f"greatest({_POSTGRES_POS}, (SELECT max(pos) FROM holdfast_events WHERE job_id = said.id)), "
+        ),
         "parts of jobs": lambda _: (
             "(SELECT json_agg(json_build_object('name', name, 'status', status, 'percent', percent, 'total', total, "
-            "'done', done) ORDER BY place, name)::text FROM parts WHERE parts.job_id = jobs.id)"
+            "'done', done) ORDER BY place, name)::text "
+            "FROM holdfast_parts WHERE holdfast_parts.job_id = holdfast_jobs.id)"
         ),
-        "next version": lambda _: f"version = jobs.version + 1, pos = greatest(jobs.pos, {_POSTGRES_POS})",
+        "next version": lambda _: (
+            f"version = holdfast_jobs.version + 1, pos = greatest(holdfast_jobs.pos, {_POSTGRES_POS})"
+        ),
     },
     SQLITE: {
         "now": lambda _: ":now",
-        "running": lambda _: "jobs.state = 'running'",
+        "running": lambda _: "holdfast_jobs.state = 'running'",
         "skip_locked": lambda _: "",
         "skip_locked of jobs": lambda _: "",
         "locked": lambda _: "",
         "lock_timeout": lambda _: "coalesce(:lock_timeout, '') IS NOT NULL",
-        "token": lambda _: "new_token()",
+        "token": lambda _: "holdfast_new_token()",
         "rows": _sqlite_rows,
         "in": lambda wanted: f"IN (SELECT value FROM json_each(:{wanted.split()[0]}))",
         "in picked": lambda _: "IN (SELECT id FROM picked)",
@@ -500,7 +508,9 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "any": _sqlite_any,
         "items": lambda column: f"json_each({column})",
         "horizon": lambda _: str(2**63 - 1),
-        "beyond": lambda _: "(SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) + 2)",
+        "beyond": lambda _: (
+            "(SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_events'), 0) + 2)"
+        ),
         "ceiling": lambda _: str(2**63 - 1),
         "log end": lambda _: _log_end("max"),
         "pos": lambda _: "0",
@@ -508,8 +518,9 @@ _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
         "pos of said": lambda _: "",
         "parts of jobs": lambda _: (
             "(SELECT nullif(json_group_array(json_object('name', name, 'status', status, 'percent', percent, 'total', "
-            "total, 'done', done)), '[]') FROM (SELECT * FROM parts WHERE parts.job_id = jobs.id ORDER BY place, name))"
+            "total, 'done', done)), '[]') "
+            "FROM (SELECT * FROM holdfast_parts WHERE holdfast_parts.job_id = holdfast_jobs.id ORDER BY place, name))"
         ),
-        "next version": lambda _: "version = jobs.version + 1",
+        "next version": lambda _: "version = holdfast_jobs.version + 1",
     },
 }

@@ -1,7 +1,7 @@
 -- name: accept_jobs
 -- move: accept
 -- A job that was due when it was created is due, also when the clock was set back since.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:accept},
        reason     = NULL,
@@ -18,7 +18,7 @@ RETURNING {moved}
 -- before the clock was set back, some time ago; if its creator is still about to accept it, that does no harm. Not those
 -- of policies that leave acceptance to others.
 SELECT id, policy
-  FROM jobs
+  FROM holdfast_jobs
  WHERE state = 'created'
    AND (created_at <= {now-:seconds} OR created_at > {now+5})
    AND NOT policy {in:not_ours integer}

@@ -2,23 +2,23 @@
 
 -- name: bench_left
 -- How many are not finished: waiting in their lanes, or running.
-SELECT (SELECT count(*) FROM jobs WHERE due AND lane IN (SELECT id FROM lanes WHERE lanes.type = :type)) AS waiting,
-       (SELECT count(*) FROM jobs WHERE state = 'running' AND type = :type) AS running
+SELECT (SELECT count(*) FROM holdfast_jobs WHERE due AND lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type)) AS waiting,
+       (SELECT count(*) FROM holdfast_jobs WHERE state = 'running' AND type = :type) AS running
 
 -- name: bench_waiting
-SELECT id FROM jobs WHERE due AND lane IN (SELECT id FROM lanes WHERE lanes.type = :type) ORDER BY id LIMIT {limit}
+SELECT id FROM holdfast_jobs WHERE due AND lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type) ORDER BY id LIMIT {limit}
 
 -- name: bench_done
 -- From the first claim to the last completion. Ids are in order of creation: older jobs need no look.
 SELECT count(*) AS jobs, min(last_claimed_at) AS begun_at, max(finished_at) AS ended_at
-  FROM jobs
+  FROM holdfast_jobs
  WHERE id >= :first
    AND type = :type
    AND state = 'succeeded'
 
 -- name: bench_finished
 SELECT id
-  FROM jobs
+  FROM holdfast_jobs
  WHERE id >= :first
    AND type = :type
    AND finished_at IS NOT NULL

@@ -2,7 +2,7 @@
 -- move: cancel
 -- data: '{"control": "system.cancel"}'
 -- Nobody runs it, so the wish and the move are one.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from           = state,
        state               = {to:cancel},
        reason              = :reason,
@@ -20,7 +20,7 @@ RETURNING {moved}
 -- note: cancel
 -- data: '{"control": "system.cancel"}'
 -- Somebody runs it: the wish is kept, and told at the next heartbeat or progress.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET cancel_requested_at = {now},
        reason              = :reason,
        {next version},
@@ -36,7 +36,7 @@ RETURNING {moved}
 -- ends: canceled
 -- data: error
 -- The owner stops. What it reported on the way out is kept.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:cancel},
        {next version},
@@ -45,10 +45,10 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:stopped(id uuid, token uuid, error text)}
- WHERE jobs.id = stopped.id
+ WHERE holdfast_jobs.id = stopped.id
    AND {running}
-   AND jobs.lease_token = stopped.token
-   AND jobs.lease_worker = :worker
-   AND jobs.cancel_requested_at IS NOT NULL
+   AND holdfast_jobs.lease_token = stopped.token
+   AND holdfast_jobs.lease_worker = :worker
+   AND holdfast_jobs.cancel_requested_at IS NOT NULL
    AND {mine}
 RETURNING {moved}

@@ -1,9 +1,9 @@
 -- name: ripen_parents
 -- Jobs that wait for their children: those that wait for none any more become claimable, the others are looked at again
--- soon, or as soon as a child ends (trigger jobs_child_ended).
+-- soon, or as soon as a child ends (trigger holdfast_jobs_child_ended).
 WITH ripe AS MATERIALIZED (
     SELECT id
-      FROM jobs
+      FROM holdfast_jobs
      WHERE NOT due
        AND run_at <= {now}
        AND state = 'queued'
@@ -12,9 +12,9 @@ WITH ripe AS MATERIALIZED (
      LIMIT {limit}
     {skip_locked}
 )
-UPDATE jobs
-   SET due    = NOT EXISTS (SELECT 1 FROM jobs AS child WHERE child.parent_id = jobs.id AND child.finished_at IS NULL),
-       run_at = CASE WHEN EXISTS (SELECT 1 FROM jobs AS child WHERE child.parent_id = jobs.id AND child.finished_at IS NULL)
+UPDATE holdfast_jobs
+   SET due    = NOT EXISTS (SELECT 1 FROM holdfast_jobs AS child WHERE child.parent_id = holdfast_jobs.id AND child.finished_at IS NULL),
+       run_at = CASE WHEN EXISTS (SELECT 1 FROM holdfast_jobs AS child WHERE child.parent_id = holdfast_jobs.id AND child.finished_at IS NULL)
                      THEN {now+:pause}
                      ELSE run_at
                 END
@@ -22,7 +22,7 @@ UPDATE jobs
 RETURNING id, queue, type, priority, due
 
 -- name: children
-SELECT {job} FROM jobs WHERE parent_id = :id ORDER BY id LIMIT {limit}
+SELECT {job} FROM holdfast_jobs WHERE parent_id = :id ORDER BY id LIMIT {limit}
 
 -- name: unfinished_children
-SELECT count(*) AS jobs FROM jobs WHERE parent_id = :id AND finished_at IS NULL
+SELECT count(*) AS jobs FROM holdfast_jobs WHERE parent_id = :id AND finished_at IS NULL

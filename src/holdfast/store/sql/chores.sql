@@ -2,25 +2,25 @@
 -- What maintenance would find to do, at a glance and without a lock: most of the time that is nothing. Each of these may
 -- be true in vain; none is false while its step would find something.
 SELECT coalesce({log end} >= {ceiling}, FALSE) AS log_ahead,
-       NOT EXISTS (SELECT 1 FROM sweeps WHERE name = 'reap' AND swept_at > {now-:pause} AND swept_at <= {now+5}) AS unswept,
-       coalesce((SELECT run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now}, FALSE) AS ripe,
-       EXISTS (SELECT 1 FROM jobs WHERE state = 'running') AS running,
-       coalesce((SELECT created_at FROM jobs WHERE state = 'created' ORDER BY created_at LIMIT 1) <= {now-:orphaned}, FALSE)
-       OR coalesce((SELECT created_at FROM jobs WHERE state = 'created' ORDER BY created_at DESC LIMIT 1) > {now+5}, FALSE) AS orphans,
+       NOT EXISTS (SELECT 1 FROM holdfast_sweeps WHERE name = 'reap' AND swept_at > {now-:pause} AND swept_at <= {now+5}) AS unswept,
+       coalesce((SELECT run_at FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now}, FALSE) AS ripe,
+       EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running') AS running,
+       coalesce((SELECT created_at FROM holdfast_jobs WHERE state = 'created' ORDER BY created_at LIMIT 1) <= {now-:orphaned}, FALSE)
+       OR coalesce((SELECT created_at FROM holdfast_jobs WHERE state = 'created' ORDER BY created_at DESC LIMIT 1) > {now+5}, FALSE) AS orphans,
        EXISTS (SELECT 1
-                 FROM workers
+                 FROM holdfast_workers
                 WHERE liveness <> 'offline'
                   AND coalesce(last_heartbeat_at, registered_at) <= {now-offline_seconds}) AS silent,
        EXISTS (SELECT 1
-                 FROM workers
+                 FROM holdfast_workers
                 WHERE kind = 'local'
                   AND enabled
                   AND liveness = 'offline'
                   AND coalesce(last_heartbeat_at, registered_at) <= {now-:workers_kept}) AS forgotten,
-       coalesce((SELECT claimed_at FROM claims ORDER BY claimed_at LIMIT 1) <= {now-:claims_kept}, FALSE) AS claims,
-       coalesce((SELECT expires_at FROM sessions ORDER BY expires_at LIMIT 1) <= {now}, FALSE) AS sessions,
+       coalesce((SELECT claimed_at FROM holdfast_claims ORDER BY claimed_at LIMIT 1) <= {now-:claims_kept}, FALSE) AS claims,
+       coalesce((SELECT expires_at FROM holdfast_sessions ORDER BY expires_at LIMIT 1) <= {now}, FALSE) AS sessions,
        EXISTS (SELECT 1
-                 FROM workers
-                WHERE (SELECT at FROM events AS oldest WHERE oldest.job_id = workers.id ORDER BY seq LIMIT 1) <= {now-:lines_kept}
-                  AND (SELECT min(seq) FROM events AS first WHERE first.job_id = workers.id)
-                      < (SELECT max(seq) FROM events AS newest WHERE newest.job_id = workers.id)) AS lines
+                 FROM holdfast_workers
+                WHERE (SELECT at FROM holdfast_events AS oldest WHERE oldest.job_id = holdfast_workers.id ORDER BY seq LIMIT 1) <= {now-:lines_kept}
+                  AND (SELECT min(seq) FROM holdfast_events AS first WHERE first.job_id = holdfast_workers.id)
+                      < (SELECT max(seq) FROM holdfast_events AS newest WHERE newest.job_id = holdfast_workers.id)) AS lines

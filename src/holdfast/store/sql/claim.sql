@@ -4,7 +4,7 @@
 SELECT l.id, l.type, head.priority, head.id AS head, head.needs IS NOT NULL AS hooked,
        CASE WHEN EXISTS (SELECT 1 FROM {items:l.prefers} AS p WHERE p.value NOT IN (SELECT value FROM {items:w.offers} AS o))
              AND EXISTS (SELECT 1
-                           FROM workers other
+                           FROM holdfast_workers other
                           WHERE other.enabled
                             AND (other.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:other.tenants} AS t))
                             AND other.last_heartbeat_at >= {now-2 * other.heartbeat_seconds}
@@ -13,19 +13,19 @@ SELECT l.id, l.type, head.priority, head.id AS head, head.needs IS NOT NULL AS h
                                              WHERE p.value NOT IN (SELECT value FROM {items:other.offers} AS o))
                             AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r
                                              WHERE r.value NOT IN (SELECT value FROM {items:other.offers} AS o))
-                            AND NOT EXISTS (SELECT 1 FROM jobs held
+                            AND NOT EXISTS (SELECT 1 FROM holdfast_jobs held
                                              WHERE held.state = 'running' AND held.lease_worker = other.id))
             THEN l.defer_seconds
             ELSE 0
        END AS waits
-  FROM workers w
-  CROSS JOIN lanes l
-  JOIN jobs head ON head.id = (SELECT j.id
-                                 FROM jobs j
-                                WHERE j.due
-                                  AND j.lane = l.id
-                                ORDER BY j.priority DESC, j.id
-                                LIMIT 1)
+  FROM holdfast_workers w
+  CROSS JOIN holdfast_lanes l
+  JOIN holdfast_jobs head ON head.id = (SELECT j.id
+                                          FROM holdfast_jobs j
+                                         WHERE j.due
+                                           AND j.lane = l.id
+                                         ORDER BY j.priority DESC, j.id
+                                         LIMIT 1)
  WHERE w.id = :worker
    AND {mine or plain:head}
    AND w.enabled
@@ -33,7 +33,7 @@ SELECT l.id, l.type, head.priority, head.id AS head, head.needs IS NOT NULL AS h
    AND {any:types l.type text}
    AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
    AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
-   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
  ORDER BY head.priority DESC, head.id
  LIMIT {limit}
 
@@ -46,7 +46,7 @@ SELECT l.id, l.type, head.priority, head.id AS head, head.needs IS NOT NULL AS h
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM (SELECT id
-              FROM jobs
+              FROM holdfast_jobs
              WHERE due
                AND lane = :lane
                AND priority >= :floor
@@ -58,7 +58,7 @@ WITH picked AS MATERIALIZED (
             {skip_locked}) AS best
      LIMIT :most
 )
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from        = state,
        state            = {to:claim},
        reason           = NULL,
@@ -83,7 +83,7 @@ RETURNING {moved}
 -- name: claimable_jobs
 -- What `claim_jobs` would take from a lane, where hooks have a say in it.
 SELECT id, type
-  FROM jobs
+  FROM holdfast_jobs
  WHERE due
    AND lane = :lane
    AND priority >= :floor
@@ -98,7 +98,7 @@ SELECT id, type
 -- move: claim
 -- gives: lease
 -- Its caller has locked the rows and knows that they may be claimed.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from        = state,
        state            = {to:claim},
        reason           = NULL,
@@ -124,24 +124,24 @@ RETURNING {moved}
 -- name: defer_jobs
 -- A guard wants them later, or a hook has failed: until then they stand outside the claim index. No state changes, so there is
 -- no event.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET due    = FALSE,
        run_at = {now+deferred.seconds},
-       reason = CASE WHEN jobs.state = 'queued' THEN deferred.reason ELSE jobs.reason END
+       reason = CASE WHEN holdfast_jobs.state = 'queued' THEN deferred.reason ELSE holdfast_jobs.reason END
   FROM {rows:deferred(id uuid, seconds float8, reason text)}
- WHERE jobs.id = deferred.id
-   AND jobs.due IS NOT NULL
+ WHERE holdfast_jobs.id = deferred.id
+   AND holdfast_jobs.due IS NOT NULL
    AND {mine}
-RETURNING jobs.id
+RETURNING holdfast_jobs.id
 
 -- name: overdue
 -- Is there anything a claim that found too little could set free first? And may this worker claim at all?
 SELECT w.enabled,
-       (SELECT run_at FROM jobs WHERE NOT due AND {mine or plain:jobs} ORDER BY run_at LIMIT 1) <= {now} AS ripe,
-       EXISTS (SELECT 1 FROM jobs
+       (SELECT run_at FROM holdfast_jobs WHERE NOT due AND {mine or plain:holdfast_jobs} ORDER BY run_at LIMIT 1) <= {now} AS ripe,
+       EXISTS (SELECT 1 FROM holdfast_jobs
                 WHERE state = 'running'
-                  AND {any:queues jobs.queue text}
-                  AND {mine or plain:jobs}
+                  AND {any:queues holdfast_jobs.queue text}
+                  AND {mine or plain:holdfast_jobs}
                   AND lease_expires_at <= {now}) AS lost
-  FROM workers w
+  FROM holdfast_workers w
  WHERE w.id = :worker

@@ -1,26 +1,26 @@
 -- name: begin_claim
 -- Whoever sends the same request at the same time waits here for our commit, and then finds our answer.
-INSERT INTO claims (worker_id, request_id, claimed_at, leases)
+INSERT INTO holdfast_claims (worker_id, request_id, claimed_at, leases)
 VALUES (:worker, :request, {now}, '[]')
     ON CONFLICT (worker_id, request_id) DO NOTHING
 RETURNING request_id
 
 -- name: answer_claim
-UPDATE claims
+UPDATE holdfast_claims
    SET leases = :leases
  WHERE worker_id = :worker
    AND request_id = :request
 RETURNING request_id
 
 -- name: repeat_claim
-UPDATE claims
+UPDATE holdfast_claims
    SET repeated = TRUE
  WHERE worker_id = :worker
    AND request_id = :request
 RETURNING leases
 
 -- name: drop_claim
-DELETE FROM claims
+DELETE FROM holdfast_claims
  WHERE worker_id = :worker
    AND request_id = :request
    AND NOT repeated
@@ -29,10 +29,10 @@ RETURNING request_id
 -- name: prune_claims
 WITH old AS MATERIALIZED (
     SELECT worker_id, request_id
-      FROM claims
+      FROM holdfast_claims
      WHERE claimed_at <= {now-:seconds}
      ORDER BY claimed_at
      LIMIT {limit}
     {skip_locked}
 )
-DELETE FROM claims WHERE (worker_id, request_id) IN (SELECT worker_id, request_id FROM old) RETURNING request_id
+DELETE FROM holdfast_claims WHERE (worker_id, request_id) IN (SELECT worker_id, request_id FROM old) RETURNING request_id

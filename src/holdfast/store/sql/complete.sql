@@ -2,7 +2,7 @@
 -- move: complete
 -- ends: succeeded
 -- `transcode` ends with a step of its own; in other lifecycles the last step that was reported stays.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:complete},
        reason      = NULL,
@@ -10,15 +10,15 @@ UPDATE jobs
        result      = done.result,
        error       = NULL,
        percent     = 100,
-       step        = CASE WHEN jobs.lifecycle = 'transcode' THEN 'finalize' ELSE jobs.step END,
+       step        = CASE WHEN holdfast_jobs.lifecycle = 'transcode' THEN 'finalize' ELSE holdfast_jobs.step END,
        {lease ended},
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:done(id uuid, token uuid, result text)}
- WHERE jobs.id = done.id
+ WHERE holdfast_jobs.id = done.id
    AND {running}
-   AND jobs.lease_token = done.token
-   AND jobs.lease_worker = :worker
-   AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND holdfast_jobs.lease_token = done.token
+   AND holdfast_jobs.lease_worker = :worker
+   AND (holdfast_jobs.late_writes OR holdfast_jobs.lease_expires_at > {now})
    AND {mine}
 RETURNING {moved}

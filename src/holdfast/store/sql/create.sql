@@ -5,7 +5,7 @@
 -- Nothing is inserted if one of the lanes or policies, whose ids the caller has kept from before, is
 -- not the one that has this id now: after a restore it may be another tenant's. Nor if a type needs the hooks of an
 -- extension that the caller does not have.
-INSERT INTO jobs (
+INSERT INTO holdfast_jobs (
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
     payload, tags, trace, partition_key, subject, redrive_of, root_id, parent_id, needs)
@@ -27,13 +27,13 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
    AND NOT EXISTS (
            SELECT 1
              FROM {rows:known(lane integer, lane_digest text, policy integer, policy_digest text, type text, needs text)}
-            WHERE NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = known.lane AND lanes.digest = known.lane_digest)
-               OR NOT EXISTS (SELECT 1 FROM policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
-               OR EXISTS (SELECT 1 FROM job_types t WHERE t.name = known.type AND t.needs IS NOT NULL AND {lacked}))
+            WHERE NOT EXISTS (SELECT 1 FROM holdfast_lanes WHERE holdfast_lanes.id = known.lane AND holdfast_lanes.digest = known.lane_digest)
+               OR NOT EXISTS (SELECT 1 FROM holdfast_policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
+               OR EXISTS (SELECT 1 FROM holdfast_job_types t WHERE t.name = known.type AND t.needs IS NOT NULL AND {lacked}))
    AND CASE WHEN fresh.idempotency_key IS NULL
             THEN TRUE
             ELSE (SELECT kept.job_id
-                    FROM kept_keys AS kept
+                    FROM holdfast_kept_keys AS kept
                    WHERE kept.tenant = kind.tenant
                      AND kept.idempotency_key = fresh.idempotency_key) IS NULL
        END
@@ -41,29 +41,30 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
 RETURNING {moved}
 
 -- name: needs_of_types
-SELECT name, needs FROM job_types WHERE name {in:names text} AND needs IS NOT NULL
+SELECT name, needs FROM holdfast_job_types WHERE name {in:names text} AND needs IS NOT NULL
 
 -- name: jobs_by_key
 -- Each key is looked up by itself. While the statistics know of no keys yet, a join would read all of them instead.
-SELECT asked.whose, asked.key, jobs.id, jobs.fingerprint, jobs.state, jobs.policy, jobs.created_at, {now} AS now_at
+SELECT asked.whose, asked.key, holdfast_jobs.id, holdfast_jobs.fingerprint, holdfast_jobs.state, holdfast_jobs.policy,
+       holdfast_jobs.created_at, {now} AS now_at
   FROM {rows:asked(whose text, key text)}
-  JOIN jobs ON jobs.id = (SELECT holder.id
-                            FROM jobs AS holder
-                           WHERE holder.tenant = asked.whose
-                             AND holder.idempotency_key = asked.key
-                             AND holder.key_live)
+  JOIN holdfast_jobs ON holdfast_jobs.id = (SELECT holder.id
+                                              FROM holdfast_jobs AS holder
+                                             WHERE holder.tenant = asked.whose
+                                               AND holder.idempotency_key = asked.key
+                                               AND holder.key_live)
 UNION ALL
 SELECT asked.whose, asked.key, kept.job_id, kept.fingerprint, kept.state, kept.policy, kept.created_at, {now}
   FROM {rows:asked(whose text, key text)}
-  JOIN kept_keys AS kept ON kept.job_id = (SELECT pruned.job_id
-                                             FROM kept_keys AS pruned
-                                            WHERE pruned.tenant = asked.whose
-                                              AND pruned.idempotency_key = asked.key)
- WHERE NOT EXISTS (SELECT 1 FROM jobs AS still WHERE still.id = kept.job_id)
+  JOIN holdfast_kept_keys AS kept ON kept.job_id = (SELECT pruned.job_id
+                                                      FROM holdfast_kept_keys AS pruned
+                                                     WHERE pruned.tenant = asked.whose
+                                                       AND pruned.idempotency_key = asked.key)
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs AS still WHERE still.id = kept.job_id)
 
 -- name: free_key
 -- The one change a finished row allows; guarded, so that of two takers one frees the key and both then race to insert.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET key_live = FALSE
  WHERE id = :id
    AND key_live
@@ -71,27 +72,27 @@ RETURNING id
 
 -- name: drop_kept_key
 -- The same for a job that was pruned.
-DELETE FROM kept_keys WHERE job_id = :id RETURNING job_id
+DELETE FROM holdfast_kept_keys WHERE job_id = :id RETURNING job_id
 
 -- name: put_policy
-INSERT INTO policies (digest, body, moves, waits_for_offline, offline_seconds, no_progress_seconds,
-                      max_runtime_seconds, cancel_grace_seconds)
+INSERT INTO holdfast_policies (digest, body, moves, waits_for_offline, offline_seconds, no_progress_seconds,
+                               max_runtime_seconds, cancel_grace_seconds)
 VALUES (:digest, :body, :moves, :waits_for_offline, :offline_seconds, :no_progress_seconds, :max_runtime_seconds,
         :cancel_grace_seconds)
     ON CONFLICT (digest) DO NOTHING
 RETURNING id
 
 -- name: policy_id
-SELECT id FROM policies WHERE digest = :digest
+SELECT id FROM holdfast_policies WHERE digest = :digest
 
 -- name: policy_body
-SELECT body, moves FROM policies WHERE id = :id
+SELECT body, moves FROM holdfast_policies WHERE id = :id
 
 -- name: put_lane
-INSERT INTO lanes (digest, tenant, queue, type, requires, prefers, defer_seconds)
+INSERT INTO holdfast_lanes (digest, tenant, queue, type, requires, prefers, defer_seconds)
 VALUES (:digest, :tenant, :queue, :type, :requires, :prefers, :defer_seconds)
     ON CONFLICT (digest) DO NOTHING
 RETURNING id
 
 -- name: lane_id
-SELECT id FROM lanes WHERE digest = :digest
+SELECT id FROM holdfast_lanes WHERE digest = :digest

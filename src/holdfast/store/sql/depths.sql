@@ -4,43 +4,43 @@
 -- Each kind by an index that holds nothing else. A delayed job whose time has come waits, though nobody has said so yet.
 -- `order by` and the limit keep PostgreSQL on the index: it takes jobs that are neither due nor not due for such that
 -- are not, and would read the whole table.
-SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM queues q
+SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM holdfast_queues q
                                                   WHERE q.tenant = l.tenant
                                                     AND q.name = l.queue
                                                     AND q.paused_at IS NOT NULL)
             THEN 'paused'
             ELSE d.kind
        END AS kind, l.queue, l.type, d.jobs, d.oldest_at, {now} AS seen_at
-  FROM (SELECT 'waiting' AS kind, lane, count(*) AS jobs, min(run_at) AS oldest_at FROM jobs WHERE due GROUP BY lane
+  FROM (SELECT 'waiting' AS kind, lane, count(*) AS jobs, min(run_at) AS oldest_at FROM holdfast_jobs WHERE due GROUP BY lane
         UNION ALL
         SELECT CASE WHEN run_at <= {now} THEN 'waiting' WHEN state = 'retrying' THEN 'retrying' ELSE 'delayed' END AS kind,
                lane, count(*), min(run_at)
-          FROM (SELECT lane, state, run_at FROM jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS later
+          FROM (SELECT lane, state, run_at FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS later
          GROUP BY kind, lane
         UNION ALL
-        SELECT 'created', lane, count(*), min(run_at) FROM jobs WHERE state = 'created' GROUP BY lane
+        SELECT 'created', lane, count(*), min(run_at) FROM holdfast_jobs WHERE state = 'created' GROUP BY lane
         UNION ALL
-        SELECT 'running', lane, count(*), min(run_at) FROM jobs WHERE state = 'running' GROUP BY lane) AS d
-  JOIN lanes l ON l.id = d.lane
+        SELECT 'running', lane, count(*), min(run_at) FROM holdfast_jobs WHERE state = 'running' GROUP BY lane) AS d
+  JOIN holdfast_lanes l ON l.id = d.lane
 
 -- name: crews
 -- The workers of each status, and the slots they have.
 SELECT CASE WHEN enabled THEN liveness ELSE 'disabled' END AS status, count(*) AS workers, coalesce(sum(slots), 0) AS slots
-  FROM workers
+  FROM holdfast_workers
  GROUP BY status
 
 -- name: counted
-SELECT taken_at, figures, {now} AS seen_at FROM counted WHERE name = :name
+SELECT taken_at, figures, {now} AS seen_at FROM holdfast_counted WHERE name = :name
 
 -- name: begin_count
 -- The turn to count: for one process, once the figures are old and whoever had the turn is done or silent for too long.
-INSERT INTO counted (name, taken_at, asked_at, figures) VALUES (:name, {now-1}, {now}, '')
+INSERT INTO holdfast_counted (name, taken_at, asked_at, figures) VALUES (:name, {now-1}, {now}, '')
     ON CONFLICT (name) DO UPDATE
    SET asked_at = excluded.asked_at
- WHERE counted.taken_at <= {now-:age}
-   AND (counted.asked_at <= counted.taken_at OR counted.asked_at <= {now-:patience})
+ WHERE holdfast_counted.taken_at <= {now-:age}
+   AND (holdfast_counted.asked_at <= holdfast_counted.taken_at OR holdfast_counted.asked_at <= {now-:patience})
 RETURNING asked_at
 
 -- name: end_count
 -- Whoever lost the turn meanwhile keeps its figures to itself.
-UPDATE counted SET taken_at = {now}, figures = :figures WHERE name = :name AND asked_at = :asked_at RETURNING taken_at
+UPDATE holdfast_counted SET taken_at = {now}, figures = :figures WHERE name = :name AND asked_at = :asked_at RETURNING taken_at

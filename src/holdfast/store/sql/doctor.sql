@@ -1,7 +1,7 @@
 -- name: queue_counts
 -- One walk over all jobs answers for all queues.
 SELECT tenant, queue, state, count(*) AS jobs, min(CASE WHEN due THEN run_at END) AS oldest_at
-  FROM jobs
+  FROM holdfast_jobs
  GROUP BY tenant, queue, state
  ORDER BY tenant, queue, state
 
@@ -10,30 +10,30 @@ SELECT tenant, queue, state, count(*) AS jobs, min(CASE WHEN due THEN run_at END
 SELECT lease_worker, jobs, id AS oldest
   FROM (SELECT lease_worker, id, count(*) OVER (PARTITION BY lease_worker) AS jobs,
                row_number() OVER (PARTITION BY lease_worker ORDER BY claimed_at, id) AS place
-          FROM jobs
+          FROM holdfast_jobs
          WHERE state = 'running') AS ranked
  WHERE place = 1
  ORDER BY lease_worker
 
 -- name: leases_long_over
 SELECT count(*) AS jobs, min(lease_expires_at) AS oldest_at
-  FROM jobs
+  FROM holdfast_jobs
  WHERE state = 'running'
    AND lease_expires_at <= {now-:seconds}
 
 -- name: waiting_lanes
 -- Lanes with a job that is due, in an open queue.
 SELECT l.tenant, l.queue, l.type, l.requires
-  FROM lanes l
- WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.due AND j.lane = l.id)
-   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+  FROM holdfast_lanes l
+ WHERE EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.due AND j.lane = l.id)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
  ORDER BY l.queue, l.type, l.id
  LIMIT {limit}
 
 -- name: recent_deaths
 -- The second condition is the index's own: without it SQLite would not see that the index will do.
 SELECT reason, count(*) AS jobs
-  FROM jobs
+  FROM holdfast_jobs
  WHERE finished_at >= {now-:seconds}
    AND state <> 'succeeded'
    AND state = 'dead'
@@ -42,9 +42,9 @@ SELECT reason, count(*) AS jobs
 
 -- name: last_sweep
 -- When it was, and whether there is anything that a sweep might have to do.
-SELECT (SELECT swept_at FROM sweeps WHERE name = 'reap') AS swept_at,
-       EXISTS (SELECT 1 FROM sweeps WHERE name = 'reap' AND swept_at > {now-:seconds}) AS fresh,
-       EXISTS (SELECT 1 FROM jobs WHERE state = 'running') OR EXISTS (SELECT 1 FROM jobs WHERE NOT due) AS needed
+SELECT (SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap') AS swept_at,
+       EXISTS (SELECT 1 FROM holdfast_sweeps WHERE name = 'reap' AND swept_at > {now-:seconds}) AS fresh,
+       EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running') OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE NOT due) AS needed
 
 -- name: applied_migrations
 SELECT extension, number, name FROM holdfast_migrations ORDER BY extension, number

@@ -1,21 +1,22 @@
 -- name: held_jobs
 -- What a decision about an execution needs, read under the lock that the move will need anyway.
-SELECT jobs.id, jobs.type, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures, jobs.lost,
-       jobs.cancel_requested_at
-  FROM jobs
-  JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
+SELECT holdfast_jobs.id, holdfast_jobs.type, holdfast_jobs.lifecycle, holdfast_jobs.policy, holdfast_jobs.moves,
+       holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures, holdfast_jobs.lost,
+       holdfast_jobs.cancel_requested_at
+  FROM holdfast_jobs
+  JOIN {rows:held(id uuid, token uuid)} ON holdfast_jobs.id = held.id
  WHERE {running}
-   AND jobs.lease_token = held.token
-   AND jobs.lease_worker = :worker
+   AND holdfast_jobs.lease_token = held.token
+   AND holdfast_jobs.lease_worker = :worker
    AND {mine}
- ORDER BY jobs.id
+ ORDER BY holdfast_jobs.id
 {locked}
 
 -- name: retry_jobs
 -- move: fail
 -- ends: failed
 -- data: error
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:fail>retrying},
        reason     = failed.reason,
@@ -27,11 +28,11 @@ UPDATE jobs
        {lease ended},
        updated_at = {now}
   FROM {rows:failed(id uuid, token uuid, reason text, error text, delay_seconds float8)}
- WHERE jobs.id = failed.id
+ WHERE holdfast_jobs.id = failed.id
    AND {running}
-   AND jobs.lease_token = failed.token
-   AND jobs.lease_worker = :worker
-   AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND holdfast_jobs.lease_token = failed.token
+   AND holdfast_jobs.lease_worker = :worker
+   AND (holdfast_jobs.late_writes OR holdfast_jobs.lease_expires_at > {now})
    AND {mine}
 RETURNING {moved}
 
@@ -39,7 +40,7 @@ RETURNING {moved}
 -- move: fail
 -- ends: failed
 -- data: error
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:fail>dead},
        reason      = failed.reason,
@@ -50,11 +51,11 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:failed(id uuid, token uuid, reason text, error text)}
- WHERE jobs.id = failed.id
+ WHERE holdfast_jobs.id = failed.id
    AND {running}
-   AND jobs.lease_token = failed.token
-   AND jobs.lease_worker = :worker
-   AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND holdfast_jobs.lease_token = failed.token
+   AND holdfast_jobs.lease_worker = :worker
+   AND (holdfast_jobs.late_writes OR holdfast_jobs.lease_expires_at > {now})
    AND {mine}
 RETURNING {moved}
 
@@ -62,17 +63,17 @@ RETURNING {moved}
 -- move: fail
 -- data: error
 -- The last step of a lifecycle that reaches dead only through retrying, and how a waiting retry is given up.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:fail>dead},
        reason      = buried.reason,
        due         = NULL,
        {next version},
-       error       = coalesce(buried.error, jobs.error),
+       error       = coalesce(buried.error, holdfast_jobs.error),
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:buried(id uuid, reason text, error text)}
- WHERE jobs.id = buried.id
-   AND jobs.state = 'retrying'
+ WHERE holdfast_jobs.id = buried.id
+   AND holdfast_jobs.state = 'retrying'
    AND {mine}
 RETURNING {moved}

@@ -5,20 +5,20 @@
 -- `order by` keeps PostgreSQL on the index where its statistics are out of date.
 SELECT {now} AS seen_at,
        (SELECT count(*) FROM holdfast_migrations WHERE extension = 'holdfast') AS migrations,
-       (SELECT count(*) FROM workers WHERE enabled AND liveness <> 'offline') AS workers,
+       (SELECT count(*) FROM holdfast_workers WHERE enabled AND liveness <> 'offline') AS workers,
        (SELECT count(*)
-          FROM workers
+          FROM holdfast_workers
          WHERE kind = 'local'
            AND liveness <> 'offline'
            AND coalesce(last_heartbeat_at, registered_at) > {now-0.5 * offline_seconds}
-           AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.worker_id = workers.id)) AS maintaining,
-       (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 'created' ORDER BY created_at LIMIT {limit}) AS c) AS created,
-       (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE due ORDER BY lane, priority DESC, id LIMIT {limit}) AS w) AS waiting,
-       (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS l) AS later,
-       (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 'running' ORDER BY id LIMIT {limit}) AS r) AS running,
+           AND NOT EXISTS (SELECT 1 FROM holdfast_keys WHERE holdfast_keys.worker_id = holdfast_workers.id)) AS maintaining,
+       (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs WHERE state = 'created' ORDER BY created_at LIMIT {limit}) AS c) AS created,
+       (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs WHERE due ORDER BY lane, priority DESC, id LIMIT {limit}) AS w) AS waiting,
+       (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS l) AS later,
+       (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs WHERE state = 'running' ORDER BY id LIMIT {limit}) AS r) AS running,
        (SELECT count(*)
           FROM (SELECT state
-                  FROM jobs
+                  FROM holdfast_jobs
                  WHERE state <> 'succeeded'
                    AND finished_at >= {now-:seconds}
                  ORDER BY finished_at DESC

@@ -1,13 +1,13 @@
 -- name: lock_job
-SELECT id FROM jobs WHERE id = :id
+SELECT id FROM holdfast_jobs WHERE id = :id
 {locked}
 
 -- name: hold_job
 -- Right before the commit of a transaction of its handler: nothing is written for a lease that is lost.
-SELECT jobs.id
-  FROM jobs
- WHERE jobs.id = :id
+SELECT holdfast_jobs.id
+  FROM holdfast_jobs
+ WHERE holdfast_jobs.id = :id
    AND {running}
-   AND jobs.lease_token = :token
-   AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND holdfast_jobs.lease_token = :token
+   AND (holdfast_jobs.late_writes OR holdfast_jobs.lease_expires_at > {now})
 {locked}

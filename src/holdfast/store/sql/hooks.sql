@@ -1,17 +1,17 @@
 -- name: note_hook_failure
 -- Tried again after 1 s, 2 s, 4 s and so on, up to five minutes.
-INSERT INTO hook_failures (job_id, verb, extension, failures, error, next_at)
+INSERT INTO holdfast_hook_failures (job_id, verb, extension, failures, error, next_at)
 VALUES (:job_id, :verb, :extension, 1, :error, {now+1})
     ON CONFLICT (job_id, verb) DO UPDATE
    SET extension = excluded.extension,
-       failures  = hook_failures.failures + 1,
+       failures  = holdfast_hook_failures.failures + 1,
        error     = excluded.error,
-       next_at   = {now+CASE WHEN hook_failures.failures < 8 THEN 1 << hook_failures.failures ELSE 300 END}
+       next_at   = {now+CASE WHEN holdfast_hook_failures.failures < 8 THEN 1 << holdfast_hook_failures.failures ELSE 300 END}
 RETURNING failures, next_at
 
 -- name: note_put_off
 -- A guard wants to be asked about these moves later. Nothing has failed, now that it could answer.
-INSERT INTO hook_failures (job_id, verb, extension, failures, error, next_at)
+INSERT INTO holdfast_hook_failures (job_id, verb, extension, failures, error, next_at)
 SELECT told.id, :verb, told.extension, 0, told.reason, {now+told.seconds}
   FROM {rows:told(id uuid, extension text, reason text, seconds float8)}
  WHERE TRUE
@@ -23,25 +23,25 @@ SELECT told.id, :verb, told.extension, 0, told.reason, {now+told.seconds}
 RETURNING job_id
 
 -- name: clear_hook_failures
-DELETE FROM hook_failures WHERE job_id {in:ids uuid} AND verb = :verb RETURNING job_id
+DELETE FROM holdfast_hook_failures WHERE job_id {in:ids uuid} AND verb = :verb RETURNING job_id
 
 -- name: hook_failures
-SELECT verb, extension, failures, error, next_at FROM hook_failures WHERE job_id = :id ORDER BY verb
+SELECT verb, extension, failures, error, next_at FROM holdfast_hook_failures WHERE job_id = :id ORDER BY verb
 
 -- name: hooked_jobs
 -- For hooks. `failed`: one has failed this move of the job before, or put it off.
 SELECT {job},
-       EXISTS (SELECT 1 FROM hook_failures AS known WHERE known.job_id = jobs.id AND known.verb = :verb) AS failed
-  FROM jobs
+       EXISTS (SELECT 1 FROM holdfast_hook_failures AS known WHERE known.job_id = holdfast_jobs.id AND known.verb = :verb) AS failed
+  FROM holdfast_jobs
  WHERE id {in:ids uuid}
  ORDER BY id
 
 -- name: prune_hook_failures
-DELETE FROM hook_failures WHERE job_id {in:ids uuid} RETURNING job_id
+DELETE FROM holdfast_hook_failures WHERE job_id {in:ids uuid} RETURNING job_id
 
 -- name: see_extensions
 -- A process that does maintenance has these.
-INSERT INTO extensions (name, seen_at)
+INSERT INTO holdfast_extensions (name, seen_at)
 SELECT seen.name, {now} FROM {rows:seen(name text)} WHERE TRUE
     ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at
 RETURNING name

@@ -1,5 +1,5 @@
 -- name: put_job_type
-INSERT INTO job_types (name, lifecycle, queue, policy, requires, prefers, schema, declared_by, updated_at)
+INSERT INTO holdfast_job_types (name, lifecycle, queue, policy, requires, prefers, schema, declared_by, updated_at)
 VALUES (:name, :lifecycle, :queue, :policy, :requires, :prefers, :schema, :declared_by, {now})
     ON CONFLICT (name) DO UPDATE
    SET lifecycle   = excluded.lifecycle,
@@ -17,12 +17,12 @@ RETURNING name
 -- `machine` is the lifecycle, unless it is built in.
 SELECT t.name, t.lifecycle, t.queue, t.policy, t.requires, t.prefers, t.schema, t.needs, t.declared_by, t.conflict,
        l.body AS machine
-  FROM job_types t
-  LEFT JOIN lifecycles l ON l.name = t.lifecycle
+  FROM holdfast_job_types t
+  LEFT JOIN holdfast_lifecycles l ON l.name = t.lifecycle
  ORDER BY t.name
 
 -- name: put_lifecycle
-INSERT INTO lifecycles (name, body, updated_at)
+INSERT INTO holdfast_lifecycles (name, body, updated_at)
 VALUES (:name, :body, {now})
     ON CONFLICT (name) DO UPDATE
    SET body       = excluded.body,
@@ -30,14 +30,14 @@ VALUES (:name, :body, {now})
 RETURNING name
 
 -- name: note_conflict
-UPDATE job_types SET conflict = :conflict WHERE name = :name RETURNING name
+UPDATE holdfast_job_types SET conflict = :conflict WHERE name = :name RETURNING name
 
 -- name: needs_of_type
-SELECT needs, needs_by FROM job_types WHERE name = :name
+SELECT needs, needs_by FROM holdfast_job_types WHERE name = :name
 
 -- name: put_needs
 -- Unless another app has said something about its hooks since `before` was read.
-UPDATE job_types
+UPDATE holdfast_job_types
    SET needs = :needs, needs_by = :needs_by, updated_at = {now}
  WHERE name = :name
    AND coalesce(needs_by, '') = coalesce(:before, '')
@@ -46,49 +46,49 @@ RETURNING name
 -- name: adopt_jobs
 -- Unfinished jobs that were created before their type had these hooks. Each part uses an index of its own.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM jobs WHERE due AND type = :type AND coalesce(needs, '') <> :needs
+    SELECT id FROM holdfast_jobs WHERE due AND type = :type AND coalesce(needs, '') <> :needs
      UNION ALL
-    SELECT id FROM jobs WHERE NOT due AND type = :type AND coalesce(needs, '') <> :needs
+    SELECT id FROM holdfast_jobs WHERE NOT due AND type = :type AND coalesce(needs, '') <> :needs
      UNION ALL
-    SELECT id FROM jobs WHERE state = 'running' AND type = :type AND coalesce(needs, '') <> :needs
+    SELECT id FROM holdfast_jobs WHERE state = 'running' AND type = :type AND coalesce(needs, '') <> :needs
      UNION ALL
-    SELECT id FROM jobs WHERE state = 'created' AND type = :type AND coalesce(needs, '') <> :needs
+    SELECT id FROM holdfast_jobs WHERE state = 'created' AND type = :type AND coalesce(needs, '') <> :needs
      LIMIT {limit}
 )
-UPDATE jobs SET needs = :needs WHERE id {in picked} AND finished_at IS NULL RETURNING id
+UPDATE holdfast_jobs SET needs = :needs WHERE id {in picked} AND finished_at IS NULL RETURNING id
 
 -- name: adopt_lane
 -- Jobs of a lane that could be claimed, created by a process that did not know of these hooks: few, if any.
-UPDATE jobs SET needs = :needs WHERE due AND lane = :lane AND needs IS NULL RETURNING id
+UPDATE holdfast_jobs SET needs = :needs WHERE due AND lane = :lane AND needs IS NULL RETURNING id
 
 -- name: free_jobs
 -- Unfinished jobs of types that need fewer hooks than when these were created.
 WITH picked AS MATERIALIZED (
-    SELECT jobs.id, t.needs
-      FROM jobs
-      JOIN job_types t ON t.name = jobs.type
-     WHERE jobs.type {in:types text}
-       AND jobs.finished_at IS NULL
-       AND jobs.needs <> coalesce(t.needs, '')
+    SELECT holdfast_jobs.id, t.needs
+      FROM holdfast_jobs
+      JOIN holdfast_job_types t ON t.name = holdfast_jobs.type
+     WHERE holdfast_jobs.type {in:types text}
+       AND holdfast_jobs.finished_at IS NULL
+       AND holdfast_jobs.needs <> coalesce(t.needs, '')
      LIMIT {limit}
     {locked}
 )
-UPDATE jobs
+UPDATE holdfast_jobs
    SET needs = picked.needs
   FROM picked
- WHERE jobs.id = picked.id
-RETURNING jobs.id
+ WHERE holdfast_jobs.id = picked.id
+RETURNING holdfast_jobs.id
 
 -- name: types_with_needs
-SELECT name, needs_by FROM job_types WHERE needs_by IS NOT NULL ORDER BY name
+SELECT name, needs_by FROM holdfast_job_types WHERE needs_by IS NOT NULL ORDER BY name
 
 -- name: needs_that_name
 -- What unfinished jobs need, where that names this extension, and how many need it.
 SELECT needs, count(*) AS jobs
-  FROM jobs
+  FROM holdfast_jobs
  WHERE needs IS NOT NULL
    AND finished_at IS NULL
-   AND EXISTS (SELECT 1 FROM {items:jobs.needs} AS need WHERE need.value = :extension)
+   AND EXISTS (SELECT 1 FROM {items:holdfast_jobs.needs} AS need WHERE need.value = :extension)
  GROUP BY needs
  ORDER BY needs
 
@@ -96,10 +96,10 @@ SELECT needs, count(*) AS jobs
 -- An operator takes back what unfinished jobs need.
 WITH picked AS MATERIALIZED (
     SELECT id
-      FROM jobs
+      FROM holdfast_jobs
      WHERE needs = :before
        AND finished_at IS NULL
      LIMIT {limit}
     {locked}
 )
-UPDATE jobs SET needs = :after WHERE id {in picked} RETURNING id
+UPDATE holdfast_jobs SET needs = :after WHERE id {in picked} RETURNING id

@@ -4,35 +4,35 @@
 SELECT w.enabled,
        {now} AS seen_at,
        EXISTS (SELECT 1
-                 FROM lanes l
-                WHERE (SELECT {mine or plain:j} FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
+                 FROM holdfast_lanes l
+                WHERE (SELECT {mine or plain:j} FROM holdfast_jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
                   AND {any:queues l.queue text}
                   AND {any:types l.type text}
                   AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
                   AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
-                  AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+                  AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
               ) AS due,
-       (SELECT run_at FROM jobs WHERE NOT due AND {mine or plain:jobs} ORDER BY run_at LIMIT 1) AS next_at,
-       EXISTS (SELECT 1 FROM jobs
+       (SELECT run_at FROM holdfast_jobs WHERE NOT due AND {mine or plain:holdfast_jobs} ORDER BY run_at LIMIT 1) AS next_at,
+       EXISTS (SELECT 1 FROM holdfast_jobs
                 WHERE state = 'running'
-                  AND {any:queues jobs.queue text}
-                  AND {mine or plain:jobs}
+                  AND {any:queues holdfast_jobs.queue text}
+                  AND {mine or plain:holdfast_jobs}
                   AND lease_expires_at <= {now}) AS lost
-  FROM workers w
+  FROM holdfast_workers w
  WHERE w.id = :worker
 
 -- name: instances
 -- The processes that hold jobs now, so far as they gave a name. A worker with a key speaks over HTTP: it names its
 -- processes as it likes and holds no lock, so a name of its says nothing about who lives.
 SELECT DISTINCT lease_instance
-  FROM jobs
+  FROM holdfast_jobs
  WHERE state = 'running'
    AND lease_instance IS NOT NULL
-   AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.worker_id = jobs.lease_worker)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_keys WHERE holdfast_keys.worker_id = holdfast_jobs.lease_worker)
 
 -- name: held_by
 SELECT id, lease_token
-  FROM jobs
+  FROM holdfast_jobs
  WHERE state = 'running'
    AND lease_worker = :worker
    AND lease_instance {in:instances text}
@@ -41,7 +41,7 @@ SELECT id, lease_token
 -- name: going_on
 -- Those of the given jobs that this worker holds and need not stop, by whatever token. A look without locks.
 SELECT id, lease_token
-  FROM jobs
+  FROM holdfast_jobs
  WHERE id {in:ids uuid}
    AND lease_worker = :worker
    AND cancel_requested_at IS NULL

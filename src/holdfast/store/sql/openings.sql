@@ -1,22 +1,22 @@
 -- name: openings
 -- The lanes from which somebody could take a job now, among those that anybody here waits for.
 SELECT l.tenant, l.queue, l.type, l.requires, l.prefers,
-       (SELECT count(*) FROM (SELECT 1 FROM jobs r WHERE r.due AND r.lane = l.id LIMIT 100) AS first) AS ready
-  FROM lanes l
- WHERE (SELECT {mine or plain:j} FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
+       (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs r WHERE r.due AND r.lane = l.id LIMIT 100) AS first) AS ready
+  FROM holdfast_lanes l
+ WHERE (SELECT {mine or plain:j} FROM holdfast_jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
    AND {any:queues l.queue text}
    AND {any:types l.type text}
-   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
  LIMIT {limit}
 
 -- name: not_yet_open
 -- When the first delayed job becomes ripe, and whether a lease has run out.
 SELECT {now} AS seen_at,
-       (SELECT run_at FROM jobs WHERE NOT due AND {mine or plain:jobs} ORDER BY run_at LIMIT 1) AS next_at,
-       EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND {mine or plain:jobs} AND lease_expires_at <= {now}) AS lost
+       (SELECT run_at FROM holdfast_jobs WHERE NOT due AND {mine or plain:holdfast_jobs} ORDER BY run_at LIMIT 1) AS next_at,
+       EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running' AND {mine or plain:holdfast_jobs} AND lease_expires_at <= {now}) AS lost
 
 -- name: claimants
-SELECT id, tenants, offers FROM workers WHERE id {in:ids uuid} AND enabled
+SELECT id, tenants, offers FROM holdfast_workers WHERE id {in:ids uuid} AND enabled
 
 -- name: policies_of_jobs
-SELECT id, policy FROM jobs WHERE id {in:ids uuid}
+SELECT id, policy FROM holdfast_jobs WHERE id {in:ids uuid}

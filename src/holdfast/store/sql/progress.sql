@@ -1,49 +1,50 @@
 -- name: advance_jobs
 -- note: progress
 -- Progress extends the lease; a lifecycle without late writes refuses it once the lease has run out.
-UPDATE jobs
-   SET step             = coalesce(told.step, jobs.step),
-       percent          = coalesce(told.percent, jobs.percent),
-       counters         = coalesce(told.counters, jobs.counters),
-       eta_at           = CASE WHEN told.eta_seconds IS NOT NULL THEN {now+told.eta_seconds} ELSE jobs.eta_at END,
-       checkpoint       = coalesce(told.checkpoint, jobs.checkpoint),
+UPDATE holdfast_jobs
+   SET step             = coalesce(told.step, holdfast_jobs.step),
+       percent          = coalesce(told.percent, holdfast_jobs.percent),
+       counters         = coalesce(told.counters, holdfast_jobs.counters),
+       eta_at           = CASE WHEN told.eta_seconds IS NOT NULL THEN {now+told.eta_seconds} ELSE holdfast_jobs.eta_at END,
+       checkpoint       = coalesce(told.checkpoint, holdfast_jobs.checkpoint),
        progress_at      = {now},
        {next version},
-       lease_expires_at = {now+jobs.lease_seconds},
+       lease_expires_at = {now+holdfast_jobs.lease_seconds},
        updated_at       = {now}
   FROM {rows:told(id uuid, token uuid, step text, percent float8, counters text, eta_seconds float8, checkpoint text)}
- WHERE jobs.id = told.id
+ WHERE holdfast_jobs.id = told.id
    AND {running}
-   AND jobs.lease_token = told.token
-   AND jobs.lease_worker = :worker
-   AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND holdfast_jobs.lease_token = told.token
+   AND holdfast_jobs.lease_worker = :worker
+   AND (holdfast_jobs.late_writes OR holdfast_jobs.lease_expires_at > {now})
 RETURNING {moved}
 
 -- name: held_counters
 -- Read under the lock that the report will need anyway.
-SELECT jobs.id, jobs.counters
-  FROM jobs
-  JOIN {rows:held(id uuid, token uuid)} ON jobs.id = held.id
+SELECT holdfast_jobs.id, holdfast_jobs.counters
+  FROM holdfast_jobs
+  JOIN {rows:held(id uuid, token uuid)} ON holdfast_jobs.id = held.id
  WHERE {running}
-   AND jobs.lease_token = held.token
-   AND jobs.lease_worker = :worker
- ORDER BY jobs.id
+   AND holdfast_jobs.lease_token = held.token
+   AND holdfast_jobs.lease_worker = :worker
+ ORDER BY holdfast_jobs.id
 {locked}
 
 -- name: tell_parts
 -- The line about them in the log; its number was counted by `number_line`.
-INSERT INTO events (job_id, seq, {pos column}tenant, at, verb, attempt, epoch, actor, worker_id, data)
-SELECT jobs.id, jobs.version, {pos of said}jobs.tenant, {now}, 'parts', jobs.attempt, jobs.epoch, 'worker', jobs.lease_worker, said.data
+INSERT INTO holdfast_events (job_id, seq, {pos column}tenant, at, verb, attempt, epoch, actor, worker_id, data)
+SELECT holdfast_jobs.id, holdfast_jobs.version, {pos of said}holdfast_jobs.tenant, {now}, 'parts',
+       holdfast_jobs.attempt, holdfast_jobs.epoch, 'worker', holdfast_jobs.lease_worker, said.data
   FROM {rows:said(id uuid, data text)}
-  JOIN jobs ON jobs.id = said.id
+  JOIN holdfast_jobs ON holdfast_jobs.id = said.id
 RETURNING job_id
 
 -- name: number_line
-UPDATE jobs SET {next version} WHERE id {in:ids uuid} RETURNING id
+UPDATE holdfast_jobs SET {next version} WHERE id {in:ids uuid} RETURNING id
 
 -- name: reopen_parts
 -- To be done again, from the beginning.
-UPDATE parts
+UPDATE holdfast_parts
    SET status       = 'pending',
        percent      = NULL,
        done         = NULL,
@@ -52,13 +53,13 @@ UPDATE parts
        started_at   = NULL,
        completed_at = NULL
   FROM {rows:part(job_id uuid, name text)}
- WHERE parts.job_id = part.job_id
-   AND parts.name = part.name
-RETURNING parts.job_id
+ WHERE holdfast_parts.job_id = part.job_id
+   AND holdfast_parts.name = part.name
+RETURNING holdfast_parts.job_id
 
 -- name: reset_parts
 -- A failed execution leaves these behind: see `keep_completed_parts` and `discard_partial_parts`.
-UPDATE parts
+UPDATE holdfast_parts
    SET status       = 'pending',
        percent      = NULL,
        done         = NULL,
@@ -67,30 +68,31 @@ UPDATE parts
        started_at   = NULL,
        completed_at = NULL
   FROM {rows:failed(job_id uuid, completed boolean, partial boolean)}
- WHERE parts.job_id = failed.job_id
-   AND (failed.completed AND parts.status = 'completed'
-        OR failed.partial AND parts.status IN ('in_progress', 'failed'))
-RETURNING parts.job_id
+ WHERE holdfast_parts.job_id = failed.job_id
+   AND (failed.completed AND holdfast_parts.status = 'completed'
+        OR failed.partial AND holdfast_parts.status IN ('in_progress', 'failed'))
+RETURNING holdfast_parts.job_id
 
 -- name: put_parts
 -- A part that is finished stays finished until it is reopened, also for a later execution.
-INSERT INTO parts (job_id, name, tenant, epoch, place, status, percent, total, done, error, data, started_at, completed_at)
-SELECT jobs.id, part.name, jobs.tenant, jobs.epoch, part.place, part.status, part.percent, part.total, part.done, part.error,
+INSERT INTO holdfast_parts (job_id, name, tenant, epoch, place, status, percent, total, done, error, data, started_at, completed_at)
+SELECT holdfast_jobs.id, part.name, holdfast_jobs.tenant, holdfast_jobs.epoch, part.place, part.status, part.percent,
+       part.total, part.done, part.error,
        part.data, CASE WHEN part.status <> 'pending' THEN {now} END,
        CASE WHEN part.status IN ('completed', 'skipped') THEN {now} END
   FROM {rows:part(job_id uuid, place integer, name text, status text, percent float8, total integer, done integer, error text,
                   data text)}
-  JOIN jobs ON jobs.id = part.job_id
+  JOIN holdfast_jobs ON holdfast_jobs.id = part.job_id
  WHERE TRUE
     ON CONFLICT (job_id, name) DO UPDATE
    SET epoch        = excluded.epoch,
        status       = excluded.status,
-       percent      = coalesce(excluded.percent, parts.percent),
-       total        = coalesce(excluded.total, parts.total),
-       done         = coalesce(excluded.done, parts.done),
+       percent      = coalesce(excluded.percent, holdfast_parts.percent),
+       total        = coalesce(excluded.total, holdfast_parts.total),
+       done         = coalesce(excluded.done, holdfast_parts.done),
        error        = excluded.error,
-       data         = coalesce(excluded.data, parts.data),
-       started_at   = coalesce(parts.started_at, excluded.started_at),
+       data         = coalesce(excluded.data, holdfast_parts.data),
+       started_at   = coalesce(holdfast_parts.started_at, excluded.started_at),
        completed_at = excluded.completed_at
- WHERE parts.status NOT IN ('completed', 'skipped')
+ WHERE holdfast_parts.status NOT IN ('completed', 'skipped')
 RETURNING job_id, name

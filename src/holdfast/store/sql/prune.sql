@@ -3,8 +3,8 @@
 -- and no complete has to keep an index for this. A job whose key was kept stays for `seen_seconds` more: a create that
 -- began before then does not see the kept key, but finds the job.
 SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at, key_live,
-       EXISTS (SELECT 1 FROM kept_keys WHERE kept_keys.job_id = jobs.id) AS kept
-  FROM jobs
+       EXISTS (SELECT 1 FROM holdfast_kept_keys WHERE holdfast_kept_keys.job_id = holdfast_jobs.id) AS kept
+  FROM holdfast_jobs
  WHERE state = 'succeeded'
    AND finished_at <= {now-:keep_seconds}
    AND id < :bound
@@ -12,7 +12,7 @@ SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at
    AND {mine or freed}
    AND {not held back:prune}
    AND CASE WHEN key_live
-            THEN coalesce((SELECT max(kept_at) FROM kept_keys WHERE kept_keys.job_id = jobs.id) <= {now-:seen_seconds}, TRUE)
+            THEN coalesce((SELECT max(kept_at) FROM holdfast_kept_keys WHERE holdfast_kept_keys.job_id = holdfast_jobs.id) <= {now-:seen_seconds}, TRUE)
             ELSE TRUE
        END
  ORDER BY id
@@ -21,8 +21,8 @@ SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at
 
 -- name: prunable_unhappy
 SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at, key_live,
-       EXISTS (SELECT 1 FROM kept_keys WHERE kept_keys.job_id = jobs.id) AS kept
-  FROM jobs
+       EXISTS (SELECT 1 FROM holdfast_kept_keys WHERE holdfast_kept_keys.job_id = holdfast_jobs.id) AS kept
+  FROM holdfast_jobs
  WHERE state = :state
    AND state <> 'succeeded'
    AND finished_at <= {now-:keep_seconds}
@@ -30,7 +30,7 @@ SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at
    AND {mine or freed}
    AND {not held back:prune}
    AND CASE WHEN key_live
-            THEN coalesce((SELECT max(kept_at) FROM kept_keys WHERE kept_keys.job_id = jobs.id) <= {now-:seen_seconds}, TRUE)
+            THEN coalesce((SELECT max(kept_at) FROM holdfast_kept_keys WHERE holdfast_kept_keys.job_id = holdfast_jobs.id) <= {now-:seen_seconds}, TRUE)
             ELSE TRUE
        END
  ORDER BY finished_at
@@ -38,19 +38,19 @@ SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at
 {skip_locked}
 
 -- name: listening_tenants
-SELECT DISTINCT tenant FROM webhooks WHERE enabled ORDER BY tenant
+SELECT DISTINCT tenant FROM holdfast_webhooks WHERE enabled ORDER BY tenant
 
 -- name: unread_jobs
 -- Of these jobs, those with events that the reader has not come to.
 SELECT DISTINCT job_id
-  FROM events
+  FROM holdfast_events
  WHERE job_id {in:ids uuid}
    AND (pos, job_id, seq) > (:pos, :job_id, :seq)
 
 -- name: overdue_succeeded
 SELECT count(*) AS jobs
   FROM (SELECT 1
-          FROM jobs
+          FROM holdfast_jobs
          WHERE state = 'succeeded'
            AND finished_at <= {now-:keep_seconds}
            AND id < :bound
@@ -60,7 +60,7 @@ SELECT count(*) AS jobs
 -- name: overdue_unhappy
 SELECT count(*) AS jobs
   FROM (SELECT 1
-          FROM jobs
+          FROM holdfast_jobs
          WHERE state = :state
            AND state <> 'succeeded'
            AND finished_at <= {now-:keep_seconds}
@@ -69,56 +69,57 @@ SELECT count(*) AS jobs
 
 -- name: overdue_deliveries
 SELECT count(*) AS deliveries
-  FROM (SELECT 1 FROM deliveries WHERE next_at <= {now-:seconds} ORDER BY next_at LIMIT {limit}) AS overdue
+  FROM (SELECT 1 FROM holdfast_deliveries WHERE next_at <= {now-:seconds} ORDER BY next_at LIMIT {limit}) AS overdue
 
 -- name: keep_keys
-INSERT INTO kept_keys (tenant, idempotency_key, fingerprint, job_id, state, policy, created_at, expires_at, kept_at)
-SELECT jobs.tenant, jobs.idempotency_key, jobs.fingerprint, jobs.id, jobs.state, jobs.policy, jobs.created_at, held.expires_at,
+INSERT INTO holdfast_kept_keys (tenant, idempotency_key, fingerprint, job_id, state, policy, created_at, expires_at, kept_at)
+SELECT holdfast_jobs.tenant, holdfast_jobs.idempotency_key, holdfast_jobs.fingerprint, holdfast_jobs.id,
+       holdfast_jobs.state, holdfast_jobs.policy, holdfast_jobs.created_at, held.expires_at,
        {now}
   FROM {rows:held(id uuid, expires_at timestamptz)}
-  JOIN jobs ON jobs.id = held.id
- WHERE jobs.key_live
-   AND jobs.finished_at IS NOT NULL
+  JOIN holdfast_jobs ON holdfast_jobs.id = held.id
+ WHERE holdfast_jobs.key_live
+   AND holdfast_jobs.finished_at IS NOT NULL
     ON CONFLICT (tenant, idempotency_key) DO NOTHING
 RETURNING job_id
 
 -- name: prune_kept_keys
 WITH picked AS MATERIALIZED (
     SELECT job_id AS id
-      FROM kept_keys
+      FROM holdfast_kept_keys
      WHERE expires_at <= {now}
      ORDER BY expires_at
      LIMIT {limit}
     {skip_locked}
 )
-DELETE FROM kept_keys WHERE job_id {in picked} RETURNING job_id
+DELETE FROM holdfast_kept_keys WHERE job_id {in picked} RETURNING job_id
 
 -- name: pruned_jobs
 -- Of jobs that are not there, those that left something when they were pruned: a key, or the record of an attempt.
-SELECT job_id, tenant FROM kept_keys WHERE job_id {in:ids uuid}
+SELECT job_id, tenant FROM holdfast_kept_keys WHERE job_id {in:ids uuid}
  UNION
-SELECT job_id, tenant FROM attempts WHERE job_id {in:ids uuid}
+SELECT job_id, tenant FROM holdfast_attempts WHERE job_id {in:ids uuid}
 
 -- name: prune_jobs
-DELETE FROM jobs
+DELETE FROM holdfast_jobs
  WHERE id {in:ids uuid}
    AND finished_at IS NOT NULL
    AND {mine or freed}
 RETURNING id
 
 -- name: prune_events
-DELETE FROM events WHERE job_id {in:ids uuid} RETURNING pos
+DELETE FROM holdfast_events WHERE job_id {in:ids uuid} RETURNING pos
 
 -- name: note_pruned
-UPDATE event_log SET pruned = :pos WHERE pruned < :pos RETURNING pruned
+UPDATE holdfast_event_log SET pruned = :pos WHERE pruned < :pos RETURNING pruned
 
 -- name: prune_errors
 -- Who ran a job, when, and how that ended is kept for ever; what its error said goes with the job.
-UPDATE attempts SET error = NULL WHERE job_id {in:ids uuid} AND error IS NOT NULL RETURNING job_id
+UPDATE holdfast_attempts SET error = NULL WHERE job_id {in:ids uuid} AND error IS NOT NULL RETURNING job_id
 
 -- name: prune_attempts
 -- Of the jobs of a benchmark, which leave nothing.
-DELETE FROM attempts WHERE job_id {in:ids uuid} RETURNING job_id
+DELETE FROM holdfast_attempts WHERE job_id {in:ids uuid} RETURNING job_id
 
 -- name: prune_parts
-DELETE FROM parts WHERE job_id {in:ids uuid} RETURNING job_id
+DELETE FROM holdfast_parts WHERE job_id {in:ids uuid} RETURNING job_id

@@ -1,39 +1,39 @@
 -- name: job
-SELECT {job} FROM jobs WHERE id = :id
+SELECT {job} FROM holdfast_jobs WHERE id = :id
 
 -- name: jobs_by_id
-SELECT {job} FROM jobs WHERE id {in:ids uuid} ORDER BY id
+SELECT {job} FROM holdfast_jobs WHERE id {in:ids uuid} ORDER BY id
 
 -- name: ids_between
-SELECT id FROM jobs WHERE id >= :first AND id <= :last ORDER BY id LIMIT {limit}
+SELECT id FROM holdfast_jobs WHERE id >= :first AND id <= :last ORDER BY id LIMIT {limit}
 
 -- name: page_jobs
-SELECT {job} FROM jobs WHERE {filters} ORDER BY id DESC LIMIT {limit}
+SELECT {job} FROM holdfast_jobs WHERE {filters} ORDER BY id DESC LIMIT {limit}
 
 -- name: successors
-SELECT id FROM jobs WHERE redrive_of = :id ORDER BY id LIMIT {limit}
+SELECT id FROM holdfast_jobs WHERE redrive_of = :id ORDER BY id LIMIT {limit}
 
 -- name: count_jobs
-SELECT queue, type, state, count(*) AS jobs FROM jobs WHERE {filters} GROUP BY queue, type, state ORDER BY queue, type, state
+SELECT queue, type, state, count(*) AS jobs FROM holdfast_jobs WHERE {filters} GROUP BY queue, type, state ORDER BY queue, type, state
 
 -- name: history
-SELECT {event} FROM events WHERE job_id = :id AND seq > :after ORDER BY seq LIMIT {limit}
+SELECT {event} FROM holdfast_events WHERE job_id = :id AND seq > :after ORDER BY seq LIMIT {limit}
 
 -- name: feed
 -- Across all jobs, in an order in which nothing ever appears behind a reader: see `{horizon}`.
 SELECT {event}
-  FROM events
+  FROM holdfast_events
  WHERE (pos, job_id, seq) > (:pos, :job_id, :seq)
    AND pos < {horizon}
  ORDER BY pos, job_id, seq
  LIMIT {limit}
 
 -- name: feed_end
-SELECT pos, job_id, seq FROM events WHERE pos < {horizon} ORDER BY pos DESC, job_id DESC, seq DESC LIMIT 1
+SELECT pos, job_id, seq FROM holdfast_events WHERE pos < {horizon} ORDER BY pos DESC, job_id DESC, seq DESC LIMIT 1
 
 -- name: log_extent
 -- Up to where events were pruned; and the position at or above which a reader can not have been.
-SELECT pruned, {beyond} AS beyond FROM event_log
+SELECT pruned, {beyond} AS beyond FROM holdfast_event_log
 
 -- name: log_is_ahead
 -- Are there positions that no transaction of this server can have given out?
@@ -42,36 +42,36 @@ SELECT {log end} >= {ceiling} AS ahead
 -- name: rebase
 -- So far that nobody was told a position which is given out again. All who write events read this row first: the lock
 -- waits for them, and they for it.
-UPDATE event_log SET base = {log end} + :jump RETURNING base
+UPDATE holdfast_event_log SET base = {log end} + :jump RETURNING base
 
 -- name: attempts
 SELECT {attempt},
-       coalesce((SELECT name FROM workers WHERE workers.id = attempts.worker_id),
-                (SELECT name FROM past_workers WHERE past_workers.id = attempts.worker_id)) AS worker_name
-  FROM attempts
+       coalesce((SELECT name FROM holdfast_workers WHERE holdfast_workers.id = holdfast_attempts.worker_id),
+                (SELECT name FROM holdfast_past_workers WHERE holdfast_past_workers.id = holdfast_attempts.worker_id)) AS worker_name
+  FROM holdfast_attempts
  WHERE job_id = :id
  ORDER BY epoch
 
 -- name: attempt_by_token
-SELECT {attempt} FROM attempts WHERE job_id = :id AND token = :token
+SELECT {attempt} FROM holdfast_attempts WHERE job_id = :id AND token = :token
 
 -- name: parts
 SELECT job_id, name, status, percent, total, done, error, data, started_at, completed_at, epoch
-  FROM parts
+  FROM holdfast_parts
  WHERE job_id {in:ids uuid}
  ORDER BY job_id, place, name
 
 -- name: count_parts
-SELECT job_id, count(*) AS parts FROM parts WHERE job_id {in:ids uuid} GROUP BY job_id
+SELECT job_id, count(*) AS parts FROM holdfast_parts WHERE job_id {in:ids uuid} GROUP BY job_id
 
 -- name: lane
-SELECT tenant, queue, type, requires, prefers, defer_seconds FROM lanes WHERE id = :id
+SELECT tenant, queue, type, requires, prefers, defer_seconds FROM holdfast_lanes WHERE id = :id
 
 -- name: ahead_in_lane
 -- How many stand before it, counted no further than the limit.
 SELECT count(*) AS ahead
   FROM (SELECT 1
-          FROM jobs
+          FROM holdfast_jobs
          WHERE due
            AND lane = :lane
            AND (priority > :priority OR priority = :priority AND id < :id)

@@ -2,33 +2,35 @@
 -- Running jobs whose execution is over without a word: the lease ran out (in some lifecycles only once the worker
 -- is silent too), the process was seen to die and has not renewed it since, a clock of the policy ran out, or a cancel was not obeyed in time.
 -- There is no index on the expiry: every renewal would then rewrite a wide row. Running jobs are few.
-SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures,
-       jobs.lost, jobs.lease_worker, jobs.lease_expires_at, jobs.cancel_requested_at, jobs.error,
-       jobs.lease_instance {in:gone text}
-           AND jobs.lease_expires_at <= {now+jobs.lease_seconds - :unheard} AS seen_dead,
-       jobs.claimed_at <= {now-p.max_runtime_seconds} AS over_runtime,
-       NOT :in_grace AND coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds} AS no_progress,
-       jobs.cancel_requested_at <= {now-p.cancel_grace_seconds} AS over_cancel
-  FROM jobs
-  JOIN policies p ON p.id = jobs.policy
- WHERE jobs.state = 'running'
-   AND {any:queues jobs.queue text}
-   AND (jobs.lease_instance {in:gone text}
-           AND jobs.lease_expires_at <= {now+jobs.lease_seconds - :unheard}
-        OR jobs.claimed_at <= {now-p.max_runtime_seconds}
-        OR jobs.cancel_requested_at <= {now-p.cancel_grace_seconds}
+SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, holdfast_jobs.policy,
+       holdfast_jobs.moves, holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures,
+       holdfast_jobs.lost, holdfast_jobs.lease_worker, holdfast_jobs.lease_expires_at,
+       holdfast_jobs.cancel_requested_at, holdfast_jobs.error,
+       holdfast_jobs.lease_instance {in:gone text}
+           AND holdfast_jobs.lease_expires_at <= {now+holdfast_jobs.lease_seconds - :unheard} AS seen_dead,
+       holdfast_jobs.claimed_at <= {now-p.max_runtime_seconds} AS over_runtime,
+       NOT :in_grace AND coalesce(holdfast_jobs.progress_at, holdfast_jobs.claimed_at) <= {now-p.no_progress_seconds} AS no_progress,
+       holdfast_jobs.cancel_requested_at <= {now-p.cancel_grace_seconds} AS over_cancel
+  FROM holdfast_jobs
+  JOIN holdfast_policies p ON p.id = holdfast_jobs.policy
+ WHERE holdfast_jobs.state = 'running'
+   AND {any:queues holdfast_jobs.queue text}
+   AND (holdfast_jobs.lease_instance {in:gone text}
+           AND holdfast_jobs.lease_expires_at <= {now+holdfast_jobs.lease_seconds - :unheard}
+        OR holdfast_jobs.claimed_at <= {now-p.max_runtime_seconds}
+        OR holdfast_jobs.cancel_requested_at <= {now-p.cancel_grace_seconds}
         OR NOT :in_grace
-           AND coalesce(jobs.progress_at, jobs.claimed_at) <= {now-p.no_progress_seconds}
+           AND coalesce(holdfast_jobs.progress_at, holdfast_jobs.claimed_at) <= {now-p.no_progress_seconds}
         OR NOT :in_grace
-           AND jobs.lease_expires_at <= {now}
+           AND holdfast_jobs.lease_expires_at <= {now}
            AND (NOT p.waits_for_offline
                 OR NOT EXISTS (SELECT 1
-                                 FROM workers w
-                                WHERE w.id = jobs.lease_worker
+                                 FROM holdfast_workers w
+                                WHERE w.id = holdfast_jobs.lease_worker
                                   AND coalesce(w.last_heartbeat_at, w.registered_at) > {now-p.offline_seconds})))
    AND {mine}
    AND {not held back:reap}
- ORDER BY jobs.id
+ ORDER BY holdfast_jobs.id
  LIMIT {limit}
 {skip_locked of jobs}
 
@@ -37,12 +39,12 @@ SELECT jobs.id, jobs.lease_token, jobs.lifecycle, jobs.policy, jobs.moves, jobs.
 -- ends: lost
 -- data: error
 -- The token is the one that was judged: a job finished or claimed again in the meantime is not touched.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:reap>retrying},
        reason     = gone.reason,
        {next version},
-       lost       = jobs.lost + gone.lost,
+       lost       = holdfast_jobs.lost + gone.lost,
        error      = gone.error,
        run_at     = {now+gone.delay_seconds},
        due        = gone.delay_seconds <= 0 AND moves & {bit:retrying>running} <> 0 AND attempt < max_attempts,
@@ -50,9 +52,9 @@ UPDATE jobs
        {lease ended},
        updated_at = {now}
   FROM {rows:gone(id uuid, token uuid, lost integer, reason text, error text, delay_seconds float8)}
- WHERE jobs.id = gone.id
+ WHERE holdfast_jobs.id = gone.id
    AND {running}
-   AND jobs.lease_token = gone.token
+   AND holdfast_jobs.lease_token = gone.token
    AND {mine}
 RETURNING {moved}
 
@@ -60,27 +62,27 @@ RETURNING {moved}
 -- move: reap
 -- ends: lost
 -- data: error
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:reap>dead},
        reason      = gone.reason,
        {next version},
-       lost        = jobs.lost + gone.lost,
+       lost        = holdfast_jobs.lost + gone.lost,
        error       = gone.error,
        {lease ended},
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:gone(id uuid, token uuid, lost integer, reason text, error text)}
- WHERE jobs.id = gone.id
+ WHERE holdfast_jobs.id = gone.id
    AND {running}
-   AND jobs.lease_token = gone.token
+   AND holdfast_jobs.lease_token = gone.token
    AND {mine}
 RETURNING {moved}
 
 -- name: reap_waiting
 -- move: reap
 -- data: error
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:reap>dead},
        due         = NULL,
@@ -95,20 +97,20 @@ RETURNING {moved}
 -- name: reap_to_canceled
 -- move: reap
 -- ends: lost
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:reap>canceled},
        reason      = gone.reason,
        {next version},
-       lost        = jobs.lost + gone.lost,
+       lost        = holdfast_jobs.lost + gone.lost,
        {lease ended},
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:gone(id uuid, token uuid, lost integer, reason text)}
- WHERE jobs.id = gone.id
+ WHERE holdfast_jobs.id = gone.id
    AND {running}
-   AND jobs.lease_token = gone.token
-   AND jobs.cancel_requested_at IS NOT NULL
+   AND holdfast_jobs.lease_token = gone.token
+   AND holdfast_jobs.cancel_requested_at IS NOT NULL
    AND {mine}
 RETURNING {moved}
 
@@ -116,16 +118,16 @@ RETURNING {moved}
 SELECT swept_at <= {now-:pause} AS stale,
        swept_at > {now+5} AS set_back,
        coalesce(grace_until > {now}, FALSE) AS in_grace
-  FROM sweeps
+  FROM holdfast_sweeps
  WHERE name = 'reap'
 
 -- name: first_sweep
-INSERT INTO sweeps (name, swept_at) VALUES ('reap', {now}) ON CONFLICT (name) DO NOTHING RETURNING name
+INSERT INTO holdfast_sweeps (name, swept_at) VALUES ('reap', {now}) ON CONFLICT (name) DO NOTHING RETURNING name
 
 -- name: mark_sweep
 -- After a gap in which no process swept, silence proves nothing for as long as the gap was, up to a cap. A gap that
 -- began within such a grace adds nothing to it: sweeps that are far apart would otherwise never find a lease over.
-UPDATE sweeps
+UPDATE holdfast_sweeps
    SET grace_until = CASE WHEN swept_at > {now-2 * :interval} OR grace_until > swept_at THEN grace_until
                           WHEN swept_at <= {now-:grace_seconds} THEN {now+:grace_seconds}
                           ELSE {now} + ({now} - swept_at)

@@ -2,7 +2,7 @@
 -- move: reject
 -- ends: rejected
 -- data: error
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:reject},
        reason      = verdict.reason,
@@ -12,18 +12,18 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:verdict(id uuid, token uuid, reason text, error text)}
- WHERE jobs.id = verdict.id
+ WHERE holdfast_jobs.id = verdict.id
    AND {running}
-   AND jobs.lease_token = verdict.token
-   AND jobs.lease_worker = :worker
-   AND (jobs.late_writes OR jobs.lease_expires_at > {now})
+   AND holdfast_jobs.lease_token = verdict.token
+   AND holdfast_jobs.lease_worker = :worker
+   AND (holdfast_jobs.late_writes OR holdfast_jobs.lease_expires_at > {now})
    AND {mine}
 RETURNING {moved}
 
 -- name: reject_queued
 -- move: reject
 -- data: error
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:reject},
        reason      = verdict.reason,
@@ -33,7 +33,7 @@ UPDATE jobs
        finished_at = {now},
        updated_at  = {now}
   FROM {rows:verdict(id uuid, reason text, error text)}
- WHERE jobs.id = verdict.id
-   AND jobs.state = 'queued'
+ WHERE holdfast_jobs.id = verdict.id
+   AND holdfast_jobs.state = 'queued'
    AND {mine}
 RETURNING {moved}

@@ -2,7 +2,7 @@
 -- move: release
 -- ends: released
 -- The attempt is given back; the epoch is not, so the old token stays worthless.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:release},
        reason     = freed.reason,
@@ -15,9 +15,9 @@ UPDATE jobs
        {lease ended},
        updated_at = {now}
   FROM {rows:freed(id uuid, token uuid, reason text, delay_seconds float8)}
- WHERE jobs.id = freed.id
+ WHERE holdfast_jobs.id = freed.id
    AND {running}
-   AND jobs.lease_token = freed.token
-   AND jobs.lease_worker = :worker
+   AND holdfast_jobs.lease_token = freed.token
+   AND holdfast_jobs.lease_worker = :worker
    AND {mine}
 RETURNING {moved}

@@ -2,7 +2,7 @@
 -- Delayed jobs stand outside the claim index until their time has come. No state changes, so there is no event.
 WITH ripe AS MATERIALIZED (
     SELECT id
-      FROM jobs
+      FROM holdfast_jobs
      WHERE NOT due
        AND run_at <= {now}
        AND (state = 'queued' OR moves & {bit:retrying>running} <> 0)
@@ -12,7 +12,7 @@ WITH ripe AS MATERIALIZED (
      LIMIT {limit}
     {skip_locked}
 )
-UPDATE jobs
+UPDATE holdfast_jobs
    SET due = TRUE
  WHERE id {in ripe}
 RETURNING id, queue, type, priority
@@ -22,7 +22,7 @@ RETURNING id, queue, type, priority
 -- Lifecycles that queue a retry again instead of claiming it directly.
 WITH ripe AS MATERIALIZED (
     SELECT id
-      FROM jobs
+      FROM holdfast_jobs
      WHERE NOT due
        AND run_at <= {now}
        AND state = 'retrying'
@@ -33,7 +33,7 @@ WITH ripe AS MATERIALIZED (
      LIMIT {limit}
     {skip_locked}
 )
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:requeue},
        due        = TRUE,
@@ -46,7 +46,7 @@ RETURNING {moved}
 -- name: requeue_jobs
 -- move: requeue
 -- An operator does not want to wait for the backoff.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:requeue},
        reason     = :reason,
@@ -62,7 +62,7 @@ RETURNING {moved}
 -- name: ripe_retries
 -- Those that `requeue_due` would take, where hooks have a say in it.
 SELECT id, type
-  FROM jobs
+  FROM holdfast_jobs
  WHERE NOT due
    AND run_at <= {now}
    AND state = 'retrying'
@@ -75,7 +75,7 @@ SELECT id, type
 
 -- name: requeue_ripe
 -- move: requeue
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:requeue},
        due        = TRUE,

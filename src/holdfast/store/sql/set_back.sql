@@ -5,7 +5,7 @@
 -- No lease lasts longer than from now on. A worker that lives renews it as ever; of one that does not, it runs out.
 WITH picked AS MATERIALIZED (
     SELECT id
-      FROM jobs
+      FROM holdfast_jobs
      WHERE state = 'running'
        AND (lease_expires_at > {now+lease_seconds + 5}
             OR claimed_at > {now+5}
@@ -15,7 +15,7 @@ WITH picked AS MATERIALIZED (
      LIMIT {limit}
     {skip_locked}
 )
-UPDATE jobs
+UPDATE holdfast_jobs
    SET lease_expires_at    = CASE WHEN lease_expires_at > {now+lease_seconds} THEN {now+lease_seconds} ELSE lease_expires_at END,
        claimed_at          = CASE WHEN claimed_at > {now} THEN {now} ELSE claimed_at END,
        progress_at         = CASE WHEN progress_at > {now} THEN {now} ELSE progress_at END,
@@ -28,7 +28,7 @@ RETURNING id
 -- A retry waits as long as its backoff is, from now on.
 WITH picked AS MATERIALIZED (
     SELECT id
-      FROM jobs
+      FROM holdfast_jobs
      WHERE state = 'retrying'
        AND NOT due
        AND updated_at > {now+5}
@@ -36,7 +36,7 @@ WITH picked AS MATERIALIZED (
      LIMIT {limit}
     {skip_locked}
 )
-UPDATE jobs
+UPDATE holdfast_jobs
    SET run_at     = {now} + (run_at - updated_at),
        updated_at = {now}
  WHERE id {in picked}
@@ -48,16 +48,16 @@ RETURNING id
 -- so `updated_at` is set too, or a clock that went back by less than a minute would find the same rows again.
 WITH picked AS MATERIALIZED (
     SELECT id
-      FROM jobs
+      FROM holdfast_jobs
      WHERE NOT due
-       AND run_at <= (SELECT swept_at FROM sweeps WHERE name = 'reap')
-       AND run_at > (SELECT swept_at FROM sweeps WHERE name = 'reap') - ({now} - {now-60})
+       AND run_at <= (SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap')
+       AND run_at > (SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap') - ({now} - {now-60})
        AND NOT (updated_at > {now-60} AND updated_at <= {now+5})
      ORDER BY run_at
      LIMIT {limit}
     {skip_locked}
 )
-UPDATE jobs
+UPDATE holdfast_jobs
    SET run_at     = {now},
        updated_at = {now}
  WHERE id {in picked}
@@ -65,7 +65,7 @@ RETURNING id
 
 -- name: workers_set_back
 -- They were heard from now at the latest.
-UPDATE workers
+UPDATE holdfast_workers
    SET last_heartbeat_at = CASE WHEN last_heartbeat_at > {now} THEN {now} ELSE last_heartbeat_at END,
        registered_at     = CASE WHEN registered_at > {now} THEN {now} ELSE registered_at END
  WHERE last_heartbeat_at > {now+5}
@@ -73,11 +73,11 @@ UPDATE workers
 RETURNING id
 
 -- name: counts_set_back
-UPDATE counted SET taken_at = {now}, asked_at = {now} WHERE taken_at > {now+5} OR asked_at > {now+5} RETURNING name
+UPDATE holdfast_counted SET taken_at = {now}, asked_at = {now} WHERE taken_at > {now+5} OR asked_at > {now+5} RETURNING name
 
 -- name: sweeps_set_back
 -- One process takes it on: where the clock stood is in `grace_until` until it is done.
-UPDATE sweeps
+UPDATE holdfast_sweeps
    SET grace_until = swept_at,
        swept_at = {now}
  WHERE name = 'reap'
@@ -86,11 +86,11 @@ RETURNING name
 
 -- name: deliveries_set_back
 -- Of these it is not known when they were written: they move with the clock.
-UPDATE deliveries
-   SET next_at = next_at - ((SELECT grace_until FROM sweeps WHERE name = 'reap') - {now})
+UPDATE holdfast_deliveries
+   SET next_at = next_at - ((SELECT grace_until FROM holdfast_sweeps WHERE name = 'reap') - {now})
  WHERE state = 'pending'
    AND next_at > {now}
 RETURNING id
 
 -- name: grace_set_back
-UPDATE sweeps SET grace_until = NULL WHERE name = 'reap' RETURNING name
+UPDATE holdfast_sweeps SET grace_until = NULL WHERE name = 'reap' RETURNING name

@@ -2,25 +2,25 @@
 
 -- name: top_waiting
 -- All that could run now, exactly, and since when the oldest of it could.
-SELECT queue, count(*) AS jobs, min(run_at) AS oldest_at FROM jobs WHERE due GROUP BY queue
+SELECT queue, count(*) AS jobs, min(run_at) AS oldest_at FROM holdfast_jobs WHERE due GROUP BY queue
 
 -- name: top_counts
 -- Each kind by its own index, no further than the limit. PostgreSQL takes jobs that are neither due nor not due for
 -- such that are not, and would read the whole table for the delayed ones but for the limit.
-SELECT queue, 'created' AS kind, count(*) AS jobs FROM jobs WHERE state = 'created' GROUP BY queue
+SELECT queue, 'created' AS kind, count(*) AS jobs FROM holdfast_jobs WHERE state = 'created' GROUP BY queue
 UNION ALL
 SELECT queue, 'delayed', count(*)
-  FROM (SELECT queue, state FROM jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS later
+  FROM (SELECT queue, state FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS later
  WHERE state = 'queued'
  GROUP BY queue
 UNION ALL
 SELECT queue, 'retrying', count(*)
-  FROM (SELECT queue FROM jobs WHERE state = 'retrying' AND NOT due ORDER BY run_at LIMIT {limit}) AS retrying
+  FROM (SELECT queue FROM holdfast_jobs WHERE state = 'retrying' AND NOT due ORDER BY run_at LIMIT {limit}) AS retrying
  GROUP BY queue
 UNION ALL
 SELECT queue, 'dead', count(*)
   FROM (SELECT queue, state, finished_at
-          FROM jobs
+          FROM holdfast_jobs
          WHERE finished_at IS NOT NULL AND state <> 'succeeded'
          ORDER BY finished_at DESC
          LIMIT {limit}) AS unhappy
@@ -29,11 +29,11 @@ SELECT queue, 'dead', count(*)
  GROUP BY queue
 
 -- name: top_held
-SELECT queue, lease_worker, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY queue, lease_worker
+SELECT queue, lease_worker, count(*) AS jobs FROM holdfast_jobs WHERE state = 'running' GROUP BY queue, lease_worker
 
 -- name: top_running
 SELECT id, type, queue, attempt, max_attempts, step, percent, eta_at, claimed_at, cancel_requested_at, lease_worker
-  FROM jobs
+  FROM holdfast_jobs
  WHERE state = 'running'
  ORDER BY claimed_at, id
  LIMIT {limit}
@@ -41,7 +41,7 @@ SELECT id, type, queue, attempt, max_attempts, step, percent, eta_at, claimed_at
 -- name: top_workers
 -- Those alive, and those that went a short while ago.
 SELECT {worker}
-  FROM workers
+  FROM holdfast_workers
  WHERE liveness <> 'offline'
     OR last_heartbeat_at >= {now-:seconds}
  ORDER BY registered_at, id
@@ -50,32 +50,32 @@ SELECT {worker}
 -- name: top_flow
 -- What came and went between two looks. `happened` counts all events of jobs; the newest of them are sorted by queue
 -- and way, and stand for the rest.
-SELECT jobs.queue,
+SELECT holdfast_jobs.queue,
        CASE WHEN e.verb = 'create' THEN 'in'
             WHEN e.to_state IN ('succeeded', 'dead', 'canceled', 'rejected') THEN 'out'
             ELSE 'on'
        END AS way,
        count(*) AS events,
-       (SELECT count(*) FROM events WHERE pos > :after AND pos <= :until AND verb <> 'worker') AS happened
+       (SELECT count(*) FROM holdfast_events WHERE pos > :after AND pos <= :until AND verb <> 'worker') AS happened
   FROM (SELECT job_id, verb, to_state
-          FROM events
+          FROM holdfast_events
          WHERE pos > :after
            AND pos <= :until
          ORDER BY pos DESC, job_id DESC, seq DESC
          LIMIT {limit}) AS e
-  JOIN jobs ON jobs.id = e.job_id
- GROUP BY jobs.queue, way
+  JOIN holdfast_jobs ON holdfast_jobs.id = e.job_id
+ GROUP BY holdfast_jobs.queue, way
 
 -- name: top_ended
 -- Newest first, so far as they are among the newest events.
-SELECT e.job_id, jobs.type, jobs.queue, jobs.policy, e.to_state, e.reason, e.attempt, jobs.max_attempts,
-       jobs.last_claimed_at AS claimed_at, e.at
+SELECT e.job_id, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.policy, e.to_state, e.reason, e.attempt, holdfast_jobs.max_attempts,
+       holdfast_jobs.last_claimed_at AS claimed_at, e.at
   FROM (SELECT pos, job_id, seq, to_state, reason, attempt, at
-          FROM events
+          FROM holdfast_events
          WHERE pos > :after
            AND pos <= :until
          ORDER BY pos DESC, job_id DESC, seq DESC
          LIMIT {limit}) AS e
-  JOIN jobs ON jobs.id = e.job_id
+  JOIN holdfast_jobs ON holdfast_jobs.id = e.job_id
  WHERE e.to_state IN ('succeeded', 'dead', 'canceled', 'rejected')
  ORDER BY e.pos DESC, e.job_id DESC, e.seq DESC

@@ -1,7 +1,7 @@
 -- name: wake_waiting
 -- note: wake
 -- Its time has not come, and it need not wait for it. A retry that its lifecycle queues first is requeued instead.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET due        = TRUE,
        run_at     = {now},
        reason     = CASE WHEN state = 'queued' THEN 'woken' ELSE reason END,
@@ -14,7 +14,7 @@ RETURNING {moved}
 
 -- name: wake_running
 -- If this execution is given back, the job does not wait.
-UPDATE jobs
+UPDATE holdfast_jobs
    SET woken_epoch = epoch
  WHERE id {in:ids uuid}
    AND state = 'running'

@@ -1,21 +1,21 @@
 -- name: webhooks
 -- All of them, or those named: they are few.
 SELECT id, tenant, name, url, secrets, wanted, enabled, disabled_reason, failing_since AS failing_since_at, created_at
-  FROM webhooks
+  FROM holdfast_webhooks
  WHERE {any:ids id uuid}
  ORDER BY created_at, id
 
 -- name: put_webhook
-INSERT INTO webhooks (id, tenant, name, url, secrets, wanted, created_at)
+INSERT INTO holdfast_webhooks (id, tenant, name, url, secrets, wanted, created_at)
 VALUES (:id, :tenant, :name, :url, :secrets, :wanted, {now})
 RETURNING id
 
 -- name: hold_webhook
 -- Whoever changes it next waits for us, so that of two changes none is lost.
-UPDATE webhooks SET name = name WHERE id = :id RETURNING id
+UPDATE holdfast_webhooks SET name = name WHERE id = :id RETURNING id
 
 -- name: change_webhook
-UPDATE webhooks
+UPDATE holdfast_webhooks
    SET name            = :name,
        url             = :url,
        secrets         = :secrets,
@@ -28,16 +28,16 @@ RETURNING id
 
 -- name: drop_webhook
 -- Its deliveries are found no more, and leave when they are old.
-DELETE FROM webhooks WHERE id = :id RETURNING id
+DELETE FROM holdfast_webhooks WHERE id = :id RETURNING id
 
 -- name: webhook_fails
-UPDATE webhooks SET failing_since = {now} WHERE id = :id AND failing_since IS NULL RETURNING id
+UPDATE holdfast_webhooks SET failing_since = {now} WHERE id = :id AND failing_since IS NULL RETURNING id
 
 -- name: webhook_answers
-UPDATE webhooks SET failing_since = NULL WHERE id = :id AND failing_since IS NOT NULL RETURNING id
+UPDATE holdfast_webhooks SET failing_since = NULL WHERE id = :id AND failing_since IS NOT NULL RETURNING id
 
 -- name: disable_webhook
-UPDATE webhooks
+UPDATE holdfast_webhooks
    SET enabled         = FALSE,
        disabled_reason = :reason
  WHERE id = :id
@@ -46,20 +46,20 @@ UPDATE webhooks
 RETURNING id
 
 -- name: reader
-SELECT pos, job_id, seq FROM readers WHERE name = :name
+SELECT pos, job_id, seq FROM holdfast_readers WHERE name = :name
 
 -- name: locked_reader
 -- Nobody waits here: whoever holds the row does the work.
-SELECT pos, job_id, seq FROM readers WHERE name = :name
+SELECT pos, job_id, seq FROM holdfast_readers WHERE name = :name
 {skip_locked}
 
 -- name: put_reader
-INSERT INTO readers (name, pos, job_id, seq, read_at) VALUES (:name, :pos, :job_id, :seq, {now})
+INSERT INTO holdfast_readers (name, pos, job_id, seq, read_at) VALUES (:name, :pos, :job_id, :seq, {now})
     ON CONFLICT (name) DO NOTHING
 RETURNING pos, job_id, seq
 
 -- name: advance_reader
-UPDATE readers
+UPDATE holdfast_readers
    SET pos     = :pos,
        job_id  = :job_id,
        seq     = :seq,
@@ -69,10 +69,10 @@ RETURNING name
 
 -- name: told_jobs
 -- What a message says of a job.
-SELECT id, type, queue, subject, policy, max_attempts FROM jobs WHERE id {in:ids uuid} ORDER BY id
+SELECT id, type, queue, subject, policy, max_attempts FROM holdfast_jobs WHERE id {in:ids uuid} ORDER BY id
 
 -- name: put_deliveries
-INSERT INTO deliveries (id, webhook_id, tenant, job_id, seq, event, body, state, log, created_at, next_at)
+INSERT INTO holdfast_deliveries (id, webhook_id, tenant, job_id, seq, event, body, state, log, created_at, next_at)
 SELECT made.id, made.webhook_id, made.tenant, made.job_id, made.seq, made.event, made.body, 'pending', '[]', {now}, {now}
   FROM {rows:made(id uuid, webhook_id uuid, tenant text, job_id uuid, seq integer, event text, body text)}
  WHERE TRUE
@@ -83,7 +83,7 @@ RETURNING id
 SELECT asked.id
   FROM {rows:asked(id uuid)}
  WHERE EXISTS (SELECT 1
-                 FROM deliveries
+                 FROM holdfast_deliveries
                 WHERE webhook_id = asked.id
                   AND state = 'pending'
                   AND next_at <= {now})
@@ -92,7 +92,7 @@ SELECT asked.id
 -- The next try is due when this one must be over: if nobody says how it went, it is made again.
 WITH picked AS MATERIALIZED (
     SELECT id
-      FROM deliveries
+      FROM holdfast_deliveries
      WHERE webhook_id {in:webhooks uuid}
        AND state = 'pending'
        AND next_at <= {now}
@@ -100,7 +100,7 @@ WITH picked AS MATERIALIZED (
      LIMIT {limit}
     {skip_locked}
 )
-UPDATE deliveries
+UPDATE holdfast_deliveries
    SET tries   = tries + 1,
        next_at = {now+:lease_seconds}
  WHERE id {in picked}
@@ -108,7 +108,7 @@ RETURNING id
 
 -- name: claim_delivery
 -- This one now, whatever its webhook does.
-UPDATE deliveries
+UPDATE holdfast_deliveries
    SET tries   = tries + 1,
        next_at = {now+:lease_seconds}
  WHERE id = :id
@@ -116,13 +116,13 @@ RETURNING id
 
 -- name: deliveries_by_id
 SELECT id, webhook_id, tenant, job_id, seq, event, body, state, tries, log, created_at, next_at, finished_at
-  FROM deliveries
+  FROM holdfast_deliveries
  WHERE id {in:ids uuid}
  ORDER BY id
 
 -- name: page_deliveries
 SELECT id, webhook_id, tenant, job_id, seq, event, body, state, tries, log, created_at, next_at, finished_at
-  FROM deliveries
+  FROM holdfast_deliveries
  WHERE webhook_id = :webhook
    AND id < :before
    AND {any:states state text}
@@ -131,7 +131,7 @@ SELECT id, webhook_id, tenant, job_id, seq, event, body, state, tries, log, crea
 
 -- name: settle_delivery
 -- `tries` names the try: who comes too late with the outcome of an earlier one changes nothing.
-UPDATE deliveries
+UPDATE holdfast_deliveries
    SET state       = :state,
        log         = :log,
        next_at     = {now+:delay_seconds},
@@ -142,7 +142,7 @@ UPDATE deliveries
 RETURNING id
 
 -- name: replay_delivery
-UPDATE deliveries
+UPDATE holdfast_deliveries
    SET state       = 'pending',
        tries       = 0,
        next_at     = {now},
@@ -154,19 +154,19 @@ RETURNING id
 -- What has been over for so long; and what nobody has come for: its webhook is switched off or gone.
 WITH picked AS MATERIALIZED (
     SELECT id
-      FROM deliveries
+      FROM holdfast_deliveries
      WHERE next_at <= {now-:seconds}
      ORDER BY next_at
      LIMIT {limit}
     {skip_locked}
 )
-DELETE FROM deliveries WHERE id {in picked} RETURNING id
+DELETE FROM holdfast_deliveries WHERE id {in picked} RETURNING id
 
 -- name: alerts
-SELECT kind, sent_at, held, memory FROM alerts ORDER BY kind
+SELECT kind, sent_at, held, memory FROM holdfast_alerts ORDER BY kind
 
 -- name: put_alert
-INSERT INTO alerts (kind, sent_at, held, memory) VALUES (:kind, :sent_at, :held, :memory)
+INSERT INTO holdfast_alerts (kind, sent_at, held, memory) VALUES (:kind, :sent_at, :held, :memory)
     ON CONFLICT (kind) DO UPDATE
    SET sent_at = excluded.sent_at,
        held    = excluded.held,
@@ -176,8 +176,8 @@ RETURNING kind
 -- name: failures
 -- Executions that ended badly, behind a place in the log. The condition on verbs is that of the index.
 SELECT pos, job_id, seq, verb, to_state, attempt,
-       (SELECT max_attempts FROM jobs WHERE jobs.id = events.job_id) AS max_attempts
-  FROM events
+       (SELECT max_attempts FROM holdfast_jobs WHERE holdfast_jobs.id = holdfast_events.job_id) AS max_attempts
+  FROM holdfast_events
  WHERE (verb = 'fail' OR verb = 'reap')
    AND from_state = 'running'
    AND (pos, job_id, seq) > (:pos, :job_id, :seq)
@@ -186,7 +186,7 @@ SELECT pos, job_id, seq, verb, to_state, attempt,
  LIMIT {limit}
 
 -- name: put_figures
-INSERT INTO counted (name, taken_at, asked_at, figures) VALUES (:name, {now}, {now}, :figures)
+INSERT INTO holdfast_counted (name, taken_at, asked_at, figures) VALUES (:name, {now}, {now}, :figures)
     ON CONFLICT (name) DO UPDATE
    SET taken_at = excluded.taken_at,
        figures  = excluded.figures

@@ -8,12 +8,12 @@ SELECT id, name, told, status
   FROM (SELECT id, name, told, told_at,
                CASE WHEN NOT enabled THEN 'disabled'
                     WHEN liveness = 'offline' THEN 'offline'
-                    WHEN id IN (SELECT lease_worker FROM jobs WHERE state = 'running') THEN 'busy'
+                    WHEN id IN (SELECT lease_worker FROM holdfast_jobs WHERE state = 'running') THEN 'busy'
                     WHEN claim_scopes IS NOT NULL OR kind = 'local' AND liveness = 'busy' THEN 'idle'
                     WHEN liveness = 'active' THEN 'online'
                     ELSE liveness
                 END AS status
-          FROM workers) AS seen
+          FROM holdfast_workers) AS seen
  WHERE told IS DISTINCT FROM status
    AND NOT (told IN ('busy', 'idle')
             AND status IN ('busy', 'idle')
@@ -23,36 +23,36 @@ SELECT id, name, told, status
 {skip_locked}
 
 -- name: say_workers
-INSERT INTO events (job_id, seq, {pos column}tenant, at, verb, attempt, epoch, actor, worker_id, reason, data)
-SELECT said.id, coalesce((SELECT max(seq) FROM events WHERE job_id = said.id), 0) + 1, {pos of said}'*', {now}, 'worker', 0, 0, 'system',
+INSERT INTO holdfast_events (job_id, seq, {pos column}tenant, at, verb, attempt, epoch, actor, worker_id, reason, data)
+SELECT said.id, coalesce((SELECT max(seq) FROM holdfast_events WHERE job_id = said.id), 0) + 1, {pos of said}'*', {now}, 'worker', 0, 0, 'system',
        said.id, said.status, said.data
   FROM {rows:said(id uuid, status text, data text)}
 RETURNING job_id
 
 -- name: told_workers
-UPDATE workers
+UPDATE holdfast_workers
    SET told    = said.status,
        told_at = {now}
   FROM {rows:said(id uuid, status text)}
- WHERE workers.id = said.id
-RETURNING workers.id
+ WHERE holdfast_workers.id = said.id
+RETURNING holdfast_workers.id
 
 -- name: old_worker_lines
 -- The first few of each worker, so that nobody's long list is read through. The last one stays: the next takes its
 -- number from it.
-SELECT events.job_id, events.seq
-  FROM workers
-  JOIN events ON events.job_id = workers.id
-             AND events.seq < (SELECT min(seq) FROM events AS first WHERE first.job_id = workers.id) + :each
- WHERE events.at <= {now-:seconds}
-   AND events.seq < (SELECT max(seq) FROM events AS newest WHERE newest.job_id = workers.id)
- ORDER BY events.job_id, events.seq
+SELECT holdfast_events.job_id, holdfast_events.seq
+  FROM holdfast_workers
+  JOIN holdfast_events ON holdfast_events.job_id = holdfast_workers.id
+             AND holdfast_events.seq < (SELECT min(seq) FROM holdfast_events AS first WHERE first.job_id = holdfast_workers.id) + :each
+ WHERE holdfast_events.at <= {now-:seconds}
+   AND holdfast_events.seq < (SELECT max(seq) FROM holdfast_events AS newest WHERE newest.job_id = holdfast_workers.id)
+ ORDER BY holdfast_events.job_id, holdfast_events.seq
  LIMIT {limit}
 
 -- name: drop_worker_lines
-DELETE FROM events
+DELETE FROM holdfast_events
  WHERE EXISTS (SELECT 1
                  FROM {rows:old(job_id uuid, seq integer)}
-                WHERE events.job_id = old.job_id
-                  AND events.seq = old.seq)
+                WHERE holdfast_events.job_id = old.job_id
+                  AND holdfast_events.seq = old.seq)
 RETURNING job_id

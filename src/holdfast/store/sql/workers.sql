@@ -1,6 +1,6 @@
 -- name: put_worker
-INSERT INTO workers (id, name, kind, tenants, capabilities, offers, metadata, liveness, slots, registered_at,
-                     last_heartbeat_at, heartbeat_seconds, offline_seconds)
+INSERT INTO holdfast_workers (id, name, kind, tenants, capabilities, offers, metadata, liveness, slots, registered_at,
+                              last_heartbeat_at, heartbeat_seconds, offline_seconds)
 VALUES (:id, :name, :kind, :tenants, :capabilities, :offers, :metadata, 'active', :slots, {now}, NULL,
         :heartbeat_seconds, :offline_seconds)
     ON CONFLICT (id) DO UPDATE
@@ -16,21 +16,21 @@ VALUES (:id, :name, :kind, :tenants, :capabilities, :offers, :metadata, 'active'
 RETURNING {worker}
 
 -- name: worker
-SELECT {worker} FROM workers WHERE id = :id
+SELECT {worker} FROM holdfast_workers WHERE id = :id
 
 -- name: workers
-SELECT {worker} FROM workers ORDER BY registered_at, id
+SELECT {worker} FROM holdfast_workers ORDER BY registered_at, id
 
 -- name: note_claim_scopes
 -- Of two servers that write at the same moment one is lost; it notes its scope again within half a minute.
-UPDATE workers SET claim_scopes = :scopes WHERE id = :id RETURNING id
+UPDATE holdfast_workers SET claim_scopes = :scopes WHERE id = :id RETURNING id
 
 -- name: enable_worker
-UPDATE workers SET enabled = :enabled WHERE id = :id RETURNING {worker}
+UPDATE holdfast_workers SET enabled = :enabled WHERE id = :id RETURNING {worker}
 
 -- name: silent_workers
 -- The silence is judged again at the moment of the update: a heartbeat in between keeps its worker alive.
-UPDATE workers
+UPDATE holdfast_workers
    SET liveness = 'offline'
  WHERE liveness <> 'offline'
    AND coalesce(last_heartbeat_at, registered_at) <= {now-offline_seconds}
@@ -38,16 +38,16 @@ RETURNING {worker}
 
 -- name: forget_workers
 -- A worker process registers itself under a new id at each start. An operator's word outlives it; its row need not.
-DELETE FROM workers
+DELETE FROM holdfast_workers
  WHERE kind = 'local'
    AND enabled
    AND liveness = 'offline'
    AND coalesce(last_heartbeat_at, registered_at) <= {now-:seconds}
-   AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'running' AND jobs.lease_worker = workers.id)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_jobs WHERE holdfast_jobs.state = 'running' AND holdfast_jobs.lease_worker = holdfast_workers.id)
 RETURNING id, name
 
 -- name: keep_worker_names
-INSERT INTO past_workers (id, name)
+INSERT INTO holdfast_past_workers (id, name)
 SELECT past.id, past.name
   FROM {rows:past(id uuid, name text)}
  WHERE past.name IS NOT NULL
@@ -57,7 +57,7 @@ RETURNING id
 
 -- name: jobs_of_worker
 SELECT id, type, queue, tenant, attempt, claimed_at, lease_expires_at, lease_instance, percent, step
-  FROM jobs
+  FROM holdfast_jobs
  WHERE state = 'running'
    AND lease_worker = :worker
  ORDER BY claimed_at, id

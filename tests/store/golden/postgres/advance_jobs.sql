@@ -1,21 +1,21 @@
 WITH moved AS (
-UPDATE jobs
-   SET step             = coalesce(told.step, jobs.step),
-       percent          = coalesce(told.percent, jobs.percent),
-       counters         = coalesce(told.counters, jobs.counters),
-       eta_at           = CASE WHEN told.eta_seconds IS NOT NULL THEN (coalesce($1::timestamptz, statement_timestamp()) + (told.eta_seconds) * interval '1 second') ELSE jobs.eta_at END,
-       checkpoint       = coalesce(told.checkpoint, jobs.checkpoint),
+UPDATE holdfast_jobs
+   SET step             = coalesce(told.step, holdfast_jobs.step),
+       percent          = coalesce(told.percent, holdfast_jobs.percent),
+       counters         = coalesce(told.counters, holdfast_jobs.counters),
+       eta_at           = CASE WHEN told.eta_seconds IS NOT NULL THEN (coalesce($1::timestamptz, statement_timestamp()) + (told.eta_seconds) * interval '1 second') ELSE holdfast_jobs.eta_at END,
+       checkpoint       = coalesce(told.checkpoint, holdfast_jobs.checkpoint),
        progress_at      = coalesce($1::timestamptz, statement_timestamp()),
-       version = jobs.version + 1, pos = greatest(jobs.pos, (SELECT pg_current_xact_id()::text::bigint + base FROM event_log)),
-       lease_expires_at = (coalesce($1::timestamptz, statement_timestamp()) + (jobs.lease_seconds) * interval '1 second'),
+       version = holdfast_jobs.version + 1, pos = greatest(holdfast_jobs.pos, (SELECT pg_current_xact_id()::text::bigint + base FROM holdfast_event_log)),
+       lease_expires_at = (coalesce($1::timestamptz, statement_timestamp()) + (holdfast_jobs.lease_seconds) * interval '1 second'),
        updated_at       = coalesce($1::timestamptz, statement_timestamp())
   FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::float8[], $6::text[], $7::float8[], $8::text[]) AS told(id, token, step, percent, counters, eta_seconds, checkpoint)
- WHERE jobs.id = told.id
-   AND jobs.state || '' = 'running'
-   AND jobs.lease_token = told.token
-   AND jobs.lease_worker = $9
-   AND (jobs.late_writes OR jobs.lease_expires_at > coalesce($1::timestamptz, statement_timestamp()))
-RETURNING jobs.id, jobs.tenant, jobs.type, jobs.queue, jobs.lifecycle, jobs.version, jobs.came_from, jobs.state, jobs.reason, jobs.attempt, jobs.epoch, jobs.priority, jobs.updated_at, jobs.lease_expires_at, jobs.cancel_requested_at, jobs.last_claimed_at, jobs.lease_worker, jobs.last_worker, jobs.last_instance, jobs.last_token, jobs.step, jobs.percent, jobs.counters, jobs.error, jobs.pos
+ WHERE holdfast_jobs.id = told.id
+   AND holdfast_jobs.state || '' = 'running'
+   AND holdfast_jobs.lease_token = told.token
+   AND holdfast_jobs.lease_worker = $9
+   AND (holdfast_jobs.late_writes OR holdfast_jobs.lease_expires_at > coalesce($1::timestamptz, statement_timestamp()))
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.last_claimed_at, holdfast_jobs.lease_worker, holdfast_jobs.last_worker, holdfast_jobs.last_instance, holdfast_jobs.last_token, holdfast_jobs.step, holdfast_jobs.percent, holdfast_jobs.counters, holdfast_jobs.error, holdfast_jobs.pos
 ),
-history0 AS (INSERT INTO events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, step, percent, data, pos) SELECT id, version, tenant, updated_at, 'progress', NULL, NULL, attempt, epoch, $10, lease_worker, reason, step, percent, counters, pos FROM moved WHERE TRUE AND TRUE)
+history0 AS (INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, step, percent, data, pos) SELECT id, version, tenant, updated_at, 'progress', NULL, NULL, attempt, epoch, $10, lease_worker, reason, step, percent, counters, pos FROM moved WHERE TRUE AND TRUE)
 SELECT id, tenant, type, queue, lifecycle, version, came_from, state, reason, attempt, epoch, priority, updated_at, lease_expires_at, cancel_requested_at, last_claimed_at FROM moved;

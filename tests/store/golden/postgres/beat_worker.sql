@@ -1,13 +1,13 @@
 WITH others AS (
     SELECT id
-      FROM workers
+      FROM holdfast_workers
      WHERE id <> $1
        AND kind = 'local'
        AND liveness <> 'offline'
        AND coalesce(last_heartbeat_at, registered_at) > (coalesce($2::timestamptz, statement_timestamp()) - (0.5 * offline_seconds) * interval '1 second')
-       AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.worker_id = workers.id)
+       AND NOT EXISTS (SELECT 1 FROM holdfast_keys WHERE holdfast_keys.worker_id = holdfast_workers.id)
 )
-UPDATE workers
+UPDATE holdfast_workers
    SET last_heartbeat_at = coalesce($2::timestamptz, statement_timestamp()),
        liveness          = $3,
        slots             = coalesce($4, slots)
@@ -15,4 +15,4 @@ UPDATE workers
 RETURNING enabled,
           (SELECT count(*) FROM others) AS others,
           (SELECT count(*) FROM others WHERE id < $1) AS ahead,
-          EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND lease_instance IS NOT NULL) AS busy;
+          EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running' AND lease_instance IS NOT NULL) AS busy;

@@ -1,10 +1,11 @@
-SELECT jobs.id, jobs.type, jobs.lifecycle, jobs.policy, jobs.moves, jobs.attempt, jobs.max_attempts, jobs.failures, jobs.lost,
-       jobs.cancel_requested_at
-  FROM jobs
-  JOIN unnest($1::uuid[], $2::uuid[]) AS held(id, token) ON jobs.id = held.id
- WHERE jobs.state || '' = 'running'
-   AND jobs.lease_token = held.token
-   AND jobs.lease_worker = $3
-   AND jobs.needs IS NULL
- ORDER BY jobs.id
-FOR UPDATE OF jobs;
+SELECT holdfast_jobs.id, holdfast_jobs.type, holdfast_jobs.lifecycle, holdfast_jobs.policy, holdfast_jobs.moves,
+       holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures, holdfast_jobs.lost,
+       holdfast_jobs.cancel_requested_at
+  FROM holdfast_jobs
+  JOIN unnest($1::uuid[], $2::uuid[]) AS held(id, token) ON holdfast_jobs.id = held.id
+ WHERE holdfast_jobs.state || '' = 'running'
+   AND holdfast_jobs.lease_token = held.token
+   AND holdfast_jobs.lease_worker = $3
+   AND holdfast_jobs.needs IS NULL
+ ORDER BY holdfast_jobs.id
+FOR UPDATE OF holdfast_jobs;

@@ -1,11 +1,11 @@
 WITH moved AS (
-INSERT INTO jobs (
+INSERT INTO holdfast_jobs (
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
     payload, tags, trace, partition_key, subject, redrive_of, root_id, parent_id, needs)
 SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, kind.policy, kind.moves, kind.state,
        CASE WHEN kind.state = 'queued' THEN coalesce(fresh.run_at, (coalesce($1::timestamptz, statement_timestamp()) + (fresh.delay_seconds) * interval '1 second'), coalesce($1::timestamptz, statement_timestamp())) <= coalesce($1::timestamptz, statement_timestamp()) END,
-       coalesce(fresh.priority, 0), kind.version, (SELECT pg_current_xact_id()::text::bigint + base FROM event_log), coalesce(fresh.max_attempts, kind.max_attempts),
+       coalesce(fresh.priority, 0), kind.version, (SELECT pg_current_xact_id()::text::bigint + base FROM holdfast_event_log), coalesce(fresh.max_attempts, kind.max_attempts),
        coalesce(fresh.run_at, (coalesce($1::timestamptz, statement_timestamp()) + (fresh.delay_seconds) * interval '1 second'), coalesce($1::timestamptz, statement_timestamp())), coalesce($1::timestamptz, statement_timestamp()), coalesce($1::timestamptz, statement_timestamp()), kind.lease_seconds, kind.late_writes,
        fresh.idempotency_key, CASE WHEN fresh.idempotency_key IS NOT NULL THEN TRUE END, fresh.fingerprint,
        fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.subject, fresh.redrive_of, fresh.root_id,
@@ -17,19 +17,19 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
    AND NOT EXISTS (
            SELECT 1
              FROM unnest($33::integer[], $34::text[], $35::integer[], $36::text[], $37::text[], $38::text[]) AS known(lane, lane_digest, policy, policy_digest, type, needs)
-            WHERE NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = known.lane AND lanes.digest = known.lane_digest)
-               OR NOT EXISTS (SELECT 1 FROM policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
-               OR EXISTS (SELECT 1 FROM job_types t WHERE t.name = known.type AND t.needs IS NOT NULL AND TRUE))
+            WHERE NOT EXISTS (SELECT 1 FROM holdfast_lanes WHERE holdfast_lanes.id = known.lane AND holdfast_lanes.digest = known.lane_digest)
+               OR NOT EXISTS (SELECT 1 FROM holdfast_policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
+               OR EXISTS (SELECT 1 FROM holdfast_job_types t WHERE t.name = known.type AND t.needs IS NOT NULL AND TRUE))
    AND CASE WHEN fresh.idempotency_key IS NULL
             THEN TRUE
             ELSE (SELECT kept.job_id
-                    FROM kept_keys AS kept
+                    FROM holdfast_kept_keys AS kept
                    WHERE kept.tenant = kind.tenant
                      AND kept.idempotency_key = fresh.idempotency_key) IS NULL
        END
     ON CONFLICT (tenant, idempotency_key) WHERE key_live DO NOTHING
-RETURNING jobs.id, jobs.tenant, jobs.type, jobs.queue, jobs.lifecycle, jobs.version, jobs.came_from, jobs.state, jobs.reason, jobs.attempt, jobs.epoch, jobs.priority, jobs.updated_at, jobs.lease_expires_at, jobs.cancel_requested_at, jobs.last_claimed_at, jobs.lease_worker, jobs.last_worker, jobs.last_instance, jobs.last_token, jobs.step, jobs.percent, jobs.counters, jobs.error, jobs.pos
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.last_claimed_at, holdfast_jobs.lease_worker, holdfast_jobs.last_worker, holdfast_jobs.last_instance, holdfast_jobs.last_token, holdfast_jobs.step, holdfast_jobs.percent, holdfast_jobs.counters, holdfast_jobs.error, holdfast_jobs.pos
 ),
-history0 AS (INSERT INTO events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, pos) SELECT id, 1, tenant, updated_at, 'create', NULL, CASE WHEN version = 2 THEN 'created' ELSE state END, attempt, epoch, $39, NULL, reason, pos FROM moved WHERE TRUE AND TRUE),
-history1 AS (INSERT INTO events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, pos) SELECT id, 2, tenant, updated_at, 'accept', 'created', state, attempt, epoch, $39, NULL, reason, pos FROM moved WHERE TRUE AND version = 2)
+history0 AS (INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, pos) SELECT id, 1, tenant, updated_at, 'create', NULL, CASE WHEN version = 2 THEN 'created' ELSE state END, attempt, epoch, $39, NULL, reason, pos FROM moved WHERE TRUE AND TRUE),
+history1 AS (INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, pos) SELECT id, 2, tenant, updated_at, 'accept', 'created', state, attempt, epoch, $39, NULL, reason, pos FROM moved WHERE TRUE AND version = 2)
 SELECT id, tenant, type, queue, lifecycle, version, came_from, state, reason, attempt, epoch, priority, updated_at, lease_expires_at, cancel_requested_at, last_claimed_at FROM moved;

@@ -1,8 +1,8 @@
 SELECT l.tenant, l.queue, l.type, l.requires, l.prefers,
-       (SELECT count(*) FROM (SELECT 1 FROM jobs r WHERE r.due AND r.lane = l.id LIMIT 100) AS first) AS ready
-  FROM lanes l
- WHERE (SELECT j.needs IS NULL FROM jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
+       (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs r WHERE r.due AND r.lane = l.id LIMIT 100) AS first) AS ready
+  FROM holdfast_lanes l
+ WHERE (SELECT j.needs IS NULL FROM holdfast_jobs j WHERE j.due AND j.lane = l.id LIMIT 1)
    AND ($1::text[] IS NULL OR l.queue = ANY($1::text[]))
    AND ($2::text[] IS NULL OR l.type = ANY($2::text[]))
-   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
  LIMIT 100;

@@ -1,9 +1,9 @@
 WITH moved AS (
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from  = state,
        state      = 'queued',
        reason     = freed.reason,
-       version = jobs.version + 1, pos = greatest(jobs.pos, (SELECT pg_current_xact_id()::text::bigint + base FROM event_log)),
+       version = holdfast_jobs.version + 1, pos = greatest(holdfast_jobs.pos, (SELECT pg_current_xact_id()::text::bigint + base FROM holdfast_event_log)),
        attempt    = attempt - 1,
        run_at     = (coalesce($1::timestamptz, statement_timestamp()) + (CASE WHEN woken_epoch = epoch THEN 0 ELSE freed.delay_seconds END) * interval '1 second'),
        due        = freed.delay_seconds <= 0 AND freed.reason <> 'waiting_for_children'
@@ -12,13 +12,13 @@ UPDATE jobs
        last_worker = lease_worker, last_instance = lease_instance, last_token = lease_token, lease_worker = NULL, lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL, last_claimed_at = claimed_at, claimed_at = NULL,
        updated_at = coalesce($1::timestamptz, statement_timestamp())
   FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::float8[]) AS freed(id, token, reason, delay_seconds)
- WHERE jobs.id = freed.id
-   AND jobs.state || '' = 'running'
-   AND jobs.lease_token = freed.token
-   AND jobs.lease_worker = $6
-   AND jobs.needs IS NULL
-RETURNING jobs.id, jobs.tenant, jobs.type, jobs.queue, jobs.lifecycle, jobs.version, jobs.came_from, jobs.state, jobs.reason, jobs.attempt, jobs.epoch, jobs.priority, jobs.updated_at, jobs.lease_expires_at, jobs.cancel_requested_at, jobs.last_claimed_at, jobs.lease_worker, jobs.last_worker, jobs.last_instance, jobs.last_token, jobs.step, jobs.percent, jobs.counters, jobs.error, jobs.pos
+ WHERE holdfast_jobs.id = freed.id
+   AND holdfast_jobs.state || '' = 'running'
+   AND holdfast_jobs.lease_token = freed.token
+   AND holdfast_jobs.lease_worker = $6
+   AND holdfast_jobs.needs IS NULL
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.last_claimed_at, holdfast_jobs.lease_worker, holdfast_jobs.last_worker, holdfast_jobs.last_instance, holdfast_jobs.last_token, holdfast_jobs.step, holdfast_jobs.percent, holdfast_jobs.counters, holdfast_jobs.error, holdfast_jobs.pos
 ),
-history0 AS (INSERT INTO events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, pos) SELECT id, version, tenant, updated_at, 'release', came_from, state, attempt, epoch, $7, last_worker, reason, pos FROM moved WHERE TRUE AND TRUE),
-history1 AS (INSERT INTO attempts (job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason) SELECT id, epoch, tenant, attempt + 1, last_worker, last_instance, last_token, last_claimed_at, updated_at, 'released', state, reason FROM moved WHERE TRUE AND TRUE)
+history0 AS (INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, pos) SELECT id, version, tenant, updated_at, 'release', came_from, state, attempt, epoch, $7, last_worker, reason, pos FROM moved WHERE TRUE AND TRUE),
+history1 AS (INSERT INTO holdfast_attempts (job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason) SELECT id, epoch, tenant, attempt + 1, last_worker, last_instance, last_token, last_claimed_at, updated_at, 'released', state, reason FROM moved WHERE TRUE AND TRUE)
 SELECT id, tenant, type, queue, lifecycle, version, came_from, state, reason, attempt, epoch, priority, updated_at, lease_expires_at, cancel_requested_at, last_claimed_at FROM moved;

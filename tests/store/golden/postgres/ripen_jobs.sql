@@ -1,6 +1,6 @@
 WITH ripe AS MATERIALIZED (
     SELECT id
-      FROM jobs
+      FROM holdfast_jobs
      WHERE NOT due
        AND run_at <= coalesce($1::timestamptz, statement_timestamp())
        AND (state = 'queued' OR moves & 4 <> 0)
@@ -10,7 +10,7 @@ WITH ripe AS MATERIALIZED (
      LIMIT 100
     FOR UPDATE SKIP LOCKED
 )
-UPDATE jobs
+UPDATE holdfast_jobs
    SET due = TRUE
  WHERE id = ANY(ARRAY(SELECT id FROM ripe))
 RETURNING id, queue, type, priority;

@@ -1,13 +1,13 @@
 WITH others AS (
     SELECT id
-      FROM workers
+      FROM holdfast_workers
      WHERE id <> :worker
        AND kind = 'local'
        AND liveness <> 'offline'
        AND coalesce(last_heartbeat_at, registered_at) > (:now - CAST((0.5 * offline_seconds) * 1000000 AS INTEGER))
-       AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.worker_id = workers.id)
+       AND NOT EXISTS (SELECT 1 FROM holdfast_keys WHERE holdfast_keys.worker_id = holdfast_workers.id)
 )
-UPDATE workers
+UPDATE holdfast_workers
    SET last_heartbeat_at = :now,
        liveness          = :liveness,
        slots             = coalesce(:slots, slots)
@@ -15,4 +15,4 @@ UPDATE workers
 RETURNING enabled,
           (SELECT count(*) FROM others) AS others,
           (SELECT count(*) FROM others WHERE id < :worker) AS ahead,
-          EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND lease_instance IS NOT NULL) AS busy;
+          EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running' AND lease_instance IS NOT NULL) AS busy;

@@ -1,4 +1,4 @@
-INSERT INTO jobs (
+INSERT INTO holdfast_jobs (
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
     payload, tags, trace, partition_key, subject, redrive_of, root_id, parent_id, needs)
@@ -16,19 +16,19 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
    AND NOT EXISTS (
            SELECT 1
              FROM (SELECT value->>0 AS lane, value->>1 AS lane_digest, value->>2 AS policy, value->>3 AS policy_digest, value->>4 AS type, value->>5 AS needs FROM json_each(:known)) AS known
-            WHERE NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = known.lane AND lanes.digest = known.lane_digest)
-               OR NOT EXISTS (SELECT 1 FROM policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
-               OR EXISTS (SELECT 1 FROM job_types t WHERE t.name = known.type AND t.needs IS NOT NULL AND TRUE))
+            WHERE NOT EXISTS (SELECT 1 FROM holdfast_lanes WHERE holdfast_lanes.id = known.lane AND holdfast_lanes.digest = known.lane_digest)
+               OR NOT EXISTS (SELECT 1 FROM holdfast_policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
+               OR EXISTS (SELECT 1 FROM holdfast_job_types t WHERE t.name = known.type AND t.needs IS NOT NULL AND TRUE))
    AND CASE WHEN fresh.idempotency_key IS NULL
             THEN TRUE
             ELSE (SELECT kept.job_id
-                    FROM kept_keys AS kept
+                    FROM holdfast_kept_keys AS kept
                    WHERE kept.tenant = kind.tenant
                      AND kept.idempotency_key = fresh.idempotency_key) IS NULL
        END
     ON CONFLICT (tenant, idempotency_key) WHERE key_live DO NOTHING
-RETURNING jobs.id, jobs.tenant, jobs.type, jobs.queue, jobs.lifecycle, jobs.came_from, jobs.state, jobs.reason, jobs.attempt, jobs.version, jobs.rowid;
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.version, holdfast_jobs.rowid;
 
-INSERT INTO events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, 1, tenant, updated_at, 'create', NULL, CASE WHEN version = 2 THEN 'created' ELSE state END, attempt, epoch, :actor, NULL, reason FROM jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
+INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, 1, tenant, updated_at, 'create', NULL, CASE WHEN version = 2 THEN 'created' ELSE state END, attempt, epoch, :actor, NULL, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
 
-INSERT INTO events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, 2, tenant, updated_at, 'accept', 'created', state, attempt, epoch, :actor, NULL, reason FROM jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND version = 2;
+INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, 2, tenant, updated_at, 'accept', 'created', state, attempt, epoch, :actor, NULL, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND version = 2;

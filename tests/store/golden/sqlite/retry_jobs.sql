@@ -1,8 +1,8 @@
-UPDATE jobs
+UPDATE holdfast_jobs
    SET came_from  = state,
        state      = 'retrying',
        reason     = failed.reason,
-       version = jobs.version + 1,
+       version = holdfast_jobs.version + 1,
        failures   = failures + 1,
        error      = failed.error,
        run_at     = (:now + CAST((failed.delay_seconds) * 1000000 AS INTEGER)),
@@ -10,14 +10,14 @@ UPDATE jobs
        last_worker = lease_worker, last_instance = lease_instance, last_token = lease_token, lease_worker = NULL, lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL, last_claimed_at = claimed_at, claimed_at = NULL,
        updated_at = :now
   FROM (SELECT value->>0 AS id, value->>1 AS token, value->>2 AS reason, value->>3 AS error, value->>4 AS delay_seconds FROM json_each(:failed)) AS failed
- WHERE jobs.id = failed.id
-   AND jobs.state = 'running'
-   AND jobs.lease_token = failed.token
-   AND jobs.lease_worker = :worker
-   AND (jobs.late_writes OR jobs.lease_expires_at > :now)
-   AND jobs.needs IS NULL
-RETURNING jobs.id, jobs.tenant, jobs.type, jobs.queue, jobs.lifecycle, jobs.version, jobs.came_from, jobs.state, jobs.reason, jobs.attempt, jobs.epoch, jobs.priority, jobs.updated_at, jobs.lease_expires_at, jobs.cancel_requested_at, jobs.last_claimed_at, jobs.rowid;
+ WHERE holdfast_jobs.id = failed.id
+   AND holdfast_jobs.state = 'running'
+   AND holdfast_jobs.lease_token = failed.token
+   AND holdfast_jobs.lease_worker = :worker
+   AND (holdfast_jobs.late_writes OR holdfast_jobs.lease_expires_at > :now)
+   AND holdfast_jobs.needs IS NULL
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.last_claimed_at, holdfast_jobs.rowid;
 
-INSERT INTO events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, data) SELECT id, version, tenant, updated_at, 'fail', came_from, state, attempt, epoch, :actor, last_worker, reason, error FROM jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
+INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, data) SELECT id, version, tenant, updated_at, 'fail', came_from, state, attempt, epoch, :actor, last_worker, reason, error FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
 
-INSERT INTO attempts (job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason, error) SELECT id, epoch, tenant, attempt, last_worker, last_instance, last_token, last_claimed_at, updated_at, 'failed', state, reason, error FROM jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
+INSERT INTO holdfast_attempts (job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason, error) SELECT id, epoch, tenant, attempt, last_worker, last_instance, last_token, last_claimed_at, updated_at, 'failed', state, reason, error FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;

@@ -1,14 +1,18 @@
--- The whole of Holdfast's core. The database refuses what the lifecycle does not allow, whoever asks.
+-- Holdfast's tables. They refuse what the lifecycle of a job does not allow, even by hand.
+
+-- The database itself -------------------------------------------------------------------------------------------------
 
 -- One row, written once: it tells this database from others. Connections compare it.
-CREATE TABLE database_identity (
+CREATE TABLE holdfast_database_identity (
     id text PRIMARY KEY
 );
-INSERT INTO database_identity (id) VALUES (gen_random_uuid()::text);
+INSERT INTO holdfast_database_identity (id) VALUES (gen_random_uuid()::text);
+
+-- What jobs are made of: types, lifecycles, policies, lanes, queues ---------------------------------------------------
 
 -- `schema` is that of the payload. `conflict` is what another app declares under this name. `needs` names the extensions
 -- that have hooks on this type, as a JSON array; NULL: none has. `needs_by` says so for each app that has declared it.
-CREATE TABLE job_types (
+CREATE TABLE holdfast_job_types (
     name        text        PRIMARY KEY,
     lifecycle   text        NOT NULL,
     queue       text        NOT NULL,
@@ -24,7 +28,7 @@ CREATE TABLE job_types (
 );
 
 -- Lifecycles that apps declare beside the built-in ones, so that processes without the app know them too.
-CREATE TABLE lifecycles (
+CREATE TABLE holdfast_lifecycles (
     name       text        PRIMARY KEY,
     body       text        NOT NULL,
     updated_at timestamptz NOT NULL
@@ -33,7 +37,7 @@ CREATE TABLE lifecycles (
 -- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.
 -- What the reaper judges by stands in columns, the rest of a policy in its body. `moves` are the legal moves of the
 -- lifecycle as bits: a process that cannot read the body, because a newer version wrote it, goes on by these.
-CREATE TABLE policies (
+CREATE TABLE holdfast_policies (
     id                   integer          GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     digest               text             NOT NULL UNIQUE,
     body                 text             NOT NULL,
@@ -48,7 +52,7 @@ CREATE TABLE policies (
 -- A lane is all jobs that the same workers may take. A claim picks lanes first, then the head of each,
 -- so jobs that a worker may not take are never walked through. The digest is of all other columns: together they may be
 -- longer than an index of PostgreSQL can hold.
-CREATE TABLE lanes (
+CREATE TABLE holdfast_lanes (
     id            integer          GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     digest        text             NOT NULL UNIQUE,
     tenant        text             NOT NULL,
@@ -59,9 +63,9 @@ CREATE TABLE lanes (
     defer_seconds double precision NOT NULL
 );
 
-CREATE INDEX lanes_of_queue ON lanes (tenant, queue, type);
+CREATE INDEX holdfast_lanes_of_queue ON holdfast_lanes (tenant, queue, type);
 
-CREATE TABLE queues (
+CREATE TABLE holdfast_queues (
     tenant    text        NOT NULL,
     name      text        NOT NULL,
     paused_at timestamptz,
@@ -69,7 +73,9 @@ CREATE TABLE queues (
     PRIMARY KEY (tenant, name)
 );
 
-CREATE TABLE workers (
+-- Workers -------------------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast_workers (
     id                uuid             PRIMARY KEY,
     name              text,
     kind              text             NOT NULL,
@@ -84,16 +90,32 @@ CREATE TABLE workers (
     registered_at     timestamptz      NOT NULL,
     last_heartbeat_at timestamptz,
     heartbeat_seconds double precision NOT NULL,
-    offline_seconds   double precision NOT NULL
+    offline_seconds   double precision NOT NULL,
+    told              text,             -- what was last written about it into the events: see `note_workers`
+    told_at           timestamptz
 );
 
 -- The names of worker processes that ended long ago, for the record of who ran what.
-CREATE TABLE past_workers (
+CREATE TABLE holdfast_past_workers (
     id   uuid PRIMARY KEY,
     name text NOT NULL
 );
 
-CREATE TABLE jobs (
+-- The answer to a claim that carried a request id: a repeat gets the same leases.
+CREATE TABLE holdfast_claims (
+    worker_id  uuid        NOT NULL,
+    request_id text        NOT NULL,
+    claimed_at timestamptz NOT NULL,
+    leases     text        NOT NULL,
+    repeated   boolean     NOT NULL DEFAULT FALSE, -- it may have been answered twice: these leases are not taken back
+    PRIMARY KEY (worker_id, request_id)
+);
+
+CREATE INDEX holdfast_claims_old ON holdfast_claims (claimed_at);
+
+-- Jobs ----------------------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast_jobs (
     id                  uuid             PRIMARY KEY,
     tenant              text             NOT NULL,
     type                text             NOT NULL,
@@ -153,7 +175,7 @@ CREATE TABLE jobs (
     needs               text,                       -- extensions whose hooks every move runs, as JSON
     woken_epoch         integer,                    -- the execution in which it was woken: given back, it does not wait
     -- What a job looks like in each state; any other state is none.
-    CONSTRAINT jobs_shape CHECK (CASE
+    CONSTRAINT holdfast_jobs_shape CHECK (CASE
         WHEN state = 'running'
         THEN due IS NULL AND finished_at IS NULL
              AND lease_token IS NOT NULL AND lease_worker IS NOT NULL AND lease_expires_at IS NOT NULL
@@ -167,26 +189,26 @@ CREATE TABLE jobs (
         THEN finished_at IS NULL AND due IS NULL
         ELSE FALSE
     END),
-    CONSTRAINT jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
+    CONSTRAINT holdfast_jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
     -- A claim takes many jobs in one statement, and one that has no attempt left would fail it for all of them.
-    CONSTRAINT jobs_attempt_left CHECK (attempt < max_attempts OR (state <> 'queued' AND due IS NOT TRUE)),
-    CONSTRAINT jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
+    CONSTRAINT holdfast_jobs_attempt_left CHECK (attempt < max_attempts OR (state <> 'queued' AND due IS NOT TRUE)),
+    CONSTRAINT holdfast_jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
-CREATE INDEX jobs_claim ON jobs (lane, priority DESC, id) WHERE due;
-CREATE INDEX jobs_waiting ON jobs (run_at) WHERE NOT due;
-CREATE INDEX jobs_retrying ON jobs (run_at) WHERE state = 'retrying' AND NOT due;
-CREATE INDEX jobs_running ON jobs (id) WHERE state = 'running';
-CREATE INDEX jobs_created ON jobs (created_at) WHERE state = 'created';
-CREATE INDEX jobs_unhappy ON jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
-CREATE UNIQUE INDEX jobs_key_once ON jobs (tenant, idempotency_key) WHERE key_live;
-CREATE INDEX jobs_needs ON jobs (type, needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
-CREATE INDEX jobs_redriven ON jobs (redrive_of) WHERE redrive_of IS NOT NULL;
-CREATE INDEX jobs_of_subject ON jobs (subject, id) WHERE subject IS NOT NULL;
-CREATE INDEX jobs_of_parent ON jobs (parent_id, id) WHERE parent_id IS NOT NULL;
+CREATE INDEX holdfast_jobs_claim ON holdfast_jobs (lane, priority DESC, id) WHERE due;
+CREATE INDEX holdfast_jobs_waiting ON holdfast_jobs (run_at) WHERE NOT due;
+CREATE INDEX holdfast_jobs_retrying ON holdfast_jobs (run_at) WHERE state = 'retrying' AND NOT due;
+CREATE INDEX holdfast_jobs_running ON holdfast_jobs (id) WHERE state = 'running';
+CREATE INDEX holdfast_jobs_created ON holdfast_jobs (created_at) WHERE state = 'created';
+CREATE INDEX holdfast_jobs_unhappy ON holdfast_jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
+CREATE UNIQUE INDEX holdfast_jobs_key_once ON holdfast_jobs (tenant, idempotency_key) WHERE key_live;
+CREATE INDEX holdfast_jobs_needs ON holdfast_jobs (type, needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX holdfast_jobs_redriven ON holdfast_jobs (redrive_of) WHERE redrive_of IS NOT NULL;
+CREATE INDEX holdfast_jobs_of_subject ON holdfast_jobs (subject, id) WHERE subject IS NOT NULL;
+CREATE INDEX holdfast_jobs_of_parent ON holdfast_jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
 -- What is left of a pruned job while its idempotency key holds: a repeated create is answered with its id.
-CREATE TABLE kept_keys (
+CREATE TABLE holdfast_kept_keys (
     tenant          text        NOT NULL,
     idempotency_key text        NOT NULL,
     fingerprint     text        NOT NULL,
@@ -199,14 +221,14 @@ CREATE TABLE kept_keys (
     PRIMARY KEY (tenant, idempotency_key)
 );
 
-CREATE INDEX kept_keys_of_job ON kept_keys (job_id);
-CREATE INDEX kept_keys_over ON kept_keys (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX holdfast_kept_keys_of_job ON holdfast_kept_keys (job_id);
+CREATE INDEX holdfast_kept_keys_over ON holdfast_kept_keys (expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE FUNCTION holdfast_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' THEN
         RAISE EXCEPTION 'job % is %: only finished jobs may be deleted', OLD.id, OLD.state USING ERRCODE = 'HF001';
-    ELSIF TG_NAME = 'jobs_attempt_left' THEN
+    ELSIF TG_NAME = 'holdfast_jobs_attempt_left' THEN
         RAISE EXCEPTION 'job % waits for an attempt: attempt must stay below max_attempts; cancel it instead', OLD.id
             USING ERRCODE = 'HF001';
     ELSIF TG_OP = 'INSERT' THEN
@@ -226,7 +248,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE TRIGGER jobs_first_state BEFORE INSERT ON jobs FOR EACH ROW
+CREATE TRIGGER holdfast_jobs_first_state BEFORE INSERT ON holdfast_jobs FOR EACH ROW
     WHEN (NEW.epoch <> 0
           OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0))
     EXECUTE FUNCTION holdfast_refuse_move();
@@ -234,7 +256,7 @@ CREATE TRIGGER jobs_first_state BEFORE INSERT ON jobs FOR EACH ROW
 -- The WHEN clause decides, so that a legal move never pays for a function call. PostgreSQL reads such a clause anew for
 -- every statement, and a CASE with an arm for each pair takes longer to read than a job takes to move: so a pair is
 -- looked up in a text, and its place there is its bit.
-CREATE TRIGGER jobs_legal_move BEFORE UPDATE ON jobs FOR EACH ROW
+CREATE TRIGGER holdfast_jobs_legal_move BEFORE UPDATE ON holdfast_jobs FOR EACH ROW
     WHEN (
         OLD.finished_at IS NOT NULL
         OR NEW.id <> OLD.id
@@ -252,7 +274,7 @@ CREATE TRIGGER jobs_legal_move BEFORE UPDATE ON jobs FOR EACH ROW
     EXECUTE FUNCTION holdfast_refuse_move();
 
 -- Also of a retry that is not due yet. (One that is about to be buried has no attempt left for a moment.)
-CREATE TRIGGER jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts ON jobs FOR EACH ROW
+CREATE TRIGGER holdfast_jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts ON holdfast_jobs FOR EACH ROW
     WHEN (NEW.state = OLD.state AND NEW.due IS NOT NULL AND NEW.attempt >= NEW.max_attempts)
     EXECUTE FUNCTION holdfast_refuse_move();
 
@@ -261,10 +283,10 @@ CREATE TRIGGER jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts ON jobs 
 -- heartbeat, too.)
 CREATE FUNCTION holdfast_child_ended() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE jobs
+    UPDATE holdfast_jobs
        SET run_at = NEW.updated_at
      WHERE id = (SELECT id
-                   FROM jobs
+                   FROM holdfast_jobs
                   WHERE id = NEW.parent_id
                     AND state = 'queued'
                     AND reason = 'waiting_for_children'
@@ -273,30 +295,32 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER jobs_child_ended BEFORE UPDATE OF finished_at ON jobs FOR EACH ROW
+CREATE TRIGGER holdfast_jobs_child_ended BEFORE UPDATE OF finished_at ON holdfast_jobs FOR EACH ROW
     WHEN (NEW.parent_id IS NOT NULL)
     EXECUTE FUNCTION holdfast_child_ended();
 
-CREATE TRIGGER jobs_kept BEFORE DELETE ON jobs FOR EACH ROW
+CREATE TRIGGER holdfast_jobs_kept BEFORE DELETE ON holdfast_jobs FOR EACH ROW
     WHEN (OLD.finished_at IS NULL)
     EXECUTE FUNCTION holdfast_refuse_move();
 
+-- History -------------------------------------------------------------------------------------------------------------
+
 -- One row about the log of events: what is added to the number of a transaction to get the position of its events
 -- (PostgreSQL only: see `rebase`), and the last position of which events were pruned.
-CREATE TABLE event_log (
+CREATE TABLE holdfast_event_log (
     only_row boolean PRIMARY KEY DEFAULT TRUE CHECK (only_row),
     base     bigint  NOT NULL,
     pruned   bigint  NOT NULL
 );
-INSERT INTO event_log (base, pruned) VALUES (0, 0);
+INSERT INTO holdfast_event_log (base, pruned) VALUES (0, 0);
 
 CREATE FUNCTION holdfast_pos() RETURNS bigint LANGUAGE sql STABLE AS
-    'SELECT pg_current_xact_id()::text::bigint + base FROM event_log';
+    'SELECT pg_current_xact_id()::text::bigint + base FROM holdfast_event_log';
 
 -- History. No foreign keys: they would lock the job row again on every event, and history may outlive it.
 -- `pos` is the transaction: a reader across jobs stays below the oldest one still open and so misses nothing. Where the
 -- event before of the same job has a higher one, it is that: so the events of a job are in order. See `{pos}`.
-CREATE TABLE events (
+CREATE TABLE holdfast_events (
     job_id     uuid        NOT NULL,
     seq        integer     NOT NULL,
     pos        bigint      NOT NULL DEFAULT holdfast_pos(),
@@ -316,8 +340,8 @@ CREATE TABLE events (
     PRIMARY KEY (job_id, seq),
     -- Who may do what, once more: only workers start and finish, only workers and the system fail, and so on. What is
     -- no move is any actor's, and a first state theirs who may also bring it about later. A text, for the reason given
-    -- at jobs_legal_move.
-    CONSTRAINT events_actor CHECK (strpos(
+    -- at holdfast_jobs_legal_move.
+    CONSTRAINT holdfast_events_actor CHECK (strpos(
         'cre-client cre-api cre-worker cre-system '
         'creque-client creque-api creque-system crecan-client crecan-api crecan-system '
         'querun-worker querej-system quecan-client quecan-api quecan-system '
@@ -327,10 +351,10 @@ CREATE TABLE events (
         coalesce(left(from_state, 3), '') || coalesce(left(to_state, 3), '') || '-' || actor || ' ') > 0)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 
-CREATE INDEX events_feed ON events (pos, job_id, seq);
-CREATE INDEX events_failures ON events (pos) WHERE verb = 'fail' OR verb = 'reap';
+CREATE INDEX holdfast_events_feed ON holdfast_events (pos, job_id, seq);
+CREATE INDEX holdfast_events_failures ON holdfast_events (pos) WHERE verb = 'fail' OR verb = 'reap';
 
-CREATE TABLE attempts (
+CREATE TABLE holdfast_attempts (
     job_id     uuid        NOT NULL,
     epoch      integer     NOT NULL,
     tenant     text        NOT NULL,
@@ -352,13 +376,26 @@ BEGIN
     RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'HF002';
 END $$;
 
-CREATE TRIGGER events_append_only BEFORE UPDATE ON events FOR EACH ROW EXECUTE FUNCTION holdfast_refuse_rewrite();
+CREATE TRIGGER holdfast_events_append_only BEFORE UPDATE ON holdfast_events FOR EACH ROW
+    EXECUTE FUNCTION holdfast_refuse_rewrite();
+
 -- The one change of an attempt: when its job is pruned, its error goes, which may hold what its payload held.
-CREATE TRIGGER attempts_append_only BEFORE UPDATE ON attempts FOR EACH ROW
+CREATE TRIGGER holdfast_attempts_append_only BEFORE UPDATE ON holdfast_attempts FOR EACH ROW
     WHEN (NEW.error IS NOT NULL OR to_jsonb(NEW) - 'error' <> to_jsonb(OLD) - 'error')
     EXECUTE FUNCTION holdfast_refuse_rewrite();
 
-CREATE TABLE parts (
+-- How far each reader of the events has come.
+CREATE TABLE holdfast_readers (
+    name    text        PRIMARY KEY,
+    pos     bigint      NOT NULL,
+    job_id  uuid        NOT NULL,
+    seq     integer     NOT NULL,
+    read_at timestamptz NOT NULL
+);
+
+-- Parts of jobs -------------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast_parts (
     job_id       uuid    NOT NULL,
     name         text    NOT NULL,
     tenant       text    NOT NULL,
@@ -375,14 +412,16 @@ CREATE TABLE parts (
     PRIMARY KEY (job_id, name)
 );
 
+-- Extensions ----------------------------------------------------------------------------------------------------------
+
 -- Which extensions this database knows, and when a process that has them last did maintenance.
-CREATE TABLE extensions (
+CREATE TABLE holdfast_extensions (
     name    text        PRIMARY KEY,
     seen_at timestamptz NOT NULL
 );
 
 -- Maintenance of extensions: when each task is due, when it last succeeded, how often it has failed since.
-CREATE TABLE maintenance (
+CREATE TABLE holdfast_maintenance (
     extension text    NOT NULL,
     task      text    NOT NULL,
     due_at    timestamptz NOT NULL,
@@ -393,7 +432,7 @@ CREATE TABLE maintenance (
 );
 
 -- Moves that a hook has failed: they are tried again at `next_at`. Where `failures` is 0, a guard has put the move off.
-CREATE TABLE hook_failures (
+CREATE TABLE holdfast_hook_failures (
     job_id    uuid        NOT NULL,
     verb      text        NOT NULL,
     extension text        NOT NULL,
@@ -403,9 +442,118 @@ CREATE TABLE hook_failures (
     PRIMARY KEY (job_id, verb)
 );
 
+-- Sweeps and figures that all processes share -------------------------------------------------------------------------
+
 -- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
-CREATE TABLE sweeps (
+CREATE TABLE holdfast_sweeps (
     name        text        PRIMARY KEY,
     swept_at    timestamptz NOT NULL,
     grace_until timestamptz
+);
+
+-- What is counted seldom and read often: one process counts, all of them show it.
+CREATE TABLE holdfast_counted (
+    name     text        PRIMARY KEY,
+    taken_at timestamptz NOT NULL,       -- when the figures were true
+    asked_at timestamptz NOT NULL,       -- when a process last began to count: others wait for it for a while
+    figures  text        NOT NULL
+);
+
+-- Keys, sessions, secrets and the audit log ---------------------------------------------------------------------------
+
+-- Only a digest of the secret part is kept; the id is public and finds the row.
+CREATE TABLE holdfast_keys (
+    id              text             PRIMARY KEY,
+    kind            text             NOT NULL CHECK (kind IN ('client', 'worker', 'admin')),
+    tenant          text             NOT NULL,
+    name            text,
+    subject         text,                      -- the user it stands for
+    digest          text             NOT NULL,
+    scopes          text             NOT NULL,
+    worker_id       uuid,                      -- a worker's key belongs to one worker
+    rate_per_second double precision,
+    expires_in      double precision,          -- seconds, as it was made: its replacement gets as many
+    created_at      timestamptz      NOT NULL,
+    expires_at      timestamptz,
+    revoked_at      timestamptz,
+    used_at         timestamptz,
+    CONSTRAINT holdfast_keys_worker CHECK ((kind = 'worker') = (worker_id IS NOT NULL))
+);
+
+CREATE INDEX holdfast_keys_of_worker ON holdfast_keys (worker_id) WHERE worker_id IS NOT NULL;
+
+-- A browser that has signed in with a key. Only a digest of what its cookie holds is kept.
+CREATE TABLE holdfast_sessions (
+    digest     text        PRIMARY KEY,
+    key_id     text        NOT NULL,
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
+    used_at    timestamptz
+);
+
+CREATE INDEX holdfast_sessions_over ON holdfast_sessions (expires_at);
+
+-- What all servers before one database share to sign with, made by the first that needs it.
+CREATE TABLE holdfast_secrets (
+    name  text PRIMARY KEY,
+    value text NOT NULL
+);
+
+-- Each line holds a digest of itself and of the line before, so that a change or a gap shows.
+CREATE TABLE holdfast_audit (
+    seq      bigint      PRIMARY KEY,
+    at       timestamptz NOT NULL,
+    actor    text        NOT NULL,
+    action   text        NOT NULL,
+    subject  text,
+    detail   text        NOT NULL,
+    previous text        NOT NULL,
+    digest   text        NOT NULL
+);
+
+CREATE TRIGGER holdfast_audit_append_only BEFORE UPDATE OR DELETE ON holdfast_audit FOR EACH ROW
+    EXECUTE FUNCTION holdfast_refuse_rewrite();
+
+-- Webhooks and alerts -------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast_webhooks (
+    id              uuid        PRIMARY KEY,
+    tenant          text        NOT NULL,
+    name            text,
+    url             text        NOT NULL,
+    secrets         text        NOT NULL,      -- the newest first; all of them sign while one takes over from another
+    wanted          text        NOT NULL,      -- which events, of which job types and queues
+    enabled         boolean     NOT NULL DEFAULT TRUE,
+    disabled_reason text,
+    failing_since   timestamptz,
+    created_at      timestamptz NOT NULL
+);
+
+CREATE TABLE holdfast_deliveries (
+    id           uuid        PRIMARY KEY,
+    webhook_id   uuid        NOT NULL,
+    tenant       text        NOT NULL,
+    job_id       uuid        NOT NULL,
+    seq          integer     NOT NULL,
+    event        text        NOT NULL,
+    body         text        NOT NULL,
+    state        text        NOT NULL CHECK (state IN ('pending', 'delivered', 'failed')),
+    tries        integer     NOT NULL DEFAULT 0,
+    log          text        NOT NULL,         -- the last tries: when, how long, what came back
+    created_at   timestamptz NOT NULL,
+    next_at      timestamptz NOT NULL,
+    finished_at  timestamptz,
+    UNIQUE (webhook_id, job_id, seq)
+);
+
+CREATE INDEX holdfast_deliveries_due ON holdfast_deliveries (webhook_id, next_at) WHERE state = 'pending';
+CREATE INDEX holdfast_deliveries_of ON holdfast_deliveries (webhook_id, id);
+CREATE INDEX holdfast_deliveries_old ON holdfast_deliveries (next_at);
+
+-- When an alert of each kind was last sent, and how many have been held back since.
+CREATE TABLE holdfast_alerts (
+    kind    text        PRIMARY KEY,
+    sent_at timestamptz,
+    held    integer     NOT NULL DEFAULT 0,
+    memory  text                              -- the latest failures of each job type, for the kind that counts them
 );
