@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -34,6 +35,7 @@ from tests.servers.sqs import SqsServer
 
 switch_on_from_environment()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of a thousand processes would compile the package again
+sys.dont_write_bytecode = False
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,8 +1,9 @@
 """`make test` runs a sample of what would take too long in every run; `make soak` runs all of it (`pytest --soak`).
 
-`@pytest.mark.sampled(N)` on a test with many parameters: N of its cases on each store. `@pytest.mark.sampled` alone:
-the test decides by itself how much it does, by the fixture `sample`. The seed is the commit: every commit tries other
-cases; `--seed` repeats those of another one. Every run prints its seed, and a run that failed prints it again.
+`@pytest.mark.sampled(N)` on a test with many parameters: N of its cases on each store; with `of="name"`, N of all tests
+that say so. `@pytest.mark.sampled` alone: the test decides by itself how much it does, by the fixture `sample`. The
+seed is the commit: every commit tries other cases, and `--seed` repeats those of another one. Every run prints its seed,
+and a run that failed prints it again.
 """
 
 import random
@@ -51,12 +52,13 @@ def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item
     sample = Sample.of(config)
     if sample.soak:
         return set()
-    cases: dict[tuple[str, bool], list[pytest.Item]] = defaultdict(list)
+    cases: dict[tuple[int, str, bool], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if (marker := item.get_closest_marker("sampled")) and marker.args:
-            cases[item.nodeid.partition("[")[0], item.get_closest_marker("postgres") is None].append(item)
-    chance, rest = random.Random(sample.seed), set[pytest.Item]()
-    for found in cases.values():
-        [number] = found[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
+            group = marker.kwargs.get("of") or item.nodeid.partition("[")[0]
+            cases[marker.args[0], group, item.get_closest_marker("postgres") is None].append(item)
+    rest: set[pytest.Item] = set()
+    for (number, group, _), found in cases.items():  # each by itself: a run of one file takes the same sample
+        chance = random.Random(f"{sample.seed} {group}")
         rest |= set(found) - set(chance.sample(found, min(number, len(found))))
     return rest

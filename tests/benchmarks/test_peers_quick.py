@@ -19,6 +19,7 @@ PEER = "huey"  # needs nothing but itself and SQLite
 
 @pytest.mark.slow
 @pytest.mark.postgres
+@pytest.mark.sampled(3, of="benchmarks")
 @pytest.mark.timeout(400)
 def test_every_cell_is_measured_for_holdfast_and_a_peer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, missing = available([PEER])

@@ -1,4 +1,7 @@
-"""The benchmarks run from end to end, small: what nobody runs every day must not rot in between."""
+"""The benchmarks run from end to end, small: what is seldom run must not rot in between.
+
+`make test` runs some of them, chosen by the commit, and `make soak` all.
+"""
 
 import json
 from pathlib import Path
@@ -10,7 +13,7 @@ from benchmarks import core, dispatch, hints, hooks, http, idle, leases, observi
 from benchmarks.brokers import MODES
 from benchmarks.crowds import crowds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(3, of="benchmarks")]
 
 
 @pytest.fixture(params=[pytest.param(store, marks=getattr(pytest.mark, store)) for store in ("sqlite", "postgres")])
