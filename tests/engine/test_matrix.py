@@ -108,6 +108,7 @@ def tries() -> Iterator[Try]:
     yield by_system("reap", running, State.CANCELED, died, wished=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("machine", LIFECYCLES, ids=lambda machine: machine.name)
 async def test_every_verb_in_every_state_does_what_the_lifecycle_says(
     engine: Engine, worker: str, machine: Machine
@@ -205,6 +206,7 @@ async def _only_final_jobs_are_redriven(engine: Engine, job: Standing, state: St
     assert await stored(engine, job.id) == before
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
 async def test_the_database_refuses_each_pair_of_states_that_the_lifecycle_lacks(
     engine: Engine, worker: str, machine: Machine
