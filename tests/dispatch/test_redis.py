@@ -22,7 +22,7 @@ from tests.servers.redis import RedisServer
 
 JOB = "0198c0de-0000-7000-8000-00000000000{}"
 NORMAL = STREAMS["normal"]
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 20.0
 ACL = next(line for line in PAGES["docs/operate/brokers.md"].splitlines() if line.startswith("ACL SETUSER"))
 
 

@@ -21,7 +21,7 @@ from holdfast.store.queries import Query
 Verb = Callable[[Tx], Awaitable[Any]]
 
 GLANCE_SECONDS = 0.002  # after which it is worth asking PostgreSQL whether a statement waits for a lock
-HANG_SECONDS = 20
+HANG_SECONDS = 60
 
 
 class GatedTx(PostgresTx):

@@ -14,7 +14,7 @@ from tests.worker.stories_db.pgbouncer import PROGRAM, pooled
 
 pytestmark = pytest.mark.postgres
 NAMES = [migration.name for migration in migrations("postgres")]
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture

