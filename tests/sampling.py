@@ -2,8 +2,8 @@
 
 `@pytest.mark.sampled(N)` on a test with many parameters: N of its cases on each store; with `of="name"`, N of all tests
 that say so. `@pytest.mark.sampled` alone: the test decides by itself how much it does, by the fixture `sample`. The
-seed is the commit: every commit tries other cases, and `--seed` repeats those of another one. Every run prints its seed,
-and a run that failed prints it again.
+seed is the commit: every commit tries other cases, and `--seed` repeats those of another one. Every run prints its
+seed, and a run that failed prints it again.
 """
 
 import random
