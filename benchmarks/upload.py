@@ -51,7 +51,7 @@ async def serve(url: str) -> None:
     words: dict[str, Any] = {"body": "application/octet-stream", "answers": {200: "application/json"}}
     route = extension_route("bench", "POST", "/bench/upload", take, scope=None, body_max=2**40, **words)
     settings = Settings(database_url=url)
-    async with open_server(settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids(), open_to_anybody=True) as server:
+    async with open_server(settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids(), allow_local=True) as server:
         server.extension_routes = [route]
         async with served(server, host="127.0.0.1", port=0) as address:
             print(address, flush=True)

@@ -89,7 +89,7 @@ def test_workers_that_may_take_the_same_jobs_are_of_one_kind() -> None:
 async def test_a_claim_that_waits_at_a_server_is_woken_through_redis(
     fresh_postgres_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_poll, "FLOOR_SECONDS", 3600.0)  # nobody looks without a hint
+    monkeypatch.setattr(long_poll, "POLL_SECONDS", 3600.0)  # nobody looks without a hint
     by_redis = {"dispatch": "redis", "redis_url": redis_server.url}
     async with (
         creating(Settings(database_url=fresh_postgres_url, **by_redis)) as creator,

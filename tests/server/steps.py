@@ -75,7 +75,7 @@ async def serving(
             lifecycles=lifecycles or (Lifecycles() if app is None else app.lifecycles),
             clock=clock or Clock(),
             ids=Ids(),
-            open_to_anybody=is_loopback(host),
+            allow_local=is_loopback(host),
             extensions=() if app is None else app.extensions.values(),
             hooks=None if app is None else app.hooks(),
         ) as server,

@@ -11,7 +11,8 @@ from holdfast.errors import Forbidden, HoldfastError, Malformed, StoreUnavailabl
 from holdfast.model.key import SCOPES, Kind, NewKey, Scope, text_of
 from holdfast.server.api import streams
 from holdfast.server.auth import ttl_cache
-from holdfast.server.auth.authenticator import ANONYMOUS, LOCAL_CLIENT, OPERATOR, Authenticator, Caller
+from holdfast.server.auth.authenticator import ADMIN as ADMIN_CALLER
+from holdfast.server.auth.authenticator import ANONYMOUS, LOCAL_CLIENT, Authenticator, Caller
 from holdfast.server.auth.ttl_cache import TtlCache
 from tests.clocks import WholeClock
 from tests.server.steps import ADMIN, SECRET, Served, bearer, serving
@@ -26,7 +27,7 @@ def clock() -> WholeClock:
 
 @pytest.fixture
 def auth(engine: Engine, clock: WholeClock) -> Authenticator:
-    return Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=True)
+    return Authenticator(engine, clock, admin_secret=SECRET, allow_local=True)
 
 
 def with_key(text: str) -> dict[bytes, bytes]:
@@ -42,7 +43,7 @@ async def knock(
 ) -> Caller | str:
     """Who it is, or the code of the refusal."""
     try:
-        return await auth.admit(headers, "192.0.2.1", scope)
+        return await auth.authenticate(headers, "192.0.2.1", scope)
     except HoldfastError as refused:
         return refused.code
 
@@ -60,7 +61,7 @@ async def test_this_machine_may_come_in_until_the_first_client_key(
     assert await knock(auth, LOCAL, Scope.ADMIN_READ) == "unauthorized"
     assert await knock(auth, LOCAL, Scope.WORK) == "unauthorized"
     key, _ = await engine.keys.create(NewKey())
-    clock.advance(ttl_cache.BELIEVED_SECONDS)
+    clock.advance(ttl_cache.TTL_SECONDS)
     assert await knock(auth, LOCAL) == "unauthorized"
     await engine.keys.revoke(key.id)
     clock.advance(60)
@@ -68,7 +69,7 @@ async def test_this_machine_may_come_in_until_the_first_client_key(
 
 
 async def test_from_elsewhere_nobody_comes_in_without_a_key(engine: Engine, clock: WholeClock) -> None:
-    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=False)
+    auth = Authenticator(engine, clock, admin_secret=SECRET, allow_local=False)
     assert await knock(auth, LOCAL) == "unauthorized"
 
 
@@ -90,7 +91,7 @@ async def test_under_a_name_of_its_own_the_machine_answers(auth: Authenticator, 
 async def test_under_a_foreign_name_it_does_not(auth: Authenticator, host: str) -> None:
     """SEC-6: a page whose name was made to lead to this machine (DNS rebinding) gets nothing."""
     with pytest.raises(Malformed) as refused:
-        await auth.admit({b"host": host.encode()}, "127.0.0.1", Scope.JOBS_READ)
+        await auth.authenticate({b"host": host.encode()}, "127.0.0.1", Scope.JOBS_READ)
     assert refused.value.code == "wrong_host"
 
 
@@ -151,13 +152,13 @@ async def test_each_scope_opens_its_own_routes_only(auth: Authenticator, engine:
                     assert isinstance(await knock(auth, with_key(text), wanted), Caller)
                     continue
                 with pytest.raises(Forbidden, match=wanted):
-                    await auth.admit(with_key(text), "192.0.2.1", wanted)
+                    await auth.authenticate(with_key(text), "192.0.2.1", wanted)
 
 
 async def test_scopes_of_extensions_are_opened_like_those_of_the_core(auth: Authenticator, engine: Engine) -> None:
     """A key opens those it has; the admin secret all of them, and so does this machine while there are no keys."""
     assert await knock(auth, LOCAL, "images:write") is LOCAL_CLIENT
-    assert await knock(auth, with_secret(SECRET), "images:write") is OPERATOR
+    assert await knock(auth, with_secret(SECRET), "images:write") is ADMIN_CALLER
     for kind in (Kind.CLIENT, Kind.ADMIN):
         key, text = await engine.keys.create(NewKey(kind=kind, scopes=["images:write"], subject="alice"))
         caller = await knock(auth, with_key(text), "images:write")
@@ -222,7 +223,7 @@ async def test_the_admin_secret_may_do_all_that_operators_do(auth: Authenticator
 
 
 async def test_where_no_admin_secret_is_set_none_is_right(engine: Engine, clock: WholeClock) -> None:
-    auth = Authenticator(engine, clock, admin_secret="", open_to_anybody=True)
+    auth = Authenticator(engine, clock, admin_secret="", allow_local=True)
     for guess in ("", "0" * 64, "\x00" * 32):
         assert await knock(auth, with_secret(guess), Scope.ADMIN_READ) == "unauthorized"
 
@@ -244,14 +245,14 @@ async def test_a_key_taken_back_is_refused_by_every_server_within_5_s(store_url:
     assert ttl_cache.BELIEVED_SECONDS + streams.CHECK_SECONDS <= 5
     async with serving(store_url) as one, serving(store_url) as other:
         key, text = await one.engine.keys.create(NewKey())
-        callers = [await each.server.auth.admit(with_key(text), "", Scope.JOBS_READ) for each in (one, other)]
+        callers = [await each.server.auth.authenticate(with_key(text), "", Scope.JOBS_READ) for each in (one, other)]
         await one.engine.keys.revoke(key.id)
         async with asyncio.timeout(60):
             for each, caller in zip((one, other), callers, strict=True):
                 while (await each.http.get("/jobs", headers=bearer(text))).status_code != 401:
                     await turn()
                 with pytest.raises(Unauthorized):
-                    await each.server.auth.still(caller)
+                    await each.server.auth.check_still_valid(caller)
 
 
 async def test_a_key_that_ends_is_refused_from_then_on(auth: Authenticator, engine: Engine, clock: WholeClock) -> None:
@@ -260,11 +261,11 @@ async def test_a_key_that_ends_is_refused_from_then_on(auth: Authenticator, engi
     caller = await knock(auth, with_key(text))
     assert isinstance(caller, Caller)
     clock.advance(58)
-    await auth.still(caller)
+    await auth.check_still_valid(caller)
     clock.advance(2)
     assert await knock(auth, with_key(text)) == "unauthorized"
     with pytest.raises(Unauthorized):
-        await auth.still(caller)
+        await auth.check_still_valid(caller)
 
 
 async def test_both_keys_are_good_while_one_takes_over(auth: Authenticator, engine: Engine, clock: WholeClock) -> None:
@@ -283,12 +284,12 @@ async def test_both_keys_are_good_while_one_takes_over(auth: Authenticator, engi
 async def test_whoever_came_in_without_a_key_is_asked_for_one_later(
     auth: Authenticator, engine: Engine, clock: WholeClock
 ) -> None:
-    await auth.still(LOCAL_CLIENT)
-    await auth.still(await auth.admit(with_secret(SECRET), "", Scope.ADMIN_READ))
+    await auth.check_still_valid(LOCAL_CLIENT)
+    await auth.check_still_valid(await auth.authenticate(with_secret(SECRET), "", Scope.ADMIN_READ))
     await engine.keys.create(NewKey())
-    clock.advance(ttl_cache.BELIEVED_SECONDS)
+    clock.advance(ttl_cache.TTL_SECONDS)
     with pytest.raises(Unauthorized):
-        await auth.still(LOCAL_CLIENT)
+        await auth.check_still_valid(LOCAL_CLIENT)
 
 
 async def test_the_use_of_a_key_is_written_down_beside_the_requests(auth: Authenticator, engine: Engine) -> None:
@@ -304,7 +305,7 @@ async def test_a_database_that_is_away_is_not_the_keys_fault(auth: Authenticator
     _, text = await engine.keys.create(NewKey())
     await engine.close()
     with pytest.raises(HoldfastError) as refused:
-        await auth.admit(with_key(text), "", Scope.JOBS_READ)
+        await auth.authenticate(with_key(text), "", Scope.JOBS_READ)
     assert refused.value.code == "store_closed"
     await auth.note_used()
 
@@ -350,7 +351,7 @@ async def test_nobody_waits_for_what_is_asked_again_in_time(clock: WholeClock) -
     known = TtlCache(database.ask, clock)
     assert await known.get("key") == "key 1"
     database.let_go.clear()
-    clock.advance(ttl_cache.ASK_AGAIN_SECONDS)
+    clock.advance(ttl_cache.REFRESH_SECONDS)
     assert [await known.get("key") for _ in range(3)] == ["key 1"] * 3
     await turn()
     assert len(database.asked) == 2
@@ -366,7 +367,7 @@ async def test_what_is_too_old_is_not_believed(clock: WholeClock) -> None:
     known = TtlCache(database.ask, clock)
     await known.get("key")
     database.fails = True
-    clock.advance(ttl_cache.BELIEVED_SECONDS)
+    clock.advance(ttl_cache.TTL_SECONDS)
     with pytest.raises(StoreUnavailable):
         await known.get("key")
     database.fails = False
@@ -380,7 +381,7 @@ async def test_strangers_keep_no_connections_from_those_who_work(clock: WholeClo
     known = TtlCache(database.ask, clock)
     await known.get("key")
     database.let_go.clear()
-    clock.advance(ttl_cache.BELIEVED_SECONDS)
+    clock.advance(ttl_cache.TTL_SECONDS)
     strangers = [asyncio.create_task(known.get(f"stranger {n}")) for n in range(50)]
     await turn()
     friend = asyncio.create_task(known.get("key"))
@@ -391,7 +392,7 @@ async def test_strangers_keep_no_connections_from_those_who_work(clock: WholeClo
 
 
 async def test_what_is_remembered_does_not_grow_for_ever(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ttl_cache, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(ttl_cache, "ENTRIES_MAX", 10)
     database = Database()
     database.let_go.set()
     known: TtlCache[Any] = TtlCache(database.ask, clock)
@@ -424,5 +425,5 @@ async def test_the_register_route_takes_the_admin_secret(served: Served) -> None
     assert refused.status_code == 401
     answer = await served.http.post("/api/worker/register", json={"name": "w"}, headers=ADMIN)
     assert answer.status_code == 201
-    caller = await served.server.auth.admit(with_key(answer.json()["apiKey"]), "", Scope.WORK)
+    caller = await served.server.auth.authenticate(with_key(answer.json()["apiKey"]), "", Scope.WORK)
     assert caller.worker == answer.json()["workerId"]

@@ -60,7 +60,7 @@ async def test_a_row_that_the_database_refuses_is_told_in_our_words(noted: Serve
     assert (await noted.http.post("/notes", json={"text": "same"})).status_code == 201
     again = await noted.http.post("/notes", json={"text": "same"})
     assert (again.status_code, again.headers["content-type"]) == (503, "application/problem+json")
-    assert await stored(noted) == [("same", "anybody")]
+    assert await stored(noted) == [("same", "local")]
     assert await jobs_of(noted, "default") == ["same"]
 
 

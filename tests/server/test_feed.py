@@ -41,31 +41,31 @@ async def test_who_waits_for_one_job_is_not_woken_for_others(engine: Engine) -> 
         watches = {job: await feed.watch(feeds.of_job(job)) for job in (mine.id, other.id)}
         elsewhere = await feed.watch(feeds.of_tenant("them"))
         await engine.cancel(other.id)
-        assert await watches[other.id].rung(Clock(), 30)
-        assert watches[mine.id].behind is None
-        assert elsewhere.behind is None
+        assert await watches[other.id].wait(Clock(), 30)
+        assert watches[mine.id].since is None
+        assert elsewhere.since is None
 
 
 async def test_what_was_not_pulled_yet_is_not_passed_over_by_a_heartbeat(engine: Engine) -> None:
     async with reading(engine) as feed:
-        place = await feed.end()
+        position = await feed.end()
         watch = await feed.watch(feeds.of_tenant("default"))
         await engine.create(NewJob(type="t"))
-        assert await watch.rung(Clock(), 30)
-        assert feed.quiet_until(watch, place) == place
+        assert await watch.wait(Clock(), 30)
+        assert feed.quiet_until(watch, position) == position
         watch.take()
-        pulled = await feed.behind(place, watch.key)
+        pulled = await feed.read_after(position, watch.key)
         assert pulled.at_end
-        assert feed.quiet_until(watch, pulled.place) == pulled.place
+        assert feed.quiet_until(watch, pulled.position) == pulled.position
 
 
 async def test_who_waits_moves_on_with_what_is_for_others(engine: Engine) -> None:
     async with reading(engine) as feed:
         watch, other = await feed.watch(feeds.of_tenant("us")), await feed.watch(feeds.of_tenant("them"))
-        place = await feed.end()
+        position = await feed.end()
         await engine.create(NewJob(type="t", tenant="them"))
-        assert await other.rung(Clock(), 30)
-        assert feed.quiet_until(watch, place) > place
+        assert await other.wait(Clock(), 30)
+        assert feed.quiet_until(watch, position) > position
 
 
 async def test_nobody_who_watches_means_that_nothing_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,13 +77,13 @@ async def test_nobody_who_watches_means_that_nothing_is_read(engine: Engine, mon
         return await read(*arguments, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engine.reads, "feed", counted)
-    monkeypatch.setattr(feeds, "QUIET_SECONDS", 0.001)
+    monkeypatch.setattr(feeds, "IDLE_SECONDS", 0.001)
     async with reading(engine) as feed:
         await asyncio.sleep(0.05)
         assert not looked
         watch = await feed.watch(feeds.EVERYTHING)
         await engine.create(NewJob(type="t"))
-        assert await watch.rung(Clock(), 30)
+        assert await watch.wait(Clock(), 30)
         feed.leave(watch)
         await asyncio.sleep(0.05)
         until_here = len(looked)
@@ -91,7 +91,7 @@ async def test_nobody_who_watches_means_that_nothing_is_read(engine: Engine, mon
         assert len(looked) == until_here
         again = await feed.watch(feeds.EVERYTHING)
         await engine.create(NewJob(type="t"))
-        assert await again.rung(Clock(), 30)
+        assert await again.wait(Clock(), 30)
 
 
 async def test_a_failing_look_is_tried_again(
@@ -108,32 +108,32 @@ async def test_a_failing_look_is_tried_again(
     async with reading(engine) as feed:
         watch = await feed.watch(feeds.EVERYTHING)
         await engine.create(NewJob(type="t"))
-        assert await watch.rung(Clock(), 30)
+        assert await watch.wait(Clock(), 30)
     assert [record.message for record in caplog.records if "cannot read" in record.message] == [
-        "cannot read the events, retrying: gone"
+        "cannot read the event log, retrying: gone"
     ]
 
 
 async def test_the_memory_is_bounded_by_what_events_carry(engine: Engine, clock: MovableClock) -> None:
     await engine.create(NewJob(type="t"))
     [event], _ = await engine.reads.feed()
-    ring = EventBuffer(START)
+    buffer = EventBuffer(START)
     for number in range(30_000):
         line = BufferedEvent(event)
-        line.place, line.weight = (number + 1, "", 0), 1 if number % 2 else 5
-        ring.add([line], line.place)
-    kept = ring.behind(START)
+        line.position, line.weight = (number + 1, "", 0), 1 if number % 2 else 5
+        buffer.add([line], line.position)
+    kept = buffer.after(START)
     assert 1000 < len(kept) < 5000
-    assert ring.begin == (kept[0].place[0] - 1, "", 0)
-    assert ring.end == kept[-1].place == (30_000, "", 0)
-    assert ring.holds(ring.begin)
-    assert not ring.holds((ring.begin[0] - 1, "", 0))
+    assert buffer.begin == (kept[0].position[0] - 1, "", 0)
+    assert buffer.end == kept[-1].position == (30_000, "", 0)
+    assert buffer.holds(buffer.begin)
+    assert not buffer.holds((buffer.begin[0] - 1, "", 0))
 
 
 def test_a_place_that_names_nobody_leaves_nothing_out() -> None:
     low, middle, high = (f"{digit}0000000-0000-7000-8000-000000000000" for digit in "05f")
     assert feeds.before_all_of((7, middle, 1)) < (7, low, 1), "the rest of a transaction comes behind it"
-    assert (7, high, 9) < feeds.behind_all_of((7, middle, 1)) < (8, low, 1)
+    assert (7, high, 9) < feeds.after_all_of((7, middle, 1)) < (8, low, 1)
 
 
 @pytest.mark.postgres
@@ -189,7 +189,7 @@ async def test_a_crowd_that_comes_back_takes_no_more_connections_than_it_may(
             return (await reader.next()).data["seq"]
 
     assert await asyncio.gather(*(first(job.id) for job in jobs)) == [1] * 20
-    assert 1 <= most <= feeds.PAGES_AT_ONCE
+    assert 1 <= most <= feeds.CONCURRENT_PAGES
 
 
 async def test_only_the_jobs_in_question_are_asked_about_and_each_once(
@@ -238,5 +238,5 @@ async def test_a_database_that_is_replaced_while_its_log_is_checked_is_checked_a
     monkeypatch.setattr(engine.reads, "log_extent", replaced_meanwhile)
     announce(engine)
     for _ in range(4):
-        await feed._look()
+        await feed._poll()
     assert checks == 3, "once more for the second change, and again because that check failed"

@@ -21,7 +21,7 @@ from tests.server.steps import Served, serving
 @pytest.fixture
 def only_by_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host looks when there was a hint and at no other time: a story that passes needed no luck."""
-    monkeypatch.setattr(long_poll, "FLOOR_SECONDS", 3600.0)
+    monkeypatch.setattr(long_poll, "POLL_SECONDS", 3600.0)
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ async def test_whoever_gets_stuck_does_not_hold_up_the_others(served: Served, mo
 async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
 ) -> None:
-    monkeypatch.setattr(long_poll, "FLOOR_SECONDS", 0.05)
+    monkeypatch.setattr(long_poll, "POLL_SECONDS", 0.05)
     me, original, failed = await hand(served), served.engine.polls.open_work, list[Exception]()
 
     async def openings(*wanted: Any) -> Any:

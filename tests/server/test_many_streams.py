@@ -58,7 +58,7 @@ async def test_idle_streams_hold_no_connection_and_ask_nothing_each(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K38, F39, SEC-37: what the database is asked does not depend on how many watch."""
-    monkeypatch.setattr(feeds, "QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(feeds, "IDLE_SECONDS", 0.02)
     async with serving(store_url) as served:
         jobs = await served.engine.create_many([NewJob(type="t") for _ in range(STREAMS - 20)])
         async with crowd(served, [*(f"/jobs/{job.id}/events" for job in jobs), *["/events"] * 20]) as streams:

@@ -139,7 +139,7 @@ async def test_a_session_ends_with_its_time_and_with_its_key(store_url: str) -> 
         key, _ = await signed_in(served)
         assert (await served.http.get("/jobs")).status_code == 200
         await served.engine.keys.revoke(key)
-        clock.advance(ttl_cache.BELIEVED_SECONDS)
+        clock.advance(ttl_cache.TTL_SECONDS)
         assert (await served.http.get("/jobs")).status_code == 401
         assert (await served.http.get("/session")).json()["code"] == "session_over"
         await signed_in(served, expires_in=50)
@@ -148,7 +148,7 @@ async def test_a_session_ends_with_its_time_and_with_its_key(store_url: str) -> 
         await signed_in(served)
         clock.advance(99)
         assert (await served.http.get("/jobs")).status_code == 200
-        clock.advance(1 + ttl_cache.BELIEVED_SECONDS)
+        clock.advance(1 + ttl_cache.TTL_SECONDS)
         assert (await served.http.get("/jobs")).status_code == 401
 
 

@@ -399,7 +399,7 @@ async def test_who_subscribes_to_one_channel_by_name_is_heard(fresh_sqlite_url: 
 
 
 def everything_is_watched(served: Served) -> bool:
-    return bool(served.server.feed._watches.get(feeds.EVERYTHING))
+    return bool(served.server.feed._watchers.get(feeds.EVERYTHING))
 
 
 async def test_nobody_reads_the_log_for_channels_to_which_nobody_listens(
@@ -416,7 +416,7 @@ async def test_a_change_at_one_server_is_seen_at_once_at_another(
     served: Served, other: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who watches at another server need not wait for its next look, which here would come much too late."""
-    monkeypatch.setattr(feeds, "QUIET_SECONDS", 3600.0)
+    monkeypatch.setattr(feeds, "IDLE_SECONDS", 3600.0)
     job_id = await created(served)
     watch = await other.server.feed.watch(feeds.of_job(job_id))
     try:

@@ -316,7 +316,7 @@ class TestLimits:
         async with watching(served, "/events") as reader:
             await reader.block()
             with monkeypatch.context() as while_away:
-                while_away.setattr(served.server.auth, "still", away)
+                while_away.setattr(served.server.auth, "check_still_valid", away)
                 await until(lambda: len(asked) >= 3)
             job = await served.engine.create(NewJob(type="t"))
             assert (await reader.next()).event == (job.id, 1)

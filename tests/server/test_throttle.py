@@ -62,7 +62,7 @@ def test_whoever_waits_as_told_gets_in(clock: WholeClock, per_second: float) -> 
 
 
 def test_what_is_remembered_of_rates_does_not_grow(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(rate_limit, "ENTRIES_MAX", 10)
     rates = RateLimit(clock)
     for number in range(100):
         rates.take(f"{number}", 1)
@@ -71,13 +71,13 @@ def test_what_is_remembered_of_rates_does_not_grow(clock: WholeClock, monkeypatc
 
 def test_what_is_remembered_of_failures_does_not_grow(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-7: and whoever goes on failing is not forgotten among the many names he invents."""
-    monkeypatch.setattr(rate_limit, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(rate_limit, "ENTRIES_MAX", 10)
     failures = FailedLogins(clock)
     for number in range(100):
         failures.add("192.0.2.1", f"key {number}")
     assert len(failures._seen) == 10
     with pytest.raises(TooMany):
-        failures.refuse("192.0.2.1")
+        failures.check("192.0.2.1")
 
 
 def test_failures_of_long_ago_count_no_more(clock: WholeClock) -> None:
@@ -86,14 +86,14 @@ def test_failures_of_long_ago_count_no_more(clock: WholeClock) -> None:
         failures.add("a")
     clock.advance(FAILURES_SECONDS)
     failures.add("a")
-    failures.refuse("a", "b")
+    failures.check("a", "b")
     for _ in range(FAILURES_MAX - 1):
         failures.add("a")
     with pytest.raises(TooMany) as refused:
-        failures.refuse("b", "a")
+        failures.check("b", "a")
     assert (refused.value.code, refused.value.retry_after) == ("too_many_failures", FAILURES_SECONDS)
     clock.advance(FAILURES_SECONDS)
-    failures.refuse("a")
+    failures.check("a")
 
 
 def test_all_addresses_of_one_ipv6_network_are_one_source() -> None:
@@ -130,14 +130,14 @@ async def gathered(knock: object, shown: list[str]) -> list[tuple[int, str]]:
 
 async def code_of(auth: Authenticator, headers: dict[bytes, bytes], source: str, scope: Scope = Scope.JOBS_READ) -> str:
     try:
-        return (await auth.admit(headers, source, scope)).name
+        return (await auth.authenticate(headers, source, scope)).name
     except HoldfastError as refused:
         return refused.code
 
 
 async def test_a_source_that_guesses_at_the_admin_secret_is_not_heard(engine: Engine, clock: WholeClock) -> None:
     """SEC-7: not even when it is right at last; others are."""
-    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=False)
+    auth = Authenticator(engine, clock, admin_secret=SECRET, allow_local=False)
     guesses = [with_secret(f"guess {number}") for number in range(FAILURES_MAX)]
     assert {await code_of(auth, guess, "192.0.2.1", Scope.ADMIN_READ) for guess in guesses} == {"unauthorized"}
     assert await code_of(auth, with_secret(SECRET), "192.0.2.1", Scope.ADMIN_READ) == "too_many_failures"
@@ -148,7 +148,7 @@ async def test_a_source_that_guesses_at_the_admin_secret_is_not_heard(engine: En
 
 async def test_guesses_at_one_key_are_counted_wherever_they_come_from(engine: Engine, clock: WholeClock) -> None:
     """SEC-7: per key id."""
-    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=False)
+    auth = Authenticator(engine, clock, admin_secret=SECRET, allow_local=False)
     key, text = await engine.keys.create(NewKey())
     codes = [
         await code_of(auth, with_key(text_of(Kind.CLIENT, key.id, f"{number:064x}")), f"192.0.2.{number}")
@@ -159,8 +159,8 @@ async def test_guesses_at_one_key_are_counted_wherever_they_come_from(engine: En
 
 
 async def test_a_key_has_a_rate_of_its_own_else_that_of_the_server(engine: Engine, clock: WholeClock) -> None:
-    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=True, rate_per_second=2)
-    assert [await code_of(auth, LOCAL, "") for _ in range(3)] == ["anybody"] * 2 + ["too_many_requests"]
+    auth = Authenticator(engine, clock, admin_secret=SECRET, allow_local=True, rate_per_second=2)
+    assert [await code_of(auth, LOCAL, "") for _ in range(3)] == ["local"] * 2 + ["too_many_requests"]
     fast, fast_text = await engine.keys.create(NewKey(rate_per_second=4))
     plain, plain_text = await engine.keys.create(NewKey())
     assert [await code_of(auth, with_key(fast_text), "") for _ in range(5)] == [fast.id] * 4 + ["too_many_requests"]
@@ -170,9 +170,9 @@ async def test_a_key_has_a_rate_of_its_own_else_that_of_the_server(engine: Engin
 
 
 async def test_without_a_rate_there_is_no_limit(engine: Engine, clock: WholeClock) -> None:
-    auth = Authenticator(engine, clock, admin_secret=SECRET, open_to_anybody=True)
+    auth = Authenticator(engine, clock, admin_secret=SECRET, allow_local=True)
     for _ in range(500):
-        assert isinstance(await auth.admit(LOCAL, "", Scope.JOBS_READ), Caller)
+        assert isinstance(await auth.authenticate(LOCAL, "", Scope.JOBS_READ), Caller)
 
 
 async def test_over_http_too_fast_is_429_with_retry_after(store_url: str) -> None:

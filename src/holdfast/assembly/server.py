@@ -56,7 +56,7 @@ async def open_server(
     lifecycles: Lifecycles,
     clock: Clock,
     ids: Ids,
-    open_to_anybody: bool,
+    allow_local: bool,
     app: str = "",
     extensions: Iterable[Extension] = (),
     hooks: Hooks | None = None,
@@ -74,8 +74,8 @@ async def open_server(
         engine.ctx.wakers.append(by_queue(presence.heard))
         listeners = _listeners(opened.dispatch, presence, ids)
         rotation = Rotation(clock, ids)
-        outlines, feed = Batcher(engine.reads.summaries, turns=GATHERING_TURNS), EventFeed(engine, clock)
-        redis = open_redis(settings, engine, outlines, feed, clock, ids)
+        summaries, feed = Batcher(engine.reads.summaries, turns=GATHERING_TURNS), EventFeed(engine, clock)
+        redis = open_redis(settings, engine, summaries, feed, clock, ids)
         server = ServerState(
             engine,
             clock,
@@ -85,12 +85,12 @@ async def open_server(
                 engine,
                 clock,
                 admin_secret=settings.admin_secret,
-                open_to_anybody=open_to_anybody,
+                allow_local=allow_local,
                 rate_per_second=settings.rate_per_second,
                 behind_tls=settings.behind_tls,
             ),
             SplitBatcher(_has_key, waiting=_creates(engine), others=_creates(engine)),
-            outlines,
+            summaries,
             Cursors(engine),
             feed,
             LongPoll(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),

@@ -114,7 +114,7 @@ async def server_of(
         lifecycles=Lifecycles() if app is None else app.lifecycles,
         clock=Clock(),
         ids=Ids(),
-        open_to_anybody=local,
+        allow_local=local,
         app="" if app is None else app.loaded_as or "",
         extensions=() if app is None else app.extensions.values(),
         hooks=None if app is None else app.hooks(),

@@ -167,7 +167,7 @@ async def get(server: ServerState, request: HttpRequest) -> Reply:
         )
     else:
         cached = server.redis.cached if server.redis is not None else None
-        outline = await (cached.look(job_id, request.caller.tenant) if cached else look(server, request, job_id))
+        outline = await (cached.get(job_id, request.caller.tenant) if cached else look(server, request, job_id))
     tag = etag(outline)
     headers = ((b"etag", tag), applied(seconds)) if seconds else ((b"etag", tag),)
     return Reply(304, None, headers) if tag in known else Reply(200, job_view(outline), headers)

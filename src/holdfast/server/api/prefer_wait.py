@@ -39,7 +39,7 @@ async def look_until(
     with server.interruptible(request.disconnected):
         while True:
             outline = await look(server, request, job_id)
-            await server.auth.still(request.caller)  # it may have waited for long
+            await server.auth.check_still_valid(request.caller)  # it may have waited for long
             left = until - server.clock.monotonic()
             if left <= 0 or enough(outline) or request.disconnected.is_set():
                 return outline

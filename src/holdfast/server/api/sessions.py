@@ -17,7 +17,7 @@ async def sign_in(server: ServerState, request: HttpRequest) -> Reply:
     """For a key that is good, a cookie. Who tries keys is slowed down as anywhere."""
     if request.headers.get(b"sec-fetch-site") == b"cross-site":
         raise Forbidden("a page from elsewhere cannot sign anybody in here", code="cross_origin_forbidden")
-    caller = await server.auth.holder_of(request.body.key, request.source)
+    caller = await server.auth.authenticate_key(request.body.key, request.source)
     if caller.kind is Kind.WORKER:
         raise Forbidden("a worker's key is for workers; sign in with a client's or an admin's")
     opened = await server.engine.sessions.begin(caller.name, server.settings.session_seconds)

@@ -40,7 +40,7 @@ class OperatorStreamQuery(Body):
 async def of_job(server: ServerState, request: HttpRequest) -> Reply | Stream:
     """From its first event, or behind the last one seen, to its final one."""
     seen = _last_event_id(request)
-    after = sse.number_of(seen) if seen else 0
+    after = sse.parse_seq(seen) if seen else 0
     job = await server.engine.reads.get(request.path["job_id"], tenant=request.caller.tenant)
     reset = sse.AHEAD if after > job.version else None  # the database was restored since: all of it again
     after = 0 if reset else after
@@ -67,9 +67,9 @@ async def of_all(server: ServerState, request: HttpRequest) -> Reply | Stream:
         return about is not None and query.job_type in (None, about.type) and query.queue in (None, about.queue)
 
     key = feeds.of_tenant(request.caller.tenant)
-    place, reset = await _begin(server, request)
+    position, reset = await _begin(server, request)
     return await _opened(
-        server, request, key, lambda watch: LogStreamReader(server.feed, watch, place, is_wanted, client_text, reset)
+        server, request, key, lambda watch: LogStreamReader(server.feed, watch, position, is_wanted, client_text, reset)
     )
 
 
@@ -80,12 +80,12 @@ async def for_operators(server: ServerState, request: HttpRequest) -> Reply | St
     def is_wanted(line: BufferedEvent, about: JobInfo | None) -> bool:
         return tenant is None or line.event.tenant == tenant or sse.is_of_worker(line.event)
 
-    place, reset = await _begin(server, request)
+    position, reset = await _begin(server, request)
     return await _opened(
         server,
         request,
         feeds.EVERYTHING,
-        lambda watch: LogStreamReader(server.feed, watch, place, is_wanted, operator_text, reset),
+        lambda watch: LogStreamReader(server.feed, watch, position, is_wanted, operator_text, reset),
     )
 
 
@@ -97,11 +97,11 @@ async def _begin(server: ServerState, request: HttpRequest) -> tuple[LogPosition
     """Where to go on, and why events may be missing before that, if they may."""
     seen = _last_event_id(request)
     if not seen:
-        return feeds.behind_all_of(await server.feed.end()), None
-    place, extent = sse.place_of(seen), await server.engine.reads.log_extent()
-    if place[0] >= extent.beyond:
-        return feeds.behind_all_of(await server.feed.end()), sse.AHEAD
-    return place, sse.PRUNED if place[0] < extent.pruned else None
+        return feeds.after_all_of(await server.feed.end()), None
+    position, extent = sse.parse_position(seen), await server.engine.reads.log_extent()
+    if position[0] >= extent.beyond:
+        return feeds.after_all_of(await server.feed.end()), sse.AHEAD
+    return position, sse.PRUNED if position[0] < extent.pruned else None
 
 
 # -- a stream --------------------------------------------------------------------------------------------------
@@ -150,18 +150,18 @@ class EventChunks(AsyncIterator[bytes]):
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
         clock, news, settings = self._server.clock, self._news, self._server.settings
-        yield b"retry: %d\n" % (settings.sse_retry_seconds * 1000) + (news.hello() or b"\n")
+        yield b"retry: %d\n" % (settings.sse_retry_seconds * 1000) + (news.start() or b"\n")
         said = clock.monotonic()
         while await self._may_go_on():
             if chunk := await news.next():
                 yield chunk
                 said = clock.monotonic()
                 await clock.sleep(0)  # others too want to say something
-            if news.over:
+            if news.ended:
                 return
             if news.at_end():
                 left = said + settings.sse_heartbeat_seconds - clock.monotonic()
-                await self._watch.rung(clock, min(left, CHECK_SECONDS))
+                await self._watch.wait(clock, min(left, CHECK_SECONDS))
             if clock.monotonic() - said >= settings.sse_heartbeat_seconds:
                 yield news.heartbeat()
                 said = clock.monotonic()
@@ -172,7 +172,7 @@ class EventChunks(AsyncIterator[bytes]):
         if now - self._checked < CHECK_SECONDS:
             return True
         try:
-            await self._server.auth.still(self._caller)
+            await self._server.auth.check_still_valid(self._caller)
             self._checked = now
         except Unauthorized:
             return False

@@ -63,37 +63,37 @@ async def heartbeat(server: ServerState, request: HttpRequest) -> Reply:
 async def claim(server: ServerState, request: HttpRequest) -> Reply:
     """Leases whose client has hung up are given back: it would not know of them."""
     body: wire.ClaimBody = request.body
-    seat = WaitingClaim(
+    waiting = WaitingClaim(
         _worker(request), _queues(request.caller, body.queues or None), body.job_types or None, body.limit
     )
-    await server.claim_scopes.note(seat)
+    await server.claim_scopes.note(waiting)
     with server.interruptible(request.disconnected):
         leases = await server.long_poll.claim(
-            _taking(server, request, seat), seat, seconds=body.wait_seconds, disconnected=request.disconnected
+            _taking(server, request, waiting), waiting, seconds=body.wait_seconds, disconnected=request.disconnected
         )
     if not leases:
         return Reply(204)
     try:
         jobs = await jobs_of(leases, server.engine, server.policies)
     except BaseException:
-        await _give_back(server, seat.worker, leases, body)
+        await _give_back(server, waiting.worker, leases, body)
         raise
     if request.disconnected.is_set():
-        await _give_back(server, seat.worker, leases, body)
+        await _give_back(server, waiting.worker, leases, body)
         return Reply(204)
     return Reply(200, wire.ClaimAnswer(jobs))
 
 
-def _taking(server: ServerState, request: HttpRequest, seat: WaitingClaim) -> Take:
+def _taking(server: ServerState, request: HttpRequest, waiting: WaitingClaim) -> Take:
     body: wire.ClaimBody = request.body
     request_id = body.request_id
-    wanted: dict[str, Any] = {"queues": seat.queues, "types": seat.types, "instance": body.instance_id}
+    wanted: dict[str, Any] = {"queues": waiting.queues, "types": waiting.types, "instance": body.instance_id}
 
     async def take() -> list[Lease] | None:
-        await server.auth.still(request.caller)  # it may have waited for long
+        await server.auth.check_still_valid(request.caller)  # it may have waited for long
         if request_id is not None:
-            return await server.engine.claim_once(seat.worker, request_id, limit=body.limit, **wanted)
-        return await server.engine.claim(seat.worker, limit=body.limit, at_once=True, **wanted) or None
+            return await server.engine.claim_once(waiting.worker, request_id, limit=body.limit, **wanted)
+        return await server.engine.claim(waiting.worker, limit=body.limit, at_once=True, **wanted) or None
 
     return take
 

@@ -1,7 +1,7 @@
-"""The cookie of a browser session, and the token that a request needs besides if it changes something.
+"""The session cookie and the CSRF token that unsafe requests need besides it.
 
-A page from elsewhere can make a browser send our cookie, but cannot read our answers: the token is in those alone. It
-is made from the cookie, so that nothing of it need be stored.
+A cross-origin page can make a browser send the cookie but cannot read responses, and only those have the token. The
+token is derived from the cookie, so it is not stored.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _TOKEN = re.compile(rb"(?:^|[;,\s])(__Host-|)holdfast_session=([0-9a-f]{64})(?=[
 
 
 def is_encrypted(headers: Headers, behind_tls: bool) -> bool:
-    """The way from the client to us. A client that lies about it only locks itself out."""
+    """Whether the client uses HTTPS. A client that lies about it only locks itself out."""
     return behind_tls or headers.get(b"x-forwarded-proto") == b"https"
 
 
 def cookie(token: str, seconds: float, *, encrypted: bool) -> tuple[bytes, bytes]:
-    """Where the way is encrypted, browsers take a cookie of this name from this very host alone (`__Host-`): a
-    neighbouring one cannot put a session of its own in the place of ours."""
+    """Over HTTPS the name has the prefix `__Host-`: browsers accept it from this host only, so a sibling domain cannot
+    set it."""
     name = f"{_SECURE_PREFIX if encrypted else ''}{_NAME}={token}"
     words = [name, "Path=/", f"Max-Age={seconds:.0f}", "HttpOnly", "SameSite=Lax", *(["Secure"] if encrypted else [])]
     return b"set-cookie", "; ".join(words).encode()
@@ -46,6 +46,6 @@ def check_csrf(token: bytes, headers: Headers, method: str) -> None:
     if method in SAFE or hmac.compare_digest(csrf_of(token).encode(), headers.get(b"x-csrf-token", b"")):
         return
     raise Forbidden(
-        "a request with a session's cookie that changes something needs the token of `GET /session` in X-CSRF-Token",
+        "an unsafe request with a session cookie needs the CSRF token of `GET /session` in X-CSRF-Token",
         code="csrf_refused",
     )

@@ -1,4 +1,4 @@
-"""What the database said a moment ago: asked once for all who want to know, and not believed for long."""
+"""A cache with a short time to live: concurrent misses load a value once, and hits refresh in the background."""
 
 from __future__ import annotations
 
@@ -8,67 +8,69 @@ from typing import Generic, NamedTuple, TypeVar
 
 from holdfast.clock import Clock
 
-ASK_AGAIN_SECONDS = 1.0  # beside the requests, so that none of them waits for the answer
-BELIEVED_SECONDS = 2.0
-REMEMBERED_MAX = 10_000
-STRANGERS_AT_ONCE = 2  # whoever invents names takes no more connections than this from those who work
+REFRESH_SECONDS = 1.0  # older entries are refreshed in the background
+TTL_SECONDS = 2.0
+ENTRIES_MAX = 10_000
+UNKNOWN_AT_ONCE = 2  # concurrent loads of unknown keys, so that invented ones do not take all connections
 
 T = TypeVar("T")
 
 
 class _Cached(NamedTuple, Generic[T]):
-    answer: T
+    value: T
     at: float
 
 
 class TtlCache(Generic[T]):
-    """Answers by name. None is an answer too: there is nothing of that name."""
+    """None is cached, too: there is no such key."""
 
-    def __init__(self, ask: Callable[[str], Awaitable[T]], clock: Clock) -> None:
-        self._ask, self._clock = ask, clock
-        self._said: dict[str, _Cached[T]] = {}
-        self._asking: dict[str, asyncio.Task[T]] = {}
-        self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
+    def __init__(self, load: Callable[[str], Awaitable[T]], clock: Clock) -> None:
+        self._load, self._clock = load, clock
+        self._entries: dict[str, _Cached[T]] = {}
+        self._loading: dict[str, asyncio.Task[T]] = {}
+        self._unknown = asyncio.Semaphore(UNKNOWN_AT_ONCE)
 
-    def forget(self, name: str) -> None:
-        """What is said next is asked for anew; an answer that is on its way may be older, and is not kept."""
-        self._said.pop(name, None)
-        self._asking.pop(name, None)
+    def forget(self, key: str) -> None:
+        """Drop an entry; a load that is under way is not stored."""
+        self._entries.pop(key, None)
+        self._loading.pop(key, None)
 
-    async def get(self, name: str) -> T:
-        said = self._said.get(name)
-        age = BELIEVED_SECONDS if said is None else self._clock.monotonic() - said.at
-        if said is not None and age < BELIEVED_SECONDS:
-            if age >= ASK_AGAIN_SECONDS and said.answer is not None:
-                self._begin(name)
-            return said.answer
-        return await asyncio.shield(self._begin(name))  # others may wait for it too
+    async def get(self, key: str) -> T:
+        entry = self._entries.get(key)
+        age = TTL_SECONDS if entry is None else self._clock.monotonic() - entry.at
+        if entry is not None and age < TTL_SECONDS:
+            if age >= REFRESH_SECONDS and entry.value is not None:
+                self._start_load(key)
+            return entry.value
+        return await asyncio.shield(self._start_load(key))  # other callers may wait for it
 
-    def _begin(self, name: str) -> asyncio.Task[T]:
-        asking = self._asking.get(name)
-        if asking is None:
-            asking = self._asking[name] = asyncio.create_task(self._find_out(name))
-            asking.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits hears of it
-        return asking
+    def _start_load(self, key: str) -> asyncio.Task[T]:
+        loading = self._loading.get(key)
+        if loading is None:
+            loading = self._loading[key] = asyncio.create_task(self._load_bounded(key))
+            loading.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # waiting callers get the exception
+        return loading
 
-    async def _find_out(self, name: str) -> T:
+    async def _load_bounded(self, key: str) -> T:
         try:
-            said = self._said.get(name)
-            if said is not None and said.answer is not None:
-                return await self._hear(name)
-            async with self._strangers:
-                return await self._hear(name)
+            entry = self._entries.get(key)
+            if entry is not None and entry.value is not None:
+                return await self._load_and_store(key)
+            async with self._unknown:
+                return await self._load_and_store(key)
         finally:
-            if self._asking.get(name) is asyncio.current_task():
-                del self._asking[name]
+            if self._loading.get(key) is asyncio.current_task():
+                del self._loading[key]
 
-    async def _hear(self, name: str) -> T:
-        at = self._clock.monotonic()  # before the question: the answer may be as old as that
-        answer = await self._ask(name)
-        if self._asking.get(name) is not asyncio.current_task():
-            return answer
-        self._said.pop(name, None)
-        self._said[name] = _Cached(answer, at)
-        while len(self._said) > REMEMBERED_MAX:
-            self._said.pop(next(iter(self._said)))
-        return answer
+    async def _load_and_store(self, key: str) -> T:
+        at = self._clock.monotonic()  # before the load: the value may be as old as that
+        value = await self._load(key)
+        if self._loading.get(key) is not asyncio.current_task():
+            return value
+        self._entries.pop(key, None)
+        self._entries[key] = _Cached(value, at)
+        while len(self._entries) > ENTRIES_MAX:
+            self._entries.pop(next(iter(self._entries)))
+        return value

@@ -53,7 +53,7 @@ class MountedApp:
     async def _answer(self, scope: Any, receive: Any, send: ResponseSender) -> None:
         headers = merge_headers(scope["headers"])
         source = scope["client"][0] if scope.get("client") else ""
-        caller = await self._server.auth.admit(headers, source, self._mount.scope, method=scope["method"])
+        caller = await self._server.auth.authenticate(headers, source, self._mount.scope, method=scope["method"])
         streamed_body = StreamedBody(receive, headers, media_type="*/*", limit=self._mount.body_max)
         inner = {**scope, "root_path": scope.get("root_path", "") + self._mount.path, CALLER: caller}
         inner.pop("path_params", None)

@@ -92,7 +92,7 @@ class Endpoint:
     async def _answer(self, scope: Any, receive: Any, headers: Headers, request_id: str) -> HttpResponse:
         server, route = self._server, self._route
         source = scope["client"][0] if scope.get("client") else ""
-        caller = await server.auth.admit(headers, source, route.scope, local=route.local, method=scope["method"])
+        caller = await server.auth.authenticate(headers, source, route.scope, local=route.local, method=scope["method"])
         query = parse_query(scope["query_string"], route.query) if route.query is not None else None
         body = streamed_body = None
         if isinstance(route.body, str):

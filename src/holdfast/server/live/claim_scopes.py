@@ -1,4 +1,4 @@
-"""What workers ask for in their claims, noted in the database once in a while: `why` and `workers list` tell it."""
+"""Records which queues and job types workers claim, for `holdfast jobs why` and `holdfast workers list`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.server.live.waiting_claims import WaitingClaim
 
-NOTE_SECONDS = 30.0  # a scope is noted again after so long
+NOTE_SECONDS = 30.0  # a scope is recorded again after this time
 NOTED_MAX = 10_000
 
 Key = tuple[str, tuple[str, ...] | None, tuple[str, ...] | None]
 
 
 class ClaimScopes:
-    """A claim that asks for the same as the one before it writes nothing."""
+    """A repeated scope writes nothing."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine, self._clock = engine, clock
-        self._noted: dict[Key, float] = {}  # when, by this process's clock
+        self._noted: dict[Key, float] = {}  # time of the last write, on the monotonic clock
 
-    async def note(self, seat: WaitingClaim) -> None:
-        key = (seat.worker, _sorted(seat.types), _sorted(seat.queues))
+    async def note(self, claim: WaitingClaim) -> None:
+        key = (claim.worker, _sorted(claim.types), _sorted(claim.queues))
         now = self._clock.monotonic()
         if now - self._noted.get(key, -NOTE_SECONDS) < NOTE_SECONDS:
             return
@@ -28,7 +28,7 @@ class ClaimScopes:
             self._noted.clear()
         _, types, queues = key
         await self._engine.workers.record_scope(
-            seat.worker, None if types is None else list(types), None if queues is None else list(queues)
+            claim.worker, None if types is None else list(types), None if queues is None else list(queues)
         )
         self._noted[key] = now
 

@@ -1,4 +1,4 @@
-"""The last events, in the order of the log, and which part of it they are."""
+"""A buffer of the most recent events of the log, shared by all event streams."""
 
 from __future__ import annotations
 
@@ -8,55 +8,55 @@ import msgspec
 
 from holdfast.model import Event
 
-LINES_MAX = 10_000
+ENTRIES_MAX = 10_000
 KIB = 1024
 
-LogPosition = tuple[int, str, int]  # in the log: what a `Cursor` holds
+LogPosition = tuple[int, str, int]  # (pos, job id, seq): the fields of a `Cursor`
 
 
 class BufferedEvent:
-    """An event, its place, and the text that clients get of it, once somebody wanted it."""
+    """An event, its position in the log, and its encoded text once a client needed it."""
 
-    __slots__ = ("event", "place", "text", "weight")
+    __slots__ = ("event", "position", "text", "weight")
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        self.place: LogPosition = (event.pos, event.job_id, event.seq)
+        self.position: LogPosition = (event.pos, event.job_id, event.seq)
         self.text: bytes | None = None
         self.weight = 1 if event.data is None else 1 + len(msgspec.json.encode(event.data)) // KIB
 
 
 class EventBuffer:
-    """Everything behind `begin`, up to `end`, as long as it is not too much."""
+    """All events after `begin` up to `end`; the oldest are dropped when the buffer is full."""
 
     def __init__(self, at: LogPosition) -> None:
         self.begin = self.end = at
         self._lines: list[BufferedEvent] = []
         self._weight = 0
 
-    def add(self, lines: list[BufferedEvent], end: LogPosition) -> None:
-        self._lines += lines
-        self._weight += sum(line.weight for line in lines)
+    def add(self, entries: list[BufferedEvent], end: LogPosition) -> None:
+        self._lines += entries
+        self._weight += sum(entry.weight for entry in entries)
         self.end = end
-        if self._weight > LINES_MAX:
+        if self._weight > ENTRIES_MAX:
             self._drop()
 
     def _drop(self) -> None:
-        """A tenth more than must go: it is not worth it for every line."""
+        """Drop a tenth more than needed, so that this happens rarely."""
         gone = 0
-        while self._weight > LINES_MAX * 0.9:
+        while self._weight > ENTRIES_MAX * 0.9:
             self._weight -= self._lines[gone].weight
             gone += 1
-        self.begin = self._lines[gone - 1].place
+        self.begin = self._lines[gone - 1].position
         del self._lines[:gone]
 
-    def holds(self, place: LogPosition) -> bool:
-        """All that comes behind it is here, or has not come yet."""
-        return place >= self.begin
+    def holds(self, position: LogPosition) -> bool:
+        """Whether all later events are in the buffer."""
+        return position >= self.begin
 
-    def behind(self, place: LogPosition) -> list[BufferedEvent]:
-        return self._lines[bisect_right(self._lines, place, key=_place) :]
+    def after(self, position: LogPosition) -> list[BufferedEvent]:
+        return self._lines[bisect_right(self._lines, position, key=_place) :]
 
 
-def _place(line: BufferedEvent) -> LogPosition:
-    return line.place
+def _place(entry: BufferedEvent) -> LogPosition:
+    return entry.position

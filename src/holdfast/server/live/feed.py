@@ -1,4 +1,4 @@
-"""The end of the event log, read once for all who watch: no watcher holds a connection, or a queue of its own."""
+"""The event feed: one poller reads the event log for all streams of the server and notifies them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from holdfast.outage_log import LoopFailures
 from holdfast.server.live.event_buffer import BufferedEvent, EventBuffer, LogPosition
 from holdfast.store import Tx, q
 
-QUIET_SECONDS = 0.25  # between two looks while nothing happens
-BUSY_SECONDS = 0.05  # and while something does
+IDLE_SECONDS = 0.25  # between two polls while there are no events
+BUSY_SECONDS = 0.05  # and while there are
 PAGE = 1000
-PULL = 100  # lines for one watcher at once
-PAGES_AT_ONCE = 3  # read for those who are behind: a crowd that comes back must not take every connection
-KNOWN_MAX = 20_000
+PULL = 100  # events for one stream at once
+CONCURRENT_PAGES = 3  # read for streams that lag: many reconnecting clients must not take all connections
+JOB_INFO_MAX = 20_000
 
 log = logging.getLogger(__name__)
 
@@ -40,37 +40,37 @@ def of_tenant(tenant: str) -> Key:
 
 
 class FeedWatcher:
-    """Somebody who wants to know of a job, of a tenant's jobs, or of everything."""
+    """A subscription to the events of a job, of a tenant, or of all jobs."""
 
-    __slots__ = ("_rung", "behind", "key")
+    __slots__ = ("_notified", "key", "since")
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.behind: LogPosition | None = None  # the first event for it since it last looked comes behind this
-        self._rung = asyncio.Event()
+        self.since: LogPosition | None = None  # unread events come after this position
+        self._notified = asyncio.Event()
 
-    def ring(self, behind: LogPosition) -> None:
-        if self.behind is None:
-            self.behind = behind
-            self._rung.set()
+    def notify(self, since: LogPosition) -> None:
+        if self.since is None:
+            self.since = since
+            self._notified.set()
 
     def take(self) -> LogPosition | None:
-        behind, self.behind = self.behind, None
-        self._rung.clear()
-        return behind
+        since, self.since = self.since, None
+        self._notified.clear()
+        return since
 
-    async def rung(self, clock: Clock, seconds: float) -> bool:
-        return await clock.within(self._rung, max(0.0, seconds))
+    async def wait(self, clock: Clock, seconds: float) -> bool:
+        return await clock.within(self._notified, max(0.0, seconds))
 
 
 class FeedPage(NamedTuple):
-    lines: list[BufferedEvent]
-    place: LogPosition  # to go on from
+    entries: list[BufferedEvent]
+    position: LogPosition  # to continue from
     at_end: bool
 
 
 class JobInfo(NamedTuple):
-    """What the events of a job do not say themselves."""
+    """Properties of a job that its events do not contain."""
 
     type: str
     queue: str
@@ -79,20 +79,20 @@ class JobInfo(NamedTuple):
 
 
 class EventFeed:
-    """It reads only while somebody watches, and then into one ring for all of them."""
+    """Polls the log only while there are subscriptions, into one buffer."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine, self._clock = engine, clock
-        self._ring = EventBuffer(_place(Cursor()))
-        self._watches: dict[Key, set[FeedWatcher]] = {}
+        self._buffer = EventBuffer(_place(Cursor()))
+        self._watchers: dict[Key, set[FeedWatcher]] = {}
         self._reading, self._hinted = asyncio.Event(), asyncio.Event()
         self._starting, self._asking = asyncio.Lock(), asyncio.Lock()
-        self._pages = asyncio.Semaphore(PAGES_AT_ONCE)
-        self._known: dict[str, JobInfo] = {}
-        self._failures = LoopFailures("read the events", log)
-        self._doubted = False
-        self.replaced = 0  # times that the log ended before what had been read of it
-        engine.store.identities.changed.append(self._doubt)
+        self._pages = asyncio.Semaphore(CONCURRENT_PAGES)
+        self._job_info: dict[str, JobInfo] = {}
+        self._failures = LoopFailures("read the event log", log)
+        self._restore_suspected = False
+        self.replaced = 0  # number of detected database restores
+        engine.store.identities.changed.append(self._suspect_restore)
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -100,138 +100,138 @@ class EventFeed:
         """Until cancelled."""
         while True:
             await self._reading.wait()
-            came = await self._look()
-            if not self._watches:
+            came = await self._poll()
+            if not self._watchers:
                 self._reading.clear()
             elif came:
                 await self._clock.sleep(BUSY_SECONDS)
-            elif await self._clock.within(self._hinted, QUIET_SECONDS):
+            elif await self._clock.within(self._hinted, IDLE_SECONDS):
                 self._hinted.clear()
 
-    def look_soon(self) -> None:
-        """Something may be new: a hint, without which it is found a little later."""
+    def wake(self) -> None:
+        """A hint that there may be new events; without it they are found a little later."""
         self._hinted.set()
 
-    def _doubt(self) -> None:
-        """The database was restored or replaced: its log may end before what we have read."""
-        self._doubted = True
+    def _suspect_restore(self) -> None:
+        """The database may have been restored: its log may end before the events that were read."""
+        self._restore_suspected = True
 
     async def _check_end(self) -> None:
-        self._doubted = False  # first: a change that comes during the check is checked next time
+        self._restore_suspected = False  # first: a change during the check is checked next time
         try:
             await self._compare_end()
         except BaseException:
-            self._doubted = True
+            self._restore_suspected = True
             raise
 
     async def _compare_end(self) -> None:
         beyond = (await self._engine.reads.log_extent()).beyond
-        if self._ring.end[0] >= beyond:
-            log.warning("the database has gone back behind events that were told from it: streams are told so")
-            self._ring, self._known = EventBuffer(await self.end()), {}
+        if self._buffer.end[0] >= beyond:
+            log.warning("the database was restored to a time before events that were sent: event streams are reset")
+            self._buffer, self._job_info = EventBuffer(await self.end()), {}
             self.replaced += 1
-            for watches in self._watches.values():
+            for watches in self._watchers.values():
                 for watch in watches:
-                    watch.ring(self._ring.begin)
+                    watch.notify(self._buffer.begin)
 
     @property
     def last(self) -> LogPosition:
-        """Where the part of the log ends that was read."""
-        return self._ring.end
+        """The end of the part of the log that was read."""
+        return self._buffer.end
 
-    async def _look(self) -> bool:
-        """True if something was new. What goes wrong is tried again: the watchers' own limits go on meanwhile."""
+    async def _poll(self) -> bool:
+        """True if there were new events. Errors are logged and retried."""
         came = full = False
         try:
-            if self._doubted:
+            if self._restore_suspected:
                 await self._check_end()
             while not came or full:
-                events, end = await self._engine.reads.feed(Cursor(*self._ring.end), limit=PAGE)
+                events, end = await self._engine.reads.feed(Cursor(*self._buffer.end), limit=PAGE)
                 if not events:
                     break
-                self._spread([BufferedEvent(event) for event in events], _place(end))
+                self._notify_watchers([BufferedEvent(event) for event in events], _place(end))
                 came, full = True, len(events) == PAGE
             self._failures.succeeded()
         except Exception as error:
             self._failures.failed(error)
         return came
 
-    def _spread(self, lines: list[BufferedEvent], end: LogPosition) -> None:
-        behind = self._ring.end
-        self._ring.add(lines, end)
-        for line in lines:
-            for key in (of_job(line.event.job_id), of_tenant(line.event.tenant), EVERYTHING):
-                for watch in self._watches.get(key, ()):
-                    watch.ring(behind)
+    def _notify_watchers(self, entries: list[BufferedEvent], end: LogPosition) -> None:
+        since = self._buffer.end
+        self._buffer.add(entries, end)
+        for entry in entries:
+            for key in (of_job(entry.event.job_id), of_tenant(entry.event.tenant), EVERYTHING):
+                for watch in self._watchers.get(key, ()):
+                    watch.notify(since)
 
     # -- watching ---------------------------------------------------------------------------------------------
 
     async def watch(self, key: Key) -> FeedWatcher:
-        """Whatever is not yet in the log, it will be told of. Give it back with `leave`."""
+        """Subscribe to events from now on. End the subscription with `leave`."""
         watch = FeedWatcher(key)
         await self.join(watch)
         return watch
 
     async def join(self, watch: FeedWatcher) -> None:
-        self._watches.setdefault(watch.key, set()).add(watch)
+        self._watchers.setdefault(watch.key, set()).add(watch)
         try:
             async with self._starting:
                 if not self._reading.is_set():
-                    self._ring = EventBuffer(await self.end())
+                    self._buffer = EventBuffer(await self.end())
                     self._reading.set()
         except BaseException:
             self.leave(watch)
             raise
 
     def leave(self, watch: FeedWatcher) -> None:
-        if watches := self._watches.get(watch.key):
+        if watches := self._watchers.get(watch.key):
             watches.discard(watch)
             if not watches:
-                del self._watches[watch.key]
+                del self._watchers[watch.key]
 
     async def changed(self, job_id: str, seconds: float, *, seen: int) -> bool:
-        """Does the job have more events than the caller has seen, or does one come to our ears within that time?"""
+        """Whether the job has events after `seen`, or gets one within the time."""
         watch = await self.watch(of_job(job_id))
         try:
-            return bool(await self._history(job_id, seen, 1)) or await watch.rung(self._clock, seconds)
+            return bool(await self._history(job_id, seen, 1)) or await watch.wait(self._clock, seconds)
         finally:
             self.leave(watch)
 
-    # -- pulling ----------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------
 
     async def end(self) -> LogPosition:
-        """Where the log ends now."""
+        """The current end of the log."""
         return _place(await self._engine.reads.feed_end())
 
-    async def behind(self, place: LogPosition, key: Key) -> FeedPage:
-        """The next lines for a key: from the ring, or from the database for whoever is further behind."""
-        begin = self._ring.begin
-        if self._ring.holds(place):
-            return self._from_ring(place, key)
+    async def read_after(self, position: LogPosition, key: Key) -> FeedPage:
+        """The next events for a key: from the buffer, or from the database for a stream that lags."""
+        begin = self._buffer.begin
+        if self._buffer.holds(position):
+            return self._from_ring(position, key)
         async with self._pages:
-            events, after = await self._engine.reads.feed(Cursor(*place), limit=PAGE)
-        lines = [BufferedEvent(event) for event in events if _is_for(event, key)]
-        # A page that is not full has all that was there when it was read, and that is all up to `begin` at least.
-        return FeedPage(lines, _place(after) if len(events) == PAGE else max(_place(after), begin), at_end=False)
+            events, after = await self._engine.reads.feed(Cursor(*position), limit=PAGE)
+        entries = [BufferedEvent(event) for event in events if _is_for(event, key)]
+        # A page that is not full is complete up to its read, and so at least up to `begin`.
+        return FeedPage(entries, _place(after) if len(events) == PAGE else max(_place(after), begin), at_end=False)
 
-    def _from_ring(self, place: LogPosition, key: Key) -> FeedPage:
+    def _from_ring(self, position: LogPosition, key: Key) -> FeedPage:
         found: list[BufferedEvent] = []
-        for line in self._ring.behind(place):
+        for entry in self._buffer.after(position):
             if len(found) == PULL:
-                return FeedPage(found, place, at_end=False)
-            place = line.place
-            if _is_for(line.event, key):
-                found.append(line)
-        return FeedPage(found, place, at_end=True)
+                return FeedPage(found, position, at_end=False)
+            position = entry.position
+            if _is_for(entry.event, key):
+                found.append(entry)
+        return FeedPage(found, position, at_end=True)
 
-    def quiet_until(self, watch: FeedWatcher, place: LogPosition) -> LogPosition:
-        """For whoever has pulled all there was: up to here nothing more has come for it."""
-        return place if watch.behind is not None else max(place, self._ring.end)
+    def quiet_until(self, watch: FeedWatcher, position: LogPosition) -> LogPosition:
+        """For a stream that has read everything: the position up to which there is nothing more for it."""
+        return position if watch.since is not None else max(position, self._buffer.end)
 
-    async def of_job(self, job_id: str, after: int, behind: LogPosition | None) -> list[Event]:
-        """A job's events behind that number. `behind`: the ring has them behind this place, if it still has."""
-        if behind is not None and self._ring.holds(behind):
-            found = [line.event for line in self._ring.behind(behind) if line.event.job_id == job_id]
+    async def of_job(self, job_id: str, after: int, since: LogPosition | None) -> list[Event]:
+        """Events of a job after that number. `since`: the buffer has them after this position, if it still has."""
+        if since is not None and self._buffer.holds(since):
+            found = [entry.event for entry in self._buffer.after(since) if entry.event.job_id == job_id]
             fresh = [event for event in found if event.seq > after]
             if [event.seq for event in fresh] == list(range(after + 1, after + 1 + len(fresh))):
                 return fresh
@@ -244,19 +244,19 @@ class EventFeed:
     # -- jobs -------------------------------------------------------------------------------------------------
 
     async def about(self, job_ids: Collection[str]) -> Mapping[str, JobInfo]:
-        """What is known of these jobs; asked once, however many watch them. A job that was pruned is missing."""
-        if all(job_id in self._known for job_id in job_ids):
-            return self._recalled(job_ids)
+        """Properties of these jobs, loaded once for all streams. A pruned job is missing."""
+        if all(job_id in self._job_info for job_id in job_ids):
+            return self._cached_info(job_ids)
         async with self._asking:
-            unknown = [job_id for job_id in job_ids if job_id not in self._known]
+            unknown = [job_id for job_id in job_ids if job_id not in self._job_info]
             found = await self._engine.store.read(lambda tx: self._ask(tx, unknown)) if unknown else {}
-            if len(self._known) > KNOWN_MAX:
-                self._known = self._recalled(job_ids)
-            self._known.update(found)
-            return self._recalled(job_ids)
+            if len(self._job_info) > JOB_INFO_MAX:
+                self._job_info = self._cached_info(job_ids)
+            self._job_info.update(found)
+            return self._cached_info(job_ids)
 
-    def _recalled(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
-        return {job_id: self._known[job_id] for job_id in job_ids if job_id in self._known}
+    def _cached_info(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
+        return {job_id: self._job_info[job_id] for job_id in job_ids if job_id in self._job_info}
 
     async def _ask(self, tx: Tx, job_ids: list[str]) -> dict[str, JobInfo]:
         found: dict[str, JobInfo] = {}
@@ -271,14 +271,14 @@ def _is_for(event: Event, key: Key) -> bool:
     return (event.tenant if kind == "tenant" else event.job_id if kind == "job" else "") == name
 
 
-def before_all_of(place: LogPosition) -> LogPosition:
+def before_all_of(position: LogPosition) -> LogPosition:
     """Where the events of its transaction begin: to be told to anybody, as it names no job."""
-    return place[0], NOWHERE, 0
+    return position[0], NOWHERE, 0
 
 
-def behind_all_of(place: LogPosition) -> LogPosition:
+def after_all_of(position: LogPosition) -> LogPosition:
     """Where the events of its transaction have ended. Only if that one is over: it is when the log ends there."""
-    return place[0] + 1, NOWHERE, 0
+    return position[0] + 1, NOWHERE, 0
 
 
 def _place(cursor: Cursor) -> LogPosition:

@@ -1,4 +1,4 @@
-"""What servers share through Redis: word of changes, word to outsiders, and copies of how jobs are."""
+"""What servers share through Redis: change notifications, published events, and a cache of job status."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 
 def open_redis(
-    settings: Settings, engine: Engine, outlines: Batcher[JobKey, JobSummary], feed: EventFeed, clock: Clock, ids: Ids
+    settings: Settings, engine: Engine, summaries: Batcher[JobKey, JobSummary], feed: EventFeed, clock: Clock, ids: Ids
 ) -> RedisServices | None:
-    """None where no Redis is named. What is wrong is said at once; that it cannot be reached is no error."""
+    """None without HOLDFAST_REDIS_URL. An unreachable Redis is no error."""
     if not settings.redis_url:
         if settings.redis_cache_seconds:
             raise Invalid("HOLDFAST_REDIS_CACHE_SECONDS needs HOLDFAST_REDIS_URL", code="invalid_setting")
@@ -38,25 +38,25 @@ def open_redis(
 
     try:
         redis = connect(settings.redis_url, settings.redis_pool_size)
-    except (ValueError, TypeError):  # not shown: there may be a password in it
+    except (ValueError, TypeError):  # not shown: it may contain a password
         raise Invalid(
             "HOLDFAST_REDIS_URL cannot be read; write it like redis://HOST:PORT/0", code="invalid_setting"
         ) from None
     return RedisServices(
-        *(redis, engine, outlines, feed, clock, ids),
+        *(redis, engine, summaries, feed, clock, ids),
         cache_seconds=settings.redis_cache_seconds,
         channel_prefix=settings.redis_channel_prefix,
     )
 
 
 class RedisServices:
-    """Nothing of it is needed: without Redis the database is asked, and looked at a little less often."""
+    """Optional: without Redis the server polls the database."""
 
     def __init__(
         self,
         redis: Any,
         engine: Engine,
-        outlines: Batcher[JobKey, JobSummary],
+        summaries: Batcher[JobKey, JobSummary],
         feed: EventFeed,
         clock: Clock,
         ids: Ids,
@@ -66,14 +66,14 @@ class RedisServices:
     ) -> None:
         self.breaker = Breaker(clock, ids)
         Telling(self.breaker, lost=_lost, back=_back)
-        self._live = RedisPubSub(redis, self.breaker, clock, ids, look=feed.look_soon, prefix=channel_prefix)
+        self._live = RedisPubSub(redis, self.breaker, clock, ids, look=feed.wake, prefix=channel_prefix)
         self._announcer = RedisAnnouncer(self._live, feed, clock)
         self.cached: JobCache | None = None
         if cache_seconds:
             cache = StatusCache(
                 redis, self.breaker, clock, seconds=cache_seconds, secret=lambda: engine.keys.server_secret("status")
             )
-            self.cached = JobCache(cache, engine, outlines, feed, clock)
+            self.cached = JobCache(cache, engine, summaries, feed, clock)
         engine.ctx.observers.append(self._live.changed)
 
     @property
@@ -88,8 +88,8 @@ class RedisServices:
 
 
 def _lost(reason: str) -> None:
-    log.warning("Redis cannot be used (%s): the database is asked until it can", reason)
+    log.warning("connection to Redis lost (%s); polling the database until it is back", reason)
 
 
 def _back() -> None:
-    log.info("Redis is back")
+    log.info("connection to Redis restored")

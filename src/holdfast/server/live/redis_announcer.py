@@ -1,4 +1,4 @@
-"""What happens, said on Redis channels to whoever listens there: one server says it for all."""
+"""Publishes job and worker events on Redis channels; one server does it for all."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.server.live import sse
 from holdfast.server.live.event_buffer import BufferedEvent
 from holdfast.server.live.feed import EVERYTHING, EventFeed, JobInfo
 
-ASK_SECONDS = 1.0  # whether somebody listens
+ASK_SECONDS = 1.0  # interval of checking for subscribers
 
 
 class RedisAnnouncer:
-    """The event log is read for it only while somebody listens."""
+    """Reads the event feed only while there are subscribers."""
 
     def __init__(self, live: RedisPubSub, feed: EventFeed, clock: Clock) -> None:
         self._live, self._feed, self._clock = live, feed, clock
@@ -29,22 +29,22 @@ class RedisAnnouncer:
             await self._clock.sleep(ASK_SECONDS)
             try:
                 if await self._live.speaks():
-                    await self._speak()
-            except HoldfastError:  # the database is away: so is everything there would be to say
+                    await self._announce()
+            except HoldfastError:  # without the database there is nothing to publish
                 continue
 
-    async def _speak(self) -> None:
-        place = await self._feed.end()
+    async def _announce(self) -> None:
+        position = await self._feed.end()
         watch = await self._feed.watch(EVERYTHING)
         asked_at = self._clock.monotonic()
         try:
             while True:
-                await watch.rung(self._clock, ASK_SECONDS)
+                await watch.wait(self._clock, ASK_SECONDS)
                 watch.take()
                 at_end = False
                 while not at_end:
-                    lines, place, at_end = await self._feed.behind(place, EVERYTHING)
-                    await self._say(lines)
+                    entries, position, at_end = await self._feed.read_after(position, EVERYTHING)
+                    await self._publish(entries)
                 if (now := self._clock.monotonic()) - asked_at >= ASK_SECONDS:
                     asked_at = now
                     if not await self._live.speaks():
@@ -52,26 +52,26 @@ class RedisAnnouncer:
         finally:
             self._feed.leave(watch)
 
-    async def _say(self, lines: list[BufferedEvent]) -> None:
-        told = [line.event for line in lines if _is_told(line.event)]
+    async def _publish(self, entries: list[BufferedEvent]) -> None:
+        told = [entry.event for entry in entries if _is_announced(entry.event)]
         about = await self._feed.about({event.job_id for event in told if not sse.is_of_worker(event)})
-        words = [_word(event, about.get(event.job_id)) for event in told]
+        words = [_message(event, about.get(event.job_id)) for event in told]
         if words:
             await self._live.say(words)
 
 
-def _is_told(event: Event) -> bool:
-    return sse.is_of_worker(event) or sse.is_over(event) or event.verb == "progress"
+def _is_announced(event: Event) -> bool:
+    return sse.is_of_worker(event) or sse.is_final(event) or event.verb == "progress"
 
 
-def _word(event: Event, about: JobInfo | None) -> tuple[str, Mapping[str, Any]]:
-    """Ids, the state and how far: neither what went in nor what came out."""
+def _message(event: Event, about: JobInfo | None) -> tuple[str, Mapping[str, Any]]:
+    """Ids, status and progress, without payload and result."""
     if sse.is_of_worker(event):
         return WORKER_STATUS, {"workerId": event.job_id, "status": event.reason, "at": event.at}
     name = about.subject if about is not None and about.subject is not None else event.job_id
     said = {"jobId": event.job_id, "tenant": event.tenant, "seq": event.seq, "at": event.at}
     if about is not None:
         said |= {"jobType": about.type} | ({} if about.subject is None else {"subject": about.subject})
-    if sse.is_over(event):
+    if sse.is_final(event):
         return COMPLETE + name, {**said, "status": STATUS[State(event.to_state or "")]}
     return PROGRESS + name, {**said, "status": "RUNNING", "percent": event.percent, "step": event.step}

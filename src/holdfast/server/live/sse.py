@@ -1,4 +1,4 @@
-"""An event as text: names, ids and one line of JSON, in the form that browsers read (server-sent events)."""
+"""Formats events as server-sent events, and parses `Last-Event-ID`."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _PLACE = re.compile(r"([0-9]{1,19})\.([0-9]{1,10})\.([0-9a-f-]{36})")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _encode = msgspec.json.Encoder().encode
 
-AHEAD, PRUNED = "ahead", "pruned"  # why events may be missing
+AHEAD, PRUNED = "ahead", "pruned"  # reasons of a reset
 
 
-def written(number: str, name: str, data: Any) -> bytes:
-    """Nothing in the data can end its line: JSON has no line breaks of its own, and those in texts are escaped."""
+def format_event(number: str, name: str, data: Any) -> bytes:
+    """JSON contains no raw line breaks, so the data is one line."""
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (number.encode(), name.encode(), _encode(data))
 
 
 def reset(number: str, reason: str) -> bytes:
-    """Said before what may be missing: whoever keeps a picture of the jobs should read them anew."""
-    return written(number, "reset", StreamReset(reason))
+    """Sent before a gap in the stream: the client should read the jobs again."""
+    return format_event(number, "reset", StreamReset(reason))
 
 
 def is_of_worker(event: Event) -> bool:
     return event.verb == WORKER
 
 
-def is_over(event: Event) -> bool:
+def is_final(event: Event) -> bool:
     return event.to_state is not None and State(event.to_state) in FINAL
 
 
 def name_of(event: Event) -> str:
-    """The verb, so that `complete` is told of success alone; `worker_status` where it is about a worker."""
+    """The verb of the event; `worker_status` for events of workers."""
     return "worker_status" if is_of_worker(event) else event.verb
 
 
 def for_client(event: Event, about: JobInfo | None) -> JobEvent:
-    """Never who ran it, how often, or what went wrong inside."""
+    """Without worker, attempt and error details."""
     counters = event.data if event.verb == "progress" else None
     parts = [part_progress(part) for part in event.data] if event.verb == "parts" else None
     return JobEvent(**_common(event, about), counters=counters, parts=parts)
@@ -77,47 +77,45 @@ def _common(event: Event, about: JobInfo | None) -> dict[str, Any]:
         "verb": event.verb,
         "job_type": about.type if about else None,
         "subject": about.subject if about else None,
-        "status": STATUS[State(event.to_state) if event.to_state else _unmoved(event)],
-        "from_": _word(event.from_state, about),
-        "to": _word(event.to_state, about),
+        "status": STATUS[State(event.to_state) if event.to_state else _implied_state(event)],
+        "from_": _state_name(event.from_state, about),
+        "to": _state_name(event.to_state, about),
         "reason": event.reason,
         "percent": event.percent,
         "step": event.step,
     }
 
 
-def _unmoved(event: Event) -> State:
-    """What moves nothing, a report or a wish, is about a job that runs; but who is woken waits."""
+def _implied_state(event: Event) -> State:
+    """Events without a transition are of running jobs, except `wake`."""
     return State.QUEUED if event.verb == "wake" else State.RUNNING
 
 
-def _word(state: str | None, about: JobInfo | None) -> str | None:
-    """In the lifecycle's own words, unless the job was pruned since."""
+def _state_name(state: str | None, about: JobInfo | None) -> str | None:
+    """The state name of the lifecycle, unless the job was pruned."""
     return state if state is None or about is None else about.words[State(state)]
 
 
-# -- where a client was: the id of the last event it saw -------------------------------------------------------
+# -- Last-Event-ID ---------------------------------------------------------------------------------------------
 
 
-def place_text(place: LogPosition) -> str:
-    pos, job_id, seq = place
+def position_text(position: LogPosition) -> str:
+    pos, job_id, seq = position
     return f"{pos}.{seq}.{job_id}"
 
 
-def place_of(text: str) -> LogPosition:
+def parse_position(text: str) -> LogPosition:
     found = _PLACE.fullmatch(text)
     if found is None or not is_uuid(found[3]) or int(found[1]) >= 2**63 or int(found[2]) >= 2**31:
-        raise not_given_out()
+        raise unknown_event_id()
     return int(found[1]), found[3], int(found[2])
 
 
-def number_of(text: str) -> int:
+def parse_seq(text: str) -> int:
     if not _NUMBER.fullmatch(text) or int(text) >= 2**31:
-        raise not_given_out()
+        raise unknown_event_id()
     return int(text)
 
 
-def not_given_out() -> Invalid:
-    return Invalid(
-        "this Last-Event-ID was not given out by this stream; leave it out to begin anew", code="invalid_cursor"
-    )
+def unknown_event_id() -> Invalid:
+    return Invalid("this Last-Event-ID is not from this stream; leave it out to start from now", code="invalid_cursor")

@@ -1,4 +1,4 @@
-"""What a stream says next: each has its own place in the log, and pulls from there."""
+"""Readers of event streams: each has its own position in the event log and reads from there."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.server.live.feed import EventFeed, FeedWatcher, JobInfo
 
 
 class StreamReader(Protocol):
-    over: bool  # nothing more will come
+    ended: bool  # the stream is complete
 
-    def hello(self) -> bytes: ...
+    def start(self) -> bytes: ...
 
     async def next(self) -> bytes:
-        """Empty when there is nothing new."""
+        """Empty if there is nothing new."""
         ...
 
     def at_end(self) -> bool: ...
@@ -26,7 +26,7 @@ class StreamReader(Protocol):
 
 
 class JobStreamReader:
-    """Places are the numbers of the job's events, which have no gaps."""
+    """Positions are the numbers of the job's events, which have no gaps."""
 
     def __init__(
         self,
@@ -40,21 +40,21 @@ class JobStreamReader:
         self._feed, self._watch, self._job_id = feed, watch, job_id
         self._after, self._about, self._reset = after, about, reset
         self._replayed = False
-        self.over = False
+        self.ended = False
 
-    def hello(self) -> bytes:
+    def start(self) -> bytes:
         return b"" if self._reset is None else sse.reset(str(self._after), self._reset)
 
     async def next(self) -> bytes:
-        behind = self._watch.take()
-        if self._replayed and behind is None:
+        since = self._watch.take()
+        if self._replayed and since is None:
             return b""
-        events = await self._feed.of_job(self._job_id, self._after, behind if self._replayed else None)
+        events = await self._feed.of_job(self._job_id, self._after, since if self._replayed else None)
         self._replayed = len(events) < feeds.PULL
         if events:
-            self._after, self.over = events[-1].seq, sse.is_over(events[-1])
+            self._after, self.ended = events[-1].seq, sse.is_final(events[-1])
         return b"".join(
-            sse.written(str(event.seq), sse.name_of(event), sse.for_client(event, self._about)) for event in events
+            sse.format_event(str(event.seq), sse.name_of(event), sse.for_client(event, self._about)) for event in events
         )
 
     def at_end(self) -> bool:
@@ -65,69 +65,71 @@ class JobStreamReader:
 
 
 class LogStreamReader:
-    """Places are those of the log. A client that comes back begins behind the last one it was told of."""
+    """Positions are those of the event log. A reconnecting client continues after the last one it received."""
 
-    over = False
+    ended = False
 
     def __init__(
         self,
         feed: EventFeed,
         watch: FeedWatcher,
-        place: LogPosition,
+        position: LogPosition,
         is_wanted: Callable[[BufferedEvent, JobInfo | None], bool],
         text: Callable[[BufferedEvent, JobInfo | None], bytes],
         reset: str | None = None,
     ) -> None:
         self._feed, self._watch = feed, watch
-        self._place, self._told, self._reset = place, place, reset
+        self._position, self._sent, self._reset = position, position, reset
         self._replaced = feed.replaced
         self._is_wanted, self._text = is_wanted, text
         self._at_end = False
 
-    def hello(self) -> bytes:
-        """With a place, so that nothing is missed by whoever is cut off before the first event."""
-        return self._tell_place() if self._reset is None else self._say_reset(self._reset)
+    def start(self) -> bytes:
+        """With a position, so that a client that disconnects before the first event misses nothing."""
+        return self._position_comment() if self._reset is None else self._reset_event(self._reset)
 
-    def _say_reset(self, reason: str) -> bytes:
-        return sse.reset(sse.place_text(self._told), reason)
+    def _reset_event(self, reason: str) -> bytes:
+        return sse.reset(sse.position_text(self._sent), reason)
 
     async def next(self) -> bytes:
-        behind = self._watch.take()
+        since = self._watch.take()
         if self._replaced != self._feed.replaced:
             self._replaced = self._feed.replaced
-            self._place = self._told = self._feed.last
-            return self._say_reset(sse.AHEAD)
-        if self._at_end and behind is not None:
-            self._place = max(self._place, behind)  # what came before was for others
-        lines, self._place, self._at_end = await self._feed.behind(self._place, self._watch.key)
-        if not lines:
+            self._position = self._sent = self._feed.last
+            return self._reset_event(sse.AHEAD)
+        if self._at_end and since is not None:
+            self._position = max(self._position, since)  # earlier events were for other streams
+        entries, self._position, self._at_end = await self._feed.read_after(self._position, self._watch.key)
+        if not entries:
             return b""
-        about = await self._feed.about({line.event.job_id for line in lines if not sse.is_of_worker(line.event)})
-        wanted = [line for line in lines if self._is_wanted(line, about.get(line.event.job_id))]
-        self._told = wanted[-1].place if wanted else self._told
-        return b"".join(self._text(line, about.get(line.event.job_id)) for line in wanted)
+        about = await self._feed.about({entry.event.job_id for entry in entries if not sse.is_of_worker(entry.event)})
+        wanted = [entry for entry in entries if self._is_wanted(entry, about.get(entry.event.job_id))]
+        self._sent = wanted[-1].position if wanted else self._sent
+        return b"".join(self._text(entry, about.get(entry.event.job_id)) for entry in wanted)
 
     def at_end(self) -> bool:
         return self._at_end
 
     def heartbeat(self) -> bytes:
-        """With how far we have read, so that whoever comes back need not read through what was for others."""
+        """With the current position, so that a reconnecting client skips events of other streams."""
         if self._at_end:
-            self._place = self._feed.quiet_until(self._watch, self._place)
-        self._told = max(self._told, feeds.before_all_of(self._place))
-        return b":\n" + self._tell_place()
+            self._position = self._feed.quiet_until(self._watch, self._position)
+        self._sent = max(self._sent, feeds.before_all_of(self._position))
+        return b":\n" + self._position_comment()
 
-    def _tell_place(self) -> bytes:
-        return b"id: %b\n\n" % sse.place_text(self._told).encode()
-
-
-def client_text(line: BufferedEvent, about: JobInfo | None) -> bytes:
-    """The same for all clients who see it, so it is made once."""
-    if line.text is None:
-        data = sse.for_client(line.event, about)
-        line.text = sse.written(sse.place_text(line.place), sse.name_of(line.event), data)
-    return line.text
+    def _position_comment(self) -> bytes:
+        return b"id: %b\n\n" % sse.position_text(self._sent).encode()
 
 
-def operator_text(line: BufferedEvent, about: JobInfo | None) -> bytes:
-    return sse.written(sse.place_text(line.place), sse.name_of(line.event), sse.for_operator(line.event, about))
+def client_text(entry: BufferedEvent, about: JobInfo | None) -> bytes:
+    """The same for all clients, so it is encoded once."""
+    if entry.text is None:
+        data = sse.for_client(entry.event, about)
+        entry.text = sse.format_event(sse.position_text(entry.position), sse.name_of(entry.event), data)
+    return entry.text
+
+
+def operator_text(entry: BufferedEvent, about: JobInfo | None) -> bytes:
+    return sse.format_event(
+        sse.position_text(entry.position), sse.name_of(entry.event), sse.for_operator(entry.event, about)
+    )

@@ -1,4 +1,4 @@
-"""Those who wait in the room: what each wants, and how it is called."""
+"""A claim that waits in a long poll: the queues and types it wants, and how it is notified."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 
 from holdfast.engine.maintenance.open_work import Opening
 
-ANSWER_SECONDS = 2.0  # one who takes so long to claim keeps nobody else waiting
+ANSWER_SECONDS = 2.0  # a claim that takes longer does not hold up the others
 
 
 class WaitingClaim:
-    """One waiting claim."""
+    """One waiting claim request."""
 
     def __init__(self, worker: str, queues: list[str] | None, types: list[str] | None, limit: int) -> None:
         self.worker, self.queues, self.types, self.limit = worker, queues, types, limit
-        self.stirred = asyncio.Event()  # called, or to go home
+        self.signaled = asyncio.Event()  # notified, or the client disconnected
         self._call: asyncio.Future[bool] | None = None
 
     def waits_for(self, opening: Opening) -> bool:
@@ -23,41 +23,41 @@ class WaitingClaim:
         )
 
     @property
-    def called(self) -> bool:
+    def notified(self) -> bool:
         return self._call is not None
 
-    def call(self) -> asyncio.Future[bool]:
-        """Look now. The future tells whether it was worth it; cancelled, if this seat is left."""
+    def notify(self) -> asyncio.Future[bool]:
+        """Claim now. The future tells whether a job was found; it is cancelled if the claim ends."""
         self._call = asyncio.get_running_loop().create_future()
-        self.stirred.set()
+        self.signaled.set()
         return self._call
 
-    def answer(self, *, found: bool) -> None:
+    def resolve(self, *, found: bool) -> None:
         if self._call is not None and not self._call.done():
             self._call.set_result(found)
         self._call = None
 
-    def leave(self) -> None:
+    def cancel(self) -> None:
         if self._call is not None:
             self._call.cancel()
 
 
-def enough(waiting: dict[WaitingClaim, list[Opening]], lanes: list[Opening]) -> list[WaitingClaim]:
-    """In that order, as many as there are jobs for."""
+def choose(candidates: dict[WaitingClaim, list[Opening]], lanes: list[Opening]) -> list[WaitingClaim]:
+    """As many of the candidates, in their order, as there are jobs for."""
     left = {lane: lane.ready for lane in lanes}
     chosen = []
-    for seat, may_take in waiting.items():
-        wanted = seat.limit
+    for claim, may_take in candidates.items():
+        wanted = claim.limit
         for lane in may_take:
             taken = min(wanted, left[lane])
             wanted, left[lane] = wanted - taken, left[lane] - taken
-        if wanted < seat.limit:
-            chosen.append(seat)
+        if wanted < claim.limit:
+            chosen.append(claim)
     return chosen
 
 
-async def call(seats: list[WaitingClaim]) -> list[bool | None]:
-    """Whether each has found something; None of whoever left, or is still looking."""
-    calls = [seat.call() for seat in seats]
+async def notify_all(claims: list[WaitingClaim]) -> list[bool | None]:
+    """Whether each claim found a job; None if it ended or is still claiming."""
+    calls = [claim.notify() for claim in claims]
     await asyncio.wait(calls, timeout=ANSWER_SECONDS)
     return [call.result() if call.done() and not call.cancelled() else None for call in calls]

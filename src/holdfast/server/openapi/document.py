@@ -14,7 +14,7 @@ from holdfast import wire
 from holdfast.errors import Invalid
 from holdfast.model.key import extension_of
 from holdfast.model.webhook import EVENTS
-from holdfast.server.auth.authenticator import OPERATOR
+from holdfast.server.auth.authenticator import ADMIN
 from holdfast.server.http.problems import PROBLEM
 from holdfast.server.http.route import EVENT_STREAM, Header, Route
 from holdfast.server.openapi.descriptions import described
@@ -217,7 +217,7 @@ def _security(route: Route) -> list[Json]:
     if route.scope is None:
         return []
     ways: list[Json] = [{"key": [str(route.scope)]}]
-    if OPERATOR.may(route.scope):
+    if ADMIN.may(route.scope):
         ways.append({"adminSecret": []})
     return [*ways, {}] if route.local else ways  # the empty one: no credentials needed
 
